@@ -14,7 +14,7 @@ pub mod field_manager {
 
 /// Finalizers. Each is removed by the process that adds it.
 pub mod finalizer {
-    /// Of the operator, until everything that the object owns in the cluster is gone.
+    /// Of the operator, until everything that the object owns in the cluster is gone. Of a YoiProject, until nothing names it.
     pub const OPERATOR: &str = "yoi.dev/operator";
     /// Of the shim, until everything that the workspace has on the node is gone.
     pub const NODE_DATA: &str = "yoi.dev/node-data";
@@ -44,6 +44,10 @@ pub mod annotation {
     pub const RUN_GENERATION: &str = "yoi.dev/run-generation";
     /// Digest of the settings that an agent's Pod was made from.
     pub const SETTINGS_DIGEST: &str = "yoi.dev/settings-digest";
+    /// Of a YoiPod, set by a person: UID of the workspace that held its tree and was deleted. The agent may go on with its session in a new tree.
+    pub const NEW_TREE: &str = "yoi.dev/new-tree";
+    /// Of a manifest: model and Pod settings of the agent, with the project's defaults filled in, as JSON. For a start without the project.
+    pub const RESOLVED: &str = "yoi.dev/resolved";
     /// The scheduler's choice of node for a late-bound claim.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// How often the scheduler was made to choose another node for a late-bound claim.

@@ -243,6 +243,15 @@ reasons! {
     @person TREE_LOST = "TreeLost",
         "If the node's data root is only not mounted, mount it and restart the shim. If the tree is gone for good, delete the workspace and make it anew.",
         "kubectl delete $KIND $NAME -n $NAMESPACE";
+    /// The AgentWorkspace that held the agent's tree was deleted, and the tree with it. The agent does not begin in another tree by itself: its session
+    /// is about the former one.
+    @person TREE_DELETED = "TreeDeleted",
+        "To go on with the session in a new tree, say so by this command. To begin anew, delete the agent with its session and make it again.",
+        r#"kubectl annotate yoipod $NAME -n $NAMESPACE --overwrite yoi.dev/new-tree="$(kubectl get yoipod $NAME -n $NAMESPACE -o 'jsonpath={.status.workspace.uid}')""#;
+    /// The tree is ready. It was made from another source than its project has now.
+    FORMER_SOURCE = "FormerSource",
+        "Nothing, if that is meant. For a tree of the project's source as it is now, make a new workspace or agent.",
+        "kubectl yoi ls workspaces -n $NAMESPACE -o wide";
     /// What the node has written down about the tree cannot be read. The tree is left alone; others are served.
     @person JOURNAL_DAMAGED = "JournalDamaged",
         "Put the file that the message names back from a backup, or move it away: the tree is then taken over as it stands. Deleting the workspace also ends this.",
@@ -271,6 +280,10 @@ reasons! {
     WAITING_FOR_PODS = "WaitingForPods",
         "Delete the Pods that still use the tree.",
         "kubectl get pods -n $NAMESPACE";
+    /// Deletion of the project waits until no YoiPod and no AgentWorkspace names it. Those that have a tree go on, and nothing new begins from it.
+    @!WAITING_FOR_AGENTS = "WaitingForAgents",
+        "Delete the agents and workspaces that the message names, when nobody needs them any more.",
+        "kubectl yoi ls -n $NAMESPACE";
     /// The file system says that the tree is busy; tried again.
     BUSY = "Busy",
         "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",

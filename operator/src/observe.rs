@@ -18,11 +18,16 @@ fn namespace_and_name<K: kube::Resource>(object: &K) -> (String, String) {
 
 #[must_use]
 pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observed {
-    let (namespace, _) = namespace_and_name(&*object);
+    let (namespace, name) = namespace_and_name(&*object);
+    let key = CacheKey::Project(namespace.clone(), name);
+    // A project may have many, and only its end waits for them.
+    let is_deleting = object.metadata.deletion_timestamp.is_some();
     let bases = caches.workspaces.by_key(&CacheKey::BaseOf(object.uid().unwrap_or_default()));
     let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| caches.workspaces.contains_key(&CacheKey::Origin(uid.clone())));
     project::Observed {
         origins: used.collect(),
+        agents: if is_deleting { caches.yoipods.by_key(&key) } else { Vec::new() },
+        trees: if is_deleting { caches.workspaces.by_key(&key) } else { Vec::new() },
         bases,
         terminating: caches.is_terminating(&namespace),
         nodes: caches.observed_nodes(),

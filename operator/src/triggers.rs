@@ -57,7 +57,8 @@ impl WatchCaches {
                 CacheKey::Itself(uid) => self.trigger_clones_of(uid),
                 CacheKey::Origin(uid) => self.trigger_owner_of_unused_base(uid),
                 CacheKey::BaseOf(uid) => self.trigger_owner_of_bases(uid),
-                CacheKey::Parent(..) | CacheKey::Project(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Namespace(_) => {}
+                CacheKey::Project(namespace, name) => self.trigger_project_that_goes(namespace, name),
+                CacheKey::Parent(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Namespace(_) => {}
             }
         }
     }
@@ -78,6 +79,13 @@ impl WatchCaches {
             let (namespace, name) = (namespace_of(&*workspace), workspace.name_any());
             trigger(&self.senders.workspaces, &namespace, &name);
             trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&CacheKey::Workspace(namespace, name)));
+        }
+    }
+
+    /// A project that is being deleted waits for what names it.
+    fn trigger_project_that_goes(&self, namespace: &str, name: &str) {
+        if self.projects.get(namespace, name).is_some_and(|project| project.metadata.deletion_timestamp.is_some()) {
+            trigger(&self.senders.projects, namespace, name);
         }
     }
 
@@ -108,8 +116,8 @@ impl WatchCaches {
                     trigger(&self.senders.workspaces, namespace, name);
                     trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
                 }
+                CacheKey::Project(namespace, name) => self.trigger_project_that_goes(namespace, name),
                 CacheKey::Parent(..)
-                | CacheKey::Project(..)
                 | CacheKey::Claim(..)
                 | CacheKey::BaseOf(_)
                 | CacheKey::Origin(_)
@@ -309,6 +317,22 @@ mod tests {
         assert_eq!(triggered(&mut triggers.workspace_nodes), ["n"]);
         let silence = caches.shim_silence("n").expect("the Pod is gone");
         assert!(silence.pod.is_none() && silence.since > started, "{silence:?}");
+    }
+
+    #[test]
+    fn a_project_that_is_being_deleted_is_triggered_when_its_last_agent_is_gone_and_another_is_not() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let mut going = project("p");
+        writers.projects.apply(Event::Apply(going.clone()), |_| {});
+        let mut agent_goes = || {
+            writers.yoipods.apply(Event::Apply(yoipod("a", "w")), |_| {});
+            writers.yoipods.apply(Event::Delete(yoipod("a", "w")), |change| caches.yoipod_changed(&change.keys));
+            triggered(&mut triggers.projects)
+        };
+        assert_eq!(agent_goes(), Vec::<String>::new());
+        going.metadata = object(json!({"name": "p", "namespace": "ns", "uid": "uid-p", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        writers.projects.apply(Event::Apply(going), |_| {});
+        assert_eq!(agent_goes(), ["p"]);
     }
 
     #[test]

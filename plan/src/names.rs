@@ -17,7 +17,7 @@ pub fn session_claim(yoipod: &str) -> String {
     format!("{yoipod}-session")
 }
 
-/// Name of the ConfigMap that holds a YoiPod's manifest. `digest` is the manifest's, in hex.
+/// Name of the ConfigMap that holds a YoiPod's manifest. `digest` is of all that the map holds, in hex.
 #[must_use]
 pub fn manifest(yoipod: &str, digest: &str) -> String {
     format!("{yoipod}-{}", &digest[..digest.len().min(10)])

@@ -1,14 +1,17 @@
 //! YoiProject: one sealed generation of its source, on as many nodes as need it.
 
+mod project_teardown;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::name::finalizer;
 use yoi_crds::project::SealedGeneration;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
+use yoi_crds::{AgentWorkspace, YoiPod, YoiProject, YoiProjectStatus};
 
 use crate::conditions::{self, ConditionSet};
 use crate::network;
@@ -30,6 +33,10 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// UIDs of the bases that trees were made from.
     pub origins: BTreeSet<String>,
+    /// YoiPods that name this project; read only while it is being deleted.
+    pub agents: Vec<Arc<YoiPod>>,
+    /// Workspaces that name this project as their source; read only while it is being deleted.
+    pub trees: Vec<Arc<AgentWorkspace>>,
     /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
     /// Those of the namespace.
@@ -49,9 +56,14 @@ struct ProjectInput<'a> {
 #[must_use]
 pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let Some(project) = Stored::new(&*seen.project) else { return Plan::nothing() };
-    // The garbage collector deletes the bases of a project, and nothing else of it needs an order.
-    if project.is_deleting() || seen.terminating {
+    if project.is_deleting() {
+        return project_teardown::plan(project, seen, now);
+    }
+    if seen.terminating {
         return Plan::nothing();
+    }
+    if let Some(step) = project.add_finalizers(&[finalizer::OPERATOR]) {
+        return Plan::only(vec![step]);
     }
     let status = project.status.clone().unwrap_or_default();
     let input = ProjectInput { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };

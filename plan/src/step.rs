@@ -138,6 +138,7 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the variants are Kubernetes' names for the kinds, or parts of them")]
 pub enum Kind {
+    Project,
     YoiPod,
     Workspace,
     Claim,
@@ -152,6 +153,7 @@ impl Kind {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Kind::Project => "YoiProject",
             Kind::YoiPod => "YoiPod",
             Kind::Workspace => "AgentWorkspace",
             Kind::Claim => "PersistentVolumeClaim",

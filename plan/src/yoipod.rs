@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod create;
+mod lost_tree;
 pub mod manifest;
 mod placement;
 pub mod pod_spec;
@@ -108,6 +109,7 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
         pod: run.record.pod,
         workspace: Some(WorkspaceRef {
             name: input.workspace_name.to_owned(),
+            uid: lost_tree::record(input, accepted.is_ok()),
             node_name: input.workspace.and_then(|workspace| workspace.node_name()).map(str::to_owned),
         }),
         session_claim_name: Some(input.session_claim_name.clone()),

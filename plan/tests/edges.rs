@@ -89,6 +89,8 @@ fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
         terminating: false,
         bases: Vec::new(),
         origins: Default::default(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(&[node]),
         network_policies: Vec::new(),
     };
@@ -178,6 +180,8 @@ fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
         terminating: false,
         bases: vec![lost],
         origins: ["base-gone".to_owned()].into(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(&["n1"]),
         network_policies: Vec::new(),
     };
@@ -281,6 +285,8 @@ fn a_base_that_its_node_never_begins_is_tried_on_another() {
             terminating: false,
             bases,
             origins: Default::default(),
+            agents: Vec::new(),
+            trees: Vec::new(),
             nodes: nodes(&["n1", "n2"]),
             network_policies: Vec::new(),
         };
@@ -483,6 +489,8 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
         terminating: false,
         bases,
         origins: Default::default(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(&["n1"]),
         network_policies: Vec::new(),
     };

@@ -106,6 +106,8 @@ fn a_value_of_another_version_is_reported_and_nothing_is_made_or_deleted() {
             terminating: false,
             bases: Vec::new(),
             origins: std::collections::BTreeSet::new(),
+            agents: Vec::new(),
+            trees: Vec::new(),
             nodes: nodes(),
             network_policies: Vec::new(),
         };
@@ -210,6 +212,8 @@ fn a_base_of_another_namespace_version_or_name_is_not_a_projects_base() {
             terminating: false,
             bases,
             origins: Default::default(),
+            agents: Vec::new(),
+            trees: Vec::new(),
             nodes: nodes(),
             network_policies: Vec::new(),
         };

@@ -70,6 +70,9 @@ pub struct PodRef {
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceRef {
     pub name: String,
+    /// UID of the workspace whose tree the session is about, once that tree was made. It stays when the workspace is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
 }

@@ -178,6 +178,8 @@ fn plan_project(mut object: YoiProject, all: &mut Decision) {
         terminating: false,
         bases: Vec::new(),
         origins: BTreeSet::new(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(),
         network_policies: Vec::new(),
     };
@@ -214,6 +216,8 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
                 terminating: false,
                 bases: Vec::new(),
                 origins: BTreeSet::new(),
+                agents: Vec::new(),
+                trees: Vec::new(),
                 nodes: nodes(),
                 network_policies: Vec::new(),
             },

@@ -8,5 +8,6 @@ mod diff;
 mod lists;
 mod log_and_send;
 mod plugin;
+mod rm;
 mod waiting;
 mod workspaces;

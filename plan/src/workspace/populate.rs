@@ -250,7 +250,7 @@ fn user_of(url: &str) -> Option<&str> {
 }
 
 /// The URL as people may read it in conditions and Events.
-fn without_user(url: &str) -> String {
+pub(super) fn without_user(url: &str) -> String {
     match user_of(url) {
         Some(user) => url.replacen(&format!("{user}@"), "", 1),
         None => url.to_owned(),

@@ -11,7 +11,8 @@ use crate::{conditions, meta, tree};
 
 /// What an accepted YoiPod has, and its Pod is made from.
 pub(super) struct Accepted<'a> {
-    pub project: Stored<'a, YoiProject>,
+    /// An agent that has its tree needs no project any more.
+    pub project: Option<Stored<'a, YoiProject>>,
     pub resolved: Resolved,
 }
 
@@ -22,12 +23,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
     if let Some(field) = yoipod.spec.unknown_field() {
         return Err(conditions::unknown_field(field));
     }
-    let project_name = &yoipod.spec.project_ref.name;
-    let project = input.project.ok_or_else(|| missing(input, "YoiProject", project_name))?;
-    let resolved = manifest::resolve(yoipod.get(), project.get()).ok_or_else(|| {
-        let message = format!("no model: set spec.model here or spec.defaults.model of YoiProject {project_name}");
-        ConditionValue::no(reason::INVALID_SPEC, message)
-    })?;
+    let resolved = resolve(input)?;
     accept_workspace(input)?;
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
@@ -36,7 +32,31 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
             let message = former_session(yoipod.name(), yoipod.namespace(), claim.name(), volume);
             Err(ConditionValue::no(reason::INVALID_SPEC, message))
         }
-        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => Ok(Accepted { project, resolved }),
+        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => Ok(Accepted { project: input.project, resolved }),
+    }
+}
+
+/// An agent that has its tree starts without its project: with the project's defaults as they were at its last start.
+fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValue> {
+    let yoipod = input.yoipod;
+    let title = &yoipod.spec.project_ref.name;
+    let no_model = || {
+        let message = format!("no model: set spec.model here or spec.defaults.model of YoiProject {title}");
+        ConditionValue::no(reason::INVALID_SPEC, message)
+    };
+    match input.project {
+        Some(project) if project.is_deleting() && !input.has_tree() => {
+            let message = format!("YoiProject {title} is being deleted, and nothing new begins from it");
+            Err(ConditionValue::no(reason::SOURCE_NOT_FOUND, message))
+        }
+        Some(project) => manifest::resolve(yoipod.get(), project.spec.defaults.clone()).ok_or_else(no_model),
+        None => {
+            let missing = || missing(input, "YoiProject", title);
+            let last = input.before.manifest.as_ref().filter(|_| input.has_tree()).ok_or_else(missing)?;
+            let map = input.manifests.iter().find(|map| map.name() == last.name && map.is_controlled_by(yoipod.uid()));
+            let defaults = map.and_then(|map| manifest::resolved_before(map.get())).ok_or_else(missing)?;
+            manifest::resolve(yoipod.get(), defaults).ok_or_else(missing)
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::name::label;
+use yoi_crds::YoiPod;
+use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::{EnvVar, ManifestRef, Model, PodSettings};
-use yoi_crds::{YoiPod, YoiProject};
+use yoi_crds::project::PodDefaults;
 use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, ModelEndpoint as WireModel, RunLimits, SecretKeyName, Task};
 
@@ -23,12 +24,17 @@ pub(crate) struct Resolved {
     pub pod: PodSettings,
 }
 
-/// `None` when neither names a model.
+/// `None` when neither names a model. `defaults` are the project's.
 #[must_use]
-pub(crate) fn resolve(yoipod: &YoiPod, project: &YoiProject) -> Option<Resolved> {
-    let defaults = project.spec.defaults.clone();
+pub(crate) fn resolve(yoipod: &YoiPod, defaults: PodDefaults) -> Option<Resolved> {
     let model = yoipod.spec.model.clone().or(defaults.model)?;
     Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()) })
+}
+
+/// What the agent was resolved to when this manifest was made; `None` for a manifest of an older operator.
+#[must_use]
+pub(crate) fn resolved_before(map: &ConfigMap) -> Option<PodDefaults> {
+    serde_json::from_str(map.metadata.annotations.as_ref()?.get(annotation::RESOLVED)?).ok()
 }
 
 /// Field by field, the YoiPod's first; maps and environment entry by entry.
@@ -86,16 +92,20 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
 
 /// The ConfigMap that holds a manifest, and the reference to it.
 #[must_use]
-pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest) -> (ConfigMap, ManifestRef) {
-    // A manifest serializes without fail: its keys are strings and its values plain data.
+pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest, resolved: &Resolved) -> (ConfigMap, ManifestRef) {
+    // Both serialize without fail: their keys are strings and their values plain data.
     let text = serde_json::to_string(manifest).unwrap_or_default();
+    let resolved = PodDefaults { model: Some(resolved.model.clone()), pod: Some(resolved.pod.clone()) };
+    let resolved = serde_json::to_string(&resolved).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
-    let title = names::manifest(yoipod.name(), &digest);
+    // A map is made once under its name, so that the name changes with all that it holds.
+    let title = names::manifest(yoipod.name(), &names::sha256(format!("{text}\n{resolved}").as_bytes()));
     let map = ConfigMap {
         metadata: ObjectMeta {
             name: Some(title.clone()),
             namespace: Some(yoipod.namespace().to_owned()),
             labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), yoipod.name().to_owned())])),
+            annotations: Some(BTreeMap::from([(annotation::RESOLVED.to_owned(), resolved)])),
             owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
         },

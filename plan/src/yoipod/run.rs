@@ -11,7 +11,7 @@ use yoi_crds::reason::{self, condition};
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
-use super::{create, session, yoipod_conditions};
+use super::{create, lost_tree, session, yoipod_conditions};
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -242,8 +242,13 @@ fn start<'a>(
     let generation = record.run_generation.unwrap_or(1);
     let record = RunRecord { run_generation: Some(generation), ..record };
     let waits = |why, steps| RunPlan::new(RunState::Waits(why), steps, record.clone());
+    if let Some(lost) = lost_tree::why(input) {
+        return waits(lost, Vec::new());
+    }
     let Some(workspace) = input.workspace else {
-        let workspace = create::workspace(input, accepted);
+        // A YoiPod without a tree is accepted only with its project.
+        let Some(project) = accepted.project else { return RunPlan::new(RunState::Starting, Vec::new(), record) };
+        let workspace = create::workspace(input, project);
         return RunPlan::new(RunState::Starting, vec![Step::EnsureWorkspace(Box::new(workspace))], record);
     };
     if workspace.is_deleting() {

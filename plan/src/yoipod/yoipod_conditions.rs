@@ -8,7 +8,7 @@ use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
 use super::yoipod_input::YoiPodInput;
-use super::{manifest, pod_spec};
+use super::{lost_tree, manifest, pod_spec};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -21,12 +21,17 @@ pub(super) fn conditions(
     now: jiff::Timestamp,
 ) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, run);
-    let ready = ready(input, refused, &workspace_ready, run);
+    let session_ready = session_ready(input, run);
+    let ready = match ready(input, refused, &workspace_ready, run) {
+        // The runtime's word is one of several.
+        ready if ready.status == ConditionStatus::True => first_unmet([&workspace_ready, &session_ready]).unwrap_or(ready),
+        ready => ready,
+    };
     let valid = || ConditionValue::yes(reason::VALID, "the spec makes sense and what it names exists");
     let mut conditions = ConditionSet::new(&input.before.conditions, input.yoipod.meta().generation, now);
     conditions.set(condition::ACCEPTED, refused.cloned().unwrap_or_else(valid));
     conditions.set(condition::WORKSPACE_READY, workspace_ready);
-    conditions.set(condition::SESSION_READY, session_ready(input, run));
+    conditions.set(condition::SESSION_READY, session_ready);
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
     conditions.set(condition::READY, ready);
     conditions.into_conditions()
@@ -46,13 +51,18 @@ fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
 /// The summary, with the reason that helps most.
 fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
     match (&run.state, refused) {
-        (RunState::Exists(pod), _) => pod_ready(input, workspace_ready, &run.record, *pod),
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
+        (RunState::Exists(pod), None) => pod_ready(input, workspace_ready, &run.record, *pod),
         (RunState::NotWanted { stopping: true }, None) => ConditionValue::no(reason::STOPPING, "the Pod is going down"),
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
         (RunState::Waits(why), None) => why.clone(),
         (RunState::Starting, None) => starting(input),
     }
+}
+
+fn first_unmet(values: [&ConditionValue; 2]) -> Option<ConditionValue> {
+    let unmet = values.into_iter().find(|value| value.status != ConditionStatus::True)?;
+    Some(ConditionValue::no(unmet.reason, unmet.message.clone()))
 }
 
 fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
@@ -78,15 +88,30 @@ fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
 
 fn workspace_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let title = input.workspace_name;
+    if let Some(lost) = lost_tree::why(input) {
+        return lost;
+    }
     let Some(workspace) = input.workspace else {
         return ConditionValue::no(reason::CREATING, format!("AgentWorkspace {title} does not exist yet"));
     };
+    if let (true, Some(pod)) = (workspace.is_deleting(), input.own_pods.first()) {
+        let (name, namespace) = (input.yoipod.name(), input.yoipod.namespace());
+        let message = format!(
+            "AgentWorkspace {title} is being deleted: its tree is destroyed when Pod {} ends, and what is only there is lost then. To see and save that \
+             before: `kubectl yoi diff {name} -n {namespace}`, `kubectl yoi patch {name} -n {namespace}`",
+            pod.name()
+        );
+        return ConditionValue::no(reason::WAITING_FOR_PODS, message);
+    }
     if run.no_room {
         let message = "no node that holds the base, or could hold the tree, has room for the Pod; it may go to any node that can make the tree, \
                        which gets a base then";
         return ConditionValue::no(reason::NO_ROOM, message);
     }
     match (find(workspace.conditions(), condition::READY), &run.state) {
+        (Some(c), _) if c.status == ConditionStatus::True && c.reason == reason::FORMER_SOURCE => {
+            ConditionValue::yes(reason::FORMER_SOURCE, format!("AgentWorkspace {title}: {}", c.message))
+        }
         (Some(c), _) if c.status == ConditionStatus::True => {
             ConditionValue::yes(reason::ALL_MET, format!("AgentWorkspace {title} is ready"))
         }

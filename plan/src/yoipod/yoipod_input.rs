@@ -91,6 +91,11 @@ impl<'a> YoiPodInput<'a> {
         })
     }
 
+    /// Whether its tree was made, or a node was told to make it.
+    pub(super) fn has_tree(&self) -> bool {
+        self.workspace.is_some_and(|workspace| workspace.get().status.as_ref().is_some_and(|status| status.origin.is_some()))
+    }
+
     /// The ConfigMap that a Pod mounts as its manifest.
     pub(super) fn manifest_of(&self, pod: Stored<'_, ObservedPod>) -> Option<Stored<'a, ConfigMap>> {
         let title = pod.manifest.as_deref()?;

@@ -91,6 +91,8 @@ fn project_with(project: &Arc<YoiProject>, bases: &[Arc<AgentWorkspace>], nodes:
         terminating: false,
         bases: bases.to_vec(),
         origins: BTreeSet::new(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes.clone(),
         network_policies: Vec::new(),
     }

@@ -36,6 +36,7 @@ pub const FEATURES: &[&str] = &[
     "yoipod: session kept",
     "yoipod: session goes along",
     "yoipod: session's fate changed",
+    "yoipod: may go on in a new tree",
     "yoipod: claimTemplate",
     "yoipod: claimName",
     "yoipod: nodeSelector",
@@ -110,8 +111,10 @@ pub const FEATURES: &[&str] = &[
 
 /// Every step that a plan can have.
 const STEPS: &[&str] = &[
+    "AddFinalizers of YoiProject",
     "AddFinalizers of YoiPod",
     "AddFinalizers of AgentWorkspace",
+    "RemoveFinalizer operator of YoiProject",
     "RemoveFinalizer operator of YoiPod",
     "RemoveFinalizer operator of AgentWorkspace",
     "RemoveFinalizer node-data of AgentWorkspace",
@@ -215,6 +218,8 @@ fn reason_names() -> Vec<&'static str> {
 
 fn variant(step: &Step) -> &'static str {
     match step {
+        Step::AddFinalizers { of, .. } if of.kind == Kind::Project => "AddFinalizers of YoiProject",
+        Step::RemoveFinalizer { of, .. } if of.kind == Kind::Project => "RemoveFinalizer operator of YoiProject",
         Step::AddFinalizers { of, .. } if of.kind == Kind::YoiPod => "AddFinalizers of YoiPod",
         Step::AddFinalizers { .. } => "AddFinalizers of AgentWorkspace",
         Step::RemoveFinalizer { of, .. } if of.kind == Kind::YoiPod => "RemoveFinalizer operator of YoiPod",
@@ -248,6 +253,7 @@ fn variant(step: &Step) -> &'static str {
             Kind::ConfigMap => "Delete ConfigMap",
             Kind::Pod => "Delete Pod",
             Kind::WorkspaceNode => "Delete WorkspaceNode",
+            Kind::Project => "Delete YoiProject",
             Kind::YoiPod => "Delete YoiPod",
         },
     }

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{find, is_true};
+use yoi_crds::name::annotation::NEW_TREE;
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
+use yoi_crds::source::NamedRef;
 use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, deleting, name, uid};
 use yoi_plan::network;
@@ -14,6 +16,7 @@ use yoi_plan::workspace::claim::tree_behind;
 use yoi_wire::hub::TaskState;
 
 use crate::cluster::{Cluster, Machine, NS, Violation};
+use crate::invariants::named;
 use crate::kubernetes::{is_agent, is_over, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
@@ -52,6 +55,12 @@ pub fn check(c: &Cluster) -> Verdict {
         let none = c.now.machines.is_empty() && why == reason::NO_ELIGIBLE_NODE;
         let odd = why == reason::INVALID_SPEC && project.spec.unknown_field().is_some();
         let nowhere = !can_populate(c) && [reason::NO_ELIGIBLE_NODE, reason::POPULATOR_NOT_RUNNING, reason::POPULATING].contains(&why);
+        if deleting(&project.metadata) && named(c, title).next().is_none() && !kept(c) {
+            return broken(format!("project {title} never goes"));
+        }
+        if deleting(&project.metadata) && !kept(c) && why != reason::WAITING_FOR_AGENTS {
+            return broken(format!("project {title} is being deleted and says {why}: {message}"));
+        }
         if !(fine || none || nowhere || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
             return broken(format!("project {title} rests at {why}: {message}"));
         }
@@ -164,6 +173,7 @@ fn emptied(c: &Cluster) -> Verdict {
         .workspaces
         .keys()
         .map(|n| format!("AgentWorkspace {n}"))
+        .chain(o.projects.keys().map(|n| format!("YoiProject {n}")))
         .chain(o.yoipods.keys().map(|n| format!("YoiPod {n}")))
         .chain(o.claims.keys().map(|n| format!("claim {n}")))
         .chain(o.pods.keys().map(|n| format!("Pod {n}")))
@@ -202,7 +212,8 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
             }
         },
         reason::SOURCE_NOT_FOUND | reason::SOURCE_NOT_SEALED => {
-            let project = source.project.as_ref().is_some_and(|p| !c.now.projects.contains_key(&p.name));
+            let gone = |p: &NamedRef| c.now.projects.get(&p.name).is_none_or(|p| deleting(&p.metadata));
+            let project = source.project.as_ref().is_some_and(gone);
             let tree = |p: &AgentWorkspace| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED));
             let parent = source.workspace.as_ref().map(|p| c.now.workspaces.get(&p.name));
             project || parent.is_some_and(|p| p.is_none_or(|p| deleting(&p.metadata) || !tree(p))) || lost_trees(c)
@@ -278,11 +289,22 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         }
         reason::SESSION_TOPOLOGY_CONFLICT => !could_run(c, y, workspace.map(|w| &**w)),
         // Its volume is gone, and the data with it.
+        // Its claim was deleted by force while its Pod ran, and the new one has no volume.
+        reason::WAITING_FOR_CONTROLLER => {
+            let claim = c.now.claims.get(&yoi_plan::yoipod::session_claim_name(y));
+            !pods.is_empty() && claim.is_none_or(|x| x.spec.as_ref().is_none_or(|s| s.volume_name.is_none()))
+        }
         reason::CLAIM_LOST | reason::STARTING => session_is_lost(c, y) || blocked(c, reason::APPLY_FAILED),
         reason::CREATING => {
             workspace.is_some_and(|w| deleting(&w.metadata)) && (kept(c) || mounted(c).contains(workspace.map_or("", |w| uid(&w.metadata))))
         }
         reason::STOPPING => kept(c),
+        reason::WAITING_FOR_PODS => workspace.is_some_and(|w| deleting(&w.metadata) && mounted(c).contains(uid(&w.metadata))),
+        reason::TREE_DELETED => {
+            let former = y.status.as_ref().and_then(|s| s.workspace.as_ref()?.uid.as_deref());
+            let is_there = workspace.is_some_and(|w| Some(uid(&w.metadata)) == former);
+            former.is_some() && !is_there && annotation(&y.metadata, NEW_TREE) != former
+        }
         _ => blocked(c, why),
     };
     if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {message}")) }

@@ -171,7 +171,8 @@ impl Operator {
         crash: Option<u64>,
     ) -> Result<(Option<S>, String), Violation> {
         let step_kind = match kind {
-            Reconciled::Project | Reconciled::Peer => None,
+            Reconciled::Peer => None,
+            Reconciled::Project => Some(Kind::Project),
             Reconciled::Workspace => Some(Kind::Workspace),
             Reconciled::YoiPod => Some(Kind::YoiPod),
             Reconciled::Offer => Some(Kind::WorkspaceNode),
@@ -234,7 +235,11 @@ impl Operator {
         let bases = bases(view, &[uid(&object.metadata)]);
         let origins: BTreeSet<String> =
             view.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone()).collect();
+        let agents = view.yoipods.values().filter(|y| y.spec.project_ref.name == title).cloned().collect();
+        let trees = view.workspaces.values().filter(|w| w.spec.source.project.as_ref().is_some_and(|p| p.name == title)).cloned().collect();
         let seen = project::Observed {
+            agents,
+            trees,
             project: object.clone(),
             terminating: view.terminating,
             bases,

@@ -25,7 +25,16 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     }
     for yoipod in listed(&observed.yoipods).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
         let conditions = yoipod.status.as_ref().map(|s| s.conditions.as_slice());
-        let lost = lost_tree(yoipod, conditions, workspace_name(yoipod));
+        let lost = lost_tree(yoipod, conditions, |reason, namespace| {
+            // Its session is about the tree that is gone, so a new one has to be allowed, too.
+            let allow = fix_command(yoipod, reason::TREE_DELETED);
+            let is_deleted = reason == reason::TREE_DELETED;
+            if is_deleted {
+                allow
+            } else {
+                format!("{} && {allow}", fill_command(reason, "agentworkspace", workspace_name(yoipod), namespace))
+            }
+        });
         if lost.is_none() && yoipod.spec.desired_state == DesiredState::Running && !is_finished(yoipod) {
             found.extend(not_ready(observed, yoipod, conditions, create_secret_command(observed, yoipod)));
         }
@@ -43,7 +52,8 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let lasting = |w: &&AgentWorkspace| w.spec.base.is_none() && w.metadata.deletion_timestamp.is_none();
     for workspace in listed(&observed.workspaces).iter().filter(lasting) {
         let conditions = workspace.status.as_ref().map(|s| s.conditions.as_slice());
-        let lost = lost_tree(workspace, conditions, &workspace.name_any());
+        let lost =
+            lost_tree(workspace, conditions, |reason, namespace| fill_command(reason, "agentworkspace", &workspace.name_any(), namespace));
         // The tree of an agent is reported with its YoiPod.
         if lost.is_none() && workspace.metadata.owner_references.is_none() {
             found.extend(not_ready(observed, workspace, conditions, None));
@@ -72,15 +82,18 @@ fn is_finished(yoipod: &YoiPod) -> bool {
 }
 
 /// Returns the finding for a lost tree. A stopped agent has one too, because its tree does not come back when it starts.
-fn lost_tree<K: kube::Resource<DynamicType = ()>>(object: &K, conditions: Option<&[Condition]>, workspace: &str) -> Option<Finding> {
-    let gone = [reason::TREE_LOST, reason::NODE_LOST];
+fn lost_tree<K: kube::Resource<DynamicType = ()>>(
+    object: &K,
+    conditions: Option<&[Condition]>,
+    command: impl FnOnce(Reason, &str) -> String,
+) -> Option<Finding> {
+    let gone = [reason::TREE_LOST, reason::NODE_LOST, reason::TREE_DELETED];
     let is_gone = |c: &&Condition| c.status != ConditionStatus::True && gone.iter().any(|reason| c.reason == *reason);
     let condition = conditions?.iter().find(is_gone)?;
     let known = Reason::from_name(&condition.reason)?;
     let advice = known.advice().map(|a| format!(" {a}")).unwrap_or_default();
     let what = format!("{}: {}.{advice}", condition.reason, condition.message.trim_end_matches('.'));
-    // Deleting the AgentWorkspace is enough for an agent too: its tree is made again, and its session stays.
-    let command = fill_command(known, "agentworkspace", workspace, &object.namespace().unwrap_or_default());
+    let command = command(known, &object.namespace().unwrap_or_default());
     Some(Finding::error(display_name(object), what, command))
 }
 
@@ -236,7 +249,17 @@ mod tests {
             let findings = check_named(&observed, "agents");
             assert_eq!(findings.len(), 1, "{findings:#?}");
             assert_eq!((findings[0].object.as_str(), findings[0].severity), ("YoiPod ns/a", Severity::Error));
-            assert_eq!(findings[0].command.as_deref(), Some("kubectl delete agentworkspace a -n ns"));
+            let command = findings[0].command.as_deref().unwrap();
+            assert!(command.starts_with("kubectl delete agentworkspace a -n ns && kubectl annotate yoipod a -n ns "), "{command}");
+            let ready = ("WorkspaceReady", "False", "TreeDeleted", "the tree was deleted");
+            observed.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = conditions(&[ready]);
+            observed.workspaces = Ok(Vec::new());
+            let findings = check_named(&observed, "agents");
+            let command = findings[0].command.as_deref().unwrap();
+            assert!(
+                findings.len() == 1 && command.starts_with("kubectl annotate yoipod a -n ns --overwrite yoi.dev/new-tree="),
+                "{findings:?}"
+            );
         }
         // The operator makes a lost base again.
         let mut observed = healthy();
