@@ -5,6 +5,7 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
 
 use super::manifest::{self, Resolved};
+use super::{create, pod_settings};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
@@ -29,6 +30,9 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
         ConditionValue::no(reason::INVALID_SPEC, message)
     })?;
     accept_workspace(input)?;
+    let path = input.workspace.map_or(project.get().spec.path.as_str(), |workspace| workspace.get().spec.path.as_str());
+    let owner = create::tree_owner(input, project);
+    pod_settings::check(&resolved.pod, path, owner, &input.session_claim_name).map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
         SessionClaim::Former(claim) => {

@@ -4,12 +4,12 @@
 //! tree, also to one that an autoscaler adds, and the base follows it there. No base is made in advance: a Pod that fits nowhere would spread the
 //! source for nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::ProviderName;
 
@@ -128,14 +128,17 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// A base on a node that reaches the session volume and that the agent's `selector` allows, while the tree is not made and the nodes with a base do
-    /// not reach that volume.
-    pub(super) fn base_for_session(&self, selector: &BTreeMap<String, String>) -> Option<Step> {
+    /// A base on a node that reaches the session volume and that the `agent` may go to, while the tree is not made and the nodes with a base do not reach
+    /// that volume.
+    pub(super) fn base_for_session(&self, agent: &PodSettings) -> Option<Step> {
         let volume = self.input.session_volume?;
         let base_set = self.base_set.as_ref().filter(|_| self.is_open())?;
         self.nodes_with_tree().ok()?;
         let nodes = self.input.nodes;
-        base_set.make_for_consumer(|node| nodes.reaches(node, volume.get()) && nodes.matches_selector(node, Some(selector)))
+        base_set.make_for_consumer(&agent.tolerations, |node| {
+            let is_allowed = nodes.matches_selector(node, Some(&agent.node_selector)) && nodes.matches_affinity(node, agent.affinity.as_ref());
+            is_allowed && nodes.reaches(node, volume.get())
+        })
     }
 }
 

@@ -8,7 +8,8 @@ use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
 use super::yoipod_input::YoiPodInput;
-use super::{manifest, pod_spec};
+use super::waiting_container::waiting;
+use super::{manifest, pod_spec, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -46,7 +47,7 @@ fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
 /// The summary, with the reason that helps most.
 fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
     match (&run.state, refused) {
-        (RunState::Exists(pod), _) => pod_ready(input, workspace_ready, &run.record, *pod),
+        (RunState::Exists(pod), _) => pod_ready(input, workspace_ready, run, *pod),
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
         (RunState::NotWanted { stopping: true }, None) => ConditionValue::no(reason::STOPPING, "the Pod is going down"),
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
@@ -131,11 +132,11 @@ fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a Last
 fn pod_ready(
     input: &YoiPodInput<'_>,
     workspace_ready: &ConditionValue,
-    record: &RunRecord,
+    run: &RunPlan<'_>,
     pod: Stored<'_, ObservedPod>,
 ) -> ConditionValue {
-    let report = report(input, record);
-    if let Some(why) = not_running(pod) {
+    let report = report(input, &run.record);
+    if let Some(why) = not_running(pod, run.unschedulable) {
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
             Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
@@ -153,8 +154,8 @@ fn pod_ready(
     }
 }
 
-/// Why the agent's container is not running; `None` when it is.
-fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
+/// Why the agent's container is not running; `None` when it is. `unschedulable` as in [`RunPlan`].
+fn not_running(pod: Stored<'_, ObservedPod>, unschedulable: bool) -> Option<ConditionValue> {
     let title = pod.name();
     let ended = match pod.phase {
         PodPhase::Failed => Some("Failed"),
@@ -170,17 +171,12 @@ fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
         Some(ContainerState::Terminated(Terminated { exit_code, .. })) => {
             Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {exit_code}")))
         }
-        Some(ContainerState::Waiting { reason, message }) => {
-            let why = reason.as_deref().unwrap_or("waiting");
-            let crashes = why == "CrashLoopBackOff";
-            let more = message.as_deref().filter(|_| !crashes).map(|m| format!(": {m}")).unwrap_or_default();
-            let reason = if crashes { reason::POD_NOT_RUNNING } else { reason::POD_PENDING };
-            Some(ConditionValue::no(reason, format!("the container of Pod {title} waits: {why}{more}")))
-        }
-        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes"))),
+        Some(ContainerState::Waiting { reason, message }) => Some(waiting(pod, reason.as_deref(), message.as_deref())),
+        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes{}", waiting_container::needed_by_volumes(pod)))),
         None => {
             let why = pod.unscheduled.as_ref().and_then(|u| u.message.as_deref()).unwrap_or("it waits for a node");
-            Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: {why}")))
+            let reason = if unschedulable { reason::UNSCHEDULABLE } else { reason::POD_PENDING };
+            Some(ConditionValue::no(reason, format!("Pod {title}: {why}")))
         }
     }
 }

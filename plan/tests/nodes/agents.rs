@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus};
+use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiPodStatus};
 use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, yoipod};
@@ -30,7 +30,9 @@ fn agent(bases: &[Arc<AgentWorkspace>], nodes: Arc<Nodes>, pod: Option<(Value, V
     tree["ownerReferences"] = owner("YoiPod", "x");
     let attributes = json!({"yoi.dev/volume": "tree", yoi_wire::identity::VOLUME_WORKSPACE: "tree"});
     let pod = pod.map(|(mut spec, status)| {
-        spec["containers"] = json!([]);
+        if spec["containers"].is_null() {
+            spec["containers"] = json!([]);
+        }
         spec["volumes"] = json!([{"name": "tree", "csi": {"driver": "d", "volumeAttributes": attributes}}]);
         let metadata = json!({"name": "x-1", "namespace": "ns", "uid": "pod", "ownerReferences": owner("YoiPod", "x"),
             "labels": {"yoi.dev/yoipod": "x", "yoi.dev/role": "agent"}, "annotations": {"yoi.dev/run-generation": "1"}});
@@ -113,7 +115,7 @@ fn an_agent_that_fits_nowhere_waits_with_the_schedulers_words_and_spreads_nothin
     let waits = run(&agent(&bases, three(), Some((not_on("bare"), unschedulable(100_000))), "NoRoom"));
     assert_eq!((outcome(&waits.steps, Kind::Pod), waits.requeue_after), (nothing, None));
     let ready = condition(&waits.status.as_ref().expect("a status").conditions, "Ready");
-    assert_eq!(ready.reason, "PodPending");
+    assert_eq!(ready.reason, "Unschedulable");
     assert!(ready.message.contains("3 Insufficient memory"), "{}", ready.message);
 }
 
@@ -169,4 +171,95 @@ fn an_agent_on_a_node_that_cannot_make_its_tree_gets_another_pod_after_a_while()
     let next = run(&agent(&stuck(), nodes(vec![("a", plain(1)), ("b", plain(1))]), None, "NoRoom"));
     let text = format!("{:?}", next.steps);
     assert!(text.contains(r#"operator: "NotIn", values: Some(["b"])"#), "{text}");
+}
+
+/// State of the agent's container as the kubelet reports it.
+fn container_waits(reason: &str, message: &str) -> Value {
+    json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(5)}],
+        "containerStatuses": [{"name": "agent", "ready": false, "restartCount": 0, "image": "i", "imageID": "",
+            "state": {"waiting": {"reason": reason, "message": message}}}]})
+}
+
+/// A Pod of one container whose variables are these.
+fn on_a_with(env: Value) -> Value {
+    json!({"nodeName": "a", "containers": [{"name": "agent", "env": env}]})
+}
+
+/// Reasons of the Warnings that the change of the status brings, and what Ready says then.
+fn warnings(seen: &yoipod::Observed) -> (Vec<String>, Condition) {
+    let before = seen.yoipod.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+    let after = run(seen).status.expect("a status").conditions;
+    let events = yoi_plan::conditions::condition_events(&before, &after);
+    (events.into_iter().filter(|e| e.warning).map(|e| e.reason).collect(), condition(&after, "Ready").clone())
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_is_one_warning_however_often_the_kubelet_tries() {
+    let project = git_project("https://git.example/a");
+    let bases = [sealed_on(&project, "a")];
+    let one = || nodes(vec![("a", plain(3))]);
+    let seen = |reason: &str| agent(&bases, one(), Some((on_a_with(json!([])), container_waits(reason, "no such tag"))), "Creating");
+    for first in ["ErrImagePull", "ImagePullBackOff"] {
+        let (events, ready) = warnings(&seen(first));
+        assert_eq!((events, ready.reason.as_str()), (vec!["ImagePullFailed".to_owned()], "ImagePullFailed"));
+        assert!(ready.message.contains("no such tag"), "{}", ready.message);
+        let mut again = seen("ImagePullBackOff");
+        let mut yoipod = (*again.yoipod).clone();
+        yoipod.status.as_mut().expect("a status").conditions = run(&seen(first)).status.expect("a status").conditions;
+        again.yoipod = Arc::new(yoipod);
+        assert_eq!(warnings(&again).0, Vec::<String>::new());
+    }
+    assert_eq!(warnings(&seen("InvalidImageName")).0, ["InvalidImageName"]);
+    assert_eq!(warnings(&seen("CreateContainerConfigError")).0, ["ContainerNotCreated"]);
+    assert_eq!(warnings(&seen("ContainerCreating")).0, Vec::<String>::new());
+}
+
+#[test]
+fn an_agent_that_no_node_can_take_is_a_warning_once_it_has_waited_for_a_while() {
+    let project = git_project("https://git.example/a");
+    let bases = [sealed_on(&project, "a")];
+    let two = || nodes(vec![("a", plain(3)), ("b", plain(2))]);
+    let free = json!({});
+    // Another Pod follows that may go to more nodes.
+    assert_eq!(warnings(&agent(&bases, two(), Some((only_on("a"), unschedulable(100))), "NoRoom")).1.reason, "PodPending");
+    // A volume that is just being made has the scheduler say so for a moment.
+    assert_eq!(warnings(&agent(&bases, two(), Some((free.clone(), unschedulable(9))), "NoRoom")).1.reason, "PodPending");
+    let (events, ready) = warnings(&agent(&bases, two(), Some((free, unschedulable(10))), "NoRoom"));
+    assert_eq!((events, ready.reason.as_str()), (vec!["Unschedulable".to_owned()], "Unschedulable"));
+
+    // An agent whose tree is made already can go nowhere else.
+    let mut settled = agent(&bases, two(), Some((only_on("a"), unschedulable(9))), "AllMet");
+    let mut tree = (**settled.workspace.as_ref().expect("a tree")).clone();
+    tree.status = Some(made(json!({"nodeName": "a", "conditions": [is_true("Provisioned"), is_true("Ready")]})));
+    settled.workspace = Some(Arc::new(tree));
+    let early = run(&settled);
+    assert_eq!(early.requeue_after, Some(Duration::from_secs(1)));
+    settled.pods = agent(&bases, two(), Some((only_on("a"), unschedulable(10))), "AllMet").pods;
+    assert_eq!(warnings(&settled).0, ["Unschedulable"]);
+}
+
+#[test]
+fn a_secret_or_configmap_that_a_variable_needs_is_named_while_it_is_missing() {
+    let project = git_project("https://git.example/a");
+    let bases = [sealed_on(&project, "a")];
+    let env = json!([
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "later", "key": "token"}}},
+        {"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "colour"}}},
+        {"name": "YOI_MODEL_API_KEY", "valueFrom": {"secretKeyRef": {"name": "model", "key": "apiKey"}}},
+    ]);
+    let seen = |message: &str| {
+        let pod = (on_a_with(env.clone()), container_waits("CreateContainerConfigError", message));
+        agent(&bases, nodes(vec![("a", plain(3))]), Some(pod), "AllMet")
+    };
+    let cases = [
+        (r#"secret "later" not found"#, "SecretMissing", ["Secret later ", "variable TOKEN ", "no key token"]),
+        ("couldn't find key apiKey in Secret ns/model", "SecretMissing", ["Secret model ", "the model's key ", "no key apiKey"]),
+        (r#"configmap "settings" not found"#, "SourceNotFound", ["ConfigMap settings ", "variable COLOUR ", "no key colour"]),
+        ("something else", "ContainerNotCreated", ["CreateContainerConfigError", "something else", "x-1"]),
+    ];
+    for (message, reason, words) in cases {
+        let (events, ready) = warnings(&seen(message));
+        assert_eq!((events, ready.reason.as_str()), (vec![reason.to_owned()], reason), "{message}");
+        assert!(words.iter().all(|word| ready.message.contains(word)), "{}", ready.message);
+    }
 }
