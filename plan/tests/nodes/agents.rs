@@ -263,3 +263,110 @@ fn a_secret_or_configmap_that_a_variable_needs_is_named_while_it_is_missing() {
         assert!(words.iter().all(|word| ready.message.contains(word)), "{}", ready.message);
     }
 }
+
+/// The Pod that is made for an agent with these settings, its tree being possible on nodes a and b.
+fn pod_of(settings: &Value, before: &str) -> (Value, yoipod::Observed) {
+    let project = git_project("https://git.example/a");
+    let bases = [sealed_on(&project, "a"), sealed_on(&project, "b")];
+    let mut seen = agent(&bases, nodes(vec![("a", plain(3)), ("b", plain(2)), ("bare", without_shim())]), None, before);
+    let mut yoipod = (*seen.yoipod).clone();
+    yoipod.spec.pod = made(settings.clone());
+    seen.yoipod = Arc::new(yoipod);
+    let plan = run(&seen);
+    let pod = plan.steps.iter().find_map(|s| if let Step::EnsurePod(p) = s { Some(p) } else { None });
+    (pod.map_or(Value::Null, |pod| serde_json::to_value(pod).expect("JSON")), seen)
+}
+
+#[test]
+fn an_agents_affinity_counts_beside_the_nodes_that_hold_its_tree() {
+    let zone = |name: &str| json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]});
+    let hosts = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["h"]}]});
+    let anti = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}]});
+    let settings = json!({"affinity": {"podAntiAffinity": anti, "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone("north"), hosts]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": zone("west")}]}}});
+    let with = |term: &Value, fields: Value| {
+        let mut term = term.clone();
+        term["matchFields"] = fields;
+        term
+    };
+    // Kubernetes takes a node that one term allows, so each term must name the nodes.
+    let (pod, _) = pod_of(&settings, "Creating");
+    let terms = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let on = |node: &str| json!([requirement("In", node)]);
+    assert_eq!(terms, &json!([with(&zone("north"), on("a")), with(&zone("north"), on("b")), with(&hosts, on("a")), with(&hosts, on("b"))]));
+    assert_eq!(pod["spec"]["affinity"]["podAntiAffinity"], anti);
+
+    let (pod, seen) = pod_of(&settings, "NoRoom");
+    let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
+    let avoids = json!([requirement("NotIn", "bare")]);
+    assert_eq!(
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"],
+        json!([with(&zone("north"), avoids.clone()), with(&hosts, avoids)])
+    );
+    let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"];
+    assert_eq!((preferred[0]["weight"].clone(), &preferred[0]["preference"]), (json!(7), &zone("west")));
+    assert_eq!(preferred.as_array().map(Vec::len), Some(3));
+
+    // The user's hostname is not taken for the nodes that the operator chose: the Pod that may go everywhere stays.
+    let spec = json!({"affinity": pod["spec"]["affinity"]});
+    let waits = yoipod::Observed {
+        pods: agent(&[], seen.nodes.clone(), Some((spec, unschedulable(1000))), "NoRoom").pods,
+        yoipod: agent(&[], seen.nodes.clone(), Some((json!({}), unschedulable(1000))), "NoRoom").yoipod,
+        ..seen
+    };
+    assert_eq!(outcome(&run(&waits).steps, Kind::Pod).1, Vec::<&str>::new());
+}
+
+#[test]
+fn what_the_user_says_of_the_pod_stands_in_it_and_a_change_of_it_counts() {
+    let settings = json!({
+        "env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "securityContext": {"supplementalGroups": [7], "seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"}, "runAsUser": 1000},
+    });
+    let (pod, _) = pod_of(&settings, "Creating");
+    let spec = &pod["spec"];
+    let container = &spec["containers"][0];
+    let has = |list: &Value, wanted: &Value| list.as_array().is_some_and(|list| list.contains(wanted));
+    for variable in settings["env"].as_array().expect("a list") {
+        assert!(has(&container["env"], variable), "{variable} is not among {}", container["env"]);
+    }
+    assert_eq!(spec["tolerations"], settings["tolerations"]);
+    assert!(has(&spec["volumes"], &settings["volumes"][0]) && has(&container["volumeMounts"], &settings["volumeMounts"][0]), "{spec}");
+    let security = &spec["securityContext"];
+    assert_eq!((&security["supplementalGroups"], &security["seccompProfile"]["type"]), (&json!([7]), &json!("Localhost")));
+    // What restricted and the tree ask for stays.
+    assert_eq!((&security["runAsUser"], &security["runAsNonRoot"], &security["fsGroup"]), (&json!(1000), &json!(true), &json!(1000)));
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], json!(true));
+
+    let digest = |pod: &Value| pod["metadata"]["annotations"]["yoi.dev/settings-digest"].clone();
+    let mut digests = vec![digest(&pod_of(&json!({}), "Creating").0)];
+    for field in ["env", "tolerations", "volumes", "securityContext"] {
+        digests.push(digest(&pod_of(&json!({ field: settings[field] }), "Creating").0));
+    }
+    let mut distinct: Vec<String> = digests.iter().map(Value::to_string).collect();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), digests.len(), "{digests:?}");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_with_a_sentence() {
+    let cases = [
+        (json!({"volumeMounts": [{"name": "none", "mountPath": "/data"}]}), "names volume none, which spec.pod.volumes does not have"),
+        (json!({"volumes": [{"name": "d", "emptyDir": {}}], "volumeMounts": [{"name": "d", "mountPath": "/workspace/x"}]}), "would cover the agent's tree at /workspace"),
+        (json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x-session"}}]}), "is the claim of this agent's session"),
+        (json!({"securityContext": {"runAsUser": 7}}), "agents run as the owner of their tree"),
+    ];
+    for (settings, words) in cases {
+        let (pod, seen) = pod_of(&settings, "Creating");
+        assert_eq!(pod, Value::Null, "{settings}");
+        let accepted = condition(&run(&seen).status.expect("a status").conditions, "Accepted").clone();
+        assert_eq!(accepted.reason, "InvalidSpec");
+        assert!(accepted.message.contains(words), "{}", accepted.message);
+    }
+}
