@@ -171,7 +171,7 @@ reasons! {
     @retried APPLY_FAILED = "ApplyFailed",
         "Fix what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
         "kubectl describe $KIND $NAME -n $NAMESPACE";
-    /// A YoiProject, AgentWorkspace or claim that the spec names does not exist.
+    /// A YoiProject, AgentWorkspace, claim or ConfigMap that the spec names does not exist.
     @person SOURCE_NOT_FOUND = "SourceNotFound",
         "Make what the message names; the object goes on by itself.",
         "kubectl apply -n $NAMESPACE -f MANIFEST.yaml";
@@ -306,9 +306,9 @@ reasons! {
     PROJECT_NOT_READY = "ProjectNotReady",
         "See why the project is not Ready.",
         "kubectl describe yoiprojects -n $NAMESPACE";
-    /// The model's Secret or its key does not exist.
+    /// A Secret that the agent needs, or the key in it, does not exist: the model's, or one of `pod.env`.
     @person SECRET_MISSING = "SecretMissing",
-        "Make the Secret with the key that `model.authSecretRef` names; the agent takes it up by itself.",
+        "Make the Secret with the key that the message names; the agent takes it up by itself.",
         r#"kubectl create secret generic SECRET -n $NAMESPACE --from-literal=KEY="$MODEL_KEY""#;
     /// The tree and the session volume can only be reached from different nodes.
     @person SESSION_TOPOLOGY_CONFLICT = "SessionTopologyConflict",
@@ -344,9 +344,25 @@ reasons! {
     POD_NOT_RUNNING = "PodNotRunning",
         "Another Pod follows by itself. If it does not last, read what the last one said.",
         "kubectl logs -n $NAMESPACE -l yoi.dev/yoipod=$NAME --tail=50";
-    /// The agent's Pod waits for a node.
+    /// The agent's Pod waits for its node, its image or its volumes.
     POD_PENDING = "PodPending",
-        "The message holds the words of the scheduler or the kubelet: room, an image, a volume.",
+        "Usually seconds. If it lasts, the message says what it waits for: the scheduler, the image, a volume.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
+    /// No node can take the agent's Pod as things are. The scheduler goes on trying, and an autoscaler may add a node.
+    @!UNSCHEDULABLE = "Unschedulable",
+        "The message holds the scheduler's words. Wait for room or for a node, or change what the Pod asks for: `spec.pod` or `spec.defaults.pod` of the project.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
+    /// The kubelet cannot pull the image of the agent's Pod.
+    @retried IMAGE_PULL_FAILED = "ImagePullFailed",
+        "Fix what the message names: the image's name or tag, the registry's Secret in `spec.pod.imagePullSecrets`, the way to the registry. The kubelet goes on trying.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
+    /// The image of the agent's Pod has no valid name.
+    @person INVALID_IMAGE_NAME = "InvalidImageName",
+        "Write the image as REGISTRY/NAME:TAG in `spec.pod.image`.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The kubelet cannot make the agent's container as the Pod describes it.
+    @retried CONTAINER_NOT_CREATED = "ContainerNotCreated",
+        "The message holds the kubelet's words: often a volume's `subPath`, or a profile of `spec.pod.securityContext` that the node does not have. The kubelet goes on trying.",
         "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
     /// No node that holds the base, or that could hold the tree, has room for the agent's Pod. It may go to any node that can make the tree.
     NO_ROOM = "NoRoom",

@@ -91,7 +91,7 @@ impl Authenticator {
     async fn review_token(&self, token: &str) -> Result<TokenPod, IdentityError> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(pod) = self.reviewed.get(&digest, Instant::now()) {
-            count(&self.metrics.token_reviews, "remembered");
+            count(&self.metrics.token_reviews, "cached");
             return Ok(pod);
         }
         let spec = TokenReviewSpec { audiences: Some(vec![GATEWAY_AUDIENCE.to_owned()]), token: Some(token.to_owned()) };

@@ -41,7 +41,10 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
     let (namespace, name) = namespace_and_name(&*object);
     let uid = object.uid().unwrap_or_default();
     let source = &object.spec.source;
-    let project = source.project.as_ref().and_then(|p| caches.projects.get(&namespace, &p.name));
+    let named = source.project.as_ref().map(|p| p.name.clone());
+    // The plan checks the UID.
+    let of_base = || base_parent_uid(&object).and_then(|_| yoi_plan::meta::controller(&object.metadata)).map(|owner| owner.name.clone());
+    let project = named.or_else(of_base).and_then(|name| caches.projects.get(&namespace, &name));
     let parent = source.workspace.as_ref().and_then(|w| caches.workspaces.get(&namespace, &w.name));
     let base_parent =
         base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());

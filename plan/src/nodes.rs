@@ -5,7 +5,7 @@ pub mod heartbeat;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{self, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint};
+use k8s_openapi::api::core::v1::{self, Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint, Toleration};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
@@ -49,16 +49,17 @@ impl Node {
         }
     }
 
-    /// Why the scheduler sends no Pod here that tolerates no taint, as the end of a sentence about the node; `None` when it may.
+    /// Why the scheduler sends no Pod with these tolerations here, as the end of a sentence about the node; `None` when it may.
     #[must_use]
-    pub fn refusal(&self) -> Option<String> {
+    pub fn refusal(&self, tolerations: &[Toleration]) -> Option<String> {
         if self.not_ready_since.is_some() {
             return Some("is not ready".to_owned());
         }
         if self.cordoned {
             return Some("is cordoned".to_owned());
         }
-        self.taints.iter().find(|taint| keeps_pods_away(taint)).map(|taint| {
+        let is_tolerated = |taint: &Taint| tolerations.iter().any(|toleration| tolerates(toleration, taint));
+        self.taints.iter().find(|taint| keeps_pods_away(taint) && !is_tolerated(taint)).map(|taint| {
             let value = taint.value.as_deref().filter(|value| !value.is_empty()).map(|value| format!("={value}")).unwrap_or_default();
             format!("has the taint {}{value}:{}", taint.key, taint.effect)
         })
@@ -71,7 +72,7 @@ impl Node {
     }
 
     fn free(&self) -> i64 {
-        self.offer.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.capacity).map_or(0, |c| c.free_bytes)
+        self.offer.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.capacity.as_ref()).map_or(0, |c| c.free_bytes)
     }
 
     fn offers(&self, provider: ProviderName) -> bool {
@@ -105,6 +106,18 @@ fn keeps_pods_away(taint: &Taint) -> bool {
     taint.key != "node.kubernetes.io/memory-pressure" && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
 
+/// As in the scheduler: an absent effect is every effect, and Exists without a key is every taint.
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let given = |field: &'_ Option<String>| field.clone().filter(|text| !text.is_empty());
+    let (key, effect) = (given(&toleration.key), given(&toleration.effect));
+    let fits = match toleration.operator.as_deref().unwrap_or("Equal") {
+        "Exists" => key.is_none_or(|key| key == taint.key),
+        "" | "Equal" => key.as_ref() == Some(&taint.key) && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or(""),
+        _ => false,
+    };
+    fits && effect.is_none_or(|effect| effect == taint.effect)
+}
+
 impl Nodes {
     /// NotReady nodes exist.
     #[must_use]
@@ -126,22 +139,22 @@ impl Nodes {
         self.0.get(node).is_some_and(|node| node.offers(provider))
     }
 
-    /// Those of [`Self::eligible`] where a Pod can start that tolerates no taint.
+    /// Those of [`Self::eligible`] where a Pod with these tolerations can start.
     #[must_use]
-    pub fn eligible_for_pods(&self, provider: ProviderName) -> Vec<&str> {
+    pub fn eligible_for_pods(&self, provider: ProviderName, tolerations: &[Toleration]) -> Vec<&str> {
         let mut found = self.eligible(provider);
-        found.retain(|node| self.0.get(*node).is_some_and(|node| node.refusal().is_none()));
+        found.retain(|node| self.0.get(*node).is_some_and(|node| node.refusal(tolerations).is_none()));
         found
     }
 
     /// Why [`Self::eligible_for_pods`] is empty: each node with its reason, or what to check.
     #[must_use]
-    pub fn none_eligible_for_pods(&self, provider: ProviderName) -> String {
+    pub fn none_eligible_for_pods(&self, provider: ProviderName, tolerations: &[Toleration]) -> String {
         let eligible = self.eligible(provider);
         if eligible.is_empty() {
             return self.none_eligible(provider);
         }
-        let named = eligible.iter().filter_map(|name| Some(format!("node {name} {}", self.0.get(*name)?.refusal()?)));
+        let named = eligible.iter().filter_map(|name| Some(format!("node {name} {}", self.0.get(*name)?.refusal(tolerations)?)));
         let sentence = "no node that offers a fitting provider can run the Pod that fetches the source";
         format!("{sentence}: {}", join_sentences(named))
     }
@@ -191,6 +204,13 @@ impl Nodes {
     #[must_use]
     pub fn reaching(&self, volume: &PersistentVolume) -> Vec<&str> {
         self.0.keys().map(String::as_str).filter(|node| self.reaches(node, volume)).collect()
+    }
+
+    /// Whether the node is one that the required part of a Pod's node affinity allows.
+    #[must_use]
+    pub fn matches_affinity(&self, node: &str, affinity: Option<&Affinity>) -> bool {
+        let required = affinity.and_then(|a| a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref());
+        required.is_none_or(|selector| self.0.get(node).is_some_and(|n| selector_matches(selector, node, &n.labels)))
     }
 
     /// Whether Pods on this node can use this volume.

@@ -33,7 +33,7 @@ pub struct Observed {
     pub workspace: Arc<AgentWorkspace>,
     /// The namespace is being deleted: nothing can be made in it.
     pub terminating: bool,
-    /// The one that `source.project` names.
+    /// The one that `source.project` names; for a base, the one that it is a base of.
     pub project: Option<Arc<YoiProject>>,
     /// The one that `source.workspace` names.
     pub parent: Option<Arc<AgentWorkspace>>,

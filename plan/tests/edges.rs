@@ -386,9 +386,9 @@ fn roomless_pod(zone: &str, mounted: &str) -> yoipod::Observed {
     let mut tree = json!({"name": "a", "namespace": "ns", "uid": "tree", "ownerReferences": owner});
     tree["finalizers"] = json!(["yoi.dev/operator"]);
     let workspace: Arc<AgentWorkspace> = made(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}}}));
-    let listed = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]);
+    let listed = json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
     let affinity =
-        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": listed}]}}});
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": listed}]}}});
     let waits =
         json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2023-11-14T22:00:00Z"}]);
     let attributes = json!({"yoi.dev/volume": "tree", yoi_wire::identity::VOLUME_WORKSPACE: mounted});

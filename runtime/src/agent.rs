@@ -99,8 +99,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let final_report = CancellationToken::new();
     let reporter = tokio::spawn(send_reports(caller.clone(), status.clone(), lines.state(), final_report.clone()));
     if secret_missing {
-        tracing::error!("the model's key is missing; the process ends after a while, so that it starts again with the Secret's content");
-        stop_after(&stop, settings.secret_retry);
+        tracing::error!("the model's key is empty; the process ends after a while, so that it starts again with the Secret's content");
+        stop_after(&stop, settings.key_retry);
     }
 
     let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
@@ -118,11 +118,12 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     Ok(())
 }
 
-/// What is missing, and how to make it. The container starts again until it is there: variables are read at a start only.
+/// The kubelet starts no container while the Secret or its key is missing, so the value is empty. The container starts again after a while: variables are
+/// read at a start only.
 fn secret_message(SecretKeyName { secret, key }: &SecretKeyName, namespace: &str) -> String {
     format!(
-        "Secret {secret} with the model's key does not exist in namespace {namespace}, or has no key {key}; the agent goes on by itself once it has: \
-         kubectl create secret generic {secret} -n {namespace} --from-literal={key}=KEY"
+        "key {key} of Secret {secret} in namespace {namespace}, the model's key, is empty; write it, and the agent takes it up within ten minutes, or \
+         at once when it is restarted"
     )
 }
 

@@ -44,13 +44,11 @@ pub struct AgentArgs {
     /// Three numbers of milliseconds: until the head of an answer, between two chunks of it, for all of it.
     #[arg(long, hide = true, env = "YOI_MODEL_TIMEOUTS_MS", value_delimiter = ',', num_args = 3)]
     model_timeouts_ms: Option<Vec<u64>>,
-    /// How long the endpoint may refuse the key before the process ends, so that the container starts again with the Secret's new content.
+    /// How long the endpoint may refuse the key, or the key may be empty, before the process ends, so that the container starts again with the Secret's
+    /// new content.
     /// Longer than the ten minutes after which the kubelet resets its restart back-off.
     #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
     key_retry_seconds: u64,
-    /// How long the process runs without the model's key before it ends, so that the container starts again with the Secret's new content.
-    #[arg(long, hide = true, env = "YOI_SECRET_RETRY_SECONDS", default_value_t = 30)]
-    secret_retry_seconds: u64,
 }
 
 /// The API key of the model's endpoint. `Debug` does not print it.
@@ -83,7 +81,6 @@ pub struct RuntimeSettings {
     pub pod_uid: String,
     pub retries: RetryPolicy,
     pub timeouts: ModelTimeouts,
-    pub secret_retry: Duration,
     pub key_retry: Duration,
     pub key: Option<ApiKey>,
     /// Variables that the Pod's owner set. Tools get them.
@@ -117,7 +114,6 @@ impl RuntimeSettings {
             pod_uid: args.pod_uid,
             retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
             timeouts: args.model_timeouts_ms.map_or_else(ModelTimeouts::default, |millis| model_timeouts(&millis)),
-            secret_retry: Duration::from_secs(args.secret_retry_seconds),
             key_retry: Duration::from_secs(args.key_retry_seconds),
             key,
             user_env: user_env(std::env::vars_os()),

@@ -109,6 +109,6 @@ pub fn status(kind: Kind) -> Value {
             "provider": { "selected": "Copy", "reason": "the only one" },
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "entries": 1 }, "conditions": conditions }),
         Kind::WorkspaceNode => json!({ "providers": [{ "name": "Copy", "available": true, "reason": "here" }],
-            "capacity": { "totalBytes": 2, "freeBytes": 1 }, "kernel": "6", "runtimeDigests": ["d"], "conditions": conditions }),
+            "capacity": { "totalBytes": 2, "freeBytes": 1, "total": "2", "free": "1" }, "kernel": "6", "runtimeDigests": ["d"], "conditions": conditions }),
     }
 }

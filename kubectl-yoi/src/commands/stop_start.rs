@@ -88,14 +88,6 @@ pub async fn wait_ready(cluster: &Cluster, name: &str, timeout: Duration) -> Res
 pub fn not_ready<T>(cluster: &Cluster, pod: &YoiPod, project: Option<&YoiProject>) -> Wait<T> {
     let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let ready = find(conditions, condition::READY);
-    let secret = remedy::model_secret(pod, project);
-    let Some(secret) = secret.filter(|_| ready.is_some_and(|c| c.reason == yoi_crds::reason::SECRET_MISSING)) else {
-        return blocked(cluster, pod, "ready", ready, |_| None);
-    };
-    // The runtime cannot name the Secret: its key is only mounted.
-    let named = ready.map(|c| {
-        let message = format!("{} (Secret {}/{}, key {})", c.message, cluster.namespace, secret.name, secret.key);
-        yoi_crds::Condition { message, ..c.clone() }
-    });
-    blocked(cluster, pod, "ready", named.as_ref(), |_| Some(remedy::create_secret_command(&secret, &cluster.namespace)))
+    let command = remedy::missing_secret_command(pod, project, ready, &cluster.namespace);
+    blocked(cluster, pod, "ready", ready, |_| command)
 }

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{finalizer, label};
+use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
@@ -114,8 +116,8 @@ pub(crate) struct BaseSet<'a> {
     owner: TreeOwner,
     pub provider: ProviderName,
     pub generation: String,
-    /// The node selector of the agents that name none. Their nodes get the base first.
-    selector: Option<&'a BTreeMap<String, String>>,
+    /// The settings of the agents that have none of their own. The nodes that these select get the base first, and those that these tolerate get one too.
+    agents: Option<&'a PodSettings>,
     /// Bases of the parent, of every generation.
     observed: &'a [ObservedBase<'a>],
     nodes: &'a Nodes,
@@ -137,7 +139,7 @@ impl<'a> BaseSet<'a> {
             owner: spec.owner,
             provider: spec.provider,
             generation,
-            selector: spec.defaults.pod.as_ref().map(|pod| &pod.node_selector),
+            agents: spec.defaults.pod.as_ref(),
             observed,
             nodes,
         }
@@ -157,10 +159,15 @@ impl<'a> BaseSet<'a> {
             owner,
             provider: spec.provider,
             generation: names::generation(workspace.uid().as_str(), &spec.source, owner, &spec.path, spec.provider),
-            selector: None,
+            agents: None,
             observed,
             nodes,
         }
+    }
+
+    /// Taints that the project's agents tolerate, and so do the Pods that fill its bases.
+    pub(crate) fn tolerations(&self) -> &'a [Toleration] {
+        self.agents.map(|agents| agents.tolerations.as_slice()).unwrap_or_default()
     }
 
     /// The bases of this content that are not being deleted.
@@ -221,7 +228,7 @@ impl<'a> BaseSet<'a> {
             }
         }
         if !waits {
-            steps.extend(self.make_next(|_| true, false));
+            steps.extend(self.make_next());
         }
         (steps, recheck)
     }
@@ -268,18 +275,25 @@ impl<'a> BaseSet<'a> {
         delete_all(self.living().filter(is_left).map(|base| base.workspace))
     }
 
-    /// The step that makes a base on the best node that `allowed` lets through and where its populator can start; `None` when no such node is free for one.
-    fn make_next(&self, allowed: impl Fn(&str) -> bool, follows_consumer: bool) -> Option<Step> {
-        let mut nodes = self.nodes.eligible_for_pods(self.provider);
-        nodes.sort_by_key(|node| !self.nodes.matches_selector(node, self.selector));
+    /// The step that makes a base on the best node where its populator can start; `None` when no such node is free for one.
+    fn make_next(&self) -> Option<Step> {
+        self.make_on_best(self.tolerations(), |_| true, false)
+    }
+
+    /// As [`Self::make_next`], on a node that `allowed` lets through, for Pods with these tolerations.
+    fn make_on_best(&self, tolerations: &[Toleration], allowed: impl Fn(&str) -> bool, follows_consumer: bool) -> Option<Step> {
+        let mut nodes = self.nodes.eligible_for_pods(self.provider, tolerations);
+        let affinity = self.agents.and_then(|agents| agents.affinity.as_ref());
+        let selector = self.agents.map(|agents| &agents.node_selector);
+        nodes.sort_by_key(|node| !(self.nodes.matches_selector(node, selector) && self.nodes.matches_affinity(node, affinity)));
         nodes.into_iter().filter(|node| allowed(node)).find_map(|node| self.make_on(node, follows_consumer))
     }
 
-    /// The step that makes a base on one of the nodes that `allowed` lets through, for a consumer that can only go there. `None` while one of them has a
-    /// base that gets on.
-    pub(crate) fn make_for_consumer(&self, allowed: impl Fn(&str) -> bool, now: jiff::Timestamp) -> Option<Step> {
+    /// The step that makes a base on one of the nodes that `allowed` lets through, for a consumer that can only go there and has these tolerations. `None`
+    /// while one of them has a base that gets on.
+    pub(crate) fn make_for_consumer(&self, tolerations: &[Toleration], allowed: impl Fn(&str) -> bool, now: jiff::Timestamp) -> Option<Step> {
         let exists = self.living().any(|base| allowed(base.node) && !matches!(self.progress(base, now), Progress::Stuck(_)));
-        if exists { None } else { self.make_next(allowed, true) }
+        if exists { None } else { self.make_on_best(tolerations, allowed, true) }
     }
 
     /// The step that makes the base on `node`, which a consumer is on; `None` while a base of its name exists, even one that is being deleted.

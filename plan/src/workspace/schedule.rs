@@ -224,7 +224,8 @@ fn give_back(input: &WorkspaceInput<'_>, others: &[&str]) -> Option<Step> {
 /// `None` while there is a source and no base of it is sealed. A tree without a source needs only a node that takes Pods, if there is one.
 fn best_node<'a>(nodes: &'a Nodes, provider: ProviderName, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Option<&'a str> {
     let eligible = nodes.eligible(provider);
-    let for_pods = nodes.eligible_for_pods(provider);
+    // The Pods that come to use the tree are not known.
+    let for_pods = nodes.eligible_for_pods(provider, &[]);
     let Some(base_set) = base_set else { return for_pods.first().or(eligible.first()).copied() };
     let sealed = base_set.sealed_nodes();
     if sealed.is_empty() {

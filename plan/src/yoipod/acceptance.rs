@@ -5,6 +5,7 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
 
 use super::manifest::{self, Resolved};
+use super::{create, pod_settings};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
@@ -25,6 +26,13 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
     }
     let resolved = resolve(input)?;
     accept_workspace(input)?;
+    let of_project = input.project.map(|project| project.get().spec.path.as_str());
+    // One of them is there: without its project only an agent with a tree is accepted.
+    if let Some(path) = input.workspace.map(|workspace| workspace.get().spec.path.as_str()).or(of_project) {
+        let owner = create::tree_owner(input, input.project);
+        let checked = pod_settings::check(&resolved.pod, path, owner, &input.session_claim_name);
+        checked.map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
+    }
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
         SessionClaim::Former(claim) => {
@@ -37,7 +45,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
 }
 
 /// An agent that has its tree starts without its project: with the project's defaults as they were at its last start.
-fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValue> {
+pub(super) fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValue> {
     let yoipod = input.yoipod;
     let title = &yoipod.spec.project_ref.name;
     let no_model = || {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::YoiPod;
 use yoi_crds::name::{annotation, label};
@@ -37,13 +37,22 @@ pub(crate) fn resolved_before(map: &ConfigMap) -> Option<PodDefaults> {
     serde_json::from_str(map.metadata.annotations.as_ref()?.get(annotation::RESOLVED)?).ok()
 }
 
-/// Field by field, the YoiPod's first; maps and environment entry by entry.
+/// Field by field, the YoiPod's first; maps, environment, volumes and mounts entry by entry.
 fn merge(own: PodSettings, default: PodSettings) -> PodSettings {
-    let PodSettings { image, image_pull_policy, resources, env, node_selector, image_pull_secrets, runtime_class_name } = own;
-    let mut named: BTreeMap<String, EnvVar> = BTreeMap::new();
-    for var in default.env.into_iter().chain(env) {
-        named.insert(var.name.clone(), var);
-    }
+    let PodSettings {
+        image,
+        image_pull_policy,
+        resources,
+        env,
+        node_selector,
+        image_pull_secrets,
+        runtime_class_name,
+        affinity,
+        tolerations,
+        volumes,
+        volume_mounts,
+        security_context,
+    } = own;
     let mut selector = default.node_selector;
     selector.extend(node_selector);
     PodSettings {
@@ -51,11 +60,22 @@ fn merge(own: PodSettings, default: PodSettings) -> PodSettings {
         image_pull_policy: image_pull_policy.or(if image.is_none() { default.image_pull_policy } else { None }),
         image: image.or(default.image),
         resources: if resources.is_empty() { default.resources } else { resources },
-        env: named.into_values().collect(),
+        env: by_key(default.env, env, |var: &EnvVar| &var.name),
         node_selector: selector,
         image_pull_secrets: if image_pull_secrets.is_empty() { default.image_pull_secrets } else { image_pull_secrets },
         runtime_class_name: runtime_class_name.or(default.runtime_class_name),
+        affinity: affinity.or(default.affinity),
+        tolerations: if tolerations.is_empty() { default.tolerations } else { tolerations },
+        volumes: by_key(default.volumes, volumes, |volume: &Volume| &volume.name),
+        volume_mounts: by_key(default.volume_mounts, volume_mounts, |mount: &VolumeMount| &mount.mount_path),
+        security_context: security_context.or(default.security_context),
     }
+}
+
+/// Both lists, sorted by their keys; of two entries of one key the one of `own`.
+fn by_key<T>(default: Vec<T>, own: Vec<T>, key: impl Fn(&T) -> &String) -> Vec<T> {
+    let all = default.into_iter().chain(own).map(|entry| (key(&entry).clone(), entry));
+    all.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 /// Id and text of the YoiPod's task.

@@ -4,17 +4,17 @@
 //! tree, also to one that an autoscaler adds, and the base follows it there. No base is made in advance: a Pod that fits nowhere would spread the
 //! source for nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, Toleration};
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::ProviderName;
 
 use super::yoipod_input::YoiPodInput;
-use crate::nodes::{Node, join_sentences};
+use crate::nodes::join_sentences;
 use crate::step::Step;
 use crate::stored::Stored;
 use crate::tree::TreeSource;
@@ -26,8 +26,8 @@ pub(super) struct Placement<'a> {
     workspace: Stored<'a, AgentWorkspace>,
     source: TreeSource<'a>,
     base_set: Option<BaseSet<'a>>,
-    /// The agent's node selector; `None` once it has a Pod, because then the scheduler judges.
-    selector: Option<&'a BTreeMap<String, String>>,
+    /// The settings of the agent's Pod; `None` once it has one, because then the scheduler judges.
+    agent: Option<&'a PodSettings>,
     now: jiff::Timestamp,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Placement<'a> {
     pub(super) fn new(
         input: &'a YoiPodInput<'a>,
         workspace: Stored<'a, AgentWorkspace>,
-        selector: Option<&'a BTreeMap<String, String>>,
+        agent: Option<&'a PodSettings>,
         now: jiff::Timestamp,
     ) -> Self {
         let source = TreeSource::new(&workspace.get().spec.source);
@@ -47,7 +47,7 @@ impl<'a> Placement<'a> {
             TreeSource::Git(_) if workspace.spec.base.is_none() => Some(BaseSet::of_workspace(workspace, &input.bases, input.nodes)),
             TreeSource::Git(_) | TreeSource::Fork(_) | TreeSource::Empty => None,
         };
-        Placement { input, workspace, source, base_set, selector, now }
+        Placement { input, workspace, source, base_set, agent, now }
     }
 
     /// At least one node, or why there is none.
@@ -88,10 +88,22 @@ impl<'a> Placement<'a> {
         if !nodes.is_eligible(node, self.provider()) {
             return Some("offers no fitting provider".to_owned());
         }
-        if !nodes.matches_selector(node, self.selector) {
-            return Some("lacks a label that the agent's node selector asks for".to_owned());
+        if !self.is_selected(node) {
+            return Some("is not one that the agent's node selector and affinity allow".to_owned());
         }
-        nodes.0.get(node).and_then(Node::refusal)
+        nodes.0.get(node)?.refusal(self.tolerations())
+    }
+
+    /// Whether the agent's node selector and affinity allow the node.
+    fn is_selected(&self, node: &str) -> bool {
+        let nodes = self.input.nodes;
+        self.agent.is_none_or(|agent| {
+            nodes.matches_selector(node, Some(&agent.node_selector)) && nodes.matches_affinity(node, agent.affinity.as_ref())
+        })
+    }
+
+    fn tolerations(&self) -> &'a [Toleration] {
+        self.agent.map(|agent| agent.tolerations.as_slice()).unwrap_or_default()
     }
 
     /// Nodes that hold the tree, or the base that it is cloned from.
@@ -172,13 +184,13 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// A base on a node that reaches the session volume and that the agent's selector allows, while the tree is not made and the nodes with a base do
-    /// not reach that volume.
+    /// A base on a node that reaches the session volume and that the agent may go to, while the tree is not made and the nodes with a base do not reach
+    /// that volume.
     pub(super) fn base_for_session(&self) -> Option<Step> {
         let volume = self.input.session_volume?;
         let base_set = self.base_set.as_ref().filter(|_| self.is_open())?;
         self.nodes_with_tree().ok()?;
         let nodes = self.input.nodes;
-        base_set.make_for_consumer(|node| nodes.reaches(node, volume.get()) && nodes.matches_selector(node, self.selector), self.now)
+        base_set.make_for_consumer(self.tolerations(), |node| nodes.reaches(node, volume.get()) && self.is_selected(node), self.now)
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource,
-    Pod, PodSpec, ProjectedVolumeSource, ResourceRequirements, SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeProjection,
+    ConfigMapKeySelector, ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, LocalObjectReference, ObjectFieldSelector,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements, SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
-use yoi_crds::pod::Resources;
+use yoi_crds::pod::{EnvSource, Resources, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
@@ -28,6 +28,9 @@ use crate::stored::Stored;
 pub const CONTAINER: &str = "agent";
 const HOME: &str = "/home/agent";
 const TOKEN_SECONDS: i64 = 3600;
+
+/// The volumes that the operator gives every agent's Pod. No volume of the user's has one of these names.
+pub(crate) const VOLUMES: [&str; 7] = ["runtime", "tree", "session", "manifest", "token", "tmp", "home"];
 
 /// What an agent's Pod is made from.
 pub(crate) struct PodContext<'a> {
@@ -67,7 +70,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            affinity: Some(context.nodes.affinity()),
+            affinity: Some(context.nodes.affinity(settings.affinity.as_ref())),
             automount_service_account_token: Some(false),
             containers: vec![container(&context)],
             enable_service_links: Some(false),
@@ -77,8 +80,9 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
             restart_policy: Some("Always".to_owned()),
             runtime_class_name: settings.runtime_class_name.clone(),
-            security_context: Some(restricted::pod_security(context.owner)),
+            security_context: Some(pod_security(context.owner, settings.security_context.as_ref())),
             termination_grace_period_seconds: Some(30),
+            tolerations: non_empty(settings.tolerations.clone()),
             volumes: Some(volumes(&context)),
             ..PodSpec::default()
         }),
@@ -105,18 +109,46 @@ fn container(context: &PodContext<'_>) -> Container {
         env: Some(environment(context)),
         resources: resources(&settings.resources),
         security_context: Some(restricted::container_security()),
-        volume_mounts: Some(vec![
-            mount("runtime", RUNTIME_MOUNT, true),
-            mount("tree", path, context.workspace.spec.read_only),
-            mount("session", SESSION_MOUNT, false),
-            mount("manifest", MANIFEST_MOUNT, true),
-            mount("token", TOKEN_MOUNT, true),
-            mount("tmp", "/tmp", false),
-            mount("home", HOME, false),
-        ]),
+        volume_mounts: Some(mounts(context, path)),
         // An agent may close the root of its tree to itself, and then a container that starts there would not start again.
         working_dir: Some("/".to_owned()),
         ..Container::default()
+    }
+}
+
+fn mounts(context: &PodContext<'_>, path: &str) -> Vec<VolumeMount> {
+    let own = [
+        mount("runtime", RUNTIME_MOUNT, true),
+        mount("tree", path, context.workspace.spec.read_only),
+        mount("session", SESSION_MOUNT, false),
+        mount("manifest", MANIFEST_MOUNT, true),
+        mount("token", TOKEN_MOUNT, true),
+        mount("tmp", "/tmp", false),
+        mount("home", HOME, false),
+    ];
+    own.into_iter().chain(context.resolved.pod.volume_mounts.iter().cloned()).collect()
+}
+
+/// What *restricted* and the tree ask for, with what it leaves to the user.
+fn pod_security(owner: TreeOwner, settings: Option<&SecuritySettings>) -> PodSecurityContext {
+    let base = restricted::pod_security(owner);
+    let Some(settings) = settings else { return base };
+    PodSecurityContext {
+        supplemental_groups: non_empty(settings.supplemental_groups.clone()),
+        seccomp_profile: settings.seccomp_profile.clone().or(base.seccomp_profile),
+        app_armor_profile: settings.app_armor_profile.clone(),
+        se_linux_options: settings.se_linux_options.clone(),
+        ..base
+    }
+}
+
+fn env_source(source: &EnvSource) -> EnvVarSource {
+    let EnvSource { secret_key_ref, config_map_key_ref, field_ref } = source.clone();
+    EnvVarSource {
+        secret_key_ref: secret_key_ref.map(|r| SecretKeySelector { name: r.name, key: r.key, optional: r.optional }),
+        config_map_key_ref: config_map_key_ref.map(|r| ConfigMapKeySelector { name: r.name, key: r.key, optional: r.optional }),
+        field_ref: field_ref.map(|r| ObjectFieldSelector { field_path: r.field_path, api_version: None }),
+        ..EnvVarSource::default()
     }
 }
 
@@ -129,13 +161,16 @@ fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     if !user.iter().any(|v| v.name == "HOME") {
         all.push(plain("HOME", HOME));
     }
-    all.extend(user.iter().map(|v| plain(&v.name, &v.value)));
+    all.extend(user.iter().map(|v| match &v.value_from {
+        Some(source) => from(&v.name, env_source(source)),
+        None => plain(&v.name, &v.value),
+    }));
     all.push(plain(env::RUN_GENERATION, &context.run_generation.to_string()));
     let pod_uid = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
     all.push(from(env::POD_UID, EnvVarSource { field_ref: Some(pod_uid), ..EnvVarSource::default() }));
     if let Some(key) = &context.resolved.model.auth_secret_ref {
-        // Optional, because the operator cannot read Secrets: the runtime reports a missing one.
-        let selector = SecretKeySelector { name: key.name.clone(), key: key.key.clone(), optional: Some(true) };
+        // The operator cannot read Secrets. While this one is missing, the kubelet does not start the container, and says so in the Pod's status.
+        let selector = SecretKeySelector { name: key.name.clone(), key: key.key.clone(), optional: None };
         all.push(from(env::MODEL_API_KEY, EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() }));
     }
     all
@@ -162,7 +197,7 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
         expiration_seconds: Some(TOKEN_SECONDS),
         path: TOKEN_FILE.to_owned(),
     };
-    vec![
+    let own = [
         inline("runtime", true, runtime),
         restricted::tree_volume(context.workspace.uid(), context.workspace.spec.read_only),
         Volume {
@@ -188,5 +223,6 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
         },
         empty("tmp"),
         empty("home"),
-    ]
+    ];
+    own.into_iter().chain(context.resolved.pod.volumes.iter().cloned()).collect()
 }

@@ -55,11 +55,13 @@ pub(super) struct RunPlan<'a> {
     pub requeue_after: Option<Duration>,
     /// No node with the base has room: the next Pod may go to any node that can make the tree. The status says so before that Pod is made.
     pub no_room: bool,
+    /// The scheduler has found no node for the Pod for some time, and no other Pod follows that may go to more nodes.
+    pub unschedulable: bool,
 }
 
 impl<'a> RunPlan<'a> {
     fn new(state: RunState<'a>, steps: Vec<Step>, record: RunRecord) -> Self {
-        RunPlan { state, steps, record, requeue_after: None, no_room: false }
+        RunPlan { state, steps, record, requeue_after: None, no_room: false, unschedulable: false }
     }
 
     fn after(self, earlier: Vec<Step>) -> Self {
@@ -195,12 +197,14 @@ fn find_room<'a>(
     let stays = RunPlan::new(RunState::Exists(pod), Vec::new(), record);
     let Some(workspace) = input.workspace else { return stays };
     let placement = Placement::new(input, workspace, None, now);
+    let unscheduled_since = pod.unscheduled.as_ref().and_then(|unscheduled| unscheduled.no_node_since).filter(|_| pod.node.is_none());
     if !placement.is_open() {
-        return stays;
+        let left = unscheduled_since.map(|since| time_left(since, PATIENCE, now));
+        return RunPlan { requeue_after: left.flatten(), unschedulable: left == Some(None), ..stays };
     }
     let gives_way = || pod.delete().into_iter().collect::<Vec<Step>>();
     let runtime = placement.nodes().and_then(|nodes| runtime(input, settings, &nodes));
-    match (pod.node.as_deref(), pod.unscheduled.as_ref().and_then(|u| u.no_node_since), runtime) {
+    match (pod.node.as_deref(), unscheduled_since, runtime) {
         (None, Some(since), runtime) => {
             let stays = RunPlan { no_room: was_no_room(input), ..stays };
             if let Some(left) = time_left(since, PATIENCE, now) {
@@ -209,7 +213,8 @@ fn find_room<'a>(
             let is_avoided_for_nothing = |digest: &str| pod.choice.avoided.iter().any(|node| placement.can_make(node, digest));
             let is_too_narrow =
                 if pod.choice.is_bound { stays.no_room } else { runtime.is_ok_and(|(digest, _)| is_avoided_for_nothing(&digest)) };
-            RunPlan { steps: if is_too_narrow { gives_way() } else { Vec::new() }, no_room: true, ..stays }
+            let steps = if is_too_narrow { gives_way() } else { Vec::new() };
+            RunPlan { steps, no_room: true, unschedulable: !pod.choice.is_bound && !is_too_narrow, ..stays }
         }
         (Some(node), _, Ok((digest, able))) if input.nodes.exists(node) => {
             if placement.can_make(node, &digest) {
@@ -255,7 +260,7 @@ fn start<'a>(
         let message = format!("AgentWorkspace {} is being deleted; it must be gone first", workspace.name());
         return waits(ConditionValue::no(reason::CREATING, message), Vec::new());
     }
-    let placement = Placement::new(input, workspace, Some(&accepted.resolved.pod.node_selector), now);
+    let placement = Placement::new(input, workspace, Some(&accepted.resolved.pod), now);
     let no_room = was_no_room(input) && placement.is_open();
     let nodes = match placement.nodes() {
         Ok(nodes) => nodes,

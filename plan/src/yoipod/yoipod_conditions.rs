@@ -8,7 +8,8 @@ use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
 use super::yoipod_input::YoiPodInput;
-use super::{lost_tree, manifest, pod_spec};
+use super::waiting_container::waiting;
+use super::{acceptance, lost_tree, manifest, pod_spec, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -52,7 +53,7 @@ fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
 fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
     match (&run.state, refused) {
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
-        (RunState::Exists(pod), None) => pod_ready(input, workspace_ready, &run.record, *pod),
+        (RunState::Exists(pod), None) => pod_ready(input, workspace_ready, run, *pod),
         (RunState::NotWanted { stopping: true }, None) => ConditionValue::no(reason::STOPPING, "the Pod is going down"),
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
         (RunState::Waits(why), None) => why.clone(),
@@ -163,16 +164,16 @@ fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a Last
 fn pod_ready(
     input: &YoiPodInput<'_>,
     workspace_ready: &ConditionValue,
-    record: &RunRecord,
+    run: &RunPlan<'_>,
     pod: Stored<'_, ObservedPod>,
 ) -> ConditionValue {
-    let report = report(input, record);
+    let report = report(input, &run.record);
     if let Some(node) = lost_node(input, pod) {
         let message =
             format!("node {node} is not ready, and Pod {} is on it; the agent may run on there, and nobody reaches it", pod.name());
         return ConditionValue::no(reason::NODE_NOT_READY, message);
     }
-    if let Some(mut why) = not_running(pod) {
+    if let Some(mut why) = not_running(pod, run.unschedulable) {
         if let Some(tree) = closed_tree(input, pod) {
             why.message = format!("{tree}. {}", why.message);
         }
@@ -202,12 +203,13 @@ fn lost_node<'a>(input: &YoiPodInput<'_>, pod: Stored<'a, ObservedPod>) -> Optio
 /// What keeps a Pod without a node from the one where its tree is; `None` when that node takes Pods, or when the tree is not made yet.
 fn closed_tree(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<String> {
     let node = input.workspace.filter(|_| pod.node.is_none())?.node_name()?;
-    let refusal = input.nodes.0.get(node)?.refusal()?;
+    let resolved = acceptance::resolve(input).ok()?;
+    let refusal = input.nodes.0.get(node)?.refusal(&resolved.pod.tolerations)?;
     Some(format!("the tree is on node {node}, and node {node} {refusal}"))
 }
 
-/// Why the agent's container is not running; `None` when it is.
-fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
+/// Why the agent's container is not running; `None` when it is. `unschedulable` as in [`RunPlan`].
+fn not_running(pod: Stored<'_, ObservedPod>, unschedulable: bool) -> Option<ConditionValue> {
     let title = pod.name();
     let ended = match pod.phase {
         PodPhase::Failed => Some("Failed"),
@@ -223,17 +225,12 @@ fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
         Some(ContainerState::Terminated(Terminated { exit_code, .. })) => {
             Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {exit_code}")))
         }
-        Some(ContainerState::Waiting { reason, message }) => {
-            let why = reason.as_deref().unwrap_or("waiting");
-            let crashes = why == "CrashLoopBackOff";
-            let more = message.as_deref().filter(|_| !crashes).map(|m| format!(": {m}")).unwrap_or_default();
-            let reason = if crashes { reason::POD_NOT_RUNNING } else { reason::POD_PENDING };
-            Some(ConditionValue::no(reason, format!("the container of Pod {title} waits: {why}{more}")))
-        }
-        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes"))),
+        Some(ContainerState::Waiting { reason, message }) => Some(waiting(pod, reason.as_deref(), message.as_deref())),
+        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes{}", waiting_container::needed_by_volumes(pod)))),
         None => {
             let why = pod.unscheduled.as_ref().and_then(|u| u.message.as_deref()).unwrap_or("it waits for a node");
-            Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: {why}")))
+            let reason = if unschedulable { reason::UNSCHEDULABLE } else { reason::POD_PENDING };
+            Some(ConditionValue::no(reason, format!("Pod {title}: {why}")))
         }
     }
 }

@@ -28,7 +28,7 @@ fn populating(pod: Value) -> Plan<AgentWorkspaceStatus> {
     workspace::plan(&seen, &settings(), now())
 }
 
-fn workspace_with(workspace: Arc<AgentWorkspace>, nodes: Arc<Nodes>) -> workspace::Observed {
+pub fn workspace_with(workspace: Arc<AgentWorkspace>, nodes: Arc<Nodes>) -> workspace::Observed {
     workspace::Observed {
         workspace,
         terminating: false,

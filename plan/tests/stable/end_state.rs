@@ -282,7 +282,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
         reason::POPULATING => blocked(c, why) || lost_trees(c),
         reason::POPULATOR_NOT_RUNNING => !can_populate(c) || !could_run(c, y, workspace.map(|w| &**w)) || blocked(c, why),
-        reason::POD_PENDING => {
+        reason::POD_PENDING | reason::UNSCHEDULABLE => {
             !foreign_objects(c).is_empty()
                 || project_is_not_ready(c, Some(&y.spec.project_ref.name))
                 || !could_run(c, y, workspace.map(|w| &**w))

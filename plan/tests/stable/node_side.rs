@@ -170,7 +170,7 @@ pub fn offered(c: &Cluster, node: &str, ready: bool) -> yoi_crds::WorkspaceNodeS
     let provider = OfferedProvider { name: yoi_crds::source::ProviderName::Btrfs, available: ready, reason: "here".into() };
     yoi_crds::WorkspaceNodeStatus {
         providers: vec![provider],
-        capacity: Some(Capacity { total_bytes: 100, free_bytes: free }),
+        capacity: Some(Capacity::new(100, free)),
         kernel: None,
         runtime_digests: vec!["d".into()],
         conditions: vec![condition(&[], condition::READY, value, 1, &c.now().to_string())],

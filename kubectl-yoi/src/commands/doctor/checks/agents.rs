@@ -10,7 +10,7 @@ use yoi_plan::yoipod::workspace_name;
 use super::super::finding::{Finding, Severity};
 use super::super::observed::{ObservedCluster, display_name, listed};
 use super::{or_ok, pod};
-use crate::remedy::{self, fill_command, fix_command, model_secret};
+use crate::remedy::{self, fill_command, fix_command};
 
 /// An object that is not Ready for longer than this is not merely starting. In seconds.
 const GRACE_SECONDS: i64 = 120;
@@ -36,7 +36,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
             }
         });
         if lost.is_none() && yoipod.spec.desired_state == DesiredState::Running && !is_finished(yoipod) {
-            found.extend(not_ready(observed, yoipod, conditions, create_secret_command(observed, yoipod)));
+            found.extend(not_ready(observed, yoipod, conditions, missing_secret_command(observed, yoipod, conditions)));
         }
         reported.extend(lost.as_ref().map(|_| (yoipod.namespace(), workspace_name(yoipod).to_owned())));
         found.extend(lost);
@@ -121,7 +121,6 @@ where
     };
     let advice = known.and_then(Reason::advice).map(|a| format!(" {a}")).unwrap_or_default();
     let what = format!("not Ready for {}: {}: {}.{advice}", crate::show::duration(age), ready.reason, ready.message.trim_end_matches('.'));
-    let secret_command = secret_command.filter(|_| ready.reason == reason::SECRET_MISSING);
     Some(Finding::of(
         severity,
         display_name(object),
@@ -130,12 +129,12 @@ where
     ))
 }
 
-/// Returns the command that makes the Secret of the agent's model.
-fn create_secret_command(observed: &ObservedCluster, yoipod: &YoiPod) -> Option<String> {
+/// Returns the command that makes the Secret of the agent's model, if that one is missing.
+fn missing_secret_command(observed: &ObservedCluster, yoipod: &YoiPod, conditions: Option<&[Condition]>) -> Option<String> {
     let namespace = yoipod.namespace()?;
     let project = |p: &&YoiProject| p.namespace().as_deref() == Some(&namespace) && p.name_any() == yoipod.spec.project_ref.name;
-    let secret = model_secret(yoipod, listed(&observed.projects).iter().find(project))?;
-    Some(remedy::create_secret_command(&secret, &namespace))
+    let ready = conditions.and_then(|c| find(c, condition::READY));
+    remedy::missing_secret_command(yoipod, listed(&observed.projects).iter().find(project), ready, &namespace)
 }
 
 /// Returns a finding for each failing Pod whose YoiPod has no finding.
@@ -175,7 +174,7 @@ mod tests {
     #[test]
     fn a_missing_secret_is_made_by_its_own_name_and_key() {
         let mut observed = healthy();
-        set_condition(&mut observed, "Ready", "SecretMissing", "missing");
+        set_condition(&mut observed, "Ready", "SecretMissing", "Secret s with the model's key does not exist");
         let model = json!({ "provider": "OpenAI", "name": "m", "authSecretRef": { "name": "s", "key": "k" } });
         observed.projects.as_mut().unwrap()[0].spec.defaults.model = serde_json::from_value(model).unwrap();
         let command = expect_finding(&observed, "agents", "SecretMissing").command.unwrap();

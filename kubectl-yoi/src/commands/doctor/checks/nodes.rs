@@ -64,7 +64,7 @@ fn node_summary(observed: &ObservedCluster, node: &WorkspaceNode) -> String {
     let status = node.status.clone().unwrap_or_default();
     let offers: Vec<_> = status.providers.iter().filter(|p| p.available).map(|p| show::provider(p.name)).collect();
     let kernel = status.kernel.as_deref().unwrap_or("?");
-    let room = status.capacity.map_or_else(
+    let room = status.capacity.as_ref().map_or_else(
         || "room unknown".to_owned(),
         |c| format!("{}.{} of {} GiB free", c.free_bytes / GIB, c.free_bytes % GIB * 10 / GIB, c.total_bytes / GIB),
     );
@@ -101,7 +101,7 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
             format!("kubectl debug node/{} -it --profile=sysadmin --image=busybox -- mv /host/FILE /host/FILE.aside", node.name_any());
         found.push(Finding::error(display_name(node), format!("{}: {}. {advice}", c.reason, c.message.trim_end_matches('.')), command));
     }
-    if let Some(c) = status.capacity.filter(|c| c.total_bytes > 0) {
+    if let Some(c) = status.capacity.as_ref().filter(|c| c.total_bytes > 0) {
         let percent = c.free_bytes * 100 / c.total_bytes;
         let what = format!("{percent} % of its data root is free ({} of {} MiB)", c.free_bytes >> 20, c.total_bytes >> 20);
         let command = "kubectl yoi ls workspaces -A";
@@ -139,7 +139,7 @@ mod tests {
         for (free, severity) in [(9, Severity::Warning), (2, Severity::Error)] {
             let mut observed = healthy();
             let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
-            status.capacity = Some(yoi_crds::node::Capacity { total_bytes: 100 << 20, free_bytes: free << 20 });
+            status.capacity = Some(yoi_crds::node::Capacity::new(100 << 20, free << 20));
             assert_eq!(expect_finding(&observed, "nodes", "of its data root is free").severity, severity);
         }
     }
