@@ -28,12 +28,14 @@ pub mod label {
     pub const PROJECT: &str = "yoi.dev/project";
     /// Name of the AgentWorkspace.
     pub const WORKSPACE: &str = "yoi.dev/workspace";
-    /// `agent` or `populator`: what network policies select.
+    /// `agent`, `populator` or `reader`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
     /// Role of the Pod of an agent.
     pub const ROLE_AGENT: &str = "agent";
     /// Role of the Pod that fills a base.
     pub const ROLE_POPULATOR: &str = "populator";
+    /// Role of the Pod that reads the session and the tree of a stopped agent.
+    pub const ROLE_READER: &str = "reader";
 }
 
 /// Annotations.

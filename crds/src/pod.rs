@@ -10,7 +10,7 @@ use crate::open_enum::open_enum;
 use std::collections::BTreeMap;
 
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
-pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
+pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
 pub use yoi_wire::manifest::ModelProvider;
 
 /// One agent: a name, a session, a desired state. A Pod is only what runs it today.

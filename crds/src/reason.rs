@@ -327,6 +327,14 @@ reasons! {
     POD_NOT_RUNNING = "PodNotRunning",
         "Another Pod follows by itself. If it does not last, read what the last one said.",
         "kubectl logs -n $NAMESPACE -l yoi.dev/yoipod=$NAME --tail=50";
+    /// There is no session volume: the agent has never run.
+    NO_SESSION = "NoSession",
+        "Start the agent; its log begins then.",
+        "kubectl yoi start $NAME -n $NAMESPACE";
+    /// The Pod that reads a stopped agent's session cannot run. It is tried again for as long as somebody asks.
+    @retried READER_FAILED = "ReaderFailed",
+        "The message says how it ended. Its own log says why.",
+        "kubectl logs $NAME-reader -n $NAMESPACE";
     /// The agent's Pod waits for a node.
     POD_PENDING = "PodPending",
         "The message holds the words of the scheduler or the kubelet: room, an image, a volume.",

@@ -1,8 +1,8 @@
-//! What plans read of a Pod: of an agent's Pod, and of one that fills a base.
+//! What plans read of a Pod: of an agent's Pod, of one that reads a stopped agent, and of one that fills a base.
 
 use k8s_openapi::api::core::v1::{self, ContainerStatus, Pod, PodCondition, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::name::annotation;
+use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::MOST_RUNS;
 use yoi_wire::identity::VOLUME_WORKSPACE;
 
@@ -75,6 +75,11 @@ pub(crate) struct Terminated {
 }
 
 impl ObservedPod {
+    /// Whether it reads a stopped agent, and is no run of it.
+    pub(crate) fn is_reader(&self) -> bool {
+        meta::label(&self.metadata, label::ROLE) == Some(label::ROLE_READER)
+    }
+
     /// UID of the workspace that it mounts.
     pub(crate) fn tree(&self) -> Option<Uid<'_>> {
         Uid::new(self.tree.as_deref()?)

@@ -33,6 +33,8 @@ pub(super) struct WorkspaceInput<'a> {
     pub workspace: Stored<'a, AgentWorkspace>,
     pub source: Source<'a>,
     pub consumer: Consumer<'a>,
+    /// The Pod that reads this tree of a stopped agent.
+    pub reader: Option<Stored<'a, ObservedPod>>,
     /// The workspace itself, if it is a base.
     pub base: Option<ObservedBase<'a>>,
     /// The node that an earlier round has chosen.
@@ -64,6 +66,7 @@ impl<'a> WorkspaceInput<'a> {
             workspace,
             source,
             consumer,
+            reader: pods_of_holder(workspace, seen).into_iter().find(|pod| pod.is_reader()),
             base: ObservedBase::new(workspace),
             node_name: workspace.node_name(),
             origin: status.and_then(|status| status.origin.as_ref()),
@@ -97,7 +100,12 @@ impl<'a> WorkspaceInput<'a> {
 /// The one Pod that may mount the tree. While a former Pod of the holder still exists, it is that one: there is one writer. A Pod that was made for a
 /// former tree of this name mounts another UID.
 fn agent_pod<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<Stored<'a, ObservedPod>> {
-    let holder = holder(workspace, &Stored::all(&seen.users))?;
+    pods_of_holder(workspace, seen).into_iter().filter(|pod| !pod.is_reader()).min_by_key(|pod| pod.run_generation)
+}
+
+/// Pods of the YoiPod that the tree is for, which were made for this tree.
+fn pods_of_holder<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Vec<Stored<'a, ObservedPod>> {
+    let Some(holder) = holder(workspace, &Stored::all(&seen.users)) else { return Vec::new() };
     let pods = Stored::all(&seen.agents).into_iter().filter(|pod| pod.is_controlled_by(holder.uid()));
-    pods.filter(|pod| pod.tree() == Some(workspace.uid())).min_by_key(|pod| pod.run_generation)
+    pods.filter(|pod| pod.tree() == Some(workspace.uid())).collect()
 }

@@ -26,9 +26,15 @@ pub(crate) struct Resolved {
 /// `None` when neither names a model.
 #[must_use]
 pub(crate) fn resolve(yoipod: &YoiPod, project: &YoiProject) -> Option<Resolved> {
-    let defaults = project.spec.defaults.clone();
-    let model = yoipod.spec.model.clone().or(defaults.model)?;
-    Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()) })
+    let model = yoipod.spec.model.clone().or_else(|| project.spec.defaults.model.clone())?;
+    Some(Resolved { model, pod: pod_settings(yoipod, Some(project)) })
+}
+
+/// What YoiPod and project say of the Pod; the YoiPod alone when there is no project.
+#[must_use]
+pub(crate) fn pod_settings(yoipod: &YoiPod, project: Option<&YoiProject>) -> PodSettings {
+    let default = project.and_then(|project| project.spec.defaults.pod.clone());
+    merge(yoipod.spec.pod.clone(), default.unwrap_or_default())
 }
 
 /// Field by field, the YoiPod's first; maps and environment entry by entry.

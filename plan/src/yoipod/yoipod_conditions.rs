@@ -1,9 +1,9 @@
 //! The conditions of a YoiPod.
 
-use yoi_crds::Condition;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::pod::{Completion, DesiredState, LastReport};
 use yoi_crds::reason::{self, condition};
+use yoi_crds::{Condition, YoiPod};
 use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
@@ -18,6 +18,7 @@ pub(super) fn conditions(
     input: &YoiPodInput<'_>,
     refused: Option<&ConditionValue>,
     run: &RunPlan<'_>,
+    reader_ready: Option<ConditionValue>,
     now: jiff::Timestamp,
 ) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, run);
@@ -28,19 +29,22 @@ pub(super) fn conditions(
     conditions.set(condition::WORKSPACE_READY, workspace_ready);
     conditions.set(condition::SESSION_READY, session_ready(input, run));
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
+    if let Some(reader_ready) = reader_ready {
+        conditions.set(condition::READER_READY, reader_ready);
+    }
     conditions.set(condition::READY, ready);
     conditions.into_conditions()
 }
 
 /// The current task has ended, well or not.
-pub(super) fn is_task_done(input: &YoiPodInput<'_>) -> bool {
-    matches!(task_state(input), Some(TaskState::Succeeded | TaskState::Failed))
+pub(super) fn is_task_done(yoipod: &YoiPod) -> bool {
+    matches!(task_state(yoipod), Some(TaskState::Succeeded | TaskState::Failed))
 }
 
 /// What the gateway last reported of the task that the spec names now.
-fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
-    let task = manifest::task(input.yoipod.get())?;
-    input.before.task.as_ref().filter(|t| t.id == task.id)?.state.known()
+fn task_state(yoipod: &YoiPod) -> Option<TaskState> {
+    let task = manifest::task(yoipod)?;
+    yoipod.status.as_ref()?.task.as_ref().filter(|t| t.id == task.id)?.state.known()
 }
 
 /// The summary, with the reason that helps most.
@@ -63,7 +67,7 @@ fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
 }
 
 fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
-    match input.pods.iter().find(|pod| pod.is_deleting()) {
+    match input.pods.iter().chain(&input.readers).find(|pod| pod.is_deleting()) {
         Some(pod) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", pod.name())),
         None => ConditionValue::no(reason::STARTING, "the Pod and what it needs are being made"),
     }
@@ -113,7 +117,7 @@ fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {
     if input.yoipod.spec.task.is_none() {
         return ConditionValue::no(reason::NO_TASK, "the spec names no task");
     }
-    match task_state(input) {
+    match task_state(input.yoipod.get()) {
         None => ConditionValue::no(reason::TASK_RUNNING, "the task waits to be given to the agent"),
         Some(TaskState::Submitted | TaskState::Running) => ConditionValue::no(reason::TASK_RUNNING, "the task was given to the agent"),
         Some(TaskState::Succeeded) => ConditionValue::yes(reason::TASK_SUCCEEDED, "the task's run finished"),
@@ -135,7 +139,7 @@ fn pod_ready(
     pod: Stored<'_, ObservedPod>,
 ) -> ConditionValue {
     let report = report(input, record);
-    if let Some(why) = not_running(pod) {
+    if let Some(why) = not_running(pod, pod_spec::CONTAINER) {
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
             Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
@@ -153,8 +157,8 @@ fn pod_ready(
     }
 }
 
-/// Why the agent's container is not running; `None` when it is.
-fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
+/// Why the Pod's one container is not running; `None` when it is.
+pub(super) fn not_running(pod: Stored<'_, ObservedPod>, container: &str) -> Option<ConditionValue> {
     let title = pod.name();
     let ended = match pod.phase {
         PodPhase::Failed => Some("Failed"),
@@ -165,7 +169,7 @@ fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
         let why = pod.reason.as_ref().or(pod.message.as_ref()).map(|r| format!(" ({r})")).unwrap_or_default();
         return Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("Pod {title} is {phase}{why}; another one follows")));
     }
-    match pod.container(pod_spec::CONTAINER) {
+    match pod.container(container) {
         Some(ContainerState::Running) => None,
         Some(ContainerState::Terminated(Terminated { exit_code, .. })) => {
             Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {exit_code}")))

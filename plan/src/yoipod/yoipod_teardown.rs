@@ -11,18 +11,21 @@ use crate::stored::delete_all;
 
 pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
     let yoipod = input.yoipod;
-    if !input.own_pods.is_empty() {
-        return Plan::only(delete_all(input.own_pods.iter().copied()));
+    let pods: Vec<_> = input.own_pods.iter().chain(&input.readers).copied().collect();
+    if !pods.is_empty() {
+        return Plan::only(delete_all(pods));
     }
     let Some(last) = yoipod.remove_finalizer(finalizer::OPERATOR) else {
         // Somebody wrote the shim's finalizer here. No shim looks at YoiPods, so nobody else would remove it.
         return Plan::only(yoipod.remove_finalizer(finalizer::NODE_DATA).into_iter().collect());
     };
     let mut steps = session::last_steps(input);
-    steps.extend(input.before.run_generation.map(|run| Step::ConfirmGone {
+    let run = input.before.run_generation.map(|run| names::pod(yoipod.name(), run));
+    let reader = input.before.reader.as_ref().map(|_| names::reader(yoipod.name()));
+    steps.extend(run.into_iter().chain(reader).map(|name| Step::ConfirmGone {
         kind: Kind::Pod,
         namespace: yoipod.namespace().to_owned(),
-        name: names::pod(yoipod.name(), run),
+        name,
         of: yoipod.uid().as_str().to_owned(),
     }));
     steps.push(last);
