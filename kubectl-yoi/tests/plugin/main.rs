@@ -8,5 +8,6 @@ mod diff;
 mod lists;
 mod log_and_send;
 mod plugin;
+mod stopped;
 mod waiting;
 mod workspaces;

@@ -16,11 +16,11 @@ use super::run::{RunPlan, RunState, runtime};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
 use super::{manifest, reader_spec, yoipod_conditions};
 use crate::duration::time_left;
-use crate::meta;
+use crate::{meta, names};
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
-use crate::step::Step;
+use crate::step::{Kind, Step};
 use crate::stored::{Stored, delete_all};
 use crate::tree::holder;
 use crate::visibility::agent_ref;
@@ -74,6 +74,18 @@ pub(super) fn plan(input: &YoiPodInput<'_>, run: &RunPlan<'_>, settings: &Settin
     ReaderPlan { requeue_after: plan.requeue_after.into_iter().chain([left]).min(), ..plan }
 }
 
+/// The step that has the reader gone before something else begins, in case it was made and is not observed yet.
+pub(super) fn confirm_gone(input: &YoiPodInput<'_>) -> Option<Step> {
+    input.before.reader.as_ref()?;
+    let yoipod = input.yoipod;
+    Some(Step::ConfirmGone {
+        kind: Kind::Pod,
+        namespace: yoipod.namespace().to_owned(),
+        name: names::reader(yoipod.name()),
+        of: yoipod.uid().as_str().to_owned(),
+    })
+}
+
 /// How long the reader is wanted; `None` when it is not. A request from the future is nobody's, and would be wanted for ever.
 fn time_wanted(input: &YoiPodInput<'_>, now: jiff::Timestamp) -> Option<Duration> {
     let requested_at = input.before.reader.as_ref()?.requested_at.as_deref()?;
@@ -110,7 +122,7 @@ fn sources<'a>(input: &YoiPodInput<'a>, claim: Stored<'a, PersistentVolumeClaim>
     let tree_uid = tree.map(|tree| tree.uid().as_str());
     // Serializing these types does not fail; if it did, no Pod would be replaced for it.
     let text = serde_json::to_vec(&(&manifest, tree_uid, claim.uid().as_str(), &pod.image)).unwrap_or_default();
-    Sources { tree, claim, manifest, digest: crate::names::sha256(&text) }
+    Sources { tree, claim, manifest, digest: names::sha256(&text) }
 }
 
 /// The tree that the reader shows beside the session: it stands on its node, and it is this agent's.

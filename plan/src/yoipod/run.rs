@@ -12,7 +12,7 @@ use yoi_crds::reason::{self, condition};
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
-use super::{create, session, yoipod_conditions};
+use super::{create, reader, session, yoipod_conditions};
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -294,7 +294,8 @@ fn start<'a>(
     };
     let created = create::pod(input, accepted, workspace, settings, generation, &runtime_digest, choice);
     let record = RunRecord { manifest: Some(created.manifest), ..record };
-    RunPlan { no_room, ..RunPlan::new(RunState::Starting, created.steps, record) }
+    let steps = reader::confirm_gone(input).into_iter().chain(created.steps).collect();
+    RunPlan { no_room, ..RunPlan::new(RunState::Starting, steps, record) }
 }
 
 /// The digest of the runtime that the Pod runs, and those of `nodes` that offer it; or why there is none.

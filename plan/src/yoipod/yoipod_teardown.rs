@@ -3,7 +3,7 @@
 use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
-use super::session;
+use super::{reader, session};
 use super::yoipod_input::YoiPodInput;
 use crate::names;
 use crate::step::{Kind, Plan, Step};
@@ -20,14 +20,13 @@ pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
         return Plan::only(yoipod.remove_finalizer(finalizer::NODE_DATA).into_iter().collect());
     };
     let mut steps = session::last_steps(input);
-    let run = input.before.run_generation.map(|run| names::pod(yoipod.name(), run));
-    let reader = input.before.reader.as_ref().map(|_| names::reader(yoipod.name()));
-    steps.extend(run.into_iter().chain(reader).map(|name| Step::ConfirmGone {
+    steps.extend(input.before.run_generation.map(|run| Step::ConfirmGone {
         kind: Kind::Pod,
         namespace: yoipod.namespace().to_owned(),
-        name,
+        name: names::pod(yoipod.name(), run),
         of: yoipod.uid().as_str().to_owned(),
     }));
+    steps.extend(reader::confirm_gone(input));
     steps.push(last);
     Plan::only(steps)
 }
