@@ -30,12 +30,14 @@ pub mod label {
     pub const WORKSPACE: &str = "yoi.dev/workspace";
     /// With its value, what selects the Pods of shims.
     pub const SHIM: &str = "app.kubernetes.io/name=yoi-agent-shim";
-    /// `agent` or `populator`: what network policies select.
+    /// `agent`, `populator` or `reader`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
     /// Role of the Pod of an agent.
     pub const ROLE_AGENT: &str = "agent";
     /// Role of the Pod that fills a base.
     pub const ROLE_POPULATOR: &str = "populator";
+    /// Role of the Pod that reads the session and the tree of a stopped agent.
+    pub const ROLE_READER: &str = "reader";
 }
 
 /// Annotations.

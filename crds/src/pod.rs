@@ -14,7 +14,7 @@ use crate::open_enum::open_enum;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
-pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
+pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
 pub use yoi_wire::manifest::ModelProvider;
 
 /// One agent: a name, a session, a desired state. A Pod is only what runs it today.

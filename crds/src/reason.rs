@@ -165,8 +165,8 @@ reasons! {
     ALL_MET = "AllMet";
     /// The spec cannot be carried out as written.
     @person INVALID_SPEC = "InvalidSpec",
-        "The message says which field; change it. What is immutable needs a new object.",
-        "kubectl edit $KIND $NAME -n $NAMESPACE";
+        "The message says which field. `kubectl edit` changes it, unless it is immutable: then delete the object and make it anew.",
+        "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// The API server refused something that the object needs; its answer is in the message.
     @retried APPLY_FAILED = "ApplyFailed",
         "Fix what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
@@ -344,6 +344,14 @@ reasons! {
     POD_NOT_RUNNING = "PodNotRunning",
         "Another Pod follows by itself. If it does not last, read what the last one said.",
         "kubectl logs -n $NAMESPACE -l yoi.dev/yoipod=$NAME --tail=50";
+    /// There is no session volume: the agent has never run.
+    NO_SESSION = "NoSession",
+        "Start the agent; its log begins then.",
+        "kubectl yoi start $NAME -n $NAMESPACE";
+    /// The Pod that reads a stopped agent's session cannot run. It is tried again for as long as somebody asks.
+    @retried READER_FAILED = "ReaderFailed",
+        "The message says how it ended. Its own log says why.",
+        "kubectl logs $NAME-reader -n $NAMESPACE";
     /// The agent's Pod waits for its node, its image or its volumes.
     POD_PENDING = "PodPending",
         "Usually seconds. If it lasts, the message says what it waits for: the scheduler, the image, a volume.",
@@ -372,7 +380,8 @@ reasons! {
     STARTING = "Starting";
     /// The spec asks for no running Pod.
     STOPPED = "Stopped",
-        "Start it when it shall go on.",
+        "Start it when it shall go on; log, diff and patch show what it has done without that. An agent that has done its task and has `completion: Stop` \
+         goes on once that is `Keep`.",
         "kubectl yoi start $NAME -n $NAMESPACE";
     /// The Pod is going down.
     STOPPING = "Stopping";

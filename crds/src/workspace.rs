@@ -121,6 +121,9 @@ pub struct AgentWorkspaceStatus {
     /// Operator: the only Pod that may mount the tree inline (a YoiPod's, or a base's populator).
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
+    /// Operator: the only Pod that may mount the tree inline read-only, to show what a stopped agent has done.
+    #[serde(default, rename = "readerPodUID", skip_serializing_if = "Option::is_none")]
+    pub reader_pod_uid: Option<String>,
     /// Shim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<SelectedProvider>,

@@ -155,6 +155,7 @@ pub async fn run(
     let servers = async { _ = futures::join!(runtimes, api) };
     let result = run_until_stopped(&mut tasks, servers, &gateway.stopping).await;
     gateway.lines.close_all();
+    gateway.readers.lines.close_all();
     result
 }
 

@@ -1,10 +1,10 @@
-//! What plans read of a Pod: of an agent's Pod, and of one that fills a base.
+//! What plans read of a Pod: of an agent's Pod, of one that reads a stopped agent, and of one that fills a base.
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{self, Container, ContainerStatus, EnvVarSource, Pod, PodCondition, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::name::annotation;
+use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::MOST_RUNS;
 use yoi_wire::identity::VOLUME_WORKSPACE;
 
@@ -69,7 +69,10 @@ impl fmt::Display for ReferenceKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A variable of a container, from this key.
-    Variable { name: String, key: String },
+    Variable {
+        name: String,
+        key: String,
+    },
     Volume,
 }
 
@@ -114,6 +117,11 @@ pub(crate) struct Terminated {
 }
 
 impl ObservedPod {
+    /// Whether it reads a stopped agent, and is no run of it.
+    pub(crate) fn is_reader(&self) -> bool {
+        meta::label(&self.metadata, label::ROLE) == Some(label::ROLE_READER)
+    }
+
     /// UID of the workspace that it mounts.
     pub(crate) fn tree(&self) -> Option<Uid<'_>> {
         Uid::new(self.tree.as_deref()?)
@@ -184,7 +192,8 @@ fn references(containers: &[Container], volumes: &[Volume]) -> Vec<Reference> {
 
 fn of_volume(volume: &Volume) -> Vec<Reference> {
     let required = |optional: Option<bool>| optional != Some(true);
-    let secret = volume.secret.as_ref().filter(|s| required(s.optional)).and_then(|s| Some((ReferenceKind::Secret, s.secret_name.clone()?)));
+    let secret =
+        volume.secret.as_ref().filter(|s| required(s.optional)).and_then(|s| Some((ReferenceKind::Secret, s.secret_name.clone()?)));
     let map = volume.config_map.as_ref().filter(|m| required(m.optional)).map(|m| (ReferenceKind::ConfigMap, m.name.clone()));
     let claim = volume.persistent_volume_claim.as_ref().map(|c| (ReferenceKind::Claim, c.claim_name.clone()));
     let sources = volume.projected.as_ref().and_then(|p| p.sources.as_deref()).unwrap_or_default();

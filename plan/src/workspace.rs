@@ -41,7 +41,7 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// YoiPods that name this workspace, or were the reason to make it.
     pub users: Vec<Arc<YoiPod>>,
-    /// Agent Pods of those YoiPods.
+    /// Pods of those YoiPods: of agents, and readers.
     pub agents: Vec<Arc<ObservedPod>>,
     /// Pods that fill this base.
     pub populators: Vec<Arc<ObservedPod>>,
@@ -139,6 +139,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
         }
         Consumer::Agent(pod) if is_scheduled && input.base.is_none() => {
             status.pod_uid = pod.map(|pod| pod.uid().as_str().to_owned());
+            status.reader_pod_uid = input.reader.map(|pod| pod.uid().as_str().to_owned());
         }
         Consumer::Claim(_) | Consumer::Agent(_) => {}
     }

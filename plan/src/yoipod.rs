@@ -7,6 +7,8 @@ pub mod manifest;
 mod placement;
 mod pod_settings;
 pub mod pod_spec;
+mod reader;
+mod reader_spec;
 mod run;
 mod session;
 mod waiting_container;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::name::finalizer;
-use yoi_crds::pod::{ManifestRef, WorkspaceRef};
+use yoi_crds::pod::{ManifestRef, ReaderStatus, WorkspaceRef};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
 use crate::meta::name;
@@ -31,6 +33,7 @@ pub use crate::observed_pod::run_generation;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::delete_all;
+pub use run::{is_finished, is_stopped};
 pub use session::MADE_FOR;
 use yoipod_input::YoiPodInput;
 
@@ -51,7 +54,7 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// The workspace that the tree is a fork of, or will be.
     pub parent: Option<Arc<AgentWorkspace>>,
-    /// Agent Pods with this YoiPod's name as label.
+    /// Pods with this YoiPod's name as label: of agents, and readers.
     pub pods: Vec<Arc<ObservedPod>>,
     /// The one called [`session_claim_name`].
     pub session_claim: Option<Arc<PersistentVolumeClaim>>,
@@ -78,6 +81,12 @@ pub fn session_claim_name(yoipod: &YoiPod) -> String {
     yoipod.spec.session.claim_name.clone().unwrap_or_else(|| names::session_claim(name(&yoipod.metadata)))
 }
 
+/// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
+#[must_use]
+pub fn keep_command(namespace: &str, name: &str) -> String {
+    format!(r#"kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"completion":"Keep","desiredState":"Running"}}}}'"#)
+}
+
 /// What to make and delete for an agent, and its conditions. An object that no API server has stored gets an empty plan.
 #[must_use]
 pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
@@ -99,10 +108,12 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
 fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
     let accepted = acceptance::accept(input);
     let run = run::plan(input, accepted.as_ref(), settings, now);
-    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, now);
+    let reader = reader::plan(input, &run, settings, now);
+    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, now);
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
     let mut steps = delete_unused_manifests(input, run.record.manifest.as_ref());
     steps.extend(run.steps);
+    steps.extend(reader.steps);
     // The fields that the operator owns. The gateway's fields keep their values because they are not applied.
     let status = YoiPodStatus {
         observed_generation: input.yoipod.meta().generation,
@@ -115,10 +126,11 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
             node_name: input.workspace.and_then(|workspace| workspace.node_name()).map(str::to_owned),
         }),
         session_claim_name: Some(input.session_claim_name.clone()),
+        reader: reader.pod.map(|pod| ReaderStatus { requested_at: None, pod: Some(pod) }),
         conditions,
         ..YoiPodStatus::default()
     };
-    Plan { steps, status: Some(status), requeue_after: run.requeue_after }
+    Plan { steps, status: Some(status), requeue_after: run.requeue_after.into_iter().chain(reader.requeue_after).min() }
 }
 
 /// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sha2::{Digest, Sha256};
 use yoi_wire::identity::{self, env};
-use yoi_wire::manifest::AgentManifest;
+use yoi_wire::manifest::{AgentManifest, ReaderManifest};
 
 use crate::model::{ModelTimeouts, RetryPolicy};
 
@@ -22,6 +22,40 @@ pub struct RuntimeCli {
 pub enum RuntimeCommand {
     /// Run the agent of this Pod. It takes no arguments: everything is in the manifest.
     Agent(AgentArgs),
+    /// Serve log, diff and patch of an agent that has stopped. Nothing is written, locked or run.
+    Read(ReadArgs),
+}
+
+/// The flags of `read`. They are hidden because only tests set them.
+#[derive(Clone, Debug, Args)]
+pub struct ReadArgs {
+    #[arg(long, hide = true, env = env::READER, value_parser = reader_manifest)]
+    manifest: ReaderManifest,
+    #[arg(long, hide = true, env = "YOI_SESSION", default_value = identity::SESSION_MOUNT)]
+    session: PathBuf,
+    #[arg(long, hide = true, env = "YOI_TOKEN", default_value_os_t = PathBuf::from(identity::TOKEN_MOUNT).join(identity::TOKEN_FILE))]
+    token: PathBuf,
+    #[arg(long, hide = true, env = "YOI_SHIM_SOCKET", default_value_os_t = PathBuf::from(identity::RUNTIME_MOUNT).join(identity::SHIM_SOCKET))]
+    shim_socket: PathBuf,
+}
+
+fn reader_manifest(text: &str) -> Result<ReaderManifest, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// Everything that a reader gets from outside at its start.
+#[derive(Clone, Debug)]
+pub struct ReaderSettings {
+    pub manifest: ReaderManifest,
+    pub session: PathBuf,
+    pub token: PathBuf,
+    pub shim_socket: PathBuf,
+}
+
+impl From<ReadArgs> for ReaderSettings {
+    fn from(ReadArgs { manifest, session, token, shim_socket }: ReadArgs) -> Self {
+        Self { manifest, session, token, shim_socket }
+    }
 }
 
 /// The flags of `agent`. They are hidden because only tests set them.

@@ -9,5 +9,6 @@ mod node;
 mod operations;
 mod peers;
 mod plugin;
+mod readers;
 mod schema;
 mod workspaces;

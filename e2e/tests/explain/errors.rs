@@ -145,7 +145,7 @@ async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> 
         5,
         &[&format!("YoiPod {here}/stopped"), "is Stopped", "kubectl yoi start stopped"],
     )?;
-    check_error(&ns.yoi(&["diff", "stopped"]).await?, 5, &["is Stopped", "kubectl yoi start stopped"])?;
+    check_error(&ns.yoi(&["diff", "stopped"]).await?, 5, &["has stopped", "has never run", "kubectl describe yoipod stopped"])?;
 
     ns.create_agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
     ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;

@@ -14,15 +14,22 @@ pub struct ApiFailure {
     message: String,
     /// The YoiPod that it is about.
     name: Option<String>,
+    /// Trying again soon helps.
+    retry: bool,
 }
 
 impl ApiFailure {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
-        ApiFailure { code, message: message.into(), name: None }
+        ApiFailure { code, message: message.into(), name: None, retry: false }
     }
 
     pub fn about(self, name: &str) -> Self {
         ApiFailure { name: Some(name.to_owned()), ..self }
+    }
+
+    /// Says in the Status that the same request may succeed in a second.
+    pub fn retry(self) -> Self {
+        ApiFailure { retry: true, ..self }
     }
 
     pub fn not_served(path: &str) -> Self {
@@ -71,7 +78,10 @@ fn reason(code: StatusCode) -> &'static str {
 
 impl IntoResponse for ApiFailure {
     fn into_response(self) -> Response {
-        let details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
+        let mut details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
+        if let Some(details) = details.as_mut().filter(|_| self.retry) {
+            details["retryAfterSeconds"] = json!(1);
+        }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": reason(self.code), "code": self.code.as_u16(),

@@ -9,5 +9,6 @@ mod lists;
 mod log_and_send;
 mod plugin;
 mod rm;
+mod stopped;
 mod waiting;
 mod workspaces;

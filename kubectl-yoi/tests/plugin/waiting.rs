@@ -30,7 +30,7 @@ async fn a_wait_for_what_only_a_person_can_fix_ends_and_names_the_command_that_f
         ),
         (
             &[("Ready", "False", "InvalidSpec", "no model")],
-            ["InvalidSpec: no model", "The message says which field; change it.", "kubectl edit yoipod a -n ns"],
+            ["InvalidSpec: no model", "The message says which field.", "kubectl describe yoipod a -n ns"],
         ),
         (
             &[("Ready", "False", "InvalidImageName", "the container of Pod a-1 waits: InvalidImageName: agent:1:2")],

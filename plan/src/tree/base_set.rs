@@ -291,7 +291,12 @@ impl<'a> BaseSet<'a> {
 
     /// The step that makes a base on one of the nodes that `allowed` lets through, for a consumer that can only go there and has these tolerations. `None`
     /// while one of them has a base that gets on.
-    pub(crate) fn make_for_consumer(&self, tolerations: &[Toleration], allowed: impl Fn(&str) -> bool, now: jiff::Timestamp) -> Option<Step> {
+    pub(crate) fn make_for_consumer(
+        &self,
+        tolerations: &[Toleration],
+        allowed: impl Fn(&str) -> bool,
+        now: jiff::Timestamp,
+    ) -> Option<Step> {
         let exists = self.living().any(|base| allowed(base.node) && !matches!(self.progress(base, now), Progress::Stuck(_)));
         if exists { None } else { self.make_on_best(tolerations, allowed, true) }
     }

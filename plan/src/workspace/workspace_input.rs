@@ -34,6 +34,8 @@ pub(super) struct WorkspaceInput<'a> {
     pub workspace: Stored<'a, AgentWorkspace>,
     pub source: Source<'a>,
     pub consumer: Consumer<'a>,
+    /// The Pod that reads this tree of a stopped agent.
+    pub reader: Option<Stored<'a, ObservedPod>>,
     /// The workspace itself, if it is a base.
     pub base: Option<ObservedBase<'a>>,
     /// The project whose base the workspace is.
@@ -67,6 +69,7 @@ impl<'a> WorkspaceInput<'a> {
             workspace,
             source,
             consumer,
+            reader: pods_of_holder(workspace, seen).into_iter().find(|pod| pod.is_reader()),
             base: ObservedBase::new(workspace),
             project_of_base: Stored::of(&seen.project).filter(|project| base_parent_uid(workspace.get()) == Some(project.uid().as_str())),
             node_name: workspace.node_name(),
@@ -107,7 +110,12 @@ impl<'a> WorkspaceInput<'a> {
 /// The one Pod that may mount the tree. While a former Pod of the holder still exists, it is that one: there is one writer. A Pod that was made for a
 /// former tree of this name mounts another UID.
 fn agent_pod<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<Stored<'a, ObservedPod>> {
-    let holder = holder(workspace, &Stored::all(&seen.users))?;
+    pods_of_holder(workspace, seen).into_iter().filter(|pod| !pod.is_reader()).min_by_key(|pod| pod.run_generation)
+}
+
+/// Pods of the YoiPod that the tree is for, which were made for this tree.
+fn pods_of_holder<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Vec<Stored<'a, ObservedPod>> {
+    let Some(holder) = holder(workspace, &Stored::all(&seen.users)) else { return Vec::new() };
     let pods = Stored::all(&seen.agents).into_iter().filter(|pod| pod.is_controlled_by(holder.uid()));
-    pods.filter(|pod| pod.tree() == Some(workspace.uid())).min_by_key(|pod| pod.run_generation)
+    pods.filter(|pod| pod.tree() == Some(workspace.uid())).collect()
 }

@@ -5,8 +5,8 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
 
 use super::manifest::{self, Resolved};
-use super::{create, pod_settings};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
+use super::{create, pod_settings};
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
 

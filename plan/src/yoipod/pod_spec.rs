@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, LocalObjectReference, ObjectFieldSelector,
-    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements, SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements, SecretKeySelector,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
-use yoi_crds::pod::{EnvSource, Resources, SecuritySettings};
+use yoi_crds::pod::{EnvSource, PodSettings, Resources, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
@@ -90,21 +91,18 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
     }
 }
 
-fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+pub(super) fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
 fn container(context: &PodContext<'_>) -> Container {
     let settings = &context.resolved.pod;
     let path = context.workspace.spec.path.as_str();
-    let own_image = settings.image.is_some();
+    let (image, image_pull_policy) = image(settings, context.settings);
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.image.clone().unwrap_or_else(|| context.settings.agent_image.clone())),
-        image_pull_policy: settings
-            .image_pull_policy
-            .or(if own_image { None } else { context.settings.image_pull_policy })
-            .map(restricted::pull_policy),
+        image: Some(image),
+        image_pull_policy,
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "agent".to_owned()]),
         env: Some(environment(context)),
         resources: resources(&settings.resources),
@@ -152,6 +150,12 @@ fn env_source(source: &EnvSource) -> EnvVarSource {
     }
 }
 
+/// The image of an agent, and its pull policy.
+pub(super) fn image(pod: &PodSettings, settings: &Settings) -> (String, Option<String>) {
+    let default = if pod.image.is_some() { None } else { settings.image_pull_policy };
+    (pod.image.clone().unwrap_or_else(|| settings.agent_image.clone()), pod.image_pull_policy.or(default).map(restricted::pull_policy))
+}
+
 /// The user's variables come first and the operator's last: of two entries of one name, the last one counts.
 fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     let plain = |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
@@ -187,40 +191,46 @@ fn resources(wanted: &Resources) -> Option<ResourceRequirements> {
     })
 }
 
-fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
-    let runtime = BTreeMap::from([
-        (VOLUME_KIND.to_owned(), VOLUME_RUNTIME.to_owned()),
-        (VOLUME_RUNTIME_DIGEST.to_owned(), context.runtime_digest.to_owned()),
-    ]);
+/// The binary `yoi-runtime` of this digest, and the Pod's socket to the node's shim.
+pub(super) fn runtime_volume(digest: &str) -> Volume {
+    let attributes =
+        BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_RUNTIME.to_owned()), (VOLUME_RUNTIME_DIGEST.to_owned(), digest.to_owned())]);
+    inline("runtime", true, attributes)
+}
+
+pub(super) fn session_volume(claim: &str, read_only: bool) -> Volume {
+    let source = PersistentVolumeClaimVolumeSource { claim_name: claim.to_owned(), read_only: read_only.then_some(true) };
+    Volume { name: "session".to_owned(), persistent_volume_claim: Some(source), ..Volume::default() }
+}
+
+/// A token that only the gateway takes.
+pub(super) fn token_volume() -> Volume {
     let token = ServiceAccountTokenProjection {
         audience: Some(GATEWAY_AUDIENCE.to_owned()),
         expiration_seconds: Some(TOKEN_SECONDS),
         path: TOKEN_FILE.to_owned(),
     };
+    Volume {
+        name: "token".to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() }]),
+            default_mode: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
     let own = [
-        inline("runtime", true, runtime),
+        runtime_volume(context.runtime_digest),
         restricted::tree_volume(context.workspace.uid(), context.workspace.spec.read_only),
-        Volume {
-            name: "session".to_owned(),
-            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: context.session_claim.to_owned(),
-                read_only: None,
-            }),
-            ..Volume::default()
-        },
+        session_volume(context.session_claim, false),
         Volume {
             name: "manifest".to_owned(),
             config_map: Some(ConfigMapVolumeSource { name: context.manifest.to_owned(), ..ConfigMapVolumeSource::default() }),
             ..Volume::default()
         },
-        Volume {
-            name: "token".to_owned(),
-            projected: Some(ProjectedVolumeSource {
-                sources: Some(vec![VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() }]),
-                default_mode: None,
-            }),
-            ..Volume::default()
-        },
+        token_volume(),
         empty("tmp"),
         empty("home"),
     ];

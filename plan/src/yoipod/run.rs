@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::annotation;
 use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
@@ -11,7 +12,7 @@ use yoi_crds::reason::{self, condition};
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
-use super::{create, lost_tree, session, yoipod_conditions};
+use super::{create, lost_tree, reader, session, yoipod_conditions};
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -83,6 +84,8 @@ pub(super) fn plan<'a>(
     }
     match (input.own_pods.split_first(), accepted) {
         (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
+        // One writer or one reader: some session volumes cannot be mounted by both, and what is read must not change meanwhile.
+        (None, Ok(_)) if !input.readers.is_empty() => RunPlan::new(RunState::Starting, Vec::new(), record),
         (None, Ok(accepted)) => start(input, accepted, settings, record, now).after(session::steps(input, settings)),
         // What the spec no longer finds is not needed any more: there is a Pod.
         (Some((newest, older)), Ok(_) | Err(_)) => {
@@ -112,12 +115,29 @@ fn volume_run_generation(input: &YoiPodInput<'_>) -> Option<i64> {
     report.volume_run_generation.filter(|seen| report.pod_uid == pod.uid && (0..MOST_RUNS).contains(seen))
 }
 
+/// Whether the agent has done its task and is to stop then: no Pod follows, although `desiredState` is Running.
+#[must_use]
+pub fn is_finished(yoipod: &YoiPod) -> bool {
+    yoipod.spec.completion == Completion::Stop && yoipod_conditions::is_task_done(yoipod)
+}
+
+/// Whether nothing is to run the agent, and nothing will until somebody changes its spec. Meanwhile a reader shows what it has done.
+#[must_use]
+pub fn is_stopped(yoipod: &YoiPod) -> bool {
+    let rests = match yoipod.spec.desired_state {
+        DesiredState::Stopped => true,
+        DesiredState::Running => is_finished(yoipod),
+        DesiredState::Unknown => false,
+    };
+    rests && !meta::deleting(&yoipod.metadata)
+}
+
 fn is_wanted(input: &YoiPodInput<'_>) -> bool {
     match input.yoipod.spec.desired_state {
         DesiredState::Stopped => false,
         // A spec of another version is not accepted: its Pod goes on, and no new one is made.
         DesiredState::Unknown => true,
-        DesiredState::Running => input.yoipod.spec.completion != Completion::Stop || !yoipod_conditions::is_task_done(input),
+        DesiredState::Running => !is_finished(input.yoipod.get()),
     }
 }
 
@@ -284,11 +304,16 @@ fn start<'a>(
     };
     let created = create::pod(input, accepted, workspace, settings, generation, &runtime_digest, choice);
     let record = RunRecord { manifest: Some(created.manifest), ..record };
-    RunPlan { no_room, ..RunPlan::new(RunState::Starting, created.steps, record) }
+    let steps = reader::confirm_gone(input).into_iter().chain(created.steps).collect();
+    RunPlan { no_room, ..RunPlan::new(RunState::Starting, steps, record) }
 }
 
 /// The digest of the runtime that the Pod runs, and those of `nodes` that offer it; or why there is none.
-fn runtime<'a>(input: &YoiPodInput<'_>, settings: &Settings, nodes: &[&'a str]) -> Result<(String, Vec<&'a str>), ConditionValue> {
+pub(super) fn runtime<'a>(
+    input: &YoiPodInput<'_>,
+    settings: &Settings,
+    nodes: &[&'a str],
+) -> Result<(String, Vec<&'a str>), ConditionValue> {
     let none = |why: String| ConditionValue::no(reason::NO_ELIGIBLE_NODE, why);
     let Some(digest) = input.nodes.runtime_digest(settings.runtime_digest.as_deref(), nodes) else {
         let why = "no node with the tree offers a yoi-runtime binary; see `kubectl get workspacenodes -o yaml`, status.runtimeDigests";

@@ -1,14 +1,14 @@
 //! The conditions of a YoiPod.
 
-use yoi_crds::Condition;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::pod::{Completion, DesiredState, LastReport};
 use yoi_crds::reason::{self, condition};
+use yoi_crds::{Condition, YoiPod};
 use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
-use super::yoipod_input::YoiPodInput;
 use super::waiting_container::waiting;
+use super::yoipod_input::YoiPodInput;
 use super::{acceptance, lost_tree, manifest, pod_spec, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
@@ -19,6 +19,7 @@ pub(super) fn conditions(
     input: &YoiPodInput<'_>,
     refused: Option<&ConditionValue>,
     run: &RunPlan<'_>,
+    reader_ready: Option<ConditionValue>,
     now: jiff::Timestamp,
 ) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, run);
@@ -34,19 +35,22 @@ pub(super) fn conditions(
     conditions.set(condition::WORKSPACE_READY, workspace_ready);
     conditions.set(condition::SESSION_READY, session_ready);
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
+    if let Some(reader_ready) = reader_ready {
+        conditions.set(condition::READER_READY, reader_ready);
+    }
     conditions.set(condition::READY, ready);
     conditions.into_conditions()
 }
 
 /// The current task has ended, well or not.
-pub(super) fn is_task_done(input: &YoiPodInput<'_>) -> bool {
-    matches!(task_state(input), Some(TaskState::Succeeded | TaskState::Failed))
+pub(super) fn is_task_done(yoipod: &YoiPod) -> bool {
+    matches!(task_state(yoipod), Some(TaskState::Succeeded | TaskState::Failed))
 }
 
 /// What the gateway last reported of the task that the spec names now.
-fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
-    let task = manifest::task(input.yoipod.get())?;
-    input.before.task.as_ref().filter(|t| t.id == task.id)?.state.known()
+fn task_state(yoipod: &YoiPod) -> Option<TaskState> {
+    let task = manifest::task(yoipod)?;
+    yoipod.status.as_ref()?.task.as_ref().filter(|t| t.id == task.id)?.state.known()
 }
 
 /// The summary, with the reason that helps most.
@@ -74,7 +78,7 @@ fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
 }
 
 fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
-    match input.pods.iter().find(|pod| pod.is_deleting()) {
+    match input.pods.iter().chain(&input.readers).find(|pod| pod.is_deleting()) {
         Some(pod) if let Some(node) = lost_node(input, *pod) => {
             let message = format!(
                 "Pod {} is going down with node {node}, which is not ready; another one follows when the node answers, or when its Node is deleted",
@@ -146,7 +150,7 @@ fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {
     if input.yoipod.spec.task.is_none() {
         return ConditionValue::no(reason::NO_TASK, "the spec names no task");
     }
-    match task_state(input) {
+    match task_state(input.yoipod.get()) {
         None => ConditionValue::no(reason::TASK_RUNNING, "the task waits to be given to the agent"),
         Some(TaskState::Submitted | TaskState::Running) => ConditionValue::no(reason::TASK_RUNNING, "the task was given to the agent"),
         Some(TaskState::Succeeded) => ConditionValue::yes(reason::TASK_SUCCEEDED, "the task's run finished"),
@@ -161,19 +165,14 @@ fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a Last
     (report.pod_uid == pod.uid && Some(report.run_generation) == record.run_generation).then_some(report)
 }
 
-fn pod_ready(
-    input: &YoiPodInput<'_>,
-    workspace_ready: &ConditionValue,
-    run: &RunPlan<'_>,
-    pod: Stored<'_, ObservedPod>,
-) -> ConditionValue {
+fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &RunPlan<'_>, pod: Stored<'_, ObservedPod>) -> ConditionValue {
     let report = report(input, &run.record);
     if let Some(node) = lost_node(input, pod) {
         let message =
             format!("node {node} is not ready, and Pod {} is on it; the agent may run on there, and nobody reaches it", pod.name());
         return ConditionValue::no(reason::NODE_NOT_READY, message);
     }
-    if let Some(mut why) = not_running(pod, run.unschedulable) {
+    if let Some(mut why) = not_running(pod, pod_spec::CONTAINER, run.unschedulable) {
         if let Some(tree) = closed_tree(input, pod) {
             why.message = format!("{tree}. {}", why.message);
         }
@@ -208,8 +207,8 @@ fn closed_tree(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<
     Some(format!("the tree is on node {node}, and node {node} {refusal}"))
 }
 
-/// Why the agent's container is not running; `None` when it is. `unschedulable` as in [`RunPlan`].
-fn not_running(pod: Stored<'_, ObservedPod>, unschedulable: bool) -> Option<ConditionValue> {
+/// Why the Pod's one container is not running; `None` when it is. `unschedulable` as in [`RunPlan`].
+pub(super) fn not_running(pod: Stored<'_, ObservedPod>, container: &str, unschedulable: bool) -> Option<ConditionValue> {
     let title = pod.name();
     let ended = match pod.phase {
         PodPhase::Failed => Some("Failed"),
@@ -220,13 +219,16 @@ fn not_running(pod: Stored<'_, ObservedPod>, unschedulable: bool) -> Option<Cond
         let why = pod.reason.as_ref().or(pod.message.as_ref()).map(|r| format!(" ({r})")).unwrap_or_default();
         return Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("Pod {title} is {phase}{why}; another one follows")));
     }
-    match pod.container(pod_spec::CONTAINER) {
+    match pod.container(container) {
         Some(ContainerState::Running) => None,
         Some(ContainerState::Terminated(Terminated { exit_code, .. })) => {
             Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {exit_code}")))
         }
         Some(ContainerState::Waiting { reason, message }) => Some(waiting(pod, reason.as_deref(), message.as_deref())),
-        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes{}", waiting_container::needed_by_volumes(pod)))),
+        None if pod.node.is_some() => Some(ConditionValue::no(
+            reason::POD_PENDING,
+            format!("Pod {title}: it waits for its volumes{}", waiting_container::needed_by_volumes(pod)),
+        )),
         None => {
             let why = pod.unscheduled.as_ref().and_then(|u| u.message.as_deref()).unwrap_or("it waits for a node");
             let reason = if unschedulable { reason::UNSCHEDULABLE } else { reason::POD_PENDING };

@@ -17,7 +17,7 @@ use yoi_wire::hub::TaskState;
 
 use crate::cluster::{Cluster, Machine, NS, Violation};
 use crate::invariants::named;
-use crate::kubernetes::{is_agent, is_over, is_used, mounted, nodes};
+use crate::kubernetes::{is_agent, is_over, is_reader, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
 
@@ -140,6 +140,13 @@ fn leavings(c: &Cluster) -> Verdict {
         let pods = c.now.pods.values().filter(|p| mine(&p.metadata) && !is_over(p)).count();
         if maps > 1 || pods > 1 {
             return broken(format!("{title} has {maps} manifests and {pods} Pods"));
+        }
+    }
+    for pod in c.now.pods.values().filter(|p| is_reader(p) && !deleting(&p.metadata) && c.ours.contains_key(uid(&p.metadata))) {
+        let owner = c.now.yoipods.values().find(|y| controlled_by(&pod.metadata, uid(&y.metadata)));
+        let asked = owner.and_then(|y| y.status.as_ref()?.reader.as_ref()?.requested_at.as_ref()?.parse::<jiff::Timestamp>().ok());
+        if asked.is_none_or(|asked| c.now().duration_since(asked).as_secs() >= 120) {
+            return broken(format!("reader {} is left over", name(&pod.metadata)));
         }
     }
     let origins: BTreeSet<&str> =

@@ -8,7 +8,7 @@ use yoi_crds::name::TOPOLOGY_NODE;
 use yoi_plan::meta::{deleting, uid};
 
 use crate::cluster::{Cluster, Machine};
-use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, may_mount, node_of, phase, pod_status};
+use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, is_reader, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
 use crate::users::Random;
 
@@ -110,7 +110,7 @@ fn pod(c: &mut Cluster, random: &mut Random) {
         return;
     }
     let reason = |word: &str| Some(word.to_owned());
-    let (feature, status) = match (is_agent(&pod), random.roll(4)) {
+    let (feature, status) = match (is_agent(&pod) || is_reader(&pod), random.roll(4)) {
         (_, 0) => ("pod: evicted", pod_status(&pod, "Failed", ended(c.now(), 137))),
         (true, 1) if phase(&pod) == "Running" => ("pod: container ended", pod_status(&pod, "Running", ended(c.now(), 1))),
         (true, n) if phase(&pod) == "Pending" && may_mount(c, &pod, node) => {
@@ -180,7 +180,7 @@ pub fn repair(c: &mut Cluster, random: &mut Random) {
     // Containers that failed start in the end.
     for title in c.names::<Pod>() {
         let pod = c.now.pods[&title].clone();
-        let up = is_agent(&pod) && phase(&pod) == "Running" && node_of(&pod).is_some_and(|n| c.alive(n));
+        let up = (is_agent(&pod) || is_reader(&pod)) && phase(&pod) == "Running" && node_of(&pod).is_some_and(|n| c.alive(n));
         if up {
             c.change::<Pod>(&title, |p| p.status = Some(pod_status(&pod, "Running", crate::kubernetes::running())));
         }

@@ -17,7 +17,7 @@ use yoi_plan::yoipod::{MADE_FOR, run_generation};
 
 use crate::cluster::Cluster;
 use crate::invariants::About;
-use crate::kubernetes::is_agent;
+use crate::kubernetes::{is_agent, is_reader};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -64,6 +64,10 @@ pub enum Fault {
     NeverGiveBack,
     /// How often a choice of node was given back is not counted.
     GiveBackForEver,
+    ReaderWrites,
+    ReaderLeftOver,
+    /// The agent's Pod is made although its reader may still be there.
+    ReaderBesideAgent,
 }
 
 pub const ALL: &[Fault] = &[
@@ -101,6 +105,9 @@ pub const ALL: &[Fault] = &[
     Fault::BaseAnywhere,
     Fault::NeverGiveBack,
     Fault::GiveBackForEver,
+    Fault::ReaderWrites,
+    Fault::ReaderLeftOver,
+    Fault::ReaderBesideAgent,
 ];
 
 impl Fault {
@@ -188,6 +195,16 @@ impl Fault {
                     *times = 1;
                 }
             }),
+            Fault::ReaderWrites => steps.iter_mut().for_each(|s| {
+                if let Step::EnsurePod(pod) = s
+                    && is_reader(pod)
+                {
+                    let volumes = pod.spec.iter_mut().flat_map(|spec| spec.volumes.iter_mut().flatten());
+                    volumes.filter_map(|v| v.persistent_volume_claim.as_mut()).for_each(|claim| claim.read_only = None);
+                }
+            }),
+            Fault::ReaderLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.name.ends_with("-reader"))),
+            Fault::ReaderBesideAgent => steps.retain(|s| !matches!(s, Step::ConfirmGone { name, .. } if name.ends_with("-reader"))),
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
         }

@@ -17,10 +17,10 @@ use yoi_plan::network;
 use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::tree::base_set::FOLLOWS_CONSUMER;
 use yoi_plan::workspace::claim::tree_behind;
-use yoi_plan::yoipod::{MADE_FOR, run_generation};
+use yoi_plan::yoipod::{MADE_FOR, is_stopped, run_generation};
 
 use crate::cluster::{Cluster, NS, Violation, made_for};
-use crate::kubernetes::{is_agent, is_over, mounts};
+use crate::kubernetes::{is_agent, is_over, is_reader, mounts};
 
 /// The object that is reconciled.
 pub struct About {
@@ -88,7 +88,11 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             if c.get::<Pod>(pod.metadata.name.as_deref().unwrap_or_default()).is_some() {
                 return Ok(());
             }
-            if is_agent(pod) { agent_made(c, about, pod, step) } else { populator_made(c, about, step) }
+            match pod {
+                pod if is_agent(pod) => agent_made(c, about, pod, step),
+                pod if is_reader(pod) => reader_made(c, about, pod, step),
+                _ => populator_made(c, about, step),
+            }
         }
         Step::EnsureNetworkPolicy(policy) => {
             making(&policy.metadata)?;
@@ -237,6 +241,23 @@ fn agent_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
     require(other.is_none(), "two Pods for one YoiPod", step)
 }
 
+fn reader_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
+    require(has_policy(c, network::READERS), "a reader is made before its network policy", step)?;
+    let spec = pod.spec.as_ref().expect("a spec");
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
+    let session = volumes.iter().find_map(|v| v.persistent_volume_claim.as_ref());
+    let tree = volumes.iter().filter(|v| v.name == "tree").find_map(|v| v.csi.as_ref());
+    let read_only = session.is_some_and(|s| s.read_only == Some(true)) && tree.is_none_or(|t| t.read_only == Some(true));
+    require(read_only, "a reader may write", step)?;
+    let claim = session.and_then(|s| c.get::<PersistentVolumeClaim>(&s.claim_name));
+    let of = claim.and_then(|claim| annotation(&claim.metadata, MADE_FOR));
+    require(of.is_none_or(|of| of == about.uid), "a reader is given another's session", step)?;
+    let own = |p: &&Arc<Pod>| is_agent(p) && controlled_by(&p.metadata, &about.uid) && !is_over(p);
+    require(!about.fresh || c.now.pods.values().find(own).is_none(), "a reader is made while the agent runs", step)?;
+    let owner = c.now.yoipods.values().find(|y| uid(&y.metadata) == about.uid);
+    require(!about.fresh || owner.is_some_and(|y| is_stopped(y)), "an agent that is to run gets a reader", step)
+}
+
 fn populator_made(c: &Cluster, about: &About, step: &Step) -> Verdict {
     let base = c.now.workspaces.values().find(|w| uid(&w.metadata) == about.uid);
     require(has_policy(c, network::POPULATORS), "a populator is made before its network policy", step)?;
@@ -345,9 +366,13 @@ pub fn workspace(c: &mut Cluster, object: &AgentWorkspace, before: &AgentWorkspa
     }
     if let Some(pod) = &after.pod_uid {
         let there = c.now.pods.values().find(|p| uid(&p.metadata) == pod);
-        if there.is_some_and(|p| !c.ours.contains_key(pod) || mounts(c, p).as_deref() != Some(id.as_str())) {
+        if there.is_some_and(|p| is_reader(p) || !c.ours.contains_key(pod) || mounts(c, p).as_deref() != Some(id.as_str())) {
             return broken("is given to a Pod that was not made for it");
         }
+    }
+    let reader = after.reader_pod_uid.as_ref().and_then(|pod| c.now.pods.values().find(|p| uid(&p.metadata) == pod));
+    if reader.is_some_and(|p| !is_reader(p) || mounts(c, p).as_deref() != Some(id.as_str())) {
+        return broken("is shown to a Pod that does not read it");
     }
     check_conditions(c, title, &before.conditions, &after.conditions)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::label;
+use yoi_crds::pod::ReaderStatus;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStatus, YoiProject};
 use yoi_plan::conditions::{Conditions, set_apply_failed};
@@ -348,8 +349,11 @@ impl Operator {
             invariants::yoipod(c, &stood, &sorted(before), &sorted(status.clone()))?;
             c.change::<YoiPod>(title, |y| {
                 let stood = y.status.take().unwrap_or_default();
-                y.status =
-                    Some(YoiPodStatus { session: stood.session, task: stood.task, live: stood.live, report: stood.report, ..status });
+                let requested_at = stood.reader.and_then(|reader| reader.requested_at);
+                let pod = status.reader.as_ref().and_then(|reader| reader.pod.clone());
+                let reader = (requested_at.is_some() || pod.is_some()).then_some(ReaderStatus { requested_at, pod });
+                let YoiPodStatus { session, task, live, report, .. } = stood;
+                y.status = Some(YoiPodStatus { session, task, live, report, reader, ..status });
             });
         }
         Ok(Self::did(title, &done, wrote))
@@ -416,7 +420,8 @@ fn own_workspace(mut s: AgentWorkspaceStatus) -> AgentWorkspaceStatus {
 }
 
 fn own_yoipod(s: YoiPodStatus) -> YoiPodStatus {
-    YoiPodStatus { session: None, task: None, live: None, report: None, ..s }
+    let reader = s.reader.filter(|reader| reader.pod.is_some()).map(|reader| ReaderStatus { requested_at: None, ..reader });
+    YoiPodStatus { session: None, task: None, live: None, report: None, reader, ..s }
 }
 
 fn sorted<S: Conditions>(mut status: S) -> S {

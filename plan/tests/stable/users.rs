@@ -51,7 +51,7 @@ pub fn begin(c: &mut Cluster, random: &mut Random) {
 
 /// One action of one user.
 pub fn act(c: &mut Cluster, random: &mut Random) {
-    match random.roll(22) {
+    match random.roll(26) {
         0 => project(c, random),
         1..=3 => yoipod(c, random),
         4..=6 => workspace(c, random),
@@ -61,6 +61,7 @@ pub fn act(c: &mut Cluster, random: &mut Random) {
         17 => again(c, random),
         18 => job(c, random),
         19 => job_ends(c, random),
+        20..=23 => read(c, random),
         _ => foreign_object(c, random),
     }
 }
@@ -253,6 +254,21 @@ fn change(c: &mut Cluster, random: &mut Random) {
         }
     };
     c.coverage.feature(feature);
+}
+
+/// Somebody reads an agent: the gateway asks for its reader, now or a while ago; and a clock may be wrong.
+pub fn read(c: &mut Cluster, random: &mut Random) {
+    let Some(title) = random.pick(&c.names::<YoiPod>()).cloned() else { return };
+    let (seconds, feature) = match random.roll(6) {
+        0 => (-600, "reader: asked for long ago"),
+        1 => (86_400, "reader: asked for tomorrow"),
+        2 => (-100, "reader: asked for a while ago"),
+        _ => (0, "reader: asked for now"),
+    };
+    c.coverage.feature(feature);
+    let at = yoi_plan::conditions::format_time(c.now().saturating_add(jiff::SignedDuration::from_secs(seconds)).expect("a time"));
+    let at = if random.one_in(20) { "yesterday".to_owned() } else { at };
+    c.change::<YoiPod>(&title, |y| y.status.get_or_insert_default().reader.get_or_insert_default().requested_at = Some(at));
 }
 
 fn delete(c: &mut Cluster, random: &mut Random) {
