@@ -154,8 +154,9 @@ async fn an_agent_with_completion_stop_stops_and_its_session_outlives_it() -> Re
     ns.create_agent("a", "p", json!({ "task": "write the file", "completion": "Stop" })).await?;
     ns.wait_task_complete("a").await?;
     ns.wait_for::<YoiPod, ()>("a", "without a Pod", |pod| pod?.status.as_ref()?.pod.is_none().then_some(())).await?;
-    let report = ns.yoi(&["rm", "a"]).await?.exit_ok()?;
-    ensure!(report.out.contains("would delete"), "{}", report.out);
+    // The file that it wrote is nowhere else.
+    let report = ns.yoi(&["rm", "a"]).await?;
+    ensure!(report.code == 1 && report.out.contains("would not delete") && report.err.contains("--force would do it"), "{report:?}");
     let _: YoiPod = ns.get("a").await?;
     ns.yoi(&["rm", "a", "--force"]).await?.exit_ok()?;
     ns.wait_gone::<YoiPod>("a").await?;

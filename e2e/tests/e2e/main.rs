@@ -5,6 +5,7 @@ mod access;
 mod agents;
 mod charts;
 mod claims;
+mod deletion;
 mod node;
 mod operations;
 mod peers;

@@ -231,7 +231,7 @@ async fn a_foreign_finalizer_is_named_and_taken_off() -> Result<()> {
         ns.name
     );
     run(&add).await?.exit_ok()?;
-    ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
+    ns.yoi(&["workspace", "rm", "w", "--force"]).await?.exit_ok()?;
     // The doctor names a deletion only after a minute.
     let finding = wait_finding(&ns, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
     run_fix(&finding).await?;

@@ -40,6 +40,14 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
     for directory in &response.too_deep {
         eprintln!("left out, because it is too deep: what is in {}", show::quoted_path(directory));
     }
+    // The text is against the last commit then, and there are no paths.
+    if let Some(why) = response.no_base.as_ref().filter(|_| !args.since_commit) {
+        return Err(Error::Cut {
+            what: cluster.display_name::<YoiPod>(&args.name),
+            why: format!("{}; what is committed is not in it", show::one_line(why)),
+            next: cluster.plugin_command(&format!("diff {} --since-commit", args.name)),
+        });
+    }
     if is_cut { Err(cut_error(cluster, &args.name, &response).await) } else { Ok(()) }
 }
 
@@ -70,11 +78,7 @@ fn print_paths(response: &DiffResponse, zero: bool, is_cut: bool) -> Result<(), 
     if is_cut {
         let _ = writeln!(lines, "# cut here, after {} paths: there are more", response.paths.len());
     }
-    show::print(&lines)?;
-    if let Some(why) = &response.no_base {
-        eprintln!("no paths: {}", show::one_line(why));
-    }
-    Ok(())
+    show::print(&lines)
 }
 
 fn letter(change: &ChangedPath) -> char {

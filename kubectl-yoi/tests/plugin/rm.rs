@@ -8,7 +8,7 @@ use crate::plugin::{Plugin, agent, status as with_conditions};
 
 const NO_CHANGE: &str = r#"{ "paths": [], "cut": false, "text": "" }"#;
 const CHANGES: &str =
-    r#"{ "paths": [{ "path": "src/main.rs", "kind": "Modified" }, { "path": "new", "kind": "Added" }], "cut": false, "text": "diff" }"#;
+    r#"{ "paths": [{ "path": "src/main.rs", "kind": "modified" }, { "path": "new", "kind": "added" }], "cut": false, "text": "diff" }"#;
 
 /// A tree that its node has made; `in_use` is the condition's status.
 fn tree(name: &str, in_use: &str) -> Value {
