@@ -40,7 +40,10 @@ impl NodeChoice {
             NodeChoice::Only(_) => &[],
             NodeChoice::Any { preferred, avoided: _ } => preferred,
         };
-        let prefer = |node: &String| PreferredSchedulingTerm { weight: MOST_WEIGHT, preference: join(&NodeSelectorTerm::default(), &[by_name("In", node)]) };
+        let prefer = |node: &String| PreferredSchedulingTerm {
+            weight: MOST_WEIGHT,
+            preference: join(&NodeSelectorTerm::default(), &[by_name("In", node)]),
+        };
         let users = of_nodes.preferred_during_scheduling_ignored_during_execution.unwrap_or_default();
         let preferred: Vec<_> = users.into_iter().chain(preferred.iter().map(prefer)).collect();
         Affinity {

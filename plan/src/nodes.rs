@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{self, Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    self, Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint, Toleration,
+};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::reason::condition;
@@ -115,7 +117,9 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let (key, effect) = (given(&toleration.key), given(&toleration.effect));
     let fits = match toleration.operator.as_deref().unwrap_or("Equal") {
         "Exists" => key.is_none_or(|key| key == taint.key),
-        "" | "Equal" => key.as_ref() == Some(&taint.key) && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or(""),
+        "" | "Equal" => {
+            key.as_ref() == Some(&taint.key) && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or("")
+        }
         _ => false,
     };
     fits && effect.is_none_or(|effect| effect == taint.effect)

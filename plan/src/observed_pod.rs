@@ -69,7 +69,10 @@ impl fmt::Display for ReferenceKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A variable of a container, from this key.
-    Variable { name: String, key: String },
+    Variable {
+        name: String,
+        key: String,
+    },
     Volume,
 }
 
@@ -184,7 +187,8 @@ fn references(containers: &[Container], volumes: &[Volume]) -> Vec<Reference> {
 
 fn of_volume(volume: &Volume) -> Vec<Reference> {
     let required = |optional: Option<bool>| optional != Some(true);
-    let secret = volume.secret.as_ref().filter(|s| required(s.optional)).and_then(|s| Some((ReferenceKind::Secret, s.secret_name.clone()?)));
+    let secret =
+        volume.secret.as_ref().filter(|s| required(s.optional)).and_then(|s| Some((ReferenceKind::Secret, s.secret_name.clone()?)));
     let map = volume.config_map.as_ref().filter(|m| required(m.optional)).map(|m| (ReferenceKind::ConfigMap, m.name.clone()));
     let claim = volume.persistent_volume_claim.as_ref().map(|c| (ReferenceKind::Claim, c.claim_name.clone()));
     let sources = volume.projected.as_ref().and_then(|p| p.sources.as_deref()).unwrap_or_default();

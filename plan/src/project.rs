@@ -81,11 +81,9 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
     }
     steps.extend(input.delete_former(&base_set, !sealed.is_empty()));
 
-    let no_node = input
-        .nodes
-        .eligible_for_pods(base_set.provider, base_set.tolerations())
-        .is_empty()
-        .then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible_for_pods(base_set.provider, base_set.tolerations())));
+    let no_node = input.nodes.eligible_for_pods(base_set.provider, base_set.tolerations()).is_empty().then(|| {
+        ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible_for_pods(base_set.provider, base_set.tolerations()))
+    });
     let sealed_condition = match (sealed.len(), living.is_empty(), &no_node) {
         (0, true, Some(no_node)) => no_node.clone(),
         (0, true, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),

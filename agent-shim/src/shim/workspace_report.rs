@@ -5,9 +5,9 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
+use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::Condition;
 use yoi_crds::name::{field_manager, finalizer};
-use yoi_crds::AgentWorkspace;
 
 use super::workspaces::Workspaces;
 use crate::decide::workspace_status::{self, StatusUpdate};

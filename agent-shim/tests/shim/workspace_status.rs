@@ -2,7 +2,9 @@
 
 use crate::fixtures::{manifest, workspace};
 use serde_json::json;
-use yoi_agent_shim::decide::workspace_status::{StatusUpdate, changed_status, event_is_warning, not_provisioned, provisioned_status, sealed_status};
+use yoi_agent_shim::decide::workspace_status::{
+    StatusUpdate, changed_status, event_is_warning, not_provisioned, provisioned_status, sealed_status,
+};
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{self, ConditionStatus, ConditionValue};
 use yoi_crds::reason::{self, condition as type_};

@@ -21,7 +21,8 @@ fn weight() -> Value {
 
 /// Requirements of labels; `numbers` also by Gt and Lt, which only nodes have.
 fn expressions(numbers: bool) -> Value {
-    let operators: &[&str] = if numbers { &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] } else { &["In", "NotIn", "Exists", "DoesNotExist"] };
+    let operators: &[&str] =
+        if numbers { &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] } else { &["In", "NotIn", "Exists", "DoesNotExist"] };
     let mut rules = vec![
         json!({"rule": "!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)", "message": "In and NotIn need values"}),
         json!({"rule": "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",

@@ -259,7 +259,11 @@ async fn an_agent_waits_for_a_missing_secret_without_a_restart_of_its_container(
     // A container that started again each half minute would have done so.
     tokio::time::sleep(std::time::Duration::from_secs(40)).await;
     ensure!(restarts().await? == [0], "{:?}", restarts().await?);
-    ns.apply(&json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "token": "a-secret-value" } }).to_string()).await?;
+    ns.apply(
+        &json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "token": "a-secret-value" } })
+            .to_string(),
+    )
+    .await?;
     ns.wait_task_complete("a").await?;
     ensure!(restarts().await? == [0], "{:?}", restarts().await?);
     let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.exit_ok()?.out;
@@ -272,7 +276,8 @@ async fn an_agent_has_the_volumes_variables_tolerations_and_affinity_that_its_sp
     let ns = TestNamespace::create("asked").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;
-    ns.apply(&json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "colour": "blue" } }).to_string()).await?;
+    ns.apply(&json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "colour": "blue" } }).to_string())
+        .await?;
     let exists = json!([{ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "Exists" }] }]);
     let pod = json!({
         "env": [{ "name": "COLOUR", "valueFrom": { "configMapKeyRef": { "name": "m", "key": "colour" } } }],
@@ -288,9 +293,14 @@ async fn an_agent_has_the_volumes_variables_tolerations_and_affinity_that_its_sp
     let output = ns.kubectl(&["exec", "a-1", "--", "sh", "-c", script]).await?.exit_ok()?.out;
     let lines: Vec<_> = output.lines().collect();
     ensure!(lines.len() == 3 && lines[..2] == ["blue", "blue"] && lines[2].split(' ').any(|group| group == "4711"), "{output}");
-    let refused = ns.try_apply(&json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": "b" }, "spec": {
+    let refused = ns
+        .try_apply(
+            &json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": "b" }, "spec": {
         "projectRef": { "name": "p" }, "agent": { "builtin": {} },
-        "pod": { "volumes": [{ "name": "host", "hostPath": { "path": "/" } }] } } }).to_string()).await?;
+        "pod": { "volumes": [{ "name": "host", "hostPath": { "path": "/" } }] } } })
+            .to_string(),
+        )
+        .await?;
     ensure!(refused.code != 0 && refused.err.contains("hostPath"), "{refused:?}");
     ns.remove().await
 }

@@ -149,7 +149,11 @@ async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> 
 
     ns.create_agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
     ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "Unschedulable").await?;
-    check_error(&ns.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "Unschedulable", "kubectl describe yoipod far"])?;
+    check_error(
+        &ns.yoi(&["send", "far", "x"]).await?,
+        5,
+        &[&format!("YoiPod {here}/far"), "Unschedulable", "kubectl describe yoipod far"],
+    )?;
 
     let nobody = ns.kubeconfig_for("nobody", None).await?;
     for verb in [&["ls"][..], &["log", "stopped"], &["stop", "stopped"]] {

@@ -147,7 +147,17 @@ pub fn all() -> Vec<Specimen> {
 }
 
 /// The cases change the first entry of each list, so each kind of volume and variable comes first in one specimen.
-const ROTATIONS: [&str; 9] = ["1st rotation", "2nd rotation", "3rd rotation", "4th rotation", "5th rotation", "6th rotation", "7th rotation", "8th rotation", "9th rotation"];
+const ROTATIONS: [&str; 9] = [
+    "1st rotation",
+    "2nd rotation",
+    "3rd rotation",
+    "4th rotation",
+    "5th rotation",
+    "6th rotation",
+    "7th rotation",
+    "8th rotation",
+    "9th rotation",
+];
 
 fn rotate(pod: &mut Value, turns: usize) {
     let turn = |list: &mut Value| {

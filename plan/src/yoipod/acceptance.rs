@@ -5,8 +5,8 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
 
 use super::manifest::{self, Resolved};
-use super::{create, pod_settings};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
+use super::{create, pod_settings};
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
 
@@ -32,7 +32,8 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
     accept_workspace(input)?;
     let path = input.workspace.map_or(project.get().spec.path.as_str(), |workspace| workspace.get().spec.path.as_str());
     let owner = create::tree_owner(input, project);
-    pod_settings::check(&resolved.pod, path, owner, &input.session_claim_name).map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
+    pod_settings::check(&resolved.pod, path, owner, &input.session_claim_name)
+        .map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
         SessionClaim::Former(claim) => {

@@ -136,7 +136,8 @@ impl<'a> Placement<'a> {
         self.nodes_with_tree().ok()?;
         let nodes = self.input.nodes;
         base_set.make_for_consumer(&agent.tolerations, |node| {
-            let is_allowed = nodes.matches_selector(node, Some(&agent.node_selector)) && nodes.matches_affinity(node, agent.affinity.as_ref());
+            let is_allowed =
+                nodes.matches_selector(node, Some(&agent.node_selector)) && nodes.matches_affinity(node, agent.affinity.as_ref());
             is_allowed && nodes.reaches(node, volume.get())
         })
     }

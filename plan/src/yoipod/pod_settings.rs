@@ -23,7 +23,10 @@ pub(super) fn check(pod: &PodSettings, path: &str, owner: TreeOwner, session_cla
     for volume in &pod.volumes {
         let claim = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str());
         if claim == Some(session_claim) {
-            return Err(format!("volume {} is the claim of this agent's session, {session_claim}, which only the runtime writes", volume.name));
+            return Err(format!(
+                "volume {} is the claim of this agent's session, {session_claim}, which only the runtime writes",
+                volume.name
+            ));
         }
     }
     let Some(security) = &pod.security_context else { return Ok(()) };

@@ -28,7 +28,11 @@ pub(super) fn waiting(pod: Stored<'_, ObservedPod>, why: Option<&str>, message: 
 /// one reason here.
 fn reason_of(why: &str) -> Reason {
     match why {
-        "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "ImageInspectError" | "RegistryUnavailable"
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "ErrImageNeverPull"
+        | "ImageInspectError"
+        | "RegistryUnavailable"
         | "SignatureValidationFailed" => reason::IMAGE_PULL_FAILED,
         "InvalidImageName" => reason::INVALID_IMAGE_NAME,
         "CreateContainerConfigError" | "CreateContainerError" | "PreCreateHookError" | "PreStartHookError" | "RunContainerError" => {

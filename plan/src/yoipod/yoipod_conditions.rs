@@ -7,8 +7,8 @@ use yoi_crds::reason::{self, condition};
 use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
-use super::yoipod_input::YoiPodInput;
 use super::waiting_container::waiting;
+use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
@@ -129,12 +129,7 @@ fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a Last
     (report.pod_uid == pod.uid && Some(report.run_generation) == record.run_generation).then_some(report)
 }
 
-fn pod_ready(
-    input: &YoiPodInput<'_>,
-    workspace_ready: &ConditionValue,
-    run: &RunPlan<'_>,
-    pod: Stored<'_, ObservedPod>,
-) -> ConditionValue {
+fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &RunPlan<'_>, pod: Stored<'_, ObservedPod>) -> ConditionValue {
     let report = report(input, &run.record);
     if let Some(why) = not_running(pod, run.unschedulable) {
         return match report {
@@ -172,7 +167,10 @@ fn not_running(pod: Stored<'_, ObservedPod>, unschedulable: bool) -> Option<Cond
             Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {exit_code}")))
         }
         Some(ContainerState::Waiting { reason, message }) => Some(waiting(pod, reason.as_deref(), message.as_deref())),
-        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes{}", waiting_container::needed_by_volumes(pod)))),
+        None if pod.node.is_some() => Some(ConditionValue::no(
+            reason::POD_PENDING,
+            format!("Pod {title}: it waits for its volumes{}", waiting_container::needed_by_volumes(pod)),
+        )),
         None => {
             let why = pod.unscheduled.as_ref().and_then(|u| u.message.as_deref()).unwrap_or("it waits for a node");
             let reason = if unschedulable { reason::UNSCHEDULABLE } else { reason::POD_PENDING };

@@ -358,7 +358,10 @@ fn what_the_user_says_of_the_pod_stands_in_it_and_a_change_of_it_counts() {
 fn settings_that_cannot_be_are_refused_with_a_sentence() {
     let cases = [
         (json!({"volumeMounts": [{"name": "none", "mountPath": "/data"}]}), "names volume none, which spec.pod.volumes does not have"),
-        (json!({"volumes": [{"name": "d", "emptyDir": {}}], "volumeMounts": [{"name": "d", "mountPath": "/workspace/x"}]}), "would cover the agent's tree at /workspace"),
+        (
+            json!({"volumes": [{"name": "d", "emptyDir": {}}], "volumeMounts": [{"name": "d", "mountPath": "/workspace/x"}]}),
+            "would cover the agent's tree at /workspace",
+        ),
         (json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x-session"}}]}), "is the claim of this agent's session"),
         (json!({"securityContext": {"runAsUser": 7}}), "agents run as the owner of their tree"),
     ];

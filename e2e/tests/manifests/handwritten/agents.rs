@@ -130,7 +130,21 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
     ] {
         t.expect_refused("volume", label, &[(&format!("{pod}/volumes"), json!([volume]))], names);
     }
-    for path in ["/", "data", "/yoi", "/yoi/bin", "/session", "/etc/yoi", "/var/run/yoi/x", "/tmp", "/home/agent", "/home", "/proc/x", "/a/../b", "/a:b"] {
+    for path in [
+        "/",
+        "data",
+        "/yoi",
+        "/yoi/bin",
+        "/session",
+        "/etc/yoi",
+        "/var/run/yoi/x",
+        "/tmp",
+        "/home/agent",
+        "/home",
+        "/proc/x",
+        "/a/../b",
+        "/a:b",
+    ] {
         t.expect_refused("mount", label, &[(&format!("{pod}/volumeMounts"), json!([{ "name": "cache", "mountPath": path }]))], "mountPath");
     }
     for path in ["/data", "/dev/shm", "/etc/ssl/certs", "/home/agent/.npm", "/tmp/x"] {
@@ -159,7 +173,8 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
         t.expect_refused("toleration", label, &[(&format!("{pod}/tolerations"), json!([toleration]))], names);
     }
     t.expect_accepted("toleration", label, &[(&format!("{pod}/tolerations"), json!([{ "operator": "Exists" }]))]);
-    let required = |term: Value| json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } });
+    let required =
+        |term: Value| json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } });
     for (term, names) in [
         (json!({}), "matchExpressions"),
         (json!({ "matchExpressions": [{ "key": "a", "operator": "In" }] }), "need values"),
