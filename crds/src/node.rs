@@ -60,7 +60,7 @@ pub struct OfferedProvider {
 }
 
 /// Space of the node's data root.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
     pub total_bytes: i64,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, SELinuxOptions, SeccompProfile};
 use kube::KubeSchema;
-use schemars::{Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// What *restricted* leaves to the user, and what a Pod says to pass it, which is always so. Other values are refused.
@@ -59,12 +59,8 @@ pub struct SecuritySettings {
 }
 
 /// Capabilities of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("!has(self.add) || size(self.add) == 0", "agents have no capabilities: leave capabilities out"))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Capabilities {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "capability_names")]
-    pub add: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "capability_names")]
     pub drop: Vec<String>,

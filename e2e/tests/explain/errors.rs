@@ -148,8 +148,12 @@ async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> 
     check_error(&ns.yoi(&["diff", "stopped"]).await?, 5, &["has stopped", "has never run", "kubectl describe yoipod stopped"])?;
 
     ns.create_agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
-    ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;
-    check_error(&ns.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "PodPending", "kubectl describe yoipod far"])?;
+    ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "Unschedulable").await?;
+    check_error(
+        &ns.yoi(&["send", "far", "x"]).await?,
+        5,
+        &[&format!("YoiPod {here}/far"), "Unschedulable", "kubectl describe yoipod far"],
+    )?;
 
     let nobody = ns.kubeconfig_for("nobody", None).await?;
     for verb in [&["ls"][..], &["log", "stopped"], &["stop", "stopped"]] {

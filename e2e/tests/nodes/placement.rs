@@ -86,7 +86,7 @@ async fn an_agent_that_fits_nowhere_waits_with_the_schedulers_words_and_clones_n
                 let status = y?.status.as_ref()?;
                 let ready = find(&status.conditions, "Ready")?;
                 let second = status.run_generation == Some(2) && find(&status.conditions, "WorkspaceReady")?.reason == "NoRoom";
-                (second && ready.reason == "PodPending" && ready.message.contains("Insufficient memory")).then_some(())
+                (second && ready.reason == "Unschedulable" && ready.message.contains("Insufficient memory")).then_some(())
             };
             ns.wait_for::<YoiPod, ()>("big", "waits with the scheduler's words", waits).await?;
             // Long enough for a plan that would try another node, and for one that would make a third Pod.
