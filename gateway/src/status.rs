@@ -249,6 +249,23 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_is_asked_for_at_most_once_a_minute_and_only_for_a_stopped_agent() {
+        let asked = |is_stopped: bool, before: Option<&str>| {
+            let gateway_status = GatewayStatus { reader_requested_at: before.map(str::to_owned), ..GatewayStatus::default() };
+            let record = AgentRecord { is_stopped, ..record(gateway_status) };
+            desired_status(&record, &StatusChange::RequestReader, "2026-01-01T10:00:00Z").and_then(|status| status.reader_requested_at)
+        };
+        let now = Some("2026-01-01T10:00:00Z".to_owned());
+        assert_eq!(asked(true, None), now);
+        assert_eq!(asked(true, Some("2026-01-01T09:59:01Z")), None, "less than a minute ago");
+        assert_eq!(asked(true, Some("2026-01-01T10:00:02Z")), None, "by a clock that is a little ahead");
+        for before in ["2026-01-01T09:59:00Z", "2026-01-02T00:00:00Z", "yesterday"] {
+            assert_eq!(asked(true, Some(before)), now, "{before}");
+        }
+        assert_eq!(asked(false, None), None);
+    }
+
+    #[test]
     fn a_report_without_a_session_keeps_the_former_one() {
         let gateway_status = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         let StatusChange::Reported { pod_uid, report } = report_change("p1", Activity::Idle) else { unreachable!() };

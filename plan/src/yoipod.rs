@@ -33,7 +33,7 @@ pub use crate::observed_pod::run_generation;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::delete_all;
-pub use run::{is_finished, is_stopped};
+pub use run::{is_finished, is_stopped, keep_command};
 pub use session::MADE_FOR;
 use yoipod_input::YoiPodInput;
 
@@ -79,12 +79,6 @@ pub fn workspace_name(yoipod: &YoiPod) -> &str {
 #[must_use]
 pub fn session_claim_name(yoipod: &YoiPod) -> String {
     yoipod.spec.session.claim_name.clone().unwrap_or_else(|| names::session_claim(name(&yoipod.metadata)))
-}
-
-/// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
-#[must_use]
-pub fn keep_command(namespace: &str, name: &str) -> String {
-    format!(r#"kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"completion":"Keep","desiredState":"Running"}}}}'"#)
 }
 
 /// What to make and delete for an agent, and its conditions. An object that no API server has stored gets an empty plan.

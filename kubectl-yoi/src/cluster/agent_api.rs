@@ -48,8 +48,8 @@ impl Cluster {
         let end = Instant::now() + READER_TIMEOUT;
         let mut progress = None;
         loop {
-            // An agent that runs answers at once. What a reader waits for is shown soon, and then as it changes.
-            let seconds = if progress.is_none() { 1 } else { 3 };
+            // An agent that runs, and a reader that is there, answer at once. What else is waited for is shown at once, and then as it changes.
+            let seconds = if progress.is_none() { 0 } else { 3 };
             let request = http::Request::get(format!("{}?{query}&waitSeconds={seconds}", self.runtime_path(name, subresource)))
                 .body(Vec::new())
                 .map_err(|e| self.invalid_request(name, e))?;

@@ -96,7 +96,9 @@ async fn cut_error(cluster: &Cluster, name: &str, response: &DiffResponse) -> Er
     let found = async {
         let status = cluster.get::<YoiPod>(name).await.ok()?.status?;
         let tree: AgentWorkspace = cluster.get(&status.workspace?.name).await.ok()?;
-        Some((status.pod?.name, tree.spec.path))
+        // The reader of a stopped agent has the tree, too.
+        let pod = status.pod.or_else(|| status.reader?.pod)?;
+        Some((pod.name, tree.spec.path))
     };
     let next = match found.await {
         Some((pod, path)) => format!("kubectl exec {pod} -n {} -- git -C {path} diff HEAD", cluster.namespace),

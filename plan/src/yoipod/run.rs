@@ -121,6 +121,12 @@ pub fn is_finished(yoipod: &YoiPod) -> bool {
     yoipod.spec.completion == Completion::Stop && yoipod_conditions::is_task_done(yoipod)
 }
 
+/// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
+#[must_use]
+pub fn keep_command(namespace: &str, name: &str) -> String {
+    format!(r#"kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"completion":"Keep","desiredState":"Running"}}}}'"#)
+}
+
 /// Whether nothing is to run the agent, and nothing will until somebody changes its spec. Meanwhile a reader shows what it has done.
 #[must_use]
 pub fn is_stopped(yoipod: &YoiPod) -> bool {
