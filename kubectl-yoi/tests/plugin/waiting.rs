@@ -68,23 +68,24 @@ async fn a_model_that_cannot_be_reached_ends_the_wait_when_that_lasts() -> Resul
     Ok(())
 }
 
+const NO_IMAGE: &str = "the container of Pod a-1 waits: ImagePullBackOff: no such tag";
+const NO_NODE: &str = "Pod a-1: 0/3 nodes are available: 3 Insufficient memory.";
+
 #[tokio::test]
 async fn a_wait_ends_when_an_image_stays_out_of_reach_and_lasts_while_an_autoscaler_may_still_help() -> Result<()> {
-    let words = "the container of Pod a-1 waits: ImagePullBackOff: no such tag";
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
-    server.put(project(&[])).control(operator(&[("Ready", "False", "ImagePullFailed", words)]));
+    server.put(project(&[])).control(operator(&[("Ready", "False", "ImagePullFailed", NO_IMAGE)]));
     let begun = Instant::now();
     let ended = plugin.run(&[&RUN[..], &["do it"]].concat()).await?.expect_code(1)?;
     ensure!(begun.elapsed() > Duration::from_secs(25) && begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-    ensure!(ended.err.contains(words) && ended.err.contains("imagePullSecrets"), "{ended:?}");
+    ensure!(ended.err.contains(NO_IMAGE) && ended.err.contains("imagePullSecrets"), "{ended:?}");
 
-    let words = "Pod a-1: 0/3 nodes are available: 3 Insufficient memory.";
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
-    server.put(project(&[])).control(operator(&[("Ready", "False", "Unschedulable", words)]));
+    server.put(project(&[])).control(operator(&[("Ready", "False", "Unschedulable", NO_NODE)]));
     let late = plugin.run(&["run", "a", "-p", "p", "--wait", "--timeout", "36s"]).await?.expect_code(5)?;
-    ensure!(late.err.contains(&format!("Unschedulable: {words}")) && late.err.contains("after 36 s"), "{late:?}");
+    ensure!(late.err.contains(&format!("Unschedulable: {NO_NODE}")) && late.err.contains("after 36 s"), "{late:?}");
     Ok(())
 }
 
