@@ -304,14 +304,15 @@ fn image_full(fixture: &Fixture) -> Verdict {
         }
     };
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full:?}");
-    // Content of this size stands in the metadata, as the entries of trees do.
+    // A link's target stands in the metadata, as names, owners and modes do.
+    let target = "x".repeat(1000);
     for n in 0..2000 {
-        fs::write(at.join(n.to_string()), [1u8; 1000]).unwrap_or_else(|error| panic!("file {n} on a full image: {error}"));
+        std::os::unix::fs::symlink(&target, at.join(n.to_string())).unwrap_or_else(|error| panic!("link {n} on a full image: {error}"));
     }
     rustix::fs::syncfs(fs::File::open(&at).unwrap()).unwrap();
+    drop(data);
     fs::remove_file(at.join("data")).unwrap();
     fs::write(at.join("after"), "room again").unwrap();
-    drop(data);
     loopback::release(&at).unwrap();
     fs::remove_file(&image).unwrap();
     Verdict::Ran
