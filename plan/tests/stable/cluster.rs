@@ -302,6 +302,7 @@ impl Cluster {
                 if there.metadata.resource_version.as_ref() != Some(resource_version) {
                     return Answer::Quiet;
                 }
+                self.coverage.reason(&condition.reason);
                 self.change::<WorkspaceNode>(&of.name, |o| {
                     let conditions = &mut o.status.get_or_insert_default().conditions;
                     conditions.retain(|c| c.type_ != condition.type_);
