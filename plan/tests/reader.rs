@@ -68,7 +68,9 @@ fn of_agent(spec: Value, status: Value) -> yoipod::Observed {
         users: vec![Arc::clone(&yoipod)],
         yoipod,
         terminating: false,
-        project: Some(made(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {"source": {"empty": {}}, "path": "/workspace"}}))),
+        project: Some(made(
+            json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {"source": {"empty": {}}, "path": "/workspace"}}),
+        )),
         workspace: Some(tree()),
         bases: Vec::new(),
         parent: None,
@@ -164,7 +166,9 @@ fn a_reader_goes_two_minutes_after_the_last_request() {
 
 #[test]
 fn a_start_ends_the_reader_before_the_agent_has_a_pod() {
-    let starting = || of_agent(json!({}), json!({"runGeneration": 3, "reader": {"requestedAt": ago(5), "pod": {"name": "a-reader", "uid": "reader"}}}));
+    let starting = || {
+        of_agent(json!({}), json!({"runGeneration": 3, "reader": {"requestedAt": ago(5), "pod": {"name": "a-reader", "uid": "reader"}}}))
+    };
     let reader = stored(&stopped(5), 30, running());
     let with_reader = plan(&yoipod::Observed { pods: vec![reader], ..starting() });
     assert!(deletes(&with_reader, "a-reader") && made_pod(&with_reader).is_none(), "{with_reader:?}");
@@ -179,7 +183,7 @@ fn a_start_ends_the_reader_before_the_agent_has_a_pod() {
 fn an_agent_that_has_never_run_says_that_there_is_nothing_to_read() {
     let plan = plan(&yoipod::Observed { session_claim: None, workspace: None, ..stopped(5) });
     assert!(made_pod(&plan).is_none());
-    assert_eq!(reader_ready(&plan).map(|c| (c.status.clone(), c.reason.as_str())), Some((yoi_crds::ConditionStatus::False, "NoSession")));
+    assert_eq!(reader_ready(&plan).map(|c| (c.status, c.reason.as_str())), Some((yoi_crds::ConditionStatus::False, "NoSession")));
 }
 
 #[test]

@@ -87,7 +87,9 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     let refused = ns.yoi(&["send", "a", "more work"]).await?;
     ensure!(refused.code == 5 && refused.err.contains("completion Stop"), "{refused:?}");
     let now: YoiPod = ns.get("a").await?;
-    let of = |yoipod: &YoiPod| yoipod.status.as_ref().map(|s| (s.run_generation, s.session.clone(), s.task.clone(), s.report.clone(), s.live.clone()));
+    let of = |yoipod: &YoiPod| {
+        yoipod.status.as_ref().map(|s| (s.run_generation, s.session.clone(), s.task.clone(), s.report.clone(), s.live.clone()))
+    };
     ensure!(of(&now) == of(&before), "{:?} was {:?}", of(&now), of(&before));
     ensure!(session(&ns, "after").await? == files, "the session volume is another one");
 

@@ -35,8 +35,13 @@ async fn a_stopped_agent_is_read_once_its_reader_is_there_and_the_terminal_shows
         (&["diff", "a"][..], json!({ "text": "+what it did\n", "paths": [] }).to_string()),
         (&["diff", "a", "-o", "json"], json!({ "text": "+what it did\n", "paths": [] }).to_string()),
         (&["patch", "a"], "Subject: what it did\n".to_owned()),
-        (&["log", "a"], json!({ "token": "t:1", "entry": { "id": "e", "seq": 1, "run": 1, "at": "2026-01-01T10:20:30.000Z", "kind": "Assistant",
-            "body": { "text": "what it did" } } }).to_string() + "\n"),
+        (
+            &["log", "a"],
+            json!({ "token": "t:1", "entry": { "id": "e", "seq": 1, "run": 1, "at": "2026-01-01T10:20:30.000Z", "kind": "Assistant",
+            "body": { "text": "what it did" } } })
+            .to_string()
+                + "\n",
+        ),
     ] {
         server.answer_for("a", words[0], 503, starting());
         let gateway = server.clone();
@@ -75,7 +80,9 @@ async fn start_of_an_agent_that_has_done_its_task_says_so_at_once_and_how_to_go_
         let begun = Instant::now();
         let refused = plugin.run(words).await?.expect_code(1)?;
         ensure!(begun.elapsed() < Duration::from_secs(20), "{words:?} waits: {:?}", begun.elapsed());
-        for part in ["it has done its task", r#"kubectl patch yoipod a -n ns --type merge -p '{"spec":{"completion":"Keep","#, "kubectl yoi send a"] {
+        for part in
+            ["it has done its task", r#"kubectl patch yoipod a -n ns --type merge -p '{"spec":{"completion":"Keep","#, "kubectl yoi send a"]
+        {
             ensure!(refused.err.contains(part), "{words:?} does not say {part}: {}", refused.err);
         }
         ensure!(server.writes().is_empty(), "{words:?}: {:?}", server.writes());

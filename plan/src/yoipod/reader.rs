@@ -16,7 +16,6 @@ use super::run::{RunPlan, RunState, runtime};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
 use super::{manifest, reader_spec, yoipod_conditions};
 use crate::duration::time_left;
-use crate::{meta, names};
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
@@ -24,6 +23,7 @@ use crate::step::{Kind, Step};
 use crate::stored::{Stored, delete_all};
 use crate::tree::holder;
 use crate::visibility::agent_ref;
+use crate::{meta, names};
 
 /// How long the Pod is wanted after a request.
 const WANTED_FOR: Duration = Duration::from_secs(120);

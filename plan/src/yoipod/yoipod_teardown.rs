@@ -3,8 +3,8 @@
 use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
-use super::{reader, session};
 use super::yoipod_input::YoiPodInput;
+use super::{reader, session};
 use crate::names;
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;

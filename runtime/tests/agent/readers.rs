@@ -75,7 +75,8 @@ async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() 
     assert_eq!(harness.gateway.log("tail=1").await.len(), 1);
     // A followed log ends with its last entry: nobody writes another one.
     assert_eq!(harness.gateway.log("follow=true").await.len(), shown.len());
-    let (status, _) = harness.gateway.deliver("m1", yoi_wire::hub::MessageSender { agent: None, person: Some("alice".into()) }, "hello").await;
+    let (status, _) =
+        harness.gateway.deliver("m1", yoi_wire::hub::MessageSender { agent: None, person: Some("alice".into()) }, "hello").await;
     assert_eq!(status.as_u16(), 404, "a reader takes no message");
     assert_eq!(contents(&harness.session()), before);
     assert_eq!(harness.gateway.reports().len(), reports, "a reader reports nothing");
@@ -89,7 +90,9 @@ async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() 
 async fn a_reader_of_an_agent_without_session_or_tree_says_so() {
     let harness = Harness::new(EXAMPLE).await;
     let _reader = start_reader(&harness, None);
-    for (path, words) in [("/v1/log", "there is no session yet"), ("/v1/diff", "the agent's tree is gone"), ("/v1/patch", "the agent's tree is gone")] {
+    for (path, words) in
+        [("/v1/log", "there is no session yet"), ("/v1/diff", "the agent's tree is gone"), ("/v1/patch", "the agent's tree is gone")]
+    {
         let (status, body) = harness.gateway.request("GET", path, "").await;
         let text = String::from_utf8_lossy(&body).into_owned();
         assert!(status.as_u16() == 404 && text.contains(words), "{path}: {status} {text}");
