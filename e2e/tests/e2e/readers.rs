@@ -53,7 +53,11 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
     ns.yoi(&["run", "a", "-p", "p", "-t", "work", "--stop-when-done", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
-    ns.wait_for("a", "without a Pod", |a: Option<&YoiPod>| a?.status.as_ref()?.pod.is_none().then_some(())).await?;
+    let at_rest = |a: Option<&YoiPod>| {
+        let status = a?.status.as_ref()?;
+        (status.pod.is_none() && status.live.is_none()).then_some(())
+    };
+    ns.wait_for("a", "without a Pod and not live", at_rest).await?;
     let before: YoiPod = ns.get("a").await?;
     let files = session(&ns, "before").await?;
 
