@@ -111,7 +111,7 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     let patch = advice.split_once("-p '").and_then(|(_, rest)| Some(rest.split_once('\'')?.0)).unwrap_or_default();
     ns.merge_patch::<YoiPod>("a", &serde_json::from_str(patch)?).await?;
     ns.wait_agent_ready("a").await?;
-    ns.yoi(&["send", "a", "hello", "--timeout", "60s"]).await?.exit_ok()?;
+    ns.yoi(&["send", "a", "hello"]).await?.exit_ok()?;
     ns.remove().await
 }
 
