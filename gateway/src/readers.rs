@@ -73,7 +73,10 @@ impl Readers {
                 tokio::select! { _ = agents.changed() => {}, _ = lines.changed() => {} }
             };
             if timeout_at(end, changed).await.is_err() {
-                let why = unready.map_or_else(|| "it is being started".to_owned(), |(reason, message)| format!("{reason}: {message}"));
+                // A quota or an admission policy may refuse the Pod.
+                let refused = record.unready.as_ref().filter(|(reason, _)| *reason == reason::APPLY_FAILED);
+                let why = refused.or(unready).map(|(reason, message)| format!("{reason}: {message}"));
+                let why = why.unwrap_or_else(|| "it is being started".to_owned());
                 return Err(NoReader::NotYet(why));
             }
         }

@@ -53,7 +53,11 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
     ns.yoi(&["run", "a", "-p", "p", "-t", "work", "--stop-when-done", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
-    ns.wait_for("a", "without a Pod", |a: Option<&YoiPod>| a?.status.as_ref()?.pod.is_none().then_some(())).await?;
+    let at_rest = |a: Option<&YoiPod>| {
+        let status = a?.status.as_ref()?;
+        (status.pod.is_none() && status.live.is_none()).then_some(())
+    };
+    ns.wait_for("a", "without a Pod and not live", at_rest).await?;
     let before: YoiPod = ns.get("a").await?;
     let files = session(&ns, "before").await?;
 
@@ -107,7 +111,7 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     let patch = advice.split_once("-p '").and_then(|(_, rest)| Some(rest.split_once('\'')?.0)).unwrap_or_default();
     ns.merge_patch::<YoiPod>("a", &serde_json::from_str(patch)?).await?;
     ns.wait_agent_ready("a").await?;
-    ns.yoi(&["send", "a", "hello", "--timeout", "60s"]).await?.exit_ok()?;
+    ns.yoi(&["send", "a", "hello"]).await?.exit_ok()?;
     ns.remove().await
 }
 

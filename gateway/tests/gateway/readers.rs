@@ -82,6 +82,12 @@ async fn a_question_that_comes_too_early_is_told_what_the_reader_waits_for() {
     let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{LOG}?waitSeconds=0"), None).await;
     assert_eq!((status, &body["details"]["retryAfterSeconds"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(1)), "{body}");
     assert!(body["message"].as_str().unwrap().contains("is not there yet: PodPending: Pod a-reader: 0/2 nodes are available; "), "{body}");
+    let mut refused = not_ready("Starting", "it is being made");
+    refused.as_array_mut().unwrap().push(json!({"type": "Ready", "status": "False", "reason": "ApplyFailed", "message": "exceeded quota",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}));
+    change_status(&cluster, |status| status["conditions"] = refused);
+    let (_, body) = cluster.request(&replica, "alice", "GET", &format!("{LOG}?waitSeconds=1"), None).await;
+    assert!(body["message"].as_str().unwrap().contains("ApplyFailed: exceeded quota"), "{body}");
     change_status(&cluster, |status| status["conditions"] = not_ready("NoSession", "the agent has never run"));
     let (status, body) = cluster.request(&replica, "alice", "GET", LOG, None).await;
     assert_eq!((status, &body["details"]["retryAfterSeconds"]), (StatusCode::CONFLICT, &Value::Null), "{body}");

@@ -251,7 +251,8 @@ fn reader_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
     require(read_only, "a reader may write", step)?;
     let claim = session.and_then(|s| c.get::<PersistentVolumeClaim>(&s.claim_name));
     let of = claim.and_then(|claim| annotation(&claim.metadata, MADE_FOR));
-    require(of.is_none_or(|of| of == about.uid), "a reader is given another's session", step)?;
+    let named = c.now.yoipods.values().any(|y| uid(&y.metadata) == about.uid && y.spec.session.claim_name.is_some());
+    require(named || of.is_none_or(|of| of == about.uid), "a reader is given another's session", step)?;
     let own = |p: &&Arc<Pod>| is_agent(p) && controlled_by(&p.metadata, &about.uid) && !is_over(p);
     require(!about.fresh || c.now.pods.values().find(own).is_none(), "a reader is made while the agent runs", step)?;
     let owner = c.now.yoipods.values().find(|y| uid(&y.metadata) == about.uid);
