@@ -57,6 +57,10 @@ fn cases() -> Vec<Case> {
         ended["status"]["phase"] = json!("Succeeded");
         ended
     };
+    let mut read = stopped("a");
+    read["status"]["reader"] = json!({ "pod": { "name": "a-reader", "uid": "r" } });
+    let mut tree_of_reader = tree("a", "True");
+    tree_of_reader["status"]["readerPodUID"] = json!("r");
     let mut unseen = stopped("a");
     unseen["metadata"]["generation"] = json!(2);
     vec![
@@ -71,6 +75,8 @@ fn cases() -> Vec<Case> {
             ("Pod job uses its claim", 1),
             ("kubectl delete pod job -n ns", 1),
         ),
+        // A reader has it mounted because somebody looked at it, perhaps this command.
+        case(workspace_rm, vec![read, tree_of_reader], diff(NO_CHANGE), ("would delete agentworkspace.yoi.dev/a", 0), ("deleted", 0)),
         // Of uncertain liveness: only with --force.
         case(rm, vec![unseen.clone()], diff(NO_CHANGE), ("the operator has not seen it as it is now", 1), ("deleted", 0)),
         case(rm, vec![agent("a", &[("Ready", "False", "Starting", "")])], diff(NO_CHANGE), ("it is to run", 1), ("deleted", 0)),

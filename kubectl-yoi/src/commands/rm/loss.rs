@@ -74,7 +74,8 @@ pub async fn tree_in_use(cluster: &Cluster, tree: &AgentWorkspace, users: &[YoiP
     }
     let all = conditions(tree.status.as_ref().map(|status| &status.conditions));
     let in_use = find(all, condition::IN_USE);
-    if in_use.is_some_and(|c| c.status == ConditionStatus::True) {
+    let is_read = has_reader(tree, users);
+    if in_use.is_some_and(|c| c.status == ConditionStatus::True) && !is_read {
         return Some(Objection::live("a Pod has it mounted", get_pods()));
     }
     if let Some(open) = agents.into_iter().next() {
@@ -87,6 +88,13 @@ pub async fn tree_in_use(cluster: &Cluster, tree: &AgentWorkspace, users: &[YoiP
     let is_made = is_true(all, condition::PROVISIONED);
     (is_made && in_use.is_none_or(|c| c.status == ConditionStatus::Unknown))
         .then(|| Objection::open("its node has not said whether a Pod uses it", get_pods()))
+}
+
+/// Whether an agent's reader may mount the tree. It changes nothing, and goes by itself when its tree is deleted. While it may, no other Pod does.
+fn has_reader(tree: &AgentWorkspace, users: &[YoiPod]) -> bool {
+    let Some(allowed) = tree.status.as_ref().and_then(|status| status.reader_pod_uid.as_ref()) else { return false };
+    let reader = |user: &YoiPod| Some(user.status.as_ref()?.reader.as_ref()?.pod.as_ref()?.uid.clone());
+    users.iter().filter_map(reader).any(|uid| uid == *allowed)
 }
 
 /// A Pod that uses the claim and has not ended. Who may not read Pods learns it from the tree's conditions.
