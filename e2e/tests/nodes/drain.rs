@@ -55,7 +55,7 @@ async fn while_drained(ns: &TestNamespace, node: &str) -> Result<()> {
         .wait_for::<YoiPod, String>("a", "waits for its node", |yoipod| {
             let status = yoipod?.status.as_ref()?;
             let ready = find(&status.conditions, "Ready").filter(|ready| ready.status == ConditionStatus::False)?;
-            (status.run_generation == Some(2) && ready.reason == "PodPending").then(|| ready.message.clone())
+            (status.run_generation == Some(2) && ready.reason == "Unschedulable").then(|| ready.message.clone())
         })
         .await?;
     ensure!(message.contains(&format!("node {node} is cordoned")), "the message does not say what it waits for: {message}");

@@ -213,7 +213,7 @@ fn an_agent_whose_tree_is_on_a_cordoned_node_says_so() {
     let plan = run(&seen);
     assert_eq!(outcome(&plan.steps, Kind::Pod).1, Vec::<&str>::new(), "another tree is not its tree");
     let ready = condition(&plan.status.as_ref().expect("a status").conditions, "Ready");
-    assert_eq!(ready.reason, "PodPending");
+    assert_eq!(ready.reason, "Unschedulable");
     assert!(ready.message.starts_with("the tree is on node a, and node a is cordoned. Pod x-1: "), "{}", ready.message);
     assert!(ready.message.contains("3 Insufficient memory"), "the scheduler's words: {}", ready.message);
 }
