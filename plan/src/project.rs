@@ -93,9 +93,7 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
     }
     steps.extend(input.delete_former(&base_set, !sealed.is_empty()));
 
-    let no_node = input.nodes.eligible_for_pods(base_set.provider, base_set.tolerations()).is_empty().then(|| {
-        ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible_for_pods(base_set.provider, base_set.tolerations()))
-    });
+    let no_node = base_set.no_node();
     let sealed_condition = match (sealed.len(), living.is_empty(), &no_node) {
         (0, true, Some(no_node)) => no_node.clone(),
         (0, true, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
@@ -103,7 +101,7 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
         (n, _, _) => ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
     };
     // Without a node nothing can be fetched either, and that sentence helps more.
-    let source_condition = no_node.filter(|_| living.is_empty()).unwrap_or_else(|| source_ready(&base_set, now));
+    let source_condition = no_node.unwrap_or_else(|| source_ready(&base_set, now));
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, source_condition);
     conditions.set(condition::SEALED, sealed_condition);

@@ -25,7 +25,8 @@ fn check_error(output: &CommandOutput, code: i32, words: &[&str]) -> Result<()> 
     for word in words {
         ensure!(output.err.contains(word), "`{word}` is not in: {}", output.err);
     }
-    ensure!(output.err.starts_with("error: "), "{}", output.err);
+    // Lines of progress may stand before it.
+    ensure!(output.err.lines().any(|line| line.starts_with("error: ")), "{}", output.err);
     for rust in ["Some(", "Err(", "Ok(", "Error {", "Error(", "Status {", "panicked", "RUST_BACKTRACE", "Os {"] {
         ensure!(!output.err.contains(rust), "`{rust}` is Rust's, in: {}", output.err);
     }

@@ -239,14 +239,21 @@ impl<'a> BaseSet<'a> {
         if let Some(failed) = populated.find(|c| c.reason == reason::POPULATE_FAILED) {
             return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
         }
-        if let Some(stuck) = self.all_stuck(now) {
-            return stuck;
+        if let Some(why) = self.all_stuck(now).or_else(|| self.no_node()) {
+            return why;
         }
         let mut ready = self.living().filter_map(|base| Some((base, conditions::find(base.workspace.conditions(), condition::READY)?)));
         match ready.find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
             Some((base, ready)) => ConditionValue::no(reason::APPLY_FAILED, format!("base {}: {}", base.workspace.name(), ready.message)),
             None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
         }
+    }
+
+    /// Why no base can be made; `None` while there is one, or a node for one.
+    pub(crate) fn no_node(&self) -> Option<ConditionValue> {
+        let none = self.living().next().is_none() && self.nodes.eligible_for_pods(self.provider, self.tolerations()).is_empty();
+        let why = || self.nodes.none_eligible_for_pods(self.provider, self.tolerations());
+        none.then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, why()))
     }
 
     /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.

@@ -179,8 +179,8 @@ impl<'a> Placement<'a> {
                 let why = find(conditions, condition::READY).map_or("its source is not sealed on any node yet", |c| c.message.as_str());
                 ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {title}: {why}"))
             }
-            _ if let Some(stuck) = self.base_set.as_ref().and_then(|base_set| base_set.all_stuck(self.now)) => stuck,
-            _ => ConditionValue::no(reason::POPULATING, format!("the source of AgentWorkspace {} is being fetched", self.workspace.name())),
+            _ if let Some(base_set) = &self.base_set => base_set.not_populated(self.now),
+            _ => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
         }
     }
 

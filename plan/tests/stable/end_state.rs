@@ -280,7 +280,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
             let theirs = workspace.and_then(|w| w.status.as_ref()).is_some_and(|s| ready(&s.conditions).1 == why);
             !is_true(conditions, condition::ACCEPTED) || theirs
         }
-        reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty(),
+        reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty() || !can_populate(c),
         reason::NODE_LOST => workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n)),
         reason::PROJECT_NOT_READY => {
             let cloned = workspace.and_then(|w| w.spec.source.project.as_ref()).map_or(&y.spec.project_ref.name, |p| &p.name);
