@@ -95,6 +95,16 @@ fn csi() -> Value {
     })
 }
 
+/// The claim that an agent gets for its session is named after it. Another agent that mounted it could read and change what the first has done.
+fn claim() -> Value {
+    let mut name = name();
+    name["x-kubernetes-validations"] = json!([{
+        "rule": "!self.endsWith('-session')",
+        "message": "claims whose names end in -session are reserved for the sessions of agents, and nothing else mounts them",
+    }]);
+    json!({"type": "object", "required": ["claimName"], "properties": {"claimName": name, "readOnly": boolean()}})
+}
+
 pub(super) fn volumes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "array", "maxItems": 16, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": {
         "type": "object",
@@ -111,7 +121,7 @@ pub(super) fn volumes(_: &mut SchemaGenerator) -> Schema {
                 "properties": {"secretName": name(), "items": items(), "optional": boolean(), "defaultMode": mode()}},
             "emptyDir": {"type": "object", "properties": {"medium": {"type": "string", "enum": ["", "Memory"]},
                 "sizeLimit": {"type": "string", "maxLength": 32, "pattern": QUANTITY}}},
-            "persistentVolumeClaim": {"type": "object", "required": ["claimName"], "properties": {"claimName": name(), "readOnly": boolean()}},
+            "persistentVolumeClaim": claim(),
             "downwardAPI": {"type": "object", "properties": {"items": fields(), "defaultMode": mode()}},
             "projected": projected(),
             "ephemeral": ephemeral(),

@@ -114,11 +114,10 @@ fn pod(c: &mut Cluster, random: &mut Random) {
         (_, 0) => ("pod: evicted", pod_status(&pod, "Failed", ended(c.now(), 137))),
         (true, 1) if phase(&pod) == "Running" => ("pod: container ended", pod_status(&pod, "Running", ended(c.now(), 1))),
         (true, n) if phase(&pod) == "Pending" && may_mount(c, &pod, node) => {
-            let often = ["ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"];
             let word = match n {
-                1 => often[random.roll(3) as usize],
+                1 => ["ImagePullBackOff", "CrashLoopBackOff"][random.roll(2) as usize],
                 2 => "InvalidImageName",
-                _ => "CrashLoopBackOff",
+                _ => "CreateContainerConfigError",
             };
             let waiting = ContainerStateWaiting { reason: reason(word), message: reason("it waits") };
             ("pod: container waits", pod_status(&pod, "Running", ContainerState { waiting: Some(waiting), ..Default::default() }))

@@ -127,6 +127,7 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
         (json!({ "name": "v", "projected": { "sources": [{}] } }), "exactly one"),
         (json!({ "name": "v", "configMap": { "name": "m", "items": [{ "key": "k", "path": "../k" }] } }), "path"),
         (json!({ "name": "v", "emptyDir": { "sizeLimit": "lots" } }), "sizeLimit"),
+        (json!({ "name": "v", "persistentVolumeClaim": { "claimName": "x-session" } }), "reserved for the sessions"),
     ] {
         t.expect_refused("volume", label, &[(&format!("{pod}/volumes"), json!([volume]))], names);
     }
