@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{Condition, ConditionStatus, find, is_true};
-use yoi_crds::name::annotation::{NEW_TREE, REMINDED};
+use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE, REMINDED};
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeerStatus, YoiPod, YoiPodStatus};
@@ -121,7 +121,9 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             target(claim)?;
             let mine = c.by_uid(Kind::Claim, &claim.uid).is_none_or(|m| controlled_by(m, &about.uid));
             require(mine, "an object that is not ours is patched", step)?;
-            require(*times <= 8 + 4 + 1, "a choice of node is given back again and again", step)
+            let written = c.by_uid(Kind::Claim, &claim.uid).and_then(|there| annotation(there, GIVEN_BACK)?.parse::<u32>().ok());
+            let is_counted = !about.fresh || *times > written.unwrap_or(0);
+            require(is_counted && *times <= 8 + 4 + 1, "a choice of node is given back again and again", step)
         }
         Step::NudgeClaim { claim, times } => {
             target(claim)?;

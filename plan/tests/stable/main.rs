@@ -271,7 +271,7 @@ fn every_planted_fault_is_found() {
     let mut unseen = Vec::new();
     for fault in faults::ALL {
         // What a fault needs may be rarer than what the product meets.
-        match simulations(*fault, 4 * WORLDS, 1).broken.first() {
+        match simulations(*fault, 2 * WORLDS, 1).broken.first() {
             Some((seed, why)) => println!("{fault:?}: seed {seed}: {why}"),
             None => unseen.push(*fault),
         }
