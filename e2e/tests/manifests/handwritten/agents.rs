@@ -184,4 +184,9 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
     ] {
         t.expect_refused("affinity", label, &[(&format!("{pod}/affinity"), required(term))], names);
     }
+    for key in ["", "a b", "a/b/c", &"k".repeat(64)] {
+        let term = json!({ "labelSelector": { "matchLabels": { key: "x" } }, "topologyKey": "zone" });
+        let affinity = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } });
+        t.expect_refused("affinity", label, &[(&format!("{pod}/affinity"), affinity)], "matchLabels");
+    }
 }
