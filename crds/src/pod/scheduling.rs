@@ -60,7 +60,10 @@ fn pod_term() -> Value {
     json!({"type": "object", "required": ["labelSelector", "topologyKey"], "properties": {
         "labelSelector": {"type": "object", "properties": {
             "matchLabels": {"type": "object", "maxProperties": 16,
-                "additionalProperties": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE}},
+                "additionalProperties": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
+                "x-kubernetes-validations": [{
+                    "rule": format!("self.all(k, k.matches('{LABEL_KEY}'))"), "message": "matchLabels must be of names of labels",
+                }]},
             "matchExpressions": expressions(false),
         }},
         "topologyKey": key(),

@@ -4,6 +4,9 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, SELinuxOptions, SeccompProfile
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::volumes;
 
 /// What *restricted* leaves to the user, and what a Pod says to pass it, which is always so. Other values are refused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -48,10 +51,10 @@ pub struct SecuritySettings {
     pub supplemental_groups: Vec<i64>,
     /// RuntimeDefault when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "profile")]
+    #[schemars(schema_with = "seccomp_profile")]
     pub seccomp_profile: Option<SeccompProfile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "profile")]
+    #[schemars(schema_with = "app_armor_profile")]
     pub app_armor_profile: Option<AppArmorProfile>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "se_linux")]
@@ -74,14 +77,24 @@ fn groups(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "array", "maxItems": 16, "items": {"type": "integer", "format": "int64", "minimum": 1, "maximum": 2_147_483_647}})
 }
 
-fn profile(_: &mut SchemaGenerator) -> Schema {
+/// A file below the kubelet's folder of profiles.
+fn seccomp_profile(_: &mut SchemaGenerator) -> Schema {
+    profile(&volumes::file())
+}
+
+/// A name, which Kubernetes refuses between blanks.
+fn app_armor_profile(_: &mut SchemaGenerator) -> Schema {
+    profile(&json!({"type": "string", "minLength": 1, "maxLength": 253, "pattern": r"^\S(.*\S)?$"}))
+}
+
+fn profile(name: &Value) -> Schema {
     json_schema!({
         "type": "object",
         "nullable": true,
         "required": ["type"],
         "properties": {
             "type": {"type": "string", "enum": ["RuntimeDefault", "Localhost"]},
-            "localhostProfile": {"type": "string", "minLength": 1, "maxLength": 253},
+            "localhostProfile": name,
         },
         "x-kubernetes-validations": [{
             "rule": "has(self.localhostProfile) == (self.type == 'Localhost')",

@@ -28,7 +28,7 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    #[x_kube(validation = ("self.map(e, size(e.value)).sum() <= 131072", "the values of env must not hold more than 131072 letters in all"))]
+    #[x_kube(validation = ("self.map(e, has(e.value) ? size(e.value) : 0).sum() <= 131072", "the values of env must not hold more than 131072 letters in all"))]
     pub env: Vec<EnvVar>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "labels")]

@@ -18,7 +18,8 @@ fn mode() -> Value {
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": MODE})
 }
 
-fn file() -> Value {
+/// A relative path to a file, without `..`.
+pub(super) fn file() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 256, "pattern": r"^[A-Za-z0-9._+@-]+(/[A-Za-z0-9._+@-]+)*$",
         "x-kubernetes-validations": [{"rule": "!self.contains('..')", "message": "path must not hold .."}]})
 }

@@ -63,7 +63,8 @@ fn affinity() -> Value {
 
 /// One volume of each kind.
 fn volumes() -> Value {
-    let items = json!([{ "key": "k", "path": "a/k", "mode": 0o400 }]);
+    let at = |path: &str| json!([{ "key": "k", "path": path, "mode": 0o400 }]);
+    let items = at("a/k");
     let fields = json!([{ "path": "name", "mode": 0o444, "fieldRef": { "fieldPath": "metadata.name" } }]);
     json!([
         { "name": "map", "configMap": { "name": "m", "items": items, "optional": true, "defaultMode": 0o444 } },
@@ -73,7 +74,7 @@ fn volumes() -> Value {
         { "name": "fields", "downwardAPI": { "items": fields, "defaultMode": 0o444 } },
         { "name": "all", "projected": { "defaultMode": 0o444, "sources": [
             { "configMap": { "name": "m", "items": items, "optional": true } },
-            { "secret": { "name": "s", "items": items, "optional": true } },
+            { "secret": { "name": "s", "items": at("b/k"), "optional": true } },
             { "downwardAPI": { "items": fields } } ] } },
         { "name": "secrets", "projected": { "sources": [{ "secret": { "name": "s", "items": items, "optional": true } }] } },
         { "name": "itself", "projected": { "sources": [{ "downwardAPI": { "items": fields } }] } },
@@ -179,8 +180,18 @@ impl Specimen {
     }
 }
 
-/// Returns a status with every field set.
-pub fn status(kind: Kind) -> Value {
+/// Returns statuses that together set every field.
+pub fn statuses(kind: Kind) -> Vec<Value> {
+    let mut all = vec![status(kind)];
+    if kind == Kind::AgentWorkspace {
+        let mut of_nothing = status(kind);
+        of_nothing["origin"]["source"] = json!({ "empty": {} });
+        all.push(of_nothing);
+    }
+    all
+}
+
+fn status(kind: Kind) -> Value {
     let condition = json!({ "type": "Ready", "status": "False", "reason": "Creating", "message": "It is being made.",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 });
     let conditions = json!([condition]);

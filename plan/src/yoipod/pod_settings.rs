@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::{ProjectedVolumeSource, VolumeProjection};
 use yoi_crds::pod::PodSettings;
 use yoi_crds::source::TreeOwner;
 
@@ -28,6 +29,9 @@ pub(super) fn check(pod: &PodSettings, path: &str, owner: TreeOwner, session_cla
                 volume.name
             ));
         }
+        if let Some(path) = volume.projected.as_ref().and_then(doubled_path) {
+            return Err(format!("two sources of volume {} make the file {path}: give one of them another path", volume.name));
+        }
     }
     let Some(security) = &pod.security_context else { return Ok(()) };
     for (field, wanted, is) in [
@@ -44,6 +48,19 @@ pub(super) fn check(pod: &PodSettings, path: &str, owner: TreeOwner, session_cla
         }
     }
     Ok(())
+}
+
+/// Returns a path that two items of a projected volume name, for which Kubernetes refuses the Pod.
+fn doubled_path(volume: &ProjectedVolumeSource) -> Option<&str> {
+    let mut paths = BTreeSet::new();
+    volume.sources.iter().flatten().flat_map(item_paths).find(|path| !paths.insert(*path))
+}
+
+fn item_paths(source: &VolumeProjection) -> impl Iterator<Item = &str> {
+    let secret = source.secret.iter().flat_map(|secret| secret.items.iter().flatten());
+    let config_map = source.config_map.iter().flat_map(|map| map.items.iter().flatten());
+    let fields = source.downward_api.iter().flat_map(|fields| fields.items.iter().flatten());
+    secret.chain(config_map).map(|item| item.path.as_str()).chain(fields.map(|item| item.path.as_str()))
 }
 
 fn is_beneath(path: &str, folder: &str) -> bool {

@@ -457,6 +457,14 @@ fn settings_that_cannot_be_are_refused_with_a_sentence() {
             "would cover the agent's tree at /workspace",
         ),
         (json!({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x-session"}}]}), "is the claim of this agent's session"),
+        (
+            json!({"volumes": [{"name": "all", "projected": {"sources": [
+                {"secret": {"name": "s", "items": [{"key": "k", "path": "a/k"}]}},
+                {"configMap": {"name": "m"}},
+                {"downwardAPI": {"items": [{"path": "a/k", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            ]}}]}),
+            "two sources of volume all make the file a/k",
+        ),
         (json!({"securityContext": {"runAsUser": 7}}), "agents run as the owner of their tree"),
     ];
     for (settings, words) in cases {

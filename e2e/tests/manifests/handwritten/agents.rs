@@ -159,6 +159,9 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
         (json!({ "capabilities": { "add": ["NET_ADMIN"] } }), "capabilities"),
         (json!({ "seccompProfile": { "type": "Unconfined" } }), "seccompProfile"),
         (json!({ "seccompProfile": { "type": "Localhost" } }), "localhostProfile"),
+        (json!({ "seccompProfile": { "type": "Localhost", "localhostProfile": "../p.json" } }), "localhostProfile"),
+        (json!({ "seccompProfile": { "type": "Localhost", "localhostProfile": "/p.json" } }), "localhostProfile"),
+        (json!({ "appArmorProfile": { "type": "Localhost", "localhostProfile": " p" } }), "localhostProfile"),
         (json!({ "appArmorProfile": { "type": "Unconfined" } }), "appArmorProfile"),
         (json!({ "seLinuxOptions": { "type": "spc_t" } }), "seLinuxOptions"),
         (json!({ "supplementalGroups": [0] }), "supplementalGroups"),
@@ -184,5 +187,10 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
         (json!({ "matchExpressions": [{ "key": "a b", "operator": "Exists" }] }), "key"),
     ] {
         t.expect_refused("affinity", label, &[(&format!("{pod}/affinity"), required(term))], names);
+    }
+    for key in ["", "a b", "a/b/c", &"k".repeat(64)] {
+        let term = json!({ "labelSelector": { "matchLabels": { key: "x" } }, "topologyKey": "zone" });
+        let affinity = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } });
+        t.expect_refused("affinity", label, &[(&format!("{pod}/affinity"), affinity)], "matchLabels");
     }
 }
