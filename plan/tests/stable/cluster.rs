@@ -15,6 +15,8 @@ use yoi_plan::yoipod::MADE_FOR;
 
 use crate::coverage::Coverage;
 
+/// How often the choice of node was taken from a claim: counted here, whatever the operator counts.
+pub const TAKEN_BACK: &str = "test/taken-back";
 pub const NS: &str = "n";
 
 /// A guarantee that did not hold, in a sentence.
@@ -270,7 +272,10 @@ impl Cluster {
                 |_| true,
                 |c| {
                     let annotations = c.metadata.annotations.get_or_insert_default();
-                    annotations.remove(SELECTED_NODE);
+                    if annotations.remove(SELECTED_NODE).is_some() {
+                        let done = annotations.get(TAKEN_BACK).and_then(|done| done.parse::<u32>().ok()).unwrap_or(0);
+                        annotations.insert(TAKEN_BACK.to_owned(), (done + 1).to_string());
+                    }
                     annotations.insert(GIVEN_BACK.to_owned(), times.to_string());
                 },
             ),

@@ -247,8 +247,8 @@ fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
             && volumes.iter().all(|v| reach.reaches(name(&m.metadata), v))
     };
     let mut found: Vec<String> = c.now.machines.values().filter(|m| fits(m)).map(|m| name(&m.metadata).to_owned()).collect();
-    // Among equal nodes the scheduler picks by chance. The counter alone may grow by the same number each time.
-    let chance = crate::users::Random(c.counter).roll(found.len().max(1) as u64);
+    // Among equal nodes the scheduler picks by chance. It often makes the same choice again, and not for ever.
+    let chance = crate::users::Random(c.counter / 256).roll(found.len().max(1) as u64);
     let turn = usize::try_from(chance).expect("small");
     found.rotate_left(turn);
     found.sort_by_key(|n| !preferred.iter().flatten().any(|p| names_node(&p.preference, n)));
