@@ -97,7 +97,7 @@ impl Node {
     /// # Errors
     /// When it fails, with its output.
     pub async fn sh(&self, script: &str) -> Result<String> {
-        let output = self.cluster.run_on_first_node(&format!("ROOT='{}'\n{script}", self.data_root)).await?;
+        let output = self.cluster.run_on_first_node(&format!("export ROOT='{}'\n{script}", self.data_root)).await?;
         Ok(output.exit_ok().with_context(|| format!("failed in the node: {script}"))?.out)
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{find, is_true};
-use yoi_crds::name::annotation::NEW_TREE;
+use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::NamedRef;
@@ -208,7 +209,10 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
             let free = |(node, m): (&String, &std::sync::Arc<Machine>)| {
                 m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node)
             };
-            !c.now.machines.iter().any(free)
+            // The scheduler made the same choice again and again, and the operator has stopped asking it for another.
+            let count = |claim: &std::sync::Arc<PersistentVolumeClaim>| annotation(&claim.metadata, GIVEN_BACK)?.parse::<u32>().ok();
+            let has_given_up = c.now.claims.get(title).and_then(count).is_some_and(|times| times >= 8);
+            !c.now.machines.iter().any(free) || has_given_up
         }
         // Its node, if it is a base; else the node of its consumer, which has no other that would do.
         reason::POPULATOR_NOT_RUNNING => match &w.spec.base {
