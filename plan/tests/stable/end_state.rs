@@ -203,18 +203,19 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let (fine, why, message) = ready(conditions);
     let source = &w.spec.source;
+    // The scheduler made the same choice again and again, and the operator has stopped asking it for another.
+    let count = |claim: &std::sync::Arc<PersistentVolumeClaim>| annotation(&claim.metadata, GIVEN_BACK)?.parse::<u32>().ok();
+    let has_given_up = c.now.claims.get(title).and_then(count).is_some_and(|times| times >= 8);
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
         reason::NO_ELIGIBLE_NODE => {
             let free = |(node, m): (&String, &std::sync::Arc<Machine>)| {
                 m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node)
             };
-            // The scheduler made the same choice again and again, and the operator has stopped asking it for another.
-            let count = |claim: &std::sync::Arc<PersistentVolumeClaim>| annotation(&claim.metadata, GIVEN_BACK)?.parse::<u32>().ok();
-            let has_given_up = c.now.claims.get(title).and_then(count).is_some_and(|times| times >= 8);
             !c.now.machines.iter().any(free) || has_given_up
         }
         // Its node, if it is a base; else the node of its consumer, which has no other that would do.
+        reason::POPULATOR_NOT_RUNNING if has_given_up => true,
         reason::POPULATOR_NOT_RUNNING => match &w.spec.base {
             Some(base) => !c.now.machines.get(&base.node).is_some_and(|m| !m.cordoned && !m.tainted && fills(c, &base.node, m)),
             None => {
