@@ -5,11 +5,10 @@ pub mod heartbeat;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{
-    self, Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint, Toleration,
-};
+use k8s_openapi::api::core::v1::{self, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint, Toleration};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
+use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::condition;
 use yoi_crds::source::ProviderName;
 
@@ -197,24 +196,20 @@ impl Nodes {
         count.into_iter().max_by_key(|(digest, n)| (*n, *digest)).map(|(digest, _)| digest.to_owned())
     }
 
-    /// Whether the node has every label of a Pod's selector.
-    #[must_use]
-    pub fn matches_selector(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
-        let labels = self.0.get(node).map(|n| &n.labels);
-        selector.into_iter().flatten().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)))
-    }
-
     /// Names of the nodes whose Pods can use this volume, sorted.
     #[must_use]
     pub fn reaching(&self, volume: &PersistentVolume) -> Vec<&str> {
         self.0.keys().map(String::as_str).filter(|node| self.reaches(node, volume)).collect()
     }
 
-    /// Whether the node is one that the required part of a Pod's node affinity allows.
+    /// Whether a Pod's node selector and the required part of its node affinity allow the node.
     #[must_use]
-    pub fn matches_affinity(&self, node: &str, affinity: Option<&Affinity>) -> bool {
-        let required = affinity.and_then(|a| a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref());
-        required.is_none_or(|selector| self.0.get(node).is_some_and(|n| selector_matches(selector, node, &n.labels)))
+    pub fn is_allowed_by(&self, node: &str, pod: &PodSettings) -> bool {
+        let affinity = pod.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+        let labels = self.0.get(node).map(|n| &n.labels);
+        let has_labels = pod.node_selector.iter().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)));
+        has_labels && required.is_none_or(|selector| labels.is_some_and(|labels| selector_matches(selector, node, labels)))
     }
 
     /// Whether Pods on this node can use this volume.

@@ -1,26 +1,21 @@
 //! What is deleted while something uses it: a project with agents, the tree of an agent; and what is made anew under the same name.
 
+#[path = "samples/observed.rs"]
+mod samples;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
-use yoi_plan::settings::Settings;
 use yoi_plan::step::{Plan, Step};
 use yoi_plan::{ObservedPod, project, workspace, yoipod};
 
+use crate::samples::{now, settings, workspace_with, yoipod_with};
+
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
-}
-
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::from_second(1_700_000_000).expect("a time")
-}
-
-fn settings() -> Settings {
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
 }
 
 fn nodes() -> Arc<Nodes> {
@@ -68,21 +63,7 @@ fn agent(metadata: Value, status: Value) -> Arc<YoiPod> {
 fn observed(yoipod: Arc<YoiPod>, project: Option<Arc<YoiProject>>, workspace: Option<Arc<AgentWorkspace>>) -> yoipod::Observed {
     let claim = json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "uid-a"}},
         "status": {"phase": "Bound"}});
-    yoipod::Observed {
-        users: vec![yoipod.clone()],
-        yoipod,
-        terminating: false,
-        project,
-        workspace,
-        bases: Vec::new(),
-        parent: None,
-        pods: Vec::new(),
-        session_claim: Some(made(claim)),
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes: nodes(),
-        network_policies: Vec::new(),
-    }
+    yoipod::Observed { users: vec![yoipod.clone()], project, workspace, session_claim: Some(made(claim)), ..yoipod_with(yoipod, nodes()) }
 }
 
 fn pod_of(tree: &str) -> Arc<ObservedPod> {
@@ -175,20 +156,7 @@ fn an_agent_with_its_own_tree_starts_while_its_project_goes_and_nothing_new_begi
     assert!(reason == "SourceNotFound" && message.contains("YoiProject p is being deleted"), "{reason}: {message}");
     let mut fresh = (*tree("t", json!({}))).clone();
     fresh.status = None;
-    let seen = workspace::Observed {
-        workspace: Arc::new(fresh),
-        terminating: false,
-        project: Some(a_project(url, deleted())),
-        parent: None,
-        bases: Vec::new(),
-        users: Vec::new(),
-        agents: Vec::new(),
-        populators: Vec::new(),
-        claim: None,
-        volume: None,
-        nodes: nodes(),
-        network_policies: Vec::new(),
-    };
+    let seen = workspace::Observed { project: Some(a_project(url, deleted())), ..workspace_with(Arc::new(fresh), nodes()) };
     let first = workspace::plan(&seen, &settings(), now());
     let seen = match &first.steps[..] {
         // Its finalizers come first.
@@ -300,18 +268,8 @@ fn a_running_agent_says_what_its_deleted_workspace_waits_for_and_is_ready_only_w
 fn a_tree_of_another_source_than_its_project_has_now_says_so() {
     let ready_with = |project: Option<Arc<YoiProject>>| {
         let seen = workspace::Observed {
-            workspace: tree("t", json!({"finalizers": ["yoi.dev/operator", "yoi.dev/node-data"]})),
-            terminating: false,
             project,
-            parent: None,
-            bases: Vec::new(),
-            users: Vec::new(),
-            agents: Vec::new(),
-            populators: Vec::new(),
-            claim: None,
-            volume: None,
-            nodes: nodes(),
-            network_policies: Vec::new(),
+            ..workspace_with(tree("t", json!({"finalizers": ["yoi.dev/operator", "yoi.dev/node-data"]})), nodes())
         };
         condition(&status(workspace::plan(&seen, &settings(), now())).conditions, "Ready")
     };

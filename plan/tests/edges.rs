@@ -1,5 +1,8 @@
 //! Single decisions that the generated worlds of `stable` seldom reach.
 
+#[path = "samples/observed.rs"]
+mod samples;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -7,9 +10,11 @@ use serde_json::{Value, json};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
-use yoi_plan::settings::{Network, Settings};
+use yoi_plan::settings::Network;
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, network, project, workspace, yoipod};
+
+use crate::samples::{now, settings, workspace_with, yoipod_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
@@ -17,15 +22,6 @@ fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
 
 fn observed(pod: Value) -> Arc<ObservedPod> {
     Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())
-}
-
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::from_second(1_700_000_000).expect("a time")
-}
-
-fn settings() -> Settings {
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
 }
 
 fn nodes(names: &[&str]) -> Arc<Nodes> {
@@ -55,20 +51,7 @@ fn tree(name: &str, spec: Value, status: Value) -> Arc<AgentWorkspace> {
 }
 
 fn seen(workspace: Arc<AgentWorkspace>) -> workspace::Observed {
-    workspace::Observed {
-        workspace,
-        terminating: false,
-        project: None,
-        parent: None,
-        bases: Vec::new(),
-        users: Vec::new(),
-        agents: Vec::new(),
-        populators: Vec::new(),
-        claim: None,
-        volume: None,
-        nodes: nodes(&["n1", "n2"]),
-        network_policies: Vec::new(),
-    }
+    workspace_with(workspace, nodes(&["n1", "n2"]))
 }
 
 fn status<S>(plan: Plan<S>) -> S {
@@ -201,21 +184,7 @@ fn deleted(retain: &str, owners: Value) -> yoipod::Observed {
     let claim = json!({"metadata": {
         "name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}, "ownerReferences": owners,
     }});
-    yoipod::Observed {
-        yoipod,
-        terminating: false,
-        project: None,
-        workspace: None,
-        users: Vec::new(),
-        bases: Vec::new(),
-        parent: None,
-        pods: Vec::new(),
-        session_claim: Some(made(claim)),
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes: nodes(&["n1"]),
-        network_policies: Vec::new(),
-    }
+    yoipod::Observed { session_claim: Some(made(claim)), ..yoipod_with(yoipod, nodes(&["n1"])) }
 }
 
 #[test]
@@ -405,19 +374,13 @@ fn roomless_pod(zone: &str, mounted: &str) -> yoipod::Observed {
     }));
     let claim = json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}}});
     yoipod::Observed {
-        terminating: false,
         bases: vec![base_on(&project, "n1")],
         project: Some(project),
         workspace: Some(workspace),
         users: vec![yoipod.clone()],
-        yoipod,
-        parent: None,
         pods: vec![pod],
         session_claim: Some(made(claim)),
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes: Arc::new(two),
-        network_policies: Vec::new(),
+        ..yoipod_with(yoipod, Arc::new(two))
     }
 }
 

@@ -1,5 +1,8 @@
 //! The Pod that reads a stopped agent: when there is one, what it may do, and when it goes.
 
+#[path = "samples/observed.rs"]
+mod samples;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,25 +10,17 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, Condition, YoiPodStatus};
 use yoi_plan::nodes::{Node, Nodes};
-use yoi_plan::settings::Settings;
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, workspace, yoipod};
+
+use crate::samples::{now, settings, workspace_with, yoipod_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
 }
 
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::from_second(1_700_000_000).expect("a time")
-}
-
 fn ago(seconds: i64) -> String {
     (now() - jiff::SignedDuration::from_secs(seconds)).to_string()
-}
-
-fn settings() -> Settings {
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
 }
 
 fn nodes() -> Arc<Nodes> {
@@ -66,20 +61,12 @@ fn of_agent(spec: Value, status: Value) -> yoipod::Observed {
         "spec": {"volumeName": "v"}, "status": {"phase": "Bound"}});
     yoipod::Observed {
         users: vec![Arc::clone(&yoipod)],
-        yoipod,
-        terminating: false,
         project: Some(made(
             json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {"source": {"empty": {}}, "path": "/workspace"}}),
         )),
         workspace: Some(tree()),
-        bases: Vec::new(),
-        parent: None,
-        pods: Vec::new(),
         session_claim: Some(made(claim)),
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes: nodes(),
-        network_policies: Vec::new(),
+        ..yoipod_with(yoipod, nodes())
     }
 }
 
@@ -247,18 +234,9 @@ fn a_deleted_agent_goes_after_its_reader() {
 fn a_tree_names_its_reader_as_reader_and_nobody_as_writer() {
     let seen = stopped(5);
     let observed = workspace::Observed {
-        workspace: tree(),
-        terminating: false,
-        project: None,
-        parent: None,
-        bases: Vec::new(),
         users: vec![seen.yoipod.clone()],
         agents: vec![stored(&seen, 30, running())],
-        populators: Vec::new(),
-        claim: None,
-        volume: None,
-        nodes: nodes(),
-        network_policies: Vec::new(),
+        ..workspace_with(tree(), nodes())
     };
     let status = workspace::plan(&observed, &settings(), now()).status.expect("a status");
     assert_eq!((status.pod_uid, status.reader_pod_uid.as_deref()), (None, Some("reader")));

@@ -181,7 +181,7 @@ fn no_reader(namespace: &str, name: &str, why: &NoReader) -> ApiFailure {
     };
     let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name} {sentence}")).about(name);
     match why {
-        NoReader::NotYet(_) => failure.retry(),
+        NoReader::NotYet(why) => failure.retry(why),
         NoReader::NothingToRead(_) | NoReader::NotStopped | NoReader::Request(_) => failure,
     }
 }

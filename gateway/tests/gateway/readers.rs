@@ -81,6 +81,7 @@ async fn a_question_that_comes_too_early_is_told_what_the_reader_waits_for() {
     let replica = cluster.replica().await;
     let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{LOG}?waitSeconds=0"), None).await;
     assert_eq!((status, &body["details"]["retryAfterSeconds"]), (StatusCode::SERVICE_UNAVAILABLE, &json!(1)), "{body}");
+    assert!(body["details"]["causes"][0]["message"].as_str().unwrap().starts_with("PodPending: Pod a-reader: "), "{body}");
     assert!(body["message"].as_str().unwrap().contains("is not there yet: PodPending: Pod a-reader: 0/2 nodes are available; "), "{body}");
     let mut refused = not_ready("Starting", "it is being made");
     refused.as_array_mut().unwrap().push(json!({"type": "Ready", "status": "False", "reason": "ApplyFailed", "message": "exceeded quota",

@@ -75,17 +75,11 @@ impl Cluster {
     }
 }
 
-/// Returns what the reader of a stopped agent waits for, if that is why there is no answer yet. The gateway says so by `retryAfterSeconds`.
+/// Returns what the reader of a stopped agent waits for, if that is why there is no answer yet. The gateway says so by `retryAfterSeconds` and a cause.
 fn starting_reader(error: &kube::Error) -> Option<&str> {
     let kube::Error::Api(status) = error else { return None };
-    let starting = status.code == 503 && status.details.as_ref().is_some_and(|details| details.retry_after_seconds > 0);
-    // `YoiPod ns/a has stopped, and the Pod that reads its session is not there yet: WHY; try again, or ...`
-    starting.then(|| {
-        status
-            .message
-            .split_once(" is not there yet: ")
-            .map_or(&*status.message, |(_, why)| why.rsplit_once("; try again").map_or(why, |(why, _)| why))
-    })
+    let details = status.details.as_ref().filter(|details| status.code == 503 && details.retry_after_seconds > 0)?;
+    Some(details.causes.first().map_or(&status.message, |cause| &cause.message))
 }
 
 /// Splits a stream into lines without their newline.

@@ -22,7 +22,7 @@ fn starting() -> String {
     let message = "YoiPod ns/a has stopped, and the Pod that reads its session is not there yet: PodPending: no room\u{1b}[2J; try again, or see \
                    kubectl describe yoipod a -n ns";
     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 503, "reason": "ServiceUnavailable",
-        "message": message, "details": { "name": "a", "kind": "yoipods", "retryAfterSeconds": 1 } })
+        "message": message, "details": { "name": "a", "kind": "yoipods", "retryAfterSeconds": 1, "causes": [{ "message": "PodPending: no room\u{1b}[2J" }] } })
     .to_string()
 }
 

@@ -290,9 +290,7 @@ impl<'a> BaseSet<'a> {
     /// As [`Self::make_next`], on a node that `allowed` lets through, for Pods with these tolerations.
     fn make_on_best(&self, tolerations: &[Toleration], allowed: impl Fn(&str) -> bool, follows_consumer: bool) -> Option<Step> {
         let mut nodes = self.nodes.eligible_for_pods(self.provider, tolerations);
-        let affinity = self.agents.and_then(|agents| agents.affinity.as_ref());
-        let selector = self.agents.map(|agents| &agents.node_selector);
-        nodes.sort_by_key(|node| !(self.nodes.matches_selector(node, selector) && self.nodes.matches_affinity(node, affinity)));
+        nodes.sort_by_key(|node| self.agents.is_some_and(|agents| !self.nodes.is_allowed_by(node, agents)));
         nodes.into_iter().filter(|node| allowed(node)).find_map(|node| self.make_on(node, follows_consumer))
     }
 

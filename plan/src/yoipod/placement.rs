@@ -96,10 +96,7 @@ impl<'a> Placement<'a> {
 
     /// Whether the agent's node selector and affinity allow the node.
     fn is_selected(&self, node: &str) -> bool {
-        let nodes = self.input.nodes;
-        self.agent.is_none_or(|agent| {
-            nodes.matches_selector(node, Some(&agent.node_selector)) && nodes.matches_affinity(node, agent.affinity.as_ref())
-        })
+        self.agent.is_none_or(|agent| self.input.nodes.is_allowed_by(node, agent))
     }
 
     fn tolerations(&self) -> &'a [Toleration] {

@@ -40,19 +40,13 @@ fn agent(bases: &[Arc<AgentWorkspace>], nodes: Arc<Nodes>, pod: Option<(Value, V
     });
     let claim = json!({"metadata": {"name": "x-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "x"}}});
     yoipod::Observed {
-        terminating: false,
         bases: bases.to_vec(),
         project: Some(project),
         workspace: Some(stored(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}}}))),
         users: vec![yoipod.clone()],
-        yoipod,
-        parent: None,
         pods: pod.into_iter().collect(),
         session_claim: Some(stored(claim)),
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes,
-        network_policies: Vec::new(),
+        ..yoipod_with(yoipod, nodes)
     }
 }
 

@@ -3,6 +3,8 @@
 mod agents;
 mod heartbeat;
 mod projects;
+#[path = "../samples/observed.rs"]
+mod samples;
 mod workspaces;
 
 use std::collections::BTreeSet;
@@ -13,8 +15,9 @@ use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, Condition, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::project;
-use yoi_plan::settings::Settings;
 use yoi_plan::step::{Kind, Plan, Step};
+
+use samples::{NOW, now, settings, workspace_with, yoipod_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("an object of the kind")
@@ -24,20 +27,9 @@ fn stored<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(made(object))
 }
 
-const NOW: i64 = 1_700_000_000;
-
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::from_second(NOW).expect("a time")
-}
-
 /// A time as Kubernetes writes it.
 fn ago(seconds: i64) -> String {
     jiff::Timestamp::from_second(NOW - seconds).expect("a time").to_string()
-}
-
-fn settings() -> Settings {
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
 }
 
 /// A Node as the API server has it; `spec` is the Node's. The shim offers Btrfs and this much room there.
