@@ -26,17 +26,24 @@ pub enum RuntimeCommand {
     Read(ReadArgs),
 }
 
-/// The flags of `read`. They are hidden because only tests set them.
+/// Where the volumes of a Pod are that both commands use.
 #[derive(Clone, Debug, Args)]
-pub struct ReadArgs {
-    #[arg(long, hide = true, env = env::READER, value_parser = reader_manifest)]
-    manifest: ReaderManifest,
+struct MountArgs {
     #[arg(long, hide = true, env = "YOI_SESSION", default_value = identity::SESSION_MOUNT)]
     session: PathBuf,
     #[arg(long, hide = true, env = "YOI_TOKEN", default_value_os_t = PathBuf::from(identity::TOKEN_MOUNT).join(identity::TOKEN_FILE))]
     token: PathBuf,
     #[arg(long, hide = true, env = "YOI_SHIM_SOCKET", default_value_os_t = PathBuf::from(identity::RUNTIME_MOUNT).join(identity::SHIM_SOCKET))]
     shim_socket: PathBuf,
+}
+
+/// The flags of `read`. They are hidden because only tests set them.
+#[derive(Clone, Debug, Args)]
+pub struct ReadArgs {
+    #[arg(long, hide = true, env = env::READER, value_parser = reader_manifest)]
+    manifest: ReaderManifest,
+    #[command(flatten)]
+    mounts: MountArgs,
 }
 
 fn reader_manifest(text: &str) -> Result<ReaderManifest, serde_json::Error> {
@@ -53,7 +60,7 @@ pub struct ReaderSettings {
 }
 
 impl From<ReadArgs> for ReaderSettings {
-    fn from(ReadArgs { manifest, session, token, shim_socket }: ReadArgs) -> Self {
+    fn from(ReadArgs { manifest, mounts: MountArgs { session, token, shim_socket } }: ReadArgs) -> Self {
         Self { manifest, session, token, shim_socket }
     }
 }
@@ -63,12 +70,8 @@ impl From<ReadArgs> for ReaderSettings {
 pub struct AgentArgs {
     #[arg(long, hide = true, env = "YOI_MANIFEST", default_value_os_t = PathBuf::from(identity::MANIFEST_MOUNT).join(identity::MANIFEST_FILE))]
     manifest: PathBuf,
-    #[arg(long, hide = true, env = "YOI_SESSION", default_value = identity::SESSION_MOUNT)]
-    session: PathBuf,
-    #[arg(long, hide = true, env = "YOI_TOKEN", default_value_os_t = PathBuf::from(identity::TOKEN_MOUNT).join(identity::TOKEN_FILE))]
-    token: PathBuf,
-    #[arg(long, hide = true, env = "YOI_SHIM_SOCKET", default_value_os_t = PathBuf::from(identity::RUNTIME_MOUNT).join(identity::SHIM_SOCKET))]
-    shim_socket: PathBuf,
+    #[command(flatten)]
+    mounts: MountArgs,
     #[arg(long, hide = true, env = env::RUN_GENERATION)]
     run_generation: u64,
     #[arg(long, hide = true, env = env::POD_UID)]
@@ -79,8 +82,7 @@ pub struct AgentArgs {
     #[arg(long, hide = true, env = "YOI_MODEL_TIMEOUTS_MS", value_delimiter = ',', num_args = 3)]
     model_timeouts_ms: Option<Vec<u64>>,
     /// How long the endpoint may refuse the key, or the key may be empty, before the process ends, so that the container starts again with the Secret's
-    /// new content.
-    /// Longer than the ten minutes after which the kubelet resets its restart back-off.
+    /// new content. Longer than the ten minutes after which the kubelet resets its restart back-off.
     #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
     key_retry_seconds: u64,
 }
@@ -141,9 +143,9 @@ impl RuntimeSettings {
         Ok(Self {
             manifest,
             manifest_digest: hex::encode(Sha256::digest(&bytes)),
-            session: args.session,
-            token: args.token,
-            shim_socket: args.shim_socket,
+            session: args.mounts.session,
+            token: args.mounts.token,
+            shim_socket: args.mounts.shim_socket,
             run_generation: args.run_generation,
             pod_uid: args.pod_uid,
             retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
