@@ -24,8 +24,8 @@ rules:
 - steps: [{ text: Hello. }]
 "#;
 
-/// Fills the data root until it is stopped: data with preallocated files, metadata with files so small that Btrfs stores them there. It fills
-/// again and again, because Btrfs' cleaner and each commit free space.
+/// Fills the data root with preallocated files until it is stopped. It fills again and again, because Btrfs' cleaner and each commit free space.
+/// The last files are of one block each: where a single block of data is free, the marker of a tree can still be written.
 struct DiskFiller<'a> {
     node: &'a Node,
     /// A file in the node's /run that exists while filling is wanted. `.busy` exists while the filler runs, `.full` once the disk was full.
@@ -47,11 +47,8 @@ impl<'a> DiskFiller<'a> {
             "mkdir {0} && cd {0} && sync -f . && : > {1} && : > {1}.busy || exit 1
              (n=0; end=$(($(date +%s) + {2}))
              while [ -e {1} ] && [ $(date +%s) -lt $end ]; do
-               for size in 4G 512M 64M 8M 1M 64K; do while fallocate -l $size data-$n; do n=$((n + 1)); done; done
-               while [ -e {1} ]; do
-                 n=$((n + 1))
-                 head -c 20000000 /dev/zero | split -b 2000 -a 4 - small-$n- 2>&1 | grep -q 'No space left' && : > {1}.full && break
-               done
+               for size in 4G 512M 64M 8M 1M 64K 4K; do while fallocate -l $size data-$n; do n=$((n + 1)); done; done
+               : > {1}.full
                sync -f .; sleep 0.1
              done
              rm -f {1}.busy) < /dev/null > /dev/null 2>&1 &",

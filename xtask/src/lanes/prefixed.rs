@@ -2,6 +2,7 @@
 
 use crate::command::command_line;
 use anyhow::{Context, Result};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -26,13 +27,25 @@ pub fn run(name: &str, mut command: Command) -> Result<Ran> {
     let mut line = Vec::new();
     let mut ran = Ran::default();
     let mut in_failures = false;
+    // What the test that runs now has printed: tests with `--nocapture` say why they fail before the word FAILED, and nowhere else.
+    let mut printed = VecDeque::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         let prefixed = format!("{name:<10} | {text}");
         println!("{prefixed}");
         ran.tests += parse_test_count(text).unwrap_or_default();
-        // The words of failed tests stand between these two lines.
+        if text.starts_with("test ") {
+            printed.clear();
+        }
+        printed.push_back(prefixed.clone());
+        if printed.len() > MAX_PRINTED_LINES {
+            printed.pop_front();
+        }
+        if text == "FAILED" {
+            ran.failures.extend(printed.drain(..));
+        }
+        // Captured words of failed tests stand between these two lines.
         in_failures = (in_failures || text == "failures:") && !text.starts_with("test result: ");
         if in_failures && ran.failures.len() < MAX_FAILURE_LINES {
             ran.failures.push(prefixed);
@@ -45,6 +58,9 @@ pub fn run(name: &str, mut command: Command) -> Result<Ran> {
 
 /// Lines about failed tests that are kept of one program: more than a person reads, and little memory.
 const MAX_FAILURE_LINES: usize = 300;
+
+/// Lines that are kept of a test that printed as it ran; its error is the last of them.
+const MAX_PRINTED_LINES: usize = 60;
 
 /// Parses the first line of a test program: `running 3 tests`.
 fn parse_test_count(line: &str) -> Option<u64> {
@@ -77,5 +93,12 @@ mod tests {
         let script = "echo 'test a ... FAILED'; echo failures:; echo '---- a stdout ----'; echo 'no room'; echo 'test result: FAILED. 0 passed'; echo after";
         let ran = run("here", crate::command::command("sh", ["-c", script])).unwrap();
         assert_eq!(ran.failures, ["here       | failures:", "here       | ---- a stdout ----", "here       | no room"]);
+    }
+
+    #[test]
+    fn a_test_that_prints_as_it_runs_is_kept_with_its_error() {
+        let script = "echo 'test a ... well'; echo ok; echo 'test b ... begins'; echo 'Error: no room'; echo FAILED; echo 'test c ... ok'";
+        let ran = run("here", crate::command::command("sh", ["-c", script])).unwrap();
+        assert_eq!(ran.failures, ["here       | test b ... begins", "here       | Error: no room", "here       | FAILED"]);
     }
 }
