@@ -112,7 +112,10 @@ where
     }
     let age = ready.last_transition_time.parse().map_or(0, |since| observed.age(since));
     let known = Reason::from_name(&ready.reason);
-    let severity = if known.is_some_and(Reason::warns) {
+    let severity = if ready.reason == reason::MEMBER_MISSING {
+        // A person who deletes an agent for good does that on purpose, and its YoiPeers stay for an agent of that name.
+        Severity::Warning
+    } else if known.is_some_and(Reason::warns) {
         Severity::Error
     } else if age > GRACE_SECONDS {
         Severity::Warning
@@ -169,6 +172,17 @@ mod tests {
         let finding = expect_finding(&observed, "agents", "SourceNotFound: YoiProject p does not exist");
         assert_eq!(finding.severity, Severity::Error);
         assert_eq!(finding.command.unwrap(), "kubectl apply -n ns -f MANIFEST.yaml");
+    }
+
+    #[test]
+    fn a_peer_whose_member_was_deleted_is_a_warning() {
+        let mut observed = healthy();
+        let ready = json!({ "type": "Ready", "status": "False", "reason": "MemberMissing", "message": "YoiPod b does not exist in namespace ns",
+            "lastTransitionTime": "2026-11-21T12:00:00Z", "observedGeneration": 1 });
+        let peer = json!({ "metadata": { "name": "a.b", "namespace": "ns" }, "spec": { "members": ["a", "b"] }, "status": { "conditions": [ready] } });
+        observed.peers = Ok(vec![serde_json::from_value(peer).unwrap()]);
+        let finding = expect_finding(&observed, "agents", "MemberMissing: YoiPod b does not exist");
+        assert_eq!((finding.severity, finding.command.unwrap().as_str()), (Severity::Warning, "kubectl delete yoipeer a.b -n ns"));
     }
 
     #[test]
