@@ -12,6 +12,13 @@ pub fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoItera
     command
 }
 
+/// Path of this program. Where a build has replaced it meanwhile, that of the new one: Linux then adds a word to the path of the one that runs.
+pub fn this_program() -> Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    let replaced = path.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
+    Ok(replaced.map_or_else(|| path.clone(), PathBuf::from))
+}
+
 /// Runs quietly; the error carries the end of what it printed.
 pub fn run(command: &mut Command) -> Result<()> {
     capture(command).map(drop)

@@ -115,6 +115,9 @@ fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
     found
 }
 
+/// Characters that are shown of the line that names a fault. Some such lines hold the whole output of a command.
+const MAX_FOUND: usize = 300;
+
 /// Returns the line of output that names the fault.
 fn check_output(passed: bool, output: &str, fault: &Fault) -> Result<String> {
     if passed {
@@ -122,7 +125,7 @@ fn check_output(passed: bool, output: &str, fault: &Fault) -> Result<String> {
     }
     let found = output.lines().find(|line| line.contains(&fault.expected_output));
     found
-        .map(|line| line.trim().to_owned())
+        .map(|line| line.trim().chars().take(MAX_FOUND).collect())
         .with_context(|| format!("the harness failed, and not with {:?}:\n{}", fault.expected_output, crate::command::tail(output, 20)))
 }
 

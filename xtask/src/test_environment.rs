@@ -1,6 +1,7 @@
 //! The environment variables that tell tests and benchmarks of `e2e/` which cluster they use.
 
 use crate::build;
+use crate::command::this_program;
 use crate::images::Built;
 use crate::instance::Instance;
 use anyhow::{Context, Result};
@@ -16,7 +17,7 @@ pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str,
         ("YOI_HELM", shown(&tools.join("helm"))),
         ("YOI_KUBECTL", shown(&kubernetes.join("kubectl"))),
         // The program and the name with which a test runs commands in nodes and changes them, and the data root of each node.
-        ("YOI_XTASK", shown(&std::env::current_exe()?)),
+        ("YOI_XTASK", shown(&this_program()?)),
         ("YOI_CLUSTER", instance.name().to_owned()),
         ("YOI_DATA_ROOT", instance.path("yoi")),
         // An error of a test says what happened; fifty frames of the executor after it only push that out of sight.

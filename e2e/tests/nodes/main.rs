@@ -7,6 +7,7 @@ mod links;
 mod loss;
 mod placement;
 mod volumes;
+mod zones;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};

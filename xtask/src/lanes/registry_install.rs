@@ -3,7 +3,7 @@
 use super::clusters::SHARED as INSTANCE;
 use crate::build;
 use crate::cluster::Kubectl;
-use crate::command::{command, run_in_terminal, wait};
+use crate::command::{command, run_in_terminal, this_program, wait};
 use crate::instance::Node;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -26,8 +26,9 @@ pub fn check() -> Result<()> {
 
     let kubeconfig = folder.path().join("kubeconfig");
     fs::copy(INSTANCE.kubeconfig(), &kubeconfig)?;
+    let program = this_program()?;
     let as_user = |words: &[&str]| {
-        let mut up = command(std::env::current_exe().unwrap_or_default(), words);
+        let mut up = command(&program, words);
         up.env("KUBECONFIG", &kubeconfig);
         up
     };
