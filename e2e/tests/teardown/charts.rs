@@ -62,7 +62,7 @@ async fn lines_written(ns: &TestNamespace) -> Result<usize> {
 /// Checks that the tool writes more lines and that no write failed.
 async fn check_tool_writes_on(ns: &TestNamespace) -> Result<()> {
     // Its container may be gone, and then no look into it works.
-    tool_writes_on(ns).await.context("it is not seen that the tool writes on")
+    tool_writes_on(ns).await.context("busy did not go on with its tool")
 }
 
 async fn tool_writes_on(ns: &TestNamespace) -> Result<()> {
@@ -115,7 +115,7 @@ async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<
     for (name, before) in [("done", &done), ("busy", &busy)] {
         ns.wait_agent_ready(name).await?;
         ensure!(agent_identity(&ns, name).await? == *before, "{name} was replaced: {before:?}, {:?}", agent_identity(&ns, name).await?);
-        ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
+        ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name} did not go on: its container was restarted");
     }
     let after = ns.wait_log("done", "a second run", |log| (finished_runs(log) == 2).then(|| log.to_vec())).await?;
     ensure!(after[..log.len()] == log[..], "earlier entries changed");
@@ -218,7 +218,7 @@ async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> R
         ensure!(exec_in_agent(&ns, "busy", mounts).await? == table, "the mounts changed: {table}");
         for (name, before) in [("done", &done), ("busy", &busy)] {
             ensure!(agent_identity(&ns, name).await? == *before, "{name} was replaced");
-            ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name}'s container was restarted");
+            ensure!(restart_count(&pod_of(&ns, name).await?) == 0, "{name} did not go on: its container was restarted");
             let diff = ns.yoi(&["diff", name, "--name-only"]).await?.exit_ok()?;
             ensure!(diff.out.contains('\t'), "the new shim reports no changes of {name}: {diff:?}");
         }
