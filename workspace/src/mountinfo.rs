@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::SysError;
 use crate::error::StepContext;
+use crate::{SysError, Uid, layout};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +96,13 @@ pub(crate) fn locate(fd: impl AsFd, table: &[Mount]) -> Result<Location, SysErro
     Ok(Location { device: mount.device.clone(), root, path })
 }
 
+/// The location of a mount that is in no table and shows the whole of a file system with one device.
+pub(crate) fn locate_detached(mount: impl AsFd) -> Result<Location, SysError> {
+    let stat = rustix::fs::statx(&mount, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).step("stat a mount")?;
+    let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+    Ok(Location { device, root: "/".into(), path: PathBuf::new() })
+}
+
 /// The current path of a descriptor.
 pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())).step("find the path of a descriptor")
@@ -105,6 +112,29 @@ pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
 pub(crate) fn mounts_elsewhere(location: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
     let of_tree = |m: &&Mount| m.device == location.device && m.root.starts_with(&location.root);
     table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
+}
+
+/// The mount points outside of the data root of mounts with this source.
+pub(crate) fn mounts_of_source(source: &str, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+    let of_tree = |m: &&Mount| m.source == Path::new(source) && !m.mount_point.starts_with(data_root);
+    table.iter().filter(of_tree).map(|m| m.mount_point.clone()).collect()
+}
+
+/// True if the mount shows the root of the file system that was made with this source.
+pub(crate) fn is_whole_mount_of(mount: &Mount, source: &str) -> bool {
+    mount.source == Path::new(source) && mount.root == Path::new("/")
+}
+
+/// The tree of the data root at `data_root` whose folder or subvolume is the root of this mount.
+pub(crate) fn tree_below(data_root: &Location, mount: &Mount) -> Option<Uid> {
+    if mount.device != data_root.device {
+        return None;
+    }
+    let below = mount.root.strip_prefix(&data_root.root).ok()?.to_str()?;
+    match below.split('/').collect::<Vec<_>>()[..] {
+        ["trees", shard, uid, layout::TREE] => uid.parse::<Uid>().ok().filter(|uid| uid.shard() == shard),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

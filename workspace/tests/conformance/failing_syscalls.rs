@@ -50,7 +50,7 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
     let (mut cases, mut each) = (0, Vec::new());
     for (mut counted, fault) in ERRORS {
         // The calls with which a recovery reads do not depend on the provider, so one lane is enough for them.
-        if operation == Operation::Recover && fixture.lane == Lane::Copy {
+        if operation == Operation::Recover && fixture.lane != Lane::Btrfs {
             counted = Counted::Changes;
         }
         let n = setup.run_all(operation, counted, fault).unwrap_or_else(|complaint| panic!("{complaint}"));
@@ -66,8 +66,8 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
 }
 
 fn not_here(fixture: &Fixture) -> Option<Verdict> {
-    if fixture.lane == Lane::CopyOnBtrfs {
-        return Some(Verdict::NotRun("the lanes Copy and Btrfs are enough"));
+    if !matches!(fixture.lane, Lane::Copy | Lane::Btrfs | Lane::OverlayOnExt4 | Lane::ReflinkOnXfs) {
+        return Some(Verdict::NotRun("one lane of each provider is enough"));
     }
     (!is_root()).then_some(Verdict::Lacks("needs root to mount, and to own files of others"))
 }
@@ -95,7 +95,7 @@ fn old_kernel(_: &Fixture) -> Verdict {
 
 fn failing_probe(fixture: &Fixture) -> Verdict {
     if fixture.lane != Lane::Btrfs {
-        return Verdict::NotRun("only Btrfs is tried out by a probe");
+        return Verdict::NotRun("about Btrfs");
     }
     let mut failures = 0;
     for (nth, errno) in (1..30).flat_map(|nth| [libc::EIO, libc::ENOMEM, libc::EROFS].map(|errno| (nth, errno))) {

@@ -9,16 +9,107 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{IFlags, Mode, OFlags};
+use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
-use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Uid, loopback};
+use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Uid, loopback, mountinfo};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// Provider Copy on ext4, or without root in a temporary directory.
     Copy,
-    /// Provider Copy on Btrfs.
     CopyOnBtrfs,
     Btrfs,
+    OverlayOnExt4,
+    OverlayOnXfs,
+    OverlayOnBtrfs,
+    ReflinkOnXfs,
+    ReflinkOnBtrfs,
+}
+
+/// A file system in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskKind {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Lane {
+    pub const ALL: [Lane; 8] = [
+        Lane::Copy,
+        Lane::CopyOnBtrfs,
+        Lane::Btrfs,
+        Lane::OverlayOnExt4,
+        Lane::OverlayOnXfs,
+        Lane::OverlayOnBtrfs,
+        Lane::ReflinkOnXfs,
+        Lane::ReflinkOnBtrfs,
+    ];
+
+    pub fn kind(self) -> ProviderKind {
+        match self {
+            Lane::Copy | Lane::CopyOnBtrfs => ProviderKind::Copy,
+            Lane::Btrfs => ProviderKind::Btrfs,
+            Lane::OverlayOnExt4 | Lane::OverlayOnXfs | Lane::OverlayOnBtrfs => ProviderKind::Overlay,
+            Lane::ReflinkOnXfs | Lane::ReflinkOnBtrfs => ProviderKind::Reflink,
+        }
+    }
+
+    pub fn disk(self) -> DiskKind {
+        match self {
+            Lane::Copy | Lane::OverlayOnExt4 => DiskKind::Ext4,
+            Lane::OverlayOnXfs | Lane::ReflinkOnXfs => DiskKind::Xfs,
+            Lane::CopyOnBtrfs | Lane::Btrfs | Lane::OverlayOnBtrfs | Lane::ReflinkOnBtrfs => DiskKind::Btrfs,
+        }
+    }
+}
+
+impl DiskKind {
+    fn mkfs(self) -> &'static str {
+        match self {
+            DiskKind::Ext4 => "mkfs.ext4",
+            DiskKind::Xfs => "mkfs.xfs",
+            DiskKind::Btrfs => "mkfs.btrfs",
+        }
+    }
+
+    /// Why this machine makes no such disk; None if it does.
+    pub fn lack(self) -> Option<&'static str> {
+        match self {
+            _ if !is_root() => Some("needs root"),
+            _ if !Path::new("/dev/loop-control").exists() => Some("needs loop devices"),
+            _ if is_installed(self.mkfs()) => None,
+            DiskKind::Ext4 => Some("needs mkfs.ext4"),
+            DiskKind::Xfs => Some("needs mkfs.xfs"),
+            DiskKind::Btrfs => Some("needs mkfs.btrfs"),
+        }
+    }
+
+    /// Makes the file system in a new file and mounts it.
+    pub fn make(self, image: &Path, size: u64, at: &Path) {
+        match self {
+            DiskKind::Ext4 | DiskKind::Xfs => {
+                fs::File::create(image).unwrap().set_len(size).unwrap();
+                let force = if self == DiskKind::Ext4 { "-F" } else { "-f" };
+                run(self.mkfs(), &["-q".as_ref(), force.as_ref(), image]);
+                fs::create_dir(at).unwrap();
+                self.mount(image, at);
+            }
+            DiskKind::Btrfs => _ = loopback::ensure_loop_btrfs(image, size, at).unwrap(),
+        }
+    }
+
+    pub fn mount(self, image: &Path, at: &Path) {
+        let kind = match self {
+            DiskKind::Ext4 => "ext4",
+            DiskKind::Xfs => "xfs",
+            DiskKind::Btrfs => {
+                loopback::attach_loop_btrfs(image, at).unwrap();
+                return;
+            }
+        };
+        run("mount", &["-t".as_ref(), kind.as_ref(), "-o".as_ref(), "loop".as_ref(), image, at]);
+    }
 }
 
 /// The file system of a lane. It is unmounted and removed when dropped.
@@ -43,23 +134,15 @@ impl LaneFilesystem {
         // In memory if possible, so that a flush does not wait for what other processes write to the disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
-        let loops = Path::new("/dev/loop-control").exists();
-        let mounted = match lane {
-            Lane::Copy if is_root() && loops && is_installed("mkfs.ext4") => {
-                make_ext4(&image, 1 << 30, &dir);
+        let mounted = match lane.disk().lack() {
+            None => {
+                lane.disk().make(&image, 1 << 30, &dir);
                 true
             }
-            Lane::Copy if must_run() => return Err("needs root, loop devices and mkfs.ext4"),
-            Lane::Copy => {
+            Some(why) if lane != Lane::Copy || must_run() => return Err(why),
+            Some(_) => {
                 fs::create_dir(&dir).unwrap();
                 false
-            }
-            Lane::CopyOnBtrfs | Lane::Btrfs if !is_root() => return Err("needs root"),
-            Lane::CopyOnBtrfs | Lane::Btrfs if !loops => return Err("needs loop devices"),
-            Lane::CopyOnBtrfs | Lane::Btrfs if !is_installed("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
-            Lane::CopyOnBtrfs | Lane::Btrfs => {
-                loopback::ensure_loop_btrfs(&image, 1 << 30, &dir).unwrap();
-                true
             }
         };
         Ok(Self { lane, dir, mounted, _temp: temp })
@@ -68,18 +151,6 @@ impl LaneFilesystem {
 
 pub fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
-}
-
-/// Makes an ext4 in a new file and mounts it.
-pub fn make_ext4(image: &Path, size: u64, at: &Path) {
-    fs::File::create(image).unwrap().set_len(size).unwrap();
-    run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), image]);
-    fs::create_dir(at).unwrap();
-    mount_ext4(image, at);
-}
-
-pub fn mount_ext4(image: &Path, at: &Path) {
-    run("mount", &["-t".as_ref(), "ext4".as_ref(), "-o".as_ref(), "loop".as_ref(), image, at]);
 }
 
 pub fn run(program: &str, args: &[&Path]) {
@@ -111,14 +182,19 @@ impl Fixture {
     }
 
     pub fn kind(&self) -> ProviderKind {
-        match self.lane {
-            Lane::Copy | Lane::CopyOnBtrfs => ProviderKind::Copy,
-            Lane::Btrfs => ProviderKind::Btrfs,
-        }
+        self.lane.kind()
     }
 
     pub fn on_btrfs(&self) -> bool {
-        self.lane != Lane::Copy
+        self.lane.disk() == DiskKind::Btrfs
+    }
+
+    /// True if a tree that is not sealed can be cloned once nobody uses it.
+    pub fn forks_at_rest(&self) -> bool {
+        match self.kind() {
+            ProviderKind::Btrfs | ProviderKind::Overlay => true,
+            ProviderKind::Reflink | ProviderKind::Copy => false,
+        }
     }
 
     pub fn provider(&self) -> &dyn Provider {
@@ -138,9 +214,25 @@ impl Fixture {
         nth_uid(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Where a test sees the tree. An overlay is mounted there, in its own entry, until it is destroyed or the test calls [`Self::rest`].
     pub fn path(&self, uid: Uid) -> PathBuf {
-        let tree = self.root.open_tree(uid).unwrap();
-        fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
+        let entry = self.entry(uid);
+        if self.root.marker(uid).unwrap().lower.is_some() {
+            let tree = self.provider().open_for_mount(uid).unwrap();
+            mount::bind_tree(tree, &TargetRoot::open(&entry).unwrap(), Path::new("tree"), false).unwrap();
+        }
+        entry.join("tree")
+    }
+
+    pub fn entry(&self, uid: Uid) -> PathBuf {
+        self.dir.join("trees").join(uid.shard()).join(uid.to_string())
+    }
+
+    /// Ends what [`Self::path`] mounted, as the end of a Pod does.
+    pub fn rest(&self, uid: Uid) {
+        if self.root.marker(uid).unwrap().lower.is_some() {
+            mount::unbind(&TargetRoot::open(&self.entry(uid)).unwrap(), Path::new("tree")).unwrap();
+        }
     }
 
     /// Makes an empty tree.
@@ -173,6 +265,31 @@ impl Fixture {
         expected.sort();
         assert_eq!(names, expected);
     }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        unmount_below(&self.dir);
+    }
+}
+
+/// Unmounts everything below a directory.
+pub fn unmount_below(dir: &Path) {
+    for mount in mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(dir) && m.mount_point != dir) {
+        _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// The content of a file of a tree, read through the tree's descriptor. None if it is not there.
+pub fn read_in(root: &DataRoot, uid: Uid, name: &str) -> Option<String> {
+    let tree = root.open_tree(uid).unwrap();
+    fs::read_to_string(format!("/proc/self/fd/{}/{name}", tree.as_raw_fd())).ok()
+}
+
+/// Writes a file into a tree, through the tree's descriptor.
+pub fn write_in(root: &DataRoot, uid: Uid, name: &str, bytes: &[u8]) {
+    let tree = root.open_tree(uid).unwrap();
+    fs::write(format!("/proc/self/fd/{}/{name}", tree.as_raw_fd()), bytes).unwrap();
 }
 
 /// Writes all dirty data of the file system to the device. On Btrfs it also wakes the cleaner of deleted subvolumes.

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let must = fixture::must_run();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
-    for lane in [Lane::Copy, Lane::CopyOnBtrfs, Lane::Btrfs] {
+    for lane in Lane::ALL {
         let cases = [
             basics::CASES,
             forks::CASES,
