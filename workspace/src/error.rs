@@ -61,7 +61,7 @@ pub enum Error {
     Make { uid: Uid, source: SysError },
     #[error("failed to seal tree {uid}")]
     Seal { uid: Uid, source: SysError },
-    #[error("failed to destroy tree {uid}: it is still mounted at {}", .targets.first().map(|p| p.display().to_string()).unwrap_or_default())]
+    #[error("failed to destroy tree {uid}: it is still mounted {}", mounted_where(.targets))]
     Busy { uid: Uid, targets: Vec<PathBuf> },
     #[error("failed to destroy tree {uid}")]
     Destroy { uid: Uid, source: SysError },
@@ -75,6 +75,13 @@ pub enum Error {
     NotOffered { provider: ProviderKind },
     #[error("failed to probe the data root")]
     Probe(#[source] SysError),
+}
+
+fn mounted_where(targets: &[PathBuf]) -> String {
+    match targets.first() {
+        Some(target) => format!("at {}", target.display()),
+        None => "where this process cannot see it".to_owned(),
+    }
 }
 
 fn other_root(found: &Option<Uid>, wanted: &Option<Uid>) -> String {

@@ -19,6 +19,8 @@ pub(crate) const TREE: &str = "tree";
 pub(crate) const UPPER: &str = "upper";
 /// The work folder of an overlay.
 pub(crate) const WORK: &str = "work";
+/// Another one, with which an overlay is mounted before it is destroyed, to see that nobody uses it.
+pub(crate) const IDLE: &str = "idle";
 const MARKER: &str = "marker";
 const MARKER_NEW: &str = "marker.new";
 const MARKER_VERSION: u32 = 1;

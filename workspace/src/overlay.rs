@@ -34,13 +34,13 @@ pub(crate) use attempt::try_here;
 use self::namespace::{Layers, MountNamespace};
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
-use crate::layout::{Layout, TREE, UPPER, WORK};
+use crate::layout::{IDLE, Layout, TREE, UPPER, WORK};
 use crate::mount::{self, TreeMount};
 use crate::mountinfo::{self, Mount};
 use crate::trees::{Backend, LiveTree, TreeDir};
 use crate::{
     ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, Owner, PlantedFault, ProviderKind, SysError, Uid, dir,
-    folder, trees,
+    folder, remove, trees,
 };
 
 pub(crate) struct Overlay {
@@ -62,6 +62,11 @@ fn source_of(name: Uid, tree: &str) -> String {
     format!("yoi:{name}:{tree}")
 }
 
+/// The path of a base, below the data root.
+fn base_path(uid: Uid) -> String {
+    format!("{}/{TREE}", Layout::live_path(uid))
+}
+
 impl Overlay {
     pub fn new(layout: Arc<Layout>) -> Self {
         Self { layout, namespace: Mutex::new(None), mounted: Mutex::default() }
@@ -81,7 +86,7 @@ impl Overlay {
 
     /// Opens a base, through the read-only mount.
     fn open_base(&self, uid: Uid) -> Result<OwnedFd, SysError> {
-        let path = format!("{}/{TREE}", Layout::live_path(uid));
+        let path = base_path(uid);
         if self.layout.faults.has(PlantedFault::LowerWritable) {
             return dir::open(self.layout.root(), path).step("open the base");
         }
@@ -99,10 +104,10 @@ impl Overlay {
     }
 
     /// Makes a mount of a clone. The kernel refuses a second one with EBUSY.
-    fn mount(&self, uid: Uid, lower: &str, is_volatile: bool) -> Result<OwnedFd, SysError> {
+    fn mount(&self, uid: Uid, lower: &str, work: &str) -> Result<OwnedFd, SysError> {
         let (source, entry) = (self.source(uid), Layout::live_path(uid));
         let is_only = !self.layout.faults.has(PlantedFault::UpperMountedTwice);
-        self.namespace()?.mount(&Layers { source: &source, lower, entry: &entry, is_volatile, is_only })
+        self.namespace()?.mount(&Layers { source: &source, lower, entry: &entry, work, is_volatile: work == IDLE, is_only })
     }
 
     /// A mount of a clone: the one that this process uses, or the one that stands in the mount table, or a new one.
@@ -115,7 +120,7 @@ impl Overlay {
         if let Some(there) = mounted.get(&uid).and_then(Weak::upgrade) {
             return Ok(there);
         }
-        let made = match self.mount(uid, &format!("{}/{TREE}", Layout::live_path(lower)), false) {
+        let made = match self.mount(uid, &base_path(lower), WORK) {
             Ok(made) => made,
             Err(e) if e.source.raw_os_error() == Some(libc::ESTALE) => return Err(Error::LowerLost { uid, lower }),
             Err(e) if e.reason() == ErrorReason::Busy => self.clone_of_live(uid).map_err(wrap)?.ok_or(e).map_err(wrap)?,
@@ -178,7 +183,7 @@ impl Backend for Overlay {
         let in_use = || Error::SourceNotSealed { from, provider: ProviderKind::Overlay };
         let lower = source.marker.lower.ok_or_else(in_use)?;
         drop(self.open_lower(source, lower)?);
-        match self.mount(from, &format!("{}/{TREE}", Layout::live_path(lower)), false) {
+        match self.mount(from, &base_path(lower), WORK) {
             Ok(mount) => root_of(Arc::new(mount)).map(Some).map_err(|source| Error::Open { uid: from, source }),
             Err(e) if e.reason() == ErrorReason::Busy => Err(in_use()),
             Err(e) if e.source.raw_os_error() == Some(libc::ESTALE) => Err(Error::LowerLost { uid: from, lower }),
@@ -212,21 +217,24 @@ impl Backend for Overlay {
         let uid = live.marker.uid;
         let Some(lower) = live.marker.lower else { return Ok(()) };
         let look = || -> Result<bool, SysError> {
-            if dir::open_opt(&live.entry, UPPER).step("open the upper layer")?.is_none()
-                || dir::open_opt(&live.entry, WORK).step("open the work folder")?.is_none()
-            {
+            if dir::open_opt(&live.entry, UPPER).step("open the upper layer")?.is_none() {
                 return Ok(false);
             }
-            let lower = format!("{}/{TREE}", Layout::live_path(lower));
-            match self.mount(uid, &lower, true) {
-                Ok(mount) => drop(mount),
-                Err(e) if e.reason() == ErrorReason::Busy => return Ok(true),
+            // With a work folder of its own, which a volatile mount spoils. Nothing need be flushed for a tree that is about to go.
+            remove::remove_tree(live.entry.as_fd(), c"idle")?;
+            rustix::fs::mkdirat(&live.entry, IDLE, Mode::RWXU).step("make a work folder")?;
+            let is_busy = match self.mount(uid, &base_path(lower), IDLE) {
+                Ok(mount) => {
+                    drop(mount);
+                    false
+                }
+                Err(e) if e.reason() == ErrorReason::Busy => true,
                 // Its base is gone or another one, or this kernel makes no overlay of it any more: nobody uses it.
-                Err(e) if matches!(e.source.raw_os_error(), Some(libc::ESTALE | libc::ENOENT | libc::EINVAL)) => {}
+                Err(e) if matches!(e.source.raw_os_error(), Some(libc::ESTALE | libc::ENOENT | libc::EINVAL)) => false,
                 Err(e) => return Err(e),
-            }
-            fork::forget_volatile(&live.entry)?;
-            Ok(false)
+            };
+            remove::remove_tree(live.entry.as_fd(), c"idle")?;
+            Ok(is_busy)
         };
         match look() {
             Ok(false) => Ok(()),

@@ -30,6 +30,7 @@ pub(crate) fn detach_mounts(entry: impl AsFd) -> std::result::Result<(), SysErro
 
 /// Removes the layers of an overlay. Without any it is a success.
 pub(crate) fn remove_layers(entry: BorrowedFd) -> std::result::Result<(), SysError> {
+    remove_tree(entry, c"idle")?;
     remove_tree(entry, c"upper")?;
     remove_tree(entry, c"work")
 }

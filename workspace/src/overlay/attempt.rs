@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::namespace::Layers;
 use super::{Overlay, root_of, source_of};
 use crate::error::StepContext;
+use crate::layout::WORK;
 use crate::tree_copy::is_whiteout;
 use crate::{ErrorReason, SysError, dir, remove};
 
@@ -34,7 +35,7 @@ fn attempt(root: BorrowedFd, overlay: &Overlay) -> Result<(), SysError> {
     let name = PROBE.to_string_lossy();
     let (source, lower) = (source_of(overlay.layout.name, "probe"), format!("{name}/lower"));
     // What is removed at once need not be flushed.
-    let layers = Layers { source: &source, lower: &lower, entry: &name, is_volatile: true, is_only: true };
+    let layers = Layers { source: &source, lower: &lower, entry: &name, work: WORK, is_volatile: true, is_only: true };
     let namespace = overlay.namespace()?;
     let mount = Arc::new(namespace.mount(&layers)?);
     match namespace.mount(&layers) {

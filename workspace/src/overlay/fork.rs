@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, Mode};
-use rustix::io::Errno;
+use rustix::fs::Mode;
 
 use crate::btrfs::{commit, ioctl};
 use crate::error::StepContext;
@@ -75,17 +74,6 @@ fn flush_names(entry: BorrowedFd) -> Result<(), SysError> {
         EXT4 | XFS => rustix::fs::fsync(entry).step("flush the layers"),
         _ => rustix::fs::syncfs(entry).step("flush the layers"),
     }
-}
-
-/// Removes the mark that a volatile mount leaves, which forbids another mount.
-pub(super) fn forget_volatile(entry: &OwnedFd) -> Result<(), SysError> {
-    for path in ["incompat/volatile", "incompat"] {
-        match rustix::fs::unlinkat(entry, format!("{WORK}/work/{path}"), AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(e).step("remove the mark of a volatile mount"),
-        }
-    }
-    Ok(())
 }
 
 /// The bytes on disk of the upper layer and the index that no other tree shares.

@@ -11,6 +11,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationF
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::error::StepContext;
+use crate::layout::UPPER;
 use crate::{SysError, host, mount};
 
 const READ_WRITE: &str = "/rw";
@@ -28,10 +29,12 @@ pub(super) struct Layers<'a> {
     /// The name in the mount table.
     pub source: &'a str,
     pub lower: &'a str,
-    /// The folder that holds `upper` and `work`.
+    /// The folder that holds the upper layer and the work folder.
     pub entry: &'a str,
+    /// The name of the work folder.
+    pub work: &'a str,
     /// Nothing is flushed when it is unmounted: only for what is removed afterwards. Leaves a mark in the work folder that forbids another
-    /// mount.
+    /// mount with it.
     pub is_volatile: bool,
     /// Whether the kernel refuses a second overlay with the same upper layer. False only for a test that must notice it.
     pub is_only: bool,
@@ -103,15 +106,15 @@ fn attach(mount: &OwnedFd, at: &str) -> Result<(), SysError> {
 }
 
 fn make(layers: &Layers) -> Result<OwnedFd, SysError> {
-    let Layers { source, lower, entry, is_volatile, is_only } = layers;
+    let Layers { source, lower, entry, work, is_volatile, is_only } = layers;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).step("open the file system type overlay")?;
     let fd = context.as_fd();
     let only = if *is_only { "on" } else { "off" };
     let options = [
         ("source", (*source).to_owned()),
         ("lowerdir", format!("{READ_ONLY}/{lower}")),
-        ("upperdir", format!("{READ_WRITE}/{entry}/upper")),
-        ("workdir", format!("{READ_WRITE}/{entry}/work")),
+        ("upperdir", format!("{READ_WRITE}/{entry}/{UPPER}")),
+        ("workdir", format!("{READ_WRITE}/{entry}/{work}")),
         ("index", only.to_owned()),
         ("redirect_dir", "on".to_owned()),
         ("metacopy", "off".to_owned()),

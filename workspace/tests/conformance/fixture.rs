@@ -124,6 +124,17 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Enters a new mount namespace. Without it, another process that makes a namespace at the wrong moment copies our mounts, and keeps an
+/// overlay in use that a case has unmounted. Call it before there is another thread.
+pub fn enter_mount_namespace() {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    if is_root() {
+        // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+    }
+}
+
 /// True if `cargo xtask test` has prepared the machine so that every case can run.
 pub fn must_run() -> bool {
     std::env::var_os("YOI_MUST_RUN").is_some()

@@ -38,6 +38,7 @@ pub type Case = (&'static str, fn(&Fixture) -> Verdict);
 fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let must = fixture::must_run();
+    fixture::enter_mount_namespace();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
     for lane in Lane::ALL {
         let cases = [
