@@ -29,7 +29,7 @@ pub const CASES: &[Case] = &[
     ("any_run_of_edits_is_listed_as_by_a_plain_comparison", any),
 ];
 
-fn changes_of(fixture: &Fixture, uid: yoi_workspace::Uid, since: yoi_workspace::Uid) -> Vec<(ChangeKind, NodeKind, String)> {
+pub fn changes_of(fixture: &Fixture, uid: yoi_workspace::Uid, since: yoi_workspace::Uid) -> Vec<(ChangeKind, NodeKind, String)> {
     let changes = fixture.provider().changes(uid, since, &ChangeLimits::NONE).unwrap().changes;
     changes.into_iter().map(|Change { path, kind, node }| (kind, node, path.to_str().unwrap().to_owned())).collect()
 }
@@ -279,7 +279,7 @@ fn cancelled(fixture: &Fixture) -> Verdict {
 }
 
 /// A random number generator with a seed, so that a failure can be repeated.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
@@ -314,7 +314,7 @@ fn any(fixture: &Fixture) -> Verdict {
 }
 
 /// Up to eleven edits of all kinds.
-fn edit(random: &mut Random, root: &Path, from: usize) {
+pub fn edit(random: &mut Random, root: &Path, from: usize) {
     for n in from..from + random.below(12) {
         let (file, dir) = (random.pick(root, false), random.pick(root, true));
         let (Some(file), Some(dir)) = (file, dir) else { continue };
@@ -340,7 +340,7 @@ fn edit(random: &mut Random, root: &Path, from: usize) {
     }
 }
 
-fn check_against_model(fixture: &Fixture, clone: yoi_workspace::Uid, base: yoi_workspace::Uid, source: &Path, root: &Path, seed: u64) {
+pub fn check_against_model(fixture: &Fixture, clone: yoi_workspace::Uid, base: yoi_workspace::Uid, source: &Path, root: &Path, seed: u64) {
     let index = |at| content(at).into_iter().map(|(p, mode, bytes)| (p, (mode, bytes))).collect::<BTreeMap<_, _>>();
     let (old, new) = (index(source), index(root));
     let kind = |mode: u32| mode & 0o170000;

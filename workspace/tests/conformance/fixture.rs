@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{IFlags, Mode, OFlags};
 use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
-use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Uid, loopback, mountinfo};
+use yoi_workspace::{DataRoot, FaultPoint, Faults, Journal, PlantedFault, Owner, Provider, ProviderKind, Uid, loopback, mountinfo};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
@@ -301,6 +301,18 @@ pub fn read_in(root: &DataRoot, uid: Uid, name: &str) -> Option<String> {
 pub fn write_in(root: &DataRoot, uid: Uid, name: &str, bytes: &[u8]) {
     let tree = root.open_tree(uid).unwrap();
     fs::write(format!("/proc/self/fd/{}/{name}", tree.as_raw_fd()), bytes).unwrap();
+}
+
+/// Faults that are only this one.
+pub fn planted(fault: PlantedFault) -> Arc<dyn Faults> {
+    struct Planted(PlantedFault);
+    impl Faults for Planted {
+        fn on_point(&self, _: FaultPoint) {}
+        fn has(&self, fault: PlantedFault) -> bool {
+            fault == self.0
+        }
+    }
+    Arc::new(Planted(fault))
 }
 
 /// Writes all dirty data of the file system to the device. On Btrfs it also wakes the cleaner of deleted subvolumes.

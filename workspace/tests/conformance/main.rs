@@ -12,10 +12,13 @@ mod failing_syscalls;
 mod fixture;
 mod forks;
 mod hostile_paths;
+mod hostile_trees;
 mod link_races;
 mod mounts;
 mod outside;
+mod overlay;
 mod power;
+mod sharing;
 mod syscall_faults;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,6 +51,9 @@ fn main() -> ExitCode {
             changes::CASES,
             crash::CASES,
             failing_syscalls::CASES,
+            overlay::CASES,
+            sharing::CASES,
+            hostile_trees::CASES,
             mounts::CASES,
             hostile_paths::CASES,
             link_races::CASES,
