@@ -10,11 +10,11 @@ use crate::copy::Copy;
 use crate::faults::{self, Faults};
 use crate::layout::{self, Layout};
 use crate::mount::{self, BindOutcome, MountError, TargetRoot};
+use crate::mountinfo::Mount;
 use crate::overlay::Overlay;
 use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
 use crate::reflink::Reflink;
-use crate::mountinfo::Mount;
 use crate::trees::{TreeDir, TreeProvider};
 use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid, mountinfo, overlay};
 

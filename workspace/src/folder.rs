@@ -107,8 +107,7 @@ pub(crate) fn changes(
         false => (i64::MIN, 0),
     };
     let same = |pair: &compare::Pair| {
-        Ok(compare::same_metadata(pair.base.1, pair.tree.1)
-            && (dir::ctime(pair.tree.1) < committed || compare::same_data(pair, limits)?))
+        Ok(compare::same_metadata(pair.base.1, pair.tree.1) && (dir::ctime(pair.tree.1) < committed || compare::same_data(pair, limits)?))
     };
     compare::compare_all(base, opened, &same, out)
 }

@@ -72,10 +72,12 @@ pub(crate) fn probe(layout: &Layout, on_btrfs: bool, overlays: &Overlay) -> Resu
     for provider in ProviderKind::ALL {
         let (available, reason) = match provider {
             ProviderKind::Btrfs if !on_btrfs => (false, "the data root is not on Btrfs".to_owned()),
-            ProviderKind::Btrfs => verdict(try_btrfs(root), "instant snapshots on the data root", &mut failure),
-            ProviderKind::Overlay => verdict(overlay::try_here(root, overlays), "instant overlays on the data root", &mut failure),
+            ProviderKind::Btrfs => verdict(on_btrfs, try_btrfs(root), "instant snapshots on the data root", &mut failure),
+            ProviderKind::Overlay => {
+                verdict(on_btrfs, overlay::try_here(root, overlays), "instant overlays on the data root", &mut failure)
+            }
             ProviderKind::Reflink => {
-                verdict(reflink::try_here(root), "copies that share all blocks, slow in the number of files", &mut failure)
+                verdict(on_btrfs, reflink::try_here(root), "copies that share all blocks, slow in the number of files", &mut failure)
             }
             ProviderKind::Copy => offer_copy(root),
         };
@@ -107,17 +109,19 @@ fn try_btrfs(root: BorrowedFd) -> Result<(), SysError> {
 ///
 /// It stays available whatever fails, unless the kernel or the file system does not have the calls: a new tree waits for the disk. A base
 /// made by a worse provider meanwhile would make all trees of its project the same for good.
-fn verdict(tried: Result<(), SysError>, good: &str, failure: &mut Option<RootFailure>) -> (bool, String) {
+fn verdict(on_btrfs: bool, tried: Result<(), SysError>, good: &str, failure: &mut Option<RootFailure>) -> (bool, String) {
     let Err(error) = tried else { return (true, good.to_owned()) };
     let message = format!("failed to {}: {}", error.step, error.source);
     match (error.reason(), error.source.raw_os_error()) {
         (ErrorReason::OutOfSpace, _) => (true, format!("{good}, which is full")),
-        (_, None | Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::EXDEV)) => {
-            (false, message)
-        }
+        (
+            _,
+            None
+            | Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::EXDEV),
+        ) => (false, message),
         (reason, errno) => {
             // Since Linux 6.18 a Btrfs that has given up answers EIO to everything, and does not say that it is read-only.
-            let reason = if errno == Some(libc::EIO) { ErrorReason::ReadOnlyFilesystem } else { reason };
+            let reason = if on_btrfs && errno == Some(libc::EIO) { ErrorReason::ReadOnlyFilesystem } else { reason };
             let text = format!("{good}, which fails at present: {message}");
             failure.get_or_insert(RootFailure { reason, message });
             (true, text)

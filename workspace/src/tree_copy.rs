@@ -41,14 +41,7 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Fills `to`; `path` is its path from the root. `stat` is that of `from`.
-    pub fn copy_dir(
-        &mut self,
-        from: BorrowedFd,
-        to: BorrowedFd,
-        stat: &Stat,
-        path: &mut Vec<u8>,
-        depth: usize,
-    ) -> Result<(), SysError> {
+    pub fn copy_dir(&mut self, from: BorrowedFd, to: BorrowedFd, stat: &Stat, path: &mut Vec<u8>, depth: usize) -> Result<(), SysError> {
         if depth > dir::MAX_DEPTH {
             return Err(dir::too_deep()).step("copy a directory");
         }

@@ -99,6 +99,8 @@ fn capacity(before: Option<Capacity>, offers: &Probe) -> Capacity {
 fn provider_name(provider: ProviderKind) -> ProviderName {
     match provider {
         ProviderKind::Btrfs => ProviderName::Btrfs,
+        // The API has no name for them yet, so `MounterService` offers none.
+        ProviderKind::Overlay | ProviderKind::Reflink => ProviderName::Unknown,
         ProviderKind::Copy => ProviderName::Copy,
     }
 }

@@ -90,6 +90,8 @@ pub fn changed_status(ws: &AgentWorkspace, update: StatusUpdate, now: &str) -> O
 pub fn selected_provider(provider: ProviderKind, because: &str) -> SelectedProvider {
     let selected = match provider {
         ProviderKind::Btrfs => ProviderName::Btrfs,
+        // The API has no name for them yet, so `MounterService` offers none.
+        ProviderKind::Overlay | ProviderKind::Reflink => ProviderName::Unknown,
         ProviderKind::Copy => ProviderName::Copy,
     };
     SelectedProvider { selected, reason: because.to_owned() }
@@ -185,7 +187,8 @@ pub fn condition_reason(error: ErrorReason) -> reason::Reason {
         ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => reason::SOURCE_NOT_SEALED,
         ErrorReason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
         ErrorReason::OutOfSpace => reason::OUT_OF_SPACE,
-        ErrorReason::Busy => reason::BUSY,
+        ErrorReason::Busy | ErrorReason::DependentForks => reason::BUSY,
+        ErrorReason::TreeLost => reason::TREE_LOST,
         ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
         ErrorReason::ReadOnlyFilesystem => reason::READ_ONLY_FILESYSTEM,
         ErrorReason::KernelTooOld => reason::KERNEL_TOO_OLD,

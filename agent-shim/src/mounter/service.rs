@@ -12,7 +12,9 @@ use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, PublishError, SysError, Uid, mountinfo};
+use yoi_workspace::{
+    ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, ProviderKind, PublishError, SysError, Uid, mountinfo,
+};
 
 use super::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Request, Response};
 use super::root_slot::{MountedAnew, RootSlot};
@@ -136,7 +138,7 @@ impl MounterService {
     fn try_handle(&self, request: &Request, is_cancelled: &dyn Fn() -> bool) -> Result<Response, ServiceError> {
         Ok(match request {
             Request::Open { expected } => self.open(*expected)?,
-            Request::Probe => Response::Offers(self.root.probe().ok_or(ServiceError::NotOpen)??),
+            Request::Probe => self.probe()?,
             Request::Inventory => Response::Trees(self.root()?.inventory()?),
             Request::Mounts => Response::Mounts(self.mounts()?),
             Request::CreateEmpty { uid, provider, owner } => Response::Made(self.root()?.provider(*provider)?.create_empty(*uid, *owner)?),
@@ -156,6 +158,16 @@ impl MounterService {
                 MountedAnew::InUse => return Err(ServiceError::InUse),
             },
         })
+    }
+
+    fn probe(&self) -> Result<Response, ServiceError> {
+        let mut probe = self.root.probe().ok_or(ServiceError::NotOpen)??;
+        // Those that the API has a name for.
+        probe.offers.retain(|offer| match offer.provider {
+            ProviderKind::Btrfs | ProviderKind::Copy => true,
+            ProviderKind::Overlay | ProviderKind::Reflink => false,
+        });
+        Ok(Response::Offers(probe))
     }
 
     /// Does a little of what other requests do: takes their locks and reads the mount table.

@@ -168,7 +168,12 @@ impl Comparison<'_, '_> {
     fn compare_indexed(&mut self) -> Result<(), SysError> {
         let limits = self.limits;
         'paths: for path in self.layers.indexed_paths(&|| limits.check())? {
-            let parts: Vec<CString> = path.split(|b| *b == b'/').map(CString::new).collect::<Result<_, _>>().map_err(std::io::Error::other).step("read a path")?;
+            let parts: Vec<CString> = path
+                .split(|b| *b == b'/')
+                .map(CString::new)
+                .collect::<Result<_, _>>()
+                .map_err(std::io::Error::other)
+                .step("read a path")?;
             let Some((name, parents)) = parts.split_last() else { continue };
             let (mut tree, mut base) = (self.layers.root(), self.layers.lower.clone());
             for part in parents {

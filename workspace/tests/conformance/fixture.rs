@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{IFlags, Mode, OFlags};
 use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
-use yoi_workspace::{DataRoot, FaultPoint, Faults, Journal, PlantedFault, Owner, Provider, ProviderKind, Uid, loopback, mountinfo};
+use yoi_workspace::{DataRoot, FaultPoint, Faults, Journal, Owner, PlantedFault, Provider, ProviderKind, Uid, loopback, mountinfo};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {

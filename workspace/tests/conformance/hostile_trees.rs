@@ -43,7 +43,7 @@ fn strange(fixture: &Fixture) -> Verdict {
     node("socket", FileType::Socket, 0);
     node("pipe", FileType::Fifo, 0);
     fs::write(path.join("closed"), "x").unwrap();
-    fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     fs::write(path.join("fixed"), "x").unwrap();
     fixture.provider().seal(base).unwrap();
     _ = fixture.kind() == ProviderKind::Btrfs || set_immutable(&path.join("fixed"));

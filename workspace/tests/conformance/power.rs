@@ -5,8 +5,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use yoi_workspace::{
-    CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid,
-    plan::select,
+    CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid, plan::select,
 };
 
 use crate::fixture::{DiskKind, Fixture, Lane, current_owner, nth_uid, read_in, recover, run, sync, write_in};
