@@ -20,6 +20,7 @@ use crate::{Case, Verdict};
 pub const CASES: &[Case] = &[
     ("w32_whatever_disk_operation_fails_a_tree_is_made_or_not", make),
     ("w32_whatever_disk_operation_fails_a_fork_is_made_or_not", fork),
+    ("w32_whatever_disk_operation_fails_a_fork_of_a_fork_is_made_or_not", fork_of_fork),
     ("w32_whatever_disk_operation_fails_a_tree_is_sealed_or_not", seal),
     ("w32_whatever_disk_operation_fails_a_tree_is_mounted_or_not", publish),
     ("w32_whatever_disk_operation_fails_a_tree_is_destroyed_or_not", destroy),
@@ -120,6 +121,10 @@ fn make(fixture: &Fixture) -> Verdict {
 
 fn fork(fixture: &Fixture) -> Verdict {
     all(fixture, Operation::Fork, 80)
+}
+
+fn fork_of_fork(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::ForkOfFork, 80)
 }
 
 fn seal(fixture: &Fixture) -> Verdict {

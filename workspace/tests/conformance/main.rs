@@ -15,6 +15,7 @@ mod hostile_paths;
 mod hostile_trees;
 mod link_races;
 mod mounts;
+mod not_run;
 mod outside;
 mod overlay;
 mod power;
@@ -43,23 +44,30 @@ fn main() -> ExitCode {
     let must = fixture::must_run();
     fixture::enter_mount_namespace();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);
+    let cases: Vec<&Case> = [
+        basics::CASES,
+        forks::CASES,
+        destroy::CASES,
+        changes::CASES,
+        crash::CASES,
+        failing_syscalls::CASES,
+        overlay::CASES,
+        sharing::CASES,
+        hostile_trees::CASES,
+        mounts::CASES,
+        hostile_paths::CASES,
+        link_races::CASES,
+        power::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if let Some(name) = not_run::stranger(&cases.iter().map(|c| c.0).collect::<Vec<_>>()) {
+        println!("test {name} ... FAILED: not_run.rs names it, and there is no such case");
+        failed.push(name.to_owned());
+    }
     for lane in Lane::ALL {
-        let cases = [
-            basics::CASES,
-            forks::CASES,
-            destroy::CASES,
-            changes::CASES,
-            crash::CASES,
-            failing_syscalls::CASES,
-            overlay::CASES,
-            sharing::CASES,
-            hostile_trees::CASES,
-            mounts::CASES,
-            hostile_paths::CASES,
-            link_races::CASES,
-            power::CASES,
-        ];
-        let mut wanted: Vec<(String, &Case)> = cases.into_iter().flatten().map(|c| (format!("{lane:?}::{}", c.0), c)).collect();
+        let mut wanted: Vec<(String, &Case)> = cases.iter().map(|c| (format!("{lane:?}::{}", c.0), *c)).collect();
         wanted.retain(|(name, _)| name.contains(&filter));
         if wanted.is_empty() {
             continue;
@@ -77,9 +85,21 @@ fn main() -> ExitCode {
                 continue;
             }
         };
-        for (name, (_, case)) in wanted {
+        for (name, (short, case)) in wanted {
             let started = Instant::now();
-            match catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(&filesystem, &name)))) {
+            let verdict = catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(&filesystem, &name))));
+            let found = match &verdict {
+                Ok(Verdict::NotRun(why)) => Some(*why),
+                Ok(Verdict::Ran) => None,
+                // It says nothing about the table.
+                Ok(Verdict::Lacks(_)) | Err(_) => not_run::reason(lane, short),
+            };
+            if let Some(why) = not_run::difference(not_run::reason(lane, short), found) {
+                println!("test {name} ... FAILED: {why}");
+                failed.push(name);
+                continue;
+            }
+            match verdict {
                 Ok(Verdict::Ran) => {
                     println!("test {name} ... ok ({:.2?})", started.elapsed());
                     passed += 1;
