@@ -120,11 +120,16 @@ impl Overlay {
         if let Some(there) = mounted.get(&uid).and_then(Weak::upgrade) {
             return Ok(there);
         }
-        let made = match self.mount(uid, &base_path(lower), WORK) {
-            Ok(made) => made,
-            Err(e) if e.source.raw_os_error() == Some(libc::ESTALE) => return Err(Error::LowerLost { uid, lower }),
-            Err(e) if e.reason() == ErrorReason::Busy => self.clone_of_live(uid).map_err(wrap)?.ok_or(e).map_err(wrap)?,
-            Err(e) => return Err(wrap(e)),
+        // The kernel would refuse it as well, but with a line in its log each time.
+        let made = match self.clone_of_live(uid).map_err(wrap)? {
+            Some(there) => there,
+            None => match self.mount(uid, &base_path(lower), WORK) {
+                Ok(made) => made,
+                Err(e) if e.source.raw_os_error() == Some(libc::ESTALE) => return Err(Error::LowerLost { uid, lower }),
+                // Another process may have mounted it meanwhile.
+                Err(e) if e.reason() == ErrorReason::Busy => self.clone_of_live(uid).map_err(wrap)?.ok_or(e).map_err(wrap)?,
+                Err(e) => return Err(wrap(e)),
+            },
         };
         let made = Arc::new(made);
         mounted.insert(uid, Arc::downgrade(&made));
@@ -134,6 +139,9 @@ impl Overlay {
     /// A clone of the mount of this tree that stands in this process's mount table.
     fn clone_of_live(&self, uid: Uid) -> Result<Option<OwnedFd>, SysError> {
         let source = self.source(uid);
+        if self.layout.faults.has(PlantedFault::UpperMountedTwice) {
+            return Ok(None);
+        }
         for mount in mountinfo::read()?.iter().rev().filter(|m| mountinfo::is_whole_mount_of(m, &source)) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(at) = rustix::fs::open(&mount.mount_point, flags, Mode::empty()) else { continue };
@@ -144,6 +152,27 @@ impl Overlay {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the kernel refuses to mount a tree because it is mounted. A volatile mount spoils its work folder, so that is not the tree's
+    /// own; nothing need be flushed for a tree that is about to go.
+    fn is_busy(&self, live: &LiveTree, lower: Uid, work: &str) -> Result<bool, SysError> {
+        remove::remove_tree(live.entry.as_fd(), c"idle")?;
+        if work == IDLE {
+            rustix::fs::mkdirat(&live.entry, IDLE, Mode::RWXU).step("make a work folder")?;
+        }
+        let is_busy = match self.mount(live.marker.uid, &base_path(lower), work) {
+            Ok(mount) => {
+                drop(mount);
+                false
+            }
+            Err(e) if e.reason() == ErrorReason::Busy => true,
+            // Its base is gone or another one, or the kernel makes no overlay of it: nobody uses it.
+            Err(e) if matches!(e.source.raw_os_error(), Some(libc::ESTALE | libc::ENOENT | libc::EINVAL)) => false,
+            Err(e) => return Err(e),
+        };
+        remove::remove_tree(live.entry.as_fd(), c"idle")?;
+        Ok(is_busy)
     }
 
     /// The overlays whose lower layer is this tree.
@@ -183,6 +212,9 @@ impl Backend for Overlay {
         let in_use = || Error::SourceNotSealed { from, provider: ProviderKind::Overlay };
         let lower = source.marker.lower.ok_or_else(in_use)?;
         drop(self.open_lower(source, lower)?);
+        if self.clone_of_live(from).map_err(|source| Error::Open { uid: from, source })?.is_some() {
+            return Err(in_use());
+        }
         match self.mount(from, &base_path(lower), WORK) {
             Ok(mount) => root_of(Arc::new(mount)).map(Some).map_err(|source| Error::Open { uid: from, source }),
             Err(e) if e.reason() == ErrorReason::Busy => Err(in_use()),
@@ -220,21 +252,12 @@ impl Backend for Overlay {
             if dir::open_opt(&live.entry, UPPER).step("open the upper layer")?.is_none() {
                 return Ok(false);
             }
-            // With a work folder of its own, which a volatile mount spoils. Nothing need be flushed for a tree that is about to go.
-            remove::remove_tree(live.entry.as_fd(), c"idle")?;
-            rustix::fs::mkdirat(&live.entry, IDLE, Mode::RWXU).step("make a work folder")?;
-            let is_busy = match self.mount(uid, &base_path(lower), IDLE) {
-                Ok(mount) => {
-                    drop(mount);
-                    false
-                }
-                Err(e) if e.reason() == ErrorReason::Busy => true,
-                // Its base is gone or another one, or this kernel makes no overlay of it any more: nobody uses it.
-                Err(e) if matches!(e.source.raw_os_error(), Some(libc::ESTALE | libc::ENOENT | libc::EINVAL)) => false,
-                Err(e) => return Err(e),
-            };
-            remove::remove_tree(live.entry.as_fd(), c"idle")?;
-            Ok(is_busy)
+            match self.is_busy(live, lower, IDLE) {
+                // A full disk has no room for a work folder. The upper layer is no work folder either, but the kernel says so only after it
+                // has found out that nobody uses it, and writes nothing.
+                Err(e) if e.reason() == ErrorReason::OutOfSpace => self.is_busy(live, lower, UPPER),
+                other => other,
+            }
         };
         match look() {
             Ok(false) => Ok(()),

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use yoi_workspace::{ChangeLimits, CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
 
-use crate::fixture::{DiskKind, Fixture, Lane, content, current_owner, fill_repository, git, is_root};
+use crate::fixture::{Fixture, content, current_owner, fill_repository, git, is_root};
+use crate::lanes::{DiskKind, Lane};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[

@@ -13,7 +13,8 @@ use self::operations::{
     CORRECT, Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_without_journal, recover_as_the_shim,
 };
 use self::setup::Setup;
-use crate::fixture::{Fixture, Lane, current_owner, is_root};
+use crate::fixture::{Fixture, current_owner, is_root};
+use crate::lanes::Lane;
 use crate::syscall_faults::{Counted, Fault, run_with_fault};
 use crate::{Case, Verdict};
 

@@ -13,6 +13,7 @@ mod fixture;
 mod forks;
 mod hostile_paths;
 mod hostile_trees;
+mod lanes;
 mod link_races;
 mod mounts;
 mod not_run;
@@ -26,7 +27,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use fixture::{Fixture, Lane};
+use fixture::Fixture;
+use lanes::Lane;
 
 /// How a case ended, if it did not panic.
 pub enum Verdict {

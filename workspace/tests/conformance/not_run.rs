@@ -1,6 +1,6 @@
 //! Which case does not run in which lane, and why. The suite fails on any difference, either way.
 
-use crate::fixture::Lane::{self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, OverlayOnExt4, OverlayOnXfs, ReflinkOnBtrfs, ReflinkOnXfs};
+use crate::lanes::Lane::{self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, OverlayOnExt4, OverlayOnXfs, ReflinkOnBtrfs, ReflinkOnXfs};
 
 /// Lanes, a reason, and the cases that do not run in these lanes for this reason.
 type Row = (&'static [Lane], &'static str, &'static [&'static str]);
@@ -14,10 +14,7 @@ const TABLE: &[Row] = &[
     (
         &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
         "brings disks of its own; one lane is enough",
-        &[
-            "a_power_cut_takes_no_tree_that_was_made_and_brings_none_back",
-            "a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go",
-        ],
+        &["a_power_cut_takes_no_tree_that_was_made_and_brings_none_back", "a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go"],
     ),
     (
         &[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs],
@@ -77,10 +74,7 @@ const TABLE: &[Row] = &[
     (
         &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs],
         "every file can share its blocks, or it is not about Reflink",
-        &[
-            "w12_reflink_shares_every_block_or_refuses_and_leaves_nothing",
-            "planted_a_reflink_that_falls_back_to_a_copy_is_found",
-        ],
+        &["w12_reflink_shares_every_block_or_refuses_and_leaves_nothing", "planted_a_reflink_that_falls_back_to_a_copy_is_found"],
     ),
     (
         &[Copy, Btrfs, OverlayOnExt4],

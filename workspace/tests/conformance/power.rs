@@ -8,7 +8,8 @@ use yoi_workspace::{
     CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid, plan::select,
 };
 
-use crate::fixture::{DiskKind, Fixture, Lane, current_owner, nth_uid, read_in, recover, run, sync, write_in};
+use crate::fixture::{Fixture, current_owner, nth_uid, read_in, recover, run, sync, write_in};
+use crate::lanes::{DiskKind, Lane};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[

@@ -5,7 +5,8 @@ use std::fs;
 use rustix::fs::{IFlags, Mode, OFlags};
 use yoi_workspace::{CloneAccess, DataRoot, Error, PlantedFault, Provider, ProviderKind, Uid};
 
-use crate::fixture::{DiskKind, Fixture, Lane, current_owner, planted, write_in};
+use crate::fixture::{Fixture, current_owner, planted, write_in};
+use crate::lanes::{DiskKind, Lane};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
