@@ -62,6 +62,8 @@ pub enum PlantedFault {
     FallsBackToCopy,
     /// Blocks that another tree shares are counted.
     SharedCountedAsExclusive,
+    /// No mistake: the kernel takes the layers of an overlay by path only, as before Linux 6.15.
+    LayersByPathOnly,
 }
 
 /// Injects no fault.

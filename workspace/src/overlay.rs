@@ -19,8 +19,8 @@
 mod attempt;
 mod changes;
 mod fork;
+mod layer_mounts;
 mod merged;
-mod namespace;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,7 +31,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 pub(crate) use attempt::try_here;
 
-use self::namespace::{Layers, MountNamespace};
+use self::layer_mounts::{LayerMounts, Layers};
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::{IDLE, Layout, TREE, UPPER, WORK};
@@ -46,7 +46,7 @@ use crate::{
 pub(crate) struct Overlay {
     layout: Arc<Layout>,
     /// Made when it is first needed: it takes rights that the other providers do not need.
-    namespace: Mutex<Option<Arc<MountNamespace>>>,
+    layers: Mutex<Option<Arc<LayerMounts>>>,
     /// Mounts that somebody in this process uses.
     mounted: Mutex<HashMap<Uid, Weak<OwnedFd>>>,
 }
@@ -69,14 +69,15 @@ fn base_path(uid: Uid) -> String {
 
 impl Overlay {
     pub fn new(layout: Arc<Layout>) -> Self {
-        Self { layout, namespace: Mutex::new(None), mounted: Mutex::default() }
+        Self { layout, layers: Mutex::new(None), mounted: Mutex::default() }
     }
 
-    fn namespace(&self) -> Result<Arc<MountNamespace>, SysError> {
-        let mut namespace = self.namespace.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*namespace {
+    fn layers(&self) -> Result<Arc<LayerMounts>, SysError> {
+        let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        let takes_descriptors = !self.layout.faults.has(PlantedFault::LayersByPathOnly);
+        match &*layers {
             Some(there) => Ok(there.clone()),
-            None => Ok(namespace.insert(Arc::new(MountNamespace::new(self.layout.root())?)).clone()),
+            None => Ok(layers.insert(Arc::new(LayerMounts::new(self.layout.root(), takes_descriptors)?)).clone()),
         }
     }
 
@@ -90,7 +91,7 @@ impl Overlay {
         if self.layout.faults.has(PlantedFault::LowerWritable) {
             return dir::open(self.layout.root(), path).step("open the base");
         }
-        dir::open(&self.namespace()?.read_only, path).step("open the base")
+        dir::open(&self.layers()?.read_only, path).step("open the base")
     }
 
     /// Opens the lower layer of a clone. Errors: `LowerLost`.
@@ -107,7 +108,7 @@ impl Overlay {
     fn mount(&self, uid: Uid, lower: &str, work: &str) -> Result<OwnedFd, SysError> {
         let (source, entry) = (self.source(uid), Layout::live_path(uid));
         let is_only = !self.layout.faults.has(PlantedFault::UpperMountedTwice);
-        self.namespace()?.mount(&Layers { source: &source, lower, entry: &entry, work, is_volatile: work == IDLE, is_only })
+        self.layers()?.mount(&Layers { source: &source, lower, entry: &entry, work, is_volatile: work == IDLE, is_only })
     }
 
     /// A mount of a clone: the one that this process uses, or the one that stands in the mount table, or a new one.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::namespace::Layers;
+use super::layer_mounts::Layers;
 use super::{Overlay, root_of, source_of};
 use crate::error::StepContext;
 use crate::layout::WORK;
@@ -36,9 +36,9 @@ fn attempt(root: BorrowedFd, overlay: &Overlay) -> Result<(), SysError> {
     let (source, lower) = (source_of(overlay.layout.name, "probe"), format!("{name}/lower"));
     // What is removed at once need not be flushed.
     let layers = Layers { source: &source, lower: &lower, entry: &name, work: WORK, is_volatile: true, is_only: true };
-    let namespace = overlay.namespace()?;
-    let mount = Arc::new(namespace.mount(&layers)?);
-    match namespace.mount(&layers) {
+    let mounts = overlay.layers()?;
+    let mount = Arc::new(mounts.mount(&layers)?);
+    match mounts.mount(&layers) {
         Err(e) if e.reason() == ErrorReason::Busy => {}
         Ok(_) => return Err(cannot("the kernel would mount one upper layer twice")),
         Err(e) => return Err(e),

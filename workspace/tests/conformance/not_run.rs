@@ -59,6 +59,7 @@ const TABLE: &[Row] = &[
         "about overlays",
         &[
             "w19_an_upper_layer_is_mounted_once_whoever_asks",
+            "an_older_kernel_that_takes_layers_by_path_makes_the_same_overlays",
             "planted_an_upper_layer_that_is_mounted_twice_is_found",
             "w19_an_overlay_that_is_mounted_out_of_sight_is_busy",
             "an_overlay_at_rest_stands_in_no_mount_table_and_takes_64_kib",

@@ -17,6 +17,7 @@ use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
     ("w19_an_upper_layer_is_mounted_once_whoever_asks", mounted_once),
+    ("an_older_kernel_that_takes_layers_by_path_makes_the_same_overlays", by_path),
     ("planted_an_upper_layer_that_is_mounted_twice_is_found", mounted_twice),
     ("w19_an_overlay_that_is_mounted_out_of_sight_is_busy", out_of_sight),
     ("an_overlay_at_rest_stands_in_no_mount_table_and_takes_64_kib", at_rest),
@@ -94,6 +95,27 @@ fn mounted_once(fixture: &Fixture) -> Verdict {
     assert_eq!(publish("writer", false), BindOutcome::AlreadyMounted);
     assert!(dir.join("reader/x").exists() && super_blocks(fixture, uid).len() == 1);
     ["reader", "writer"].iter().for_each(|name| unbind(&targets, Path::new(name)).unwrap());
+    Verdict::Ran
+}
+
+fn by_path(fixture: &Fixture) -> Verdict {
+    overlays_only!(fixture);
+    let (base, _) = fixture.base();
+    let older = || fixture.reopened(planted(PlantedFault::LayersByPathOnly));
+    let root = older();
+    assert!(root.probe().unwrap().offers.iter().any(|o| o.provider == ProviderKind::Overlay && o.available));
+    let uid = clone_at_rest(fixture, base);
+    assert_eq!(mount_thrice(fixture, uid, &older), 1);
+    assert_eq!(read_in(&root, uid, "of-2").as_deref(), Some("x"));
+    // What was made by paths is found by descriptors, and the other way round.
+    let held = overlays(&root).open_for_mount(uid).unwrap();
+    assert_eq!(fixture.root.open_tree(uid).unwrap_err().reason(), ErrorReason::Busy);
+    drop(held);
+    assert_eq!(read_in(&fixture.root, uid, "of-2").as_deref(), Some("x"));
+    for seed in 1000..1005 {
+        assert_eq!(wrong_fork(fixture, &root, base, seed), None);
+    }
+    overlays(&root).destroy(uid).unwrap();
     Verdict::Ran
 }
 

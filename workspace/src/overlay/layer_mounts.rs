@@ -1,10 +1,14 @@
-//! A mount namespace of our own, in which overlays are made and never stay.
+//! Making overlays, of which nothing is in the mount table of the node.
 //!
-//! An overlay takes its layers by path, and a kernel before 6.15 only from mounts of the caller's namespace. In this namespace the data root
+//! Since Linux 6.15 an overlay takes its layers as descriptors, also of a mount that is attached nowhere. An older kernel takes paths, and only
+//! of mounts of the caller's namespace, so for it there is a mount namespace of our own. A thread has to enter it, and on a busy node a new
+//! thread waits for its turn, so it is the second choice. In this namespace the data root
 //! stands twice: at `/rw` for upper layers and at `/ro`, read-only, for lower layers. Its paths are ours, so no character of the node's own
-//! paths needs an escape. Nothing of it is in the mount table of the node.
+//! paths needs an escape.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
@@ -12,16 +16,22 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::error::StepContext;
 use crate::layout::UPPER;
-use crate::{SysError, host, mount};
+use crate::{SysError, dir, host, mount};
 
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const READ_WRITE: &str = "/rw";
 const READ_ONLY: &str = "/ro";
 
-/// The namespace, and the data root as it is at `/ro`.
-pub(super) struct MountNamespace {
-    namespace: OwnedFd,
+/// The data root, for the layers of overlays.
+pub(super) struct LayerMounts {
+    namespace: OnceLock<OwnedFd>,
+    read_write: OwnedFd,
     /// Everything that is opened from here is read-only, to this process, too.
     pub read_only: OwnedFd,
+    /// Keeps it a mount.
+    _mount: OwnedFd,
+    /// Whether the kernel takes descriptors, as far as is known.
+    takes_descriptors: AtomicBool,
 }
 
 /// What an overlay is made of, by paths below the data root.
@@ -40,28 +50,75 @@ pub(super) struct Layers<'a> {
     pub is_only: bool,
 }
 
-impl MountNamespace {
-    pub fn new(root: BorrowedFd) -> Result<Self, SysError> {
-        let rw = mount::clone_mount(root)?;
-        let ro = mount::clone_mount(root)?;
-        for (mount, read_only) in [(&rw, false), (&ro, true)] {
-            host::harden_mount(mount, read_only, false).step("set the attributes of a mount")?;
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let read_only = rustix::fs::openat(&ro, ".", flags, Mode::empty()).step("open the data root read-only")?;
-        let namespace = on_own_thread(|| enter_new(&rw, &ro))?;
-        Ok(Self { namespace, read_only })
+impl LayerMounts {
+    /// `takes_descriptors` is false for a test of what an older kernel does.
+    pub fn new(root: BorrowedFd, takes_descriptors: bool) -> Result<Self, SysError> {
+        let mount = mount::clone_mount(root)?;
+        host::harden_mount(&mount, true, false).step("set the attributes of a mount")?;
+        let read_only = rustix::fs::openat(&mount, ".", FOLDER, Mode::empty()).step("open the data root read-only")?;
+        let read_write = root.try_clone_to_owned().step("copy a descriptor")?;
+        let takes_descriptors = AtomicBool::new(takes_descriptors);
+        Ok(Self { namespace: OnceLock::new(), read_write, read_only, _mount: mount, takes_descriptors })
     }
 
     /// Makes an overlay. The mount is attached nowhere. Fails with EBUSY while another overlay has this upper layer, and with ESTALE if the
     /// upper layer belongs to another lower layer.
     pub fn mount(&self, layers: &Layers) -> Result<OwnedFd, SysError> {
+        if self.takes_descriptors.load(Ordering::Relaxed) {
+            match self.mount_by_descriptors(layers) {
+                Err(e) if e.source.raw_os_error() == Some(libc::EINVAL) => {}
+                other => return other,
+            }
+            let made = self.mount_by_paths(layers)?;
+            self.takes_descriptors.store(false, Ordering::Relaxed);
+            return Ok(made);
+        }
+        self.mount_by_paths(layers)
+    }
+
+    fn mount_by_descriptors(&self, layers: &Layers) -> Result<OwnedFd, SysError> {
+        let entry = dir::open(&self.read_write, layers.entry).step("open the entry")?;
+        let lower = dir::open(&self.read_only, layers.lower).step("open the lower layer")?;
+        let upper = dir::open(&entry, UPPER).step("open the upper layer")?;
+        let work = dir::open(&entry, layers.work).step("open the work folder")?;
+        make(layers, |context| {
+            for (name, layer) in [("lowerdir+", &lower), ("upperdir", &upper), ("workdir", &work)] {
+                rustix::mount::fsconfig_set_fd(context, name, layer.as_fd()).step("name a layer of the overlay")?;
+            }
+            Ok(())
+        })
+    }
+
+    fn mount_by_paths(&self, layers: &Layers) -> Result<OwnedFd, SysError> {
+        let namespace = match self.namespace.get() {
+            Some(there) => there,
+            None => {
+                let (rw, ro) = (mount::clone_mount(self.read_write.as_fd())?, mount::clone_mount(self.read_write.as_fd())?);
+                for (mount, read_only) in [(&rw, false), (&ro, true)] {
+                    host::harden_mount(mount, read_only, false).step("set the attributes of a mount")?;
+                }
+                let made = on_own_thread(|| enter_new(&rw, &ro))?;
+                // Another call may have made one, too: one of them is closed again.
+                self.namespace.get_or_init(|| made)
+            }
+        };
         on_own_thread(|| {
             // SAFETY: this thread was started for this closure; nothing else relies on its working directory.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }.step("leave the process's directories")?;
             let kind = Some(LinkNameSpaceType::Mount);
-            rustix::thread::move_into_link_name_space(self.namespace.as_fd(), kind).step("enter the mount namespace")?;
-            make(layers)
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).step("enter the mount namespace")?;
+            make(layers, |context| {
+                let Layers { lower, entry, work, .. } = layers;
+                let paths = [
+                    ("lowerdir", format!("{READ_ONLY}/{lower}")),
+                    ("upperdir", format!("{READ_WRITE}/{entry}/{UPPER}")),
+                    ("workdir", format!("{READ_WRITE}/{entry}/{work}")),
+                ];
+                for (name, path) in &paths {
+                    rustix::mount::fsconfig_set_string(context, *name, path.as_str()).step("name a layer of the overlay")?;
+                }
+                Ok(())
+            })
         })
     }
 }
@@ -105,26 +162,22 @@ fn attach(mount: &OwnedFd, at: &str) -> Result<(), SysError> {
     rustix::mount::move_mount(mount, c"", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach a mount")
 }
 
-fn make(layers: &Layers) -> Result<OwnedFd, SysError> {
-    let Layers { source, lower, entry, work, is_volatile, is_only } = layers;
+fn make(layers: &Layers, name_layers: impl FnOnce(BorrowedFd) -> Result<(), SysError>) -> Result<OwnedFd, SysError> {
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).step("open the file system type overlay")?;
     let fd = context.as_fd();
-    let only = if *is_only { "on" } else { "off" };
+    name_layers(fd)?;
     let options = [
-        ("source", (*source).to_owned()),
-        ("lowerdir", format!("{READ_ONLY}/{lower}")),
-        ("upperdir", format!("{READ_WRITE}/{entry}/{UPPER}")),
-        ("workdir", format!("{READ_WRITE}/{entry}/{work}")),
-        ("index", only.to_owned()),
-        ("redirect_dir", "on".to_owned()),
-        ("metacopy", "off".to_owned()),
+        ("source", layers.source),
+        ("index", if layers.is_only { "on" } else { "off" }),
+        ("redirect_dir", "on"),
+        ("metacopy", "off"),
         // The index would then hold folders, too, which a fork does not copy.
-        ("nfs_export", "off".to_owned()),
+        ("nfs_export", "off"),
     ];
-    for (name, value) in &options {
-        rustix::mount::fsconfig_set_string(fd, *name, value.as_str()).step("set an option of the overlay")?;
+    for (name, value) in options {
+        rustix::mount::fsconfig_set_string(fd, name, value).step("set an option of the overlay")?;
     }
-    if *is_volatile {
+    if layers.is_volatile {
         rustix::mount::fsconfig_set_flag(fd, "volatile").step("set an option of the overlay")?;
     }
     rustix::mount::fsconfig_create(fd).step("make the overlay")?;
