@@ -37,7 +37,15 @@ fn attempt(root: BorrowedFd, overlay: &Overlay) -> Result<(), SysError> {
     // What is removed at once need not be flushed.
     let layers = Layers { source: &source, lower: &lower, entry: &name, work: WORK, is_volatile: true, is_only: true };
     let mounts = overlay.layers()?;
-    let mount = Arc::new(mounts.mount(&layers)?);
+    let mount = match mounts.mount(&layers) {
+        Ok(mount) => Arc::new(mount),
+        // All that the kernel says.
+        Err(e) if e.source.raw_os_error() == Some(libc::EINVAL) => {
+            let kind = rustix::fs::fstatfs(root).step("ask for the file system")?.f_type;
+            return Err(cannot(&format!("a file system of type {kind:#x} can hold no upper layer")));
+        }
+        Err(e) => return Err(e),
+    };
     match mounts.mount(&layers) {
         Err(e) if e.reason() == ErrorReason::Busy => {}
         Ok(_) => return Err(cannot("the kernel would mount one upper layer twice")),
@@ -61,6 +69,6 @@ fn check(entry: &OwnedFd) -> Result<(), SysError> {
     rustix::fs::fgetxattr(&renamed, "trusted.overlay.redirect", &mut value).step("look for a redirect").map(drop)
 }
 
-fn cannot(why: &'static str) -> SysError {
+fn cannot(why: &str) -> SysError {
     SysError { step: "try an overlay", source: std::io::Error::new(std::io::ErrorKind::Unsupported, why) }
 }

@@ -7,7 +7,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{ChangeLimits, CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
+use yoi_workspace::plan::select;
+use yoi_workspace::{
+    ChangeLimits, CloneAccess, DataRoot, Error, ErrorReason, Owner, ProviderKind, ProviderRequest, ensure_loop_btrfs, loopback,
+};
 
 use crate::fixture::{Fixture, content, current_owner, fill_repository, git, is_root};
 use crate::lanes::{DiskKind, Lane};
@@ -26,6 +29,7 @@ pub const CASES: &[Case] = &[
     ("equal_trees_have_equal_digests_under_every_provider", digests),
     ("w17_a_sealed_tree_cannot_be_written_not_even_by_us_on_btrfs_and_overlay", sealed),
     ("what_is_offered_is_what_the_file_system_can", probe),
+    ("w11_a_data_root_that_can_hold_no_upper_layer_says_so_and_auto_passes_it_over", no_upper),
     ("an_existing_image_is_never_formatted", image),
     ("an_image_keeps_its_room_on_the_disk_or_is_refused_with_figures", image_room),
 ];
@@ -241,6 +245,28 @@ fn probe(fixture: &Fixture) -> Verdict {
     if !fixture.on_btrfs() {
         assert_eq!(fixture.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), ErrorReason::ProviderUnavailable);
     }
+    Verdict::Ran
+}
+
+fn no_upper(fixture: &Fixture) -> Verdict {
+    if fixture.kind() != ProviderKind::Overlay {
+        return Verdict::NotRun("about overlays");
+    }
+    // An overlay is no place for the upper layer of another.
+    let (base, _) = fixture.base();
+    let (_, path) = fixture.clone_of(base);
+    let dir = path.join("data-root");
+    fs::create_dir(&dir).unwrap();
+    let offers = DataRoot::open(&dir).unwrap().probe().unwrap().offers;
+    let overlay = offers.iter().find(|o| o.provider == ProviderKind::Overlay).unwrap();
+    assert!(!overlay.available && overlay.reason.contains("type 0x794c7630 can hold no upper layer"), "{overlay:?}");
+    let chosen = select(ProviderRequest::Auto, &offers).unwrap();
+    // An overlay shares blocks if the file system below it does.
+    assert_eq!(chosen.provider, if fixture.lane.disk() == DiskKind::Ext4 { ProviderKind::Copy } else { ProviderKind::Reflink });
+    assert!(chosen.reason.contains(&format!("Overlay: {}", overlay.reason)), "{chosen:?}");
+    println!("    {}", overlay.reason);
+    assert_eq!(select(ProviderRequest::Overlay, &offers).unwrap_err().reason, format!("Overlay: {}", overlay.reason));
+    assert!(!dir.join(".probe.overlay").exists());
     Verdict::Ran
 }
 

@@ -58,6 +58,7 @@ const TABLE: &[Row] = &[
         &[Copy, CopyOnBtrfs, Btrfs, ReflinkOnXfs, ReflinkOnBtrfs],
         "about overlays",
         &[
+            "w11_a_data_root_that_can_hold_no_upper_layer_says_so_and_auto_passes_it_over",
             "w19_an_upper_layer_is_mounted_once_whoever_asks",
             "an_older_kernel_that_takes_layers_by_path_makes_the_same_overlays",
             "planted_an_upper_layer_that_is_mounted_twice_is_found",
