@@ -39,7 +39,6 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,7 +46,6 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tower::limit::ConcurrencyLimitLayer;
-use tower::timeout::TimeoutLayer;
 use tracing::Instrument;
 use yoi_wire::identity::CSI_DRIVER;
 use yoi_workspace::{Journal, JournalError};
@@ -244,9 +242,8 @@ fn listen(path: &Path) -> Result<UnixListener, ShimError> {
 
 async fn client() -> Result<Client, ShimError> {
     let config = Config::infer().await.map_err(|e| ShimError::Api(e.into()))?;
-    let builder = ClientBuilder::try_from(config).map_err(|e| ShimError::Api(e.into()))?;
-    // The timeout is for the headers of a response only. A watch may stay open longer.
-    Ok(builder.with_layer(&TimeoutLayer::new(Duration::from_secs(30))).with_layer(&ConcurrencyLimitLayer::new(32)).build())
+    let builder = yoi_watch_cache::client_builder(config).map_err(|e| ShimError::Api(e.into()))?;
+    Ok(builder.with_layer(&ConcurrencyLimitLayer::new(32)).build())
 }
 
 async fn termination_signal() -> Result<(), ShimError> {

@@ -14,7 +14,7 @@ pub mod field_manager {
 
 /// Finalizers. Each is removed by the process that adds it.
 pub mod finalizer {
-    /// Of the operator, until everything that the object owns in the cluster is gone.
+    /// Of the operator, until everything that the object owns in the cluster is gone. Of a YoiProject, until nothing names it.
     pub const OPERATOR: &str = "yoi.dev/operator";
     /// Of the shim, until everything that the workspace has on the node is gone.
     pub const NODE_DATA: &str = "yoi.dev/node-data";
@@ -28,12 +28,16 @@ pub mod label {
     pub const PROJECT: &str = "yoi.dev/project";
     /// Name of the AgentWorkspace.
     pub const WORKSPACE: &str = "yoi.dev/workspace";
-    /// `agent` or `populator`: what network policies select.
+    /// With its value, what selects the Pods of shims.
+    pub const SHIM: &str = "app.kubernetes.io/name=yoi-agent-shim";
+    /// `agent`, `populator` or `reader`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
     /// Role of the Pod of an agent.
     pub const ROLE_AGENT: &str = "agent";
     /// Role of the Pod that fills a base.
     pub const ROLE_POPULATOR: &str = "populator";
+    /// Role of the Pod that reads the session and the tree of a stopped agent.
+    pub const ROLE_READER: &str = "reader";
 }
 
 /// Annotations.
@@ -42,6 +46,10 @@ pub mod annotation {
     pub const RUN_GENERATION: &str = "yoi.dev/run-generation";
     /// Digest of the settings that an agent's Pod was made from.
     pub const SETTINGS_DIGEST: &str = "yoi.dev/settings-digest";
+    /// Of a YoiPod, set by a person: UID of the workspace that held its tree and was deleted. The agent may go on with its session in a new tree.
+    pub const NEW_TREE: &str = "yoi.dev/new-tree";
+    /// Of a manifest: model and Pod settings of the agent, with the project's defaults filled in, as JSON. For a start without the project.
+    pub const RESOLVED: &str = "yoi.dev/resolved";
     /// The scheduler's choice of node for a late-bound claim.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// How often the scheduler was made to choose another node for a late-bound claim.

@@ -21,7 +21,8 @@ use crate::source::ProviderName;
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     // The API server prints the first match only: the one that Auto takes.
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.providers[?(@.available==true)].name"),
-    printcolumn(name = "Free Bytes", type_ = "integer", json_path = ".status.capacity.freeBytes"),
+    printcolumn(name = "Free", type_ = "string", json_path = ".status.capacity.free"),
+    printcolumn(name = "Total", type_ = "string", json_path = ".status.capacity.total"),
     printcolumn(name = "Kernel", type_ = "string", json_path = ".status.kernel", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -58,9 +59,59 @@ pub struct OfferedProvider {
     pub reason: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Space of the node's data root.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
     pub total_bytes: i64,
     pub free_bytes: i64,
+    /// `totalBytes` for people, as a quantity like `12Gi`. Empty from a shim of an earlier version.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    pub total: String,
+    /// `freeBytes` for people.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    pub free: String,
+}
+
+impl Capacity {
+    /// A capacity with its quantities.
+    #[must_use]
+    pub fn new(total_bytes: i64, free_bytes: i64) -> Self {
+        Capacity { total_bytes, free_bytes, total: quantity(total_bytes), free: quantity(free_bytes) }
+    }
+}
+
+/// Bytes as a quantity of Kubernetes that people read: in the largest binary unit of which there is at least one, cut to two digits or to whole units.
+#[must_use]
+pub fn quantity(bytes: i64) -> String {
+    let units = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+    let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else { return bytes.max(0).to_string() };
+    let whole = bytes >> shift;
+    let tenth = ((bytes >> (shift - 10)) & 1023) * 10 / 1024;
+    if whole >= 10 || tenth == 0 { format!("{whole}{unit}") } else { format!("{whole}.{tenth}{unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_quantities_that_people_read() {
+        let table = [
+            (0, "0"),
+            (-1, "0"),
+            (1023, "1023"),
+            (1 << 10, "1Ki"),
+            (1536, "1.5Ki"),
+            (12_884_901_888, "12Gi"),
+            (13_958_643_711, "12Gi"),
+            (10_200_547_328, "9.5Gi"),
+            (i64::MAX, "7.9Ei"),
+        ];
+        for (bytes, text) in table {
+            assert_eq!(quantity(bytes), text);
+        }
+    }
 }

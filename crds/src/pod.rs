@@ -1,16 +1,20 @@
 //! YoiPod: one agent under a name.
 
+mod scheduling;
+mod security;
+mod settings;
 mod status;
+mod volumes;
 
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::open_enum::open_enum;
-use std::collections::BTreeMap;
-
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
-pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
+pub use security::{Capabilities, SecuritySettings};
+pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
+pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
 pub use yoi_wire::manifest::ModelProvider;
 
 /// One agent: a name, a session, a desired state. A Pod is only what runs it today.
@@ -172,113 +176,6 @@ fn default_key() -> String {
 pub struct SecretRef {
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub name: String,
-}
-
-/// What the user may say of the Kubernetes Pod.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PodSettings {
-    /// The chart's agent image when absent. It needs git and a shell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9\[][-A-Za-z0-9._:/@+\[\]]*$"))]
-    pub image: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_pull_policy: Option<ImagePullPolicy>,
-    #[serde(default, skip_serializing_if = "Resources::is_empty")]
-    pub resources: Resources,
-    /// Environment of the agent's tools.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    #[x_kube(validation = ("self.map(e, size(e.value)).sum() <= 131072", "the values of env must not hold more than 131072 letters in all"))]
-    pub env: Vec<EnvVar>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "labels")]
-    pub node_selector: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub image_pull_secrets: Vec<SecretRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
-    pub runtime_class_name: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub enum ImagePullPolicy {
-    Always,
-    IfNotPresent,
-    Never,
-    /// Of another version.
-    #[schemars(skip)]
-    Unknown,
-}
-open_enum!(ImagePullPolicy: Always, IfNotPresent, Never);
-
-/// Quantities as in a Pod: `cpu`, `memory`, `ephemeral-storage`, and what devices a cluster offers under names like `example.com/gpu`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) \
-    || quantity(self.requests[k]).compareTo(quantity(self.limits[k])) <= 0)", "requests must not be above limits"))]
-#[x_kube(validation = ("!has(self.requests) || self.requests.all(k, !k.contains('/') \
-    || (has(self.limits) && k in self.limits && self.limits[k] == self.requests[k]))", "requests of devices must be the same as their limits"))]
-pub struct Resources {
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "quantities")]
-    pub requests: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "quantities")]
-    pub limits: BTreeMap<String, String>,
-}
-
-/// What a Pod would be refused for later is refused here.
-fn quantities(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "maxProperties": 16,
-        "additionalProperties": {
-            "type": "string",
-            "maxLength": 32,
-            "pattern": r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?$",
-        },
-        "x-kubernetes-validations": [
-            {
-                "rule": r"self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
-                "message": "requests and limits are of cpu, memory, ephemeral-storage, or of devices with names like example.com/gpu",
-            },
-            {
-                "rule": "self.all(k, !k.contains('/') || self[k].matches('^[0-9]+$'))",
-                "message": "requests and limits of devices are whole numbers",
-            },
-        ],
-    })
-}
-
-fn labels(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "maxProperties": 32,
-        "additionalProperties": {"type": "string", "maxLength": 63, "pattern": r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"},
-        "x-kubernetes-validations": [{
-            "rule": r"self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
-            "message": "nodeSelector must be of names of labels",
-        }],
-    })
-}
-
-impl Resources {
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty() && self.limits.is_empty()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
-pub struct EnvVar {
-    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
-    #[x_kube(validation = ("!self.startsWith('YOI_')", "names that begin with YOI_ are reserved"))]
-    pub name: String,
-    #[schemars(length(max = 32_768), regex(pattern = r"^[^\x00]*$"))]
-    #[serde(default)]
-    pub value: String,
 }
 
 /// The volume of the session log: an ordinary claim.

@@ -165,13 +165,13 @@ reasons! {
     ALL_MET = "AllMet";
     /// The spec cannot be carried out as written.
     @person INVALID_SPEC = "InvalidSpec",
-        "The message says which field; change it. What is immutable needs a new object.",
-        "kubectl edit $KIND $NAME -n $NAMESPACE";
+        "The message says which field. `kubectl edit` changes it, unless it is immutable: then delete the object and make it anew.",
+        "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// The API server refused something that the object needs; its answer is in the message.
     @retried APPLY_FAILED = "ApplyFailed",
         "Fix what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
         "kubectl describe $KIND $NAME -n $NAMESPACE";
-    /// A YoiProject, AgentWorkspace or claim that the spec names does not exist.
+    /// A YoiProject, AgentWorkspace, claim or ConfigMap that the spec names does not exist.
     @person SOURCE_NOT_FOUND = "SourceNotFound",
         "Make what the message names; the object goes on by itself.",
         "kubectl apply -n $NAMESPACE -f MANIFEST.yaml";
@@ -243,6 +243,15 @@ reasons! {
     @person TREE_LOST = "TreeLost",
         "If the node's data root is only not mounted, mount it and restart the shim. If the tree is gone for good, delete the workspace and make it anew.",
         "kubectl delete $KIND $NAME -n $NAMESPACE";
+    /// The AgentWorkspace that held the agent's tree was deleted, and the tree with it. The agent does not begin in another tree by itself: its session
+    /// is about the former one.
+    @person TREE_DELETED = "TreeDeleted",
+        "To go on with the session in a new tree, say so by this command. To begin anew, delete the agent with its session and make it again.",
+        r#"kubectl annotate yoipod $NAME -n $NAMESPACE --overwrite yoi.dev/new-tree="$(kubectl get yoipod $NAME -n $NAMESPACE -o 'jsonpath={.status.workspace.uid}')""#;
+    /// The tree is ready. It was made from another source than its project has now.
+    FORMER_SOURCE = "FormerSource",
+        "Nothing, if that is meant. For a tree of the project's source as it is now, make a new workspace or agent.",
+        "kubectl yoi ls workspaces -n $NAMESPACE -o wide";
     /// What the node has written down about the tree cannot be read. The tree is left alone; others are served.
     @person JOURNAL_DAMAGED = "JournalDamaged",
         "Put the file that the message names back from a backup, or move it away: the tree is then taken over as it stands. Deleting the workspace also ends this.",
@@ -271,14 +280,22 @@ reasons! {
     WAITING_FOR_PODS = "WaitingForPods",
         "Delete the Pods that still use the tree.",
         "kubectl get pods -n $NAMESPACE";
+    /// Deletion of the project waits until no YoiPod and no AgentWorkspace names it. Those that have a tree go on, and nothing new begins from it.
+    @!WAITING_FOR_AGENTS = "WaitingForAgents",
+        "Delete the agents and workspaces that the message names, when nobody needs them any more.",
+        "kubectl yoi ls -n $NAMESPACE";
     /// The file system says that the tree is busy; tried again.
     BUSY = "Busy",
         "Usually seconds. If it lasts, some process of the node holds a file of the tree open.",
         "kubectl logs -n yoi-node -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=50";
-    /// The node of the tree does not answer, so the tree cannot be destroyed.
+    /// The node of the tree does not answer: the tree cannot be destroyed, and an agent on it cannot be reached.
     @retried NODE_NOT_READY = "NodeNotReady",
         "Bring the node that the message names back. If it is gone for good, delete its Node object: its trees are given up then.",
         "kubectl get nodes";
+    /// Nothing is heard of the node's shim: its Pod is gone or not ready, as when the node is switched off or its link is cut. Nothing new goes there.
+    @retried NODE_STATUS_UNKNOWN = "NodeStatusUnknown",
+        "Bring the node back, or its yoi-agent-shim Pod: the node is Ready again by itself. If the node is gone for good, delete its Node object.",
+        "kubectl describe pods -A -l app.kubernetes.io/name=yoi-agent-shim --field-selector spec.nodeName=NODE";
     /// The node of the tree is gone.
     @person NODE_LOST = "NodeLost",
         "The tree went with its node. Delete the object and make it anew.",
@@ -289,9 +306,9 @@ reasons! {
     PROJECT_NOT_READY = "ProjectNotReady",
         "See why the project is not Ready.",
         "kubectl describe yoiprojects -n $NAMESPACE";
-    /// The model's Secret or its key does not exist.
+    /// A Secret that the agent needs, or the key in it, does not exist: the model's, or one of `pod.env`.
     @person SECRET_MISSING = "SecretMissing",
-        "Make the Secret with the key that `model.authSecretRef` names; the agent takes it up by itself.",
+        "Make the Secret with the key that the message names; the agent takes it up by itself.",
         r#"kubectl create secret generic SECRET -n $NAMESPACE --from-literal=KEY="$MODEL_KEY""#;
     /// The tree and the session volume can only be reached from different nodes.
     @person SESSION_TOPOLOGY_CONFLICT = "SessionTopologyConflict",
@@ -327,9 +344,33 @@ reasons! {
     POD_NOT_RUNNING = "PodNotRunning",
         "Another Pod follows by itself. If it does not last, read what the last one said.",
         "kubectl logs -n $NAMESPACE -l yoi.dev/yoipod=$NAME --tail=50";
-    /// The agent's Pod waits for a node.
+    /// There is no session volume: the agent has never run.
+    NO_SESSION = "NoSession",
+        "Start the agent; its log begins then.",
+        "kubectl yoi start $NAME -n $NAMESPACE";
+    /// The Pod that reads a stopped agent's session cannot run. It is tried again for as long as somebody asks.
+    @retried READER_FAILED = "ReaderFailed",
+        "The message says how it ended. Its own log says why.",
+        "kubectl logs $NAME-reader -n $NAMESPACE";
+    /// The agent's Pod waits for its node, its image or its volumes.
     POD_PENDING = "PodPending",
-        "The message holds the words of the scheduler or the kubelet: room, an image, a volume.",
+        "Usually seconds. If it lasts, the message says what it waits for: the scheduler, the image, a volume.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
+    /// No node can take the agent's Pod as things are. The scheduler goes on trying, and an autoscaler may add a node.
+    @!UNSCHEDULABLE = "Unschedulable",
+        "The message holds the scheduler's words. Wait for room or for a node, or change what the Pod asks for: `spec.pod` or `spec.defaults.pod` of the project.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
+    /// The kubelet cannot pull the image of the agent's Pod.
+    @retried IMAGE_PULL_FAILED = "ImagePullFailed",
+        "Fix what the message names: the image's name or tag, the registry's Secret in `spec.pod.imagePullSecrets`, the way to the registry. The kubelet goes on trying.",
+        "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
+    /// The image of the agent's Pod has no valid name.
+    @person INVALID_IMAGE_NAME = "InvalidImageName",
+        "Write the image as REGISTRY/NAME:TAG in `spec.pod.image`.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The kubelet cannot make the agent's container as the Pod describes it.
+    @retried CONTAINER_NOT_CREATED = "ContainerNotCreated",
+        "The message holds the kubelet's words: often a volume's `subPath`, or a profile of `spec.pod.securityContext` that the node does not have. The kubelet goes on trying.",
         "kubectl describe pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME";
     /// No node that holds the base, or that could hold the tree, has room for the agent's Pod. It may go to any node that can make the tree.
     NO_ROOM = "NoRoom",
@@ -339,7 +380,8 @@ reasons! {
     STARTING = "Starting";
     /// The spec asks for no running Pod.
     STOPPED = "Stopped",
-        "Start it when it shall go on.",
+        "Start it when it shall go on; log, diff and patch show what it has done without that. An agent that has done its task and has `completion: Stop` \
+         goes on once that is `Keep`.",
         "kubectl yoi start $NAME -n $NAMESPACE";
     /// The Pod is going down.
     STOPPING = "Stopping";

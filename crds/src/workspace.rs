@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::open_enum::open_enum;
-use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource, default_path};
+use crate::source::{
+    PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource, default_path,
+};
 
 /// One isolated, writable tree on one node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,6 +121,9 @@ pub struct AgentWorkspaceStatus {
     /// Operator: the only Pod that may mount the tree inline (a YoiPod's, or a base's populator).
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
+    /// Operator: the only Pod that may mount the tree inline read-only, to show what a stopped agent has done.
+    #[serde(default, rename = "readerPodUID", skip_serializing_if = "Option::is_none")]
+    pub reader_pod_uid: Option<String>,
     /// Shim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<SelectedProvider>,
@@ -139,6 +144,9 @@ pub struct Origin {
     /// UID of the base or of the parent; absent for Empty.
     #[serde(default, rename = "workspaceUID", skip_serializing_if = "Option::is_none")]
     pub workspace_uid: Option<String>,
+    /// Of a clone of a project's base: the project's source at that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<ProjectSource>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]

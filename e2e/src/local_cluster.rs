@@ -10,6 +10,7 @@ use kube::{Client, ResourceExt};
 use crate::program::{self, CommandOutput};
 
 /// The local cluster that the tests run on.
+#[derive(Clone)]
 pub struct LocalCluster {
     xtask: String,
     name: String,
@@ -41,6 +42,22 @@ impl LocalCluster {
     /// When it fails, with its output.
     pub async fn node(&self, args: &[&str]) -> Result<()> {
         self.run(&[&["node"], args].concat()).await?.exit_ok().map(drop)
+    }
+
+    /// Runs a script in the first node, which runs the API server and etcd.
+    ///
+    /// # Errors
+    /// When it cannot be run. Another exit code than 0 is no error here.
+    pub async fn run_on_first_node(&self, script: &str) -> Result<CommandOutput> {
+        self.run(&["exec", "--name", &self.name, "--", "sh", "-uc", script]).await
+    }
+
+    /// Ends all nodes as a loss of power does, and starts them again.
+    ///
+    /// # Errors
+    /// When that fails, with its output.
+    pub async fn reboot(&self) -> Result<()> {
+        self.run(&["reboot", "--name", &self.name]).await?.exit_ok().map(drop)
     }
 
     /// Runs a script in a node: its processes, mounts and network.

@@ -28,7 +28,7 @@ async fn w44_no_tree_is_left_of_a_workspace_that_is_gone() -> Result<()> {
     for round in 0..10 {
         let name = format!("w{round}");
         ns.yoi(&["workspace", "create", &name, "--project", "there", "--claim", "--immediate", "--wait"]).await?.exit_ok()?;
-        ns.yoi(&["workspace", "rm", &name]).await?.exit_ok()?;
+        ns.yoi(&["workspace", "rm", &name, "--force"]).await?.exit_ok()?;
         ns.wait_gone::<AgentWorkspace>(&name).await?;
     }
     let start = Instant::now();

@@ -49,7 +49,7 @@ impl AccessReviewer {
     pub async fn is_allowed(&self, user: &User, request: &AccessRequest) -> Result<bool, AccessError> {
         let key = (user.clone(), request.clone());
         if self.allowed.get(&key, Instant::now()).is_some() {
-            count(&self.metrics.access_reviews, "remembered");
+            count(&self.metrics.access_reviews, "cached");
             return Ok(true);
         }
         let answer = self.review(user, request).await;

@@ -15,7 +15,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::pod::{DesiredState, LastReport, LiveHint, SessionRef, TaskStatus};
+use yoi_crds::pod::{DesiredState, LastReport, LiveHint, ReaderStatus, SessionRef, TaskStatus};
 use yoi_crds::reason::condition;
 use yoi_crds::{YoiPeer, YoiPod};
 use yoi_plan::visibility::{PeerLink, agent_ref};
@@ -34,6 +34,12 @@ pub struct AgentRecord {
     pub gateway_status: GatewayStatus,
     /// Reason and message of the Ready condition. `None` when the agent is Ready, or has no such condition.
     pub unready: Option<(String, String)>,
+    /// Nothing runs the agent, and nothing will until somebody changes its spec.
+    pub is_stopped: bool,
+    /// UID of the Pod that reads the stopped agent.
+    pub reader_pod_uid: Option<String>,
+    /// Reason and message of the ReaderReady condition. `None` when it is True, or when nobody asks for a reader.
+    pub reader_unready: Option<(String, String)>,
 }
 
 /// The fields of a YoiPod's status that only the gateway writes.
@@ -43,6 +49,8 @@ pub struct GatewayStatus {
     pub task: Option<TaskStatus>,
     pub live: Option<LiveHint>,
     pub report: Option<LastReport>,
+    /// `status.reader.requestedAt`.
+    pub reader_requested_at: Option<String>,
 }
 
 impl AgentRecord {
@@ -55,18 +63,31 @@ impl AgentRecord {
 impl From<YoiPod> for AgentRecord {
     fn from(pod: YoiPod) -> Self {
         let name = agent_ref(&pod);
+        let is_stopped = yoi_plan::yoipod::is_stopped(&pod);
         let status = pod.status.unwrap_or_default();
-        let unready = find(&status.conditions, condition::READY)
-            .filter(|ready| ready.status != ConditionStatus::True)
-            .map(|ready| (ready.reason.clone(), ready.message.clone()));
+        let unmet = |type_| {
+            let condition = find(&status.conditions, type_).filter(|condition| condition.status != ConditionStatus::True);
+            condition.map(|condition| (condition.reason.clone(), condition.message.clone()))
+        };
+        let (unready, reader_unready) = (unmet(condition::READY), unmet(condition::READER_READY));
+        let ReaderStatus { requested_at: reader_requested_at, pod: reader } = status.reader.unwrap_or_default();
         AgentRecord {
             name,
             resource_version: pod.metadata.resource_version.unwrap_or_default(),
             desired: pod.spec.desired_state,
             run_generation: status.run_generation.unwrap_or_default(),
             pod_uid: status.pod.map(|pod| pod.uid),
-            gateway_status: GatewayStatus { session: status.session, task: status.task, live: status.live, report: status.report },
+            gateway_status: GatewayStatus {
+                session: status.session,
+                task: status.task,
+                live: status.live,
+                report: status.report,
+                reader_requested_at,
+            },
             unready,
+            is_stopped,
+            reader_pod_uid: reader.map(|reader| reader.uid),
+            reader_unready,
         }
     }
 }
@@ -78,12 +99,16 @@ enum AgentKey {
     Uid(String),
     /// The Pod that runs the agent.
     Pod { namespace: String, uid: String },
+    /// The Pod that reads the stopped agent.
+    Reader { namespace: String, uid: String },
 }
 
 fn agent_keys(record: &AgentRecord) -> Vec<AgentKey> {
     let uid = AgentKey::Uid(record.name.uid.clone());
-    let pod = record.pod_uid.as_ref().map(|pod| AgentKey::Pod { namespace: record.name.namespace.clone(), uid: pod.clone() });
-    [Some(uid), pod].into_iter().flatten().collect()
+    let namespace = || record.name.namespace.clone();
+    let pod = record.pod_uid.as_ref().map(|pod| AgentKey::Pod { namespace: namespace(), uid: pod.clone() });
+    let reader = record.reader_pod_uid.as_ref().map(|pod| AgentKey::Reader { namespace: namespace(), uid: pod.clone() });
+    [Some(uid), pod, reader].into_iter().flatten().collect()
 }
 
 /// Namespace and name of an agent that a YoiPeer's spec names.
@@ -136,6 +161,11 @@ impl AgentIndex {
     /// The agent that runs in this Pod.
     pub fn by_pod(&self, namespace: &str, pod_uid: &str) -> Option<Arc<AgentRecord>> {
         self.agents.first_by_key(&AgentKey::Pod { namespace: namespace.to_owned(), uid: pod_uid.to_owned() })
+    }
+
+    /// The stopped agent that this Pod reads.
+    pub fn by_reader(&self, namespace: &str, pod_uid: &str) -> Option<Arc<AgentRecord>> {
+        self.agents.first_by_key(&AgentKey::Reader { namespace: namespace.to_owned(), uid: pod_uid.to_owned() })
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<Arc<AgentRecord>> {

@@ -237,6 +237,9 @@ mod tests {
             pod_uid: None,
             gateway_status: GatewayStatus::default(),
             unready: None,
+            is_stopped: false,
+            reader_pod_uid: None,
+            reader_unready: None,
         };
         let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into() };
         parse_acknowledgement(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)

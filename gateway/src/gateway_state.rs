@@ -17,6 +17,7 @@ use crate::identity::Authenticator;
 use crate::liveness::LivenessReconciler;
 use crate::metrics::GatewayMetrics;
 use crate::open_lines::OpenLines;
+use crate::readers::Readers;
 use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
 use crate::status::StatusWriter;
@@ -108,6 +109,7 @@ pub struct GatewayState {
     pub concurrency: AgentConcurrency,
     pub liveness: LivenessReconciler,
     pub readiness: LineReadiness,
+    pub readers: Readers,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
     pub stop_requested: CancellationToken,
     /// No new requests are taken.
@@ -143,6 +145,7 @@ impl GatewayState {
                 stopping: stopping.clone(),
             },
             concurrency: AgentConcurrency::new(settings.requests_per_agent),
+            readers: Readers { agents: agents.clone(), lines: Arc::default(), writer: writer.clone() },
             reports: ReportQueue::new(writer, settings.reports),
             readiness: LineReadiness::new(agents.clone(), lines.clone(), settings.lines_within),
             settings,

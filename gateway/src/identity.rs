@@ -1,8 +1,8 @@
 //! Authentication of runtimes: which agent a token belongs to.
 //!
 //! # Flow
-//! Bearer token → TokenReview with our audience → UID of the Pod it is bound to → the YoiPod whose `status.pod.uid` that is, in the service
-//! account's namespace. The body of a request plays no part.
+//! Bearer token → TokenReview with our audience → UID of the Pod it is bound to → the YoiPod whose `status.pod.uid` or
+//! `status.reader.pod.uid` that is, in the service account's namespace. The body of a request plays no part.
 //!
 //! # Caveats
 //! A revoked token is still accepted for [`GatewaySettings::review_ttl`](crate::GatewaySettings), ten seconds by default.
@@ -29,6 +29,16 @@ pub struct AuthenticatedAgent {
     pub agent: AgentRef,
     pub pod_uid: String,
     pub run_generation: i64,
+    pub role: PodRole,
+}
+
+/// What a Pod is to its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodRole {
+    /// It runs the agent.
+    Agent,
+    /// It reads the stopped agent. It may open a line, and nothing else.
+    Reader,
 }
 
 /// The Pod that a token is bound to.
@@ -81,17 +91,18 @@ impl Authenticator {
     /// The agent that `token` belongs to.
     pub async fn authenticate(&self, token: Option<&str>) -> Result<AuthenticatedAgent, IdentityError> {
         let pod = self.review_token(token.ok_or(IdentityError::NoToken)?).await?;
-        let record = match self.wait_in_index(&pod).await {
-            Some(record) => record,
-            None => self.read_from_api(&pod).await?,
+        let (record, role) = match self.wait_in_index(&pod).await {
+            Some(found) => found,
+            // Not looked for among readers: the reader dials again, and the index has it soon.
+            None => (self.read_from_api(&pod).await?, PodRole::Agent),
         };
-        Ok(AuthenticatedAgent { agent: record.name.clone(), pod_uid: pod.pod_uid, run_generation: record.run_generation })
+        Ok(AuthenticatedAgent { agent: record.name.clone(), pod_uid: pod.pod_uid, run_generation: record.run_generation, role })
     }
 
     async fn review_token(&self, token: &str) -> Result<TokenPod, IdentityError> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some(pod) = self.reviewed.get(&digest, Instant::now()) {
-            count(&self.metrics.token_reviews, "remembered");
+            count(&self.metrics.token_reviews, "cached");
             return Ok(pod);
         }
         let spec = TokenReviewSpec { audiences: Some(vec![GATEWAY_AUDIENCE.to_owned()]), token: Some(token.to_owned()) };
@@ -112,12 +123,15 @@ impl Authenticator {
     }
 
     /// The agent from the cache, with a short wait: the operator writes the Pod's UID into the status while the Pod is already starting.
-    async fn wait_in_index(&self, pod: &TokenPod) -> Option<Arc<AgentRecord>> {
+    async fn wait_in_index(&self, pod: &TokenPod) -> Option<(Arc<AgentRecord>, PodRole)> {
         let mut version = self.agents.version();
         let found = async {
             loop {
                 if let Some(record) = self.agents.by_pod(&pod.namespace, &pod.pod_uid) {
-                    return record;
+                    return (record, PodRole::Agent);
+                }
+                if let Some(record) = self.agents.by_reader(&pod.namespace, &pod.pod_uid) {
+                    return (record, PodRole::Reader);
                 }
                 // `self.agents` holds the sender, so the channel does not close.
                 let _ = version.changed().await;

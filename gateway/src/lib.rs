@@ -31,6 +31,7 @@ mod liveness;
 mod metrics;
 mod open_lines;
 mod people;
+mod readers;
 mod readiness;
 mod report_queue;
 mod run;

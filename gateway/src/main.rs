@@ -1,20 +1,16 @@
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tower::limit::ConcurrencyLimitLayer;
-use tower::timeout::TimeoutLayer;
 use tracing_subscriber::EnvFilter;
 use yoi_gateway::args::{GatewayArgs, LogFormat};
 use yoi_gateway::{GatewaySettings, Ports, run};
+use yoi_watch_cache::client_builder;
 
-/// kube has no read timeout of its own. This one covers heads only, so that watches may last.
-const HEAD_WITHIN: Duration = Duration::from_secs(30);
 const REQUESTS_AT_ONCE: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +70,6 @@ async fn start(args: GatewayArgs) -> Result<(), StartError> {
 
 async fn client() -> Result<Client, StartError> {
     let config = Config::infer().await?;
-    let builder = ClientBuilder::try_from(config).map_err(StartError::Client)?;
-    Ok(builder.with_layer(&TimeoutLayer::new(HEAD_WITHIN)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS_AT_ONCE)).build())
+    let builder = client_builder(config).map_err(StartError::Client)?;
+    Ok(builder.with_layer(&ConcurrencyLimitLayer::new(REQUESTS_AT_ONCE)).build())
 }

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
-    pub port: &'static str,
+    pub listener: &'static str,
     pub route: String,
     pub code: u16,
 }
@@ -49,15 +49,15 @@ impl Default for GatewayMetrics {
         let access_reviews = Family::default();
         let status_writes = Family::default();
         registry.register("lines", "Lines of agents open at this replica", lines.clone());
-        registry.register("requests", "Requests by port, route and status code", requests.clone());
+        registry.register("requests", "Requests by listener (runtimes or api), route and status code", requests.clone());
         registry.register("deliveries", "Messages by kind of sender and outcome (Sent, or the reason of the refusal)", deliveries.clone());
         registry.register(
             "delivery_seconds",
             "Time from a message's being read to its sender's answer, in seconds, by outcome: sent or refused",
             delivery_seconds.clone(),
         );
-        registry.register("token_reviews", "Tokens judged: accepted, refused, remembered, or failed to be judged", token_reviews.clone());
-        registry.register("access_reviews", "Rights asked for: allowed, denied, remembered, or failed to be asked", access_reviews.clone());
+        registry.register("token_reviews", "Tokens checked: accepted, refused, answered from the cache (cached), or not checked because the API server did not answer (failed)", token_reviews.clone());
+        registry.register("access_reviews", "Rights checked: allowed, denied, answered from the cache (cached), or not checked because the API server did not answer (failed)", access_reviews.clone());
         registry.register("status_writes", "Writes of YoiPod status: written, unchanged, or failed", status_writes.clone());
         GatewayMetrics { registry, lines, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes }
     }
@@ -103,7 +103,7 @@ mod tests {
         let all = GatewayMetrics::default();
         let GatewayMetrics { registry: _, lines: _, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes } =
             &all;
-        drop(requests.get_or_create(&RequestLabels { port: "api", route: String::new(), code: 200 }));
+        drop(requests.get_or_create(&RequestLabels { listener: "api", route: String::new(), code: 200 }));
         drop(deliveries.get_or_create(&DeliveryLabels { from: "person", outcome: "Sent".to_owned() }));
         drop(delivery_seconds.get_or_create(&OutcomeLabels { outcome: "sent" }));
         [token_reviews, access_reviews, status_writes].into_iter().for_each(|family| count(family, "failed"));

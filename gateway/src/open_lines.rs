@@ -107,6 +107,11 @@ impl OpenLines {
         timeout(within, found).await.ok()
     }
 
+    /// Raised when a line opens.
+    pub fn version(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
     pub fn count(&self) -> usize {
         self.lock().lines.len()
     }

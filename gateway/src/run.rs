@@ -155,6 +155,7 @@ pub async fn run(
     let servers = async { _ = futures::join!(runtimes, api) };
     let result = run_until_stopped(&mut tasks, servers, &gateway.stopping).await;
     gateway.lines.close_all();
+    gateway.readers.lines.close_all();
     result
 }
 
@@ -247,7 +248,7 @@ async fn build_tls_configs(
 async fn count_requests(State((gateway, port)): State<(Arc<GatewayState>, &'static str)>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let response = next.run(request).await;
-    gateway.metrics.requests.get_or_create(&RequestLabels { port, route, code: response.status().as_u16() }).inc();
+    gateway.metrics.requests.get_or_create(&RequestLabels { listener: port, route, code: response.status().as_u16() }).inc();
     response
 }
 

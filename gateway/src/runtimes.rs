@@ -19,7 +19,7 @@ use yoi_line::Connection;
 use yoi_wire::hub::{Refusal, RefusalReason, gateway_api};
 
 use crate::GatewayState;
-use crate::identity::IdentityError;
+use crate::identity::{IdentityError, PodRole};
 use refusal::RefusalResponse;
 
 pub fn router(gateway: Arc<GatewayState>) -> Router {
@@ -51,6 +51,10 @@ async fn authenticate(State(gateway): State<Arc<GatewayState>>, mut request: Req
     };
     if let Some(connection) = connection {
         connection.set_client(&caller.agent.uid);
+    }
+    if caller.role == PodRole::Reader && request.uri().path() != gateway_api::LINE {
+        let message = format!("this Pod reads what {} has done; it may not act for it", caller.agent.name);
+        return Err(RefusalResponse { status: StatusCode::FORBIDDEN, refusal: Refusal { reason: RefusalReason::NotAnAgent, message } });
     }
     let agent = caller.agent.name.clone();
     let answer = async {

@@ -7,6 +7,7 @@
 //!   computes again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -27,7 +28,10 @@ const MESSAGE_CHARS: usize = 1024;
 /// Attempts of one write. After as many conflicts the next report carries the change.
 const TRIES: usize = 6;
 
-/// A change of the gateway's fields, for one Pod. It does not apply when the agent runs in another Pod.
+/// How often `status.reader.requestedAt` of one agent is written, at most.
+pub const REQUEST_READER_EVERY: Duration = Duration::from_secs(60);
+
+/// A change of the gateway's fields; all but the last are for one Pod. Such a one does not apply when the agent runs in another Pod.
 #[derive(Clone, Debug)]
 pub enum StatusChange {
     /// The runtime in this Pod reported.
@@ -36,6 +40,8 @@ pub enum StatusChange {
     SetLive { pod_uid: String, activity: Activity },
     /// The last line of this Pod has ended.
     ClearLive { pod_uid: String },
+    /// Somebody wants to read what the stopped agent has done.
+    RequestReader,
 }
 
 /// The gateway's fields after the change. `None` when they are so already, or when the change is about another Pod.
@@ -68,8 +74,18 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         StatusChange::ClearLive { pod_uid } => {
             desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
+        StatusChange::RequestReader if !record.is_stopped || was_requested_just_now(record, now) => return None,
+        StatusChange::RequestReader => desired.reader_requested_at = Some(now.to_owned()),
     }
     (desired != record.gateway_status).then_some(desired)
+}
+
+/// Less than a minute ago. Another replica's clock may be a little ahead; a time from far in the future was written by a clock that is wrong.
+fn was_requested_just_now(record: &AgentRecord, now: &str) -> bool {
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    let asked = record.gateway_status.reader_requested_at.as_deref().and_then(time);
+    let ago = asked.zip(time(now)).map(|(asked, now)| now.duration_since(asked));
+    ago.is_some_and(|ago| ago.unsigned_abs() < REQUEST_READER_EVERY)
 }
 
 fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &Open<Activity>, now: &str) -> LiveHint {
@@ -150,9 +166,11 @@ impl StatusWriter {
 }
 
 fn patch(record: &AgentRecord, gateway_status: &GatewayStatus) -> serde_json::Value {
-    let GatewayStatus { session, task, live, report } = gateway_status;
+    let GatewayStatus { session, task, live, report, reader_requested_at } = gateway_status;
+    let reader = reader_requested_at.as_ref().map(|at| json!({"requestedAt": at}));
     let mut status = serde_json::Map::new();
-    let parts = [("session", json!(session)), ("task", json!(task)), ("live", json!(live)), ("report", json!(report))];
+    let parts =
+        [("session", json!(session)), ("task", json!(task)), ("live", json!(live)), ("report", json!(report)), ("reader", json!(reader))];
     status.extend(parts.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)));
     json!({
         "apiVersion": "yoi.dev/v1alpha1",
@@ -177,6 +195,9 @@ mod tests {
             pod_uid: Some("p1".into()),
             gateway_status,
             unready: None,
+            is_stopped: false,
+            reader_pod_uid: None,
+            reader_unready: None,
         }
     }
 
@@ -225,6 +246,23 @@ mod tests {
         );
         let after = desired_status(&record(gateway_status.clone()), &StatusChange::ClearLive { pod_uid: "p1".into() }, "t2").unwrap();
         assert_eq!(after, GatewayStatus { live: None, ..gateway_status });
+    }
+
+    #[test]
+    fn a_reader_is_asked_for_at_most_once_a_minute_and_only_for_a_stopped_agent() {
+        let asked = |is_stopped: bool, before: Option<&str>| {
+            let gateway_status = GatewayStatus { reader_requested_at: before.map(str::to_owned), ..GatewayStatus::default() };
+            let record = AgentRecord { is_stopped, ..record(gateway_status) };
+            desired_status(&record, &StatusChange::RequestReader, "2026-01-01T10:00:00Z").and_then(|status| status.reader_requested_at)
+        };
+        let now = Some("2026-01-01T10:00:00Z".to_owned());
+        assert_eq!(asked(true, None), now);
+        assert_eq!(asked(true, Some("2026-01-01T09:59:01Z")), None, "less than a minute ago");
+        assert_eq!(asked(true, Some("2026-01-01T10:00:02Z")), None, "by a clock that is a little ahead");
+        for before in ["2026-01-01T09:59:00Z", "2026-01-02T00:00:00Z", "yesterday"] {
+            assert_eq!(asked(true, Some(before)), now, "{before}");
+        }
+        assert_eq!(asked(false, None), None);
     }
 
     #[test]

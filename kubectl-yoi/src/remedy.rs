@@ -2,8 +2,8 @@
 
 use kube::ResourceExt;
 use yoi_crds::pod::SecretKeyRef;
-use yoi_crds::reason::Reason;
-use yoi_crds::{YoiPod, YoiProject};
+use yoi_crds::reason::{self, Reason};
+use yoi_crds::{Condition, YoiPod, YoiProject};
 
 /// Returns the command of the reason, or `kubectl describe`, for this object.
 pub fn fix_command<K: kube::Resource<DynamicType = ()>>(object: &K, reason: Reason) -> String {
@@ -18,13 +18,22 @@ pub fn fill_command(reason: Reason, kind: &str, name: &str, namespace: &str) -> 
 }
 
 /// Returns the Secret and its key that hold the key of an agent's model. `project` is the agent's.
-pub fn model_secret(yoipod: &YoiPod, project: Option<&YoiProject>) -> Option<SecretKeyRef> {
+fn model_secret(yoipod: &YoiPod, project: Option<&YoiProject>) -> Option<SecretKeyRef> {
     let model = yoipod.spec.model.as_ref().or_else(|| project?.spec.defaults.model.as_ref())?;
     model.auth_secret_ref.clone()
 }
 
+/// Returns the command that makes the model's Secret, if the condition says that this one is missing.
+pub fn missing_secret_command(pod: &YoiPod, project: Option<&YoiProject>, ready: Option<&Condition>, namespace: &str) -> Option<String> {
+    let secret = model_secret(pod, project)?;
+    let ready = ready.filter(|ready| ready.reason == reason::SECRET_MISSING)?;
+    // Another one may be missing: what a variable of the Pod needs.
+    let is_named = ready.message.split_whitespace().any(|word| word == secret.name);
+    is_named.then(|| create_secret_command(&secret, namespace))
+}
+
 /// Returns the command that makes this Secret.
-pub fn create_secret_command(secret: &SecretKeyRef, namespace: &str) -> String {
+fn create_secret_command(secret: &SecretKeyRef, namespace: &str) -> String {
     format!("kubectl create secret generic {} -n {namespace} --from-literal={}=\"$MODEL_KEY\"", secret.name, secret.key)
 }
 

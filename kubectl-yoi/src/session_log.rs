@@ -42,7 +42,7 @@ impl LogReader<'_> {
             // A followed log does not end by itself. A replaced gateway or a restarted agent breaks its stream.
             let error = match end {
                 Ok(Some(end)) => return Ok(Some(end)),
-                Ok(None) if !self.follow => return Ok(None),
+                Ok(None) if !self.follow || self.has_stopped().await? => return Ok(None),
                 Ok(None) => None,
                 Err(error) if self.follow && (any_line || self.is_starting(had_token, &error).await?) && may_recover(&error) => Some(error),
                 Err(error) => return Err(error),
@@ -93,6 +93,13 @@ impl LogReader<'_> {
             (self.after, *any_line) = (Some(token), true);
         }
         Ok(None)
+    }
+
+    /// Returns whether the agent has stopped. Its log then gets no further entry, and what was read is the whole of it.
+    async fn has_stopped(&self) -> Result<bool, Error> {
+        let agent: YoiPod = self.cluster.get(self.agent).await?;
+        let is_at_rest = agent.status.as_ref().is_none_or(|status| status.pod.is_none());
+        Ok(is_at_rest && yoi_plan::yoipod::is_stopped(&agent))
     }
 
     /// Returns whether the agent is only starting, so that its log comes later: `run` and `start` end before the agent answers.

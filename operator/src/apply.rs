@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use yoi_crds::name::{annotation, field_manager};
-use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
 use yoi_plan::meta;
 use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::workspace::claim::tree_behind;
@@ -116,6 +116,16 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
                 return Err(Error::Outdated { operation });
             }
         }
+        Step::SetNodeCondition { of, resource_version, condition } => {
+            let (api_version, kind) = (WorkspaceNode::api_version(&()), WorkspaceNode::kind(&()));
+            let metadata = json!({"name": of.name, "uid": of.uid, "resourceVersion": resource_version});
+            let body = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "status": {"conditions": [condition]}});
+            // The shim owns this condition, and takes it back with its next report.
+            let params = PatchParams::apply(field_manager::OPERATOR).force();
+            let api: Api<WorkspaceNode> = Api::all(client.clone());
+            ignore_not_found(api.patch_status(&of.name, &params, &Patch::Apply(&body)).await)
+                .map_err(|e| Error::from(operation.clone(), e))?;
+        }
         Step::Delete(target) => delete(client, target, &operation).await?,
     }
     // This step only reads.
@@ -178,6 +188,7 @@ async fn exists_for(client: &Client, kind: Kind, namespace: &str, name: &str, of
     }
     let owned = |m: Option<Meta>| m.is_some_and(|m| meta::controlled_by(&m, of) || meta::annotation(&m, MADE_FOR) == Some(of));
     Ok(match kind {
+        Kind::Project => owned(meta::<YoiProject>(client, namespace, name).await?),
         Kind::YoiPod => owned(meta::<YoiPod>(client, namespace, name).await?),
         Kind::Workspace => owned(meta::<AgentWorkspace>(client, namespace, name).await?),
         Kind::Claim => owned(meta::<PersistentVolumeClaim>(client, namespace, name).await?),
@@ -199,6 +210,7 @@ async fn patch(client: &Client, of: &Target, mut body: serde_json::Value, operat
 
 async fn patch_kind(client: &Client, of: &Target, patch: &serde_json::Value) -> Result<(), kube::Error> {
     match of.kind {
+        Kind::Project => merge_patch::<YoiProject>(namespaced(client, of), of, patch).await,
         Kind::YoiPod => merge_patch::<YoiPod>(namespaced(client, of), of, patch).await,
         Kind::Workspace => merge_patch::<AgentWorkspace>(namespaced(client, of), of, patch).await,
         Kind::Claim => merge_patch::<PersistentVolumeClaim>(namespaced(client, of), of, patch).await,
@@ -223,6 +235,7 @@ where
 
 async fn delete(client: &Client, target: &Target, operation: &str) -> Result<(), Error> {
     match target.kind {
+        Kind::Project => delete_one(namespaced::<YoiProject>(client, target), target, operation).await,
         Kind::YoiPod => delete_one(namespaced::<YoiPod>(client, target), target, operation).await,
         Kind::Workspace => delete_one(namespaced::<AgentWorkspace>(client, target), target, operation).await,
         Kind::Claim => delete_one(namespaced::<PersistentVolumeClaim>(client, target), target, operation).await,

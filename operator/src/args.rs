@@ -20,6 +20,9 @@ pub struct OperatorArgs {
     /// Look after this namespace only; after all of them when absent. Two operators must never look after the same one.
     #[arg(long, env = "YOI_WATCH_NAMESPACE")]
     pub watch_namespace: Option<String>,
+    /// Namespace of the shims' Pods.
+    #[arg(long, env = "YOI_SHIM_NAMESPACE", default_value = "yoi-node")]
+    pub shim_namespace: String,
     /// Identity in the Lease and in Events; must differ between replicas.
     #[arg(long, env = "YOI_POD_NAME", default_value = "yoi-operator")]
     pub identity: String,

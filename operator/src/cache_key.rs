@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeCl
 use kube::{Resource, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
+use yoi_plan::nodes::heartbeat::ShimPod;
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{ObservedPod, meta};
@@ -92,6 +93,11 @@ pub(crate) fn pod_keys(pod: &ObservedPod) -> Vec<CacheKey> {
     keys.extend(label_value(label::YOIPOD).map(|name| CacheKey::YoiPod(namespace(), name)));
     keys.extend(label_value(label::WORKSPACE).map(|name| CacheKey::Workspace(namespace(), name)));
     keys
+}
+
+/// The node that it is on.
+pub(crate) fn shim_pod_keys(pod: &ShimPod) -> Vec<CacheKey> {
+    pod.node.clone().map(CacheKey::Itself).into_iter().collect()
 }
 
 pub(crate) fn claim_keys(claim: &PersistentVolumeClaim) -> Vec<CacheKey> {

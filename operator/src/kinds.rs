@@ -6,7 +6,7 @@
 //! | kind | the type that is watched |
 //! | cached | the type that is cached: the kind, or what plans read of it |
 //! | plural | the name of the kind in URLs |
-//! | scope | `namespaced`: of the namespaces that this operator is responsible for; `cluster`: all |
+//! | scope | `namespaced`: of the namespaces that this operator is responsible for; `shims`: of the shims' namespace; `cluster`: all |
 //! | label | only objects with this label are watched |
 //! | project | makes the cached object from the watched one, without what nobody reads |
 //! | keys | the keys that the cached object is found by |
@@ -29,6 +29,7 @@ macro_rules! for_each_kind {
             manifests:        ConfigMap,                    ConfigMap,                    "configmaps",             namespaced, Some(label::YOIPOD), identity,          manifest_keys,  part_changed,      only_cache;
             network_policies: NetworkPolicy,                NetworkPolicy,                "networkpolicies",        namespaced, Some(label::ROLE),   identity,          namespace_keys, part_changed,      only_cache;
             namespaces:       PartialObjectMeta<Namespace>, PartialObjectMeta<Namespace>, "namespaces",             cluster,    None,                identity,          no_keys,        no_triggers,       only_cache;
+            shim_pods:        Pod,                          ShimPod,                      "pods",                   shims,      Some(label::SHIM), ShimPod::from,     shim_pod_keys,  shim_pods_changed, only_cache;
             nodes:            Node,                         Node,                         "nodes",                  cluster,    None,                trim::node,        name_keys,      nodes_changed,     only_cache;
         }
     };

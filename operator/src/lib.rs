@@ -14,9 +14,10 @@
 //! # Permissions (verbs per resource)
 //! | Group | Resource | Verbs |
 //! |---|---|---|
-//! | yoi.dev | yoiprojects, yoipeers | list, watch |
+//! | yoi.dev | yoipeers | list, watch |
 //! | yoi.dev | workspacenodes | list, watch, delete (of nodes that are gone) |
-//! | yoi.dev | yoipods | list, watch, patch (finalizer) |
+//! | yoi.dev | workspacenodes/status | patch (of nodes that are not heard from) |
+//! | yoi.dev | yoiprojects, yoipods | list, watch, patch (finalizer) |
 //! | yoi.dev | agentworkspaces | get, list, watch, create, patch (finalizers), delete |
 //! | yoi.dev | yoiprojects/status, yoipods/status, yoipeers/status, agentworkspaces/status | patch |
 //! | yoi.dev | yoiprojects/finalizers, yoipods/finalizers, agentworkspaces/finalizers | update (`blockOwnerDeletion`) |

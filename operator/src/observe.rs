@@ -18,11 +18,16 @@ fn namespace_and_name<K: kube::Resource>(object: &K) -> (String, String) {
 
 #[must_use]
 pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observed {
-    let (namespace, _) = namespace_and_name(&*object);
+    let (namespace, name) = namespace_and_name(&*object);
+    let key = CacheKey::Project(namespace.clone(), name);
+    // A project may have many, and only its end waits for them.
+    let is_deleting = object.metadata.deletion_timestamp.is_some();
     let bases = caches.workspaces.by_key(&CacheKey::BaseOf(object.uid().unwrap_or_default()));
     let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| caches.workspaces.contains_key(&CacheKey::Origin(uid.clone())));
     project::Observed {
         origins: used.collect(),
+        agents: if is_deleting { caches.yoipods.by_key(&key) } else { Vec::new() },
+        trees: if is_deleting { caches.workspaces.by_key(&key) } else { Vec::new() },
         bases,
         terminating: caches.is_terminating(&namespace),
         nodes: caches.observed_nodes(),
@@ -36,7 +41,10 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
     let (namespace, name) = namespace_and_name(&*object);
     let uid = object.uid().unwrap_or_default();
     let source = &object.spec.source;
-    let project = source.project.as_ref().and_then(|p| caches.projects.get(&namespace, &p.name));
+    let named = source.project.as_ref().map(|p| p.name.clone());
+    // The plan checks the UID.
+    let of_base = || base_parent_uid(&object).and_then(|_| yoi_plan::meta::controller(&object.metadata)).map(|owner| owner.name.clone());
+    let project = named.or_else(of_base).and_then(|name| caches.projects.get(&namespace, &name));
     let parent = source.workspace.as_ref().and_then(|w| caches.workspaces.get(&namespace, &w.name));
     let base_parent =
         base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());

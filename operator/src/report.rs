@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use yoi_crds::name::field_manager;
+use yoi_crds::pod::ReaderStatus;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
 use yoi_plan::conditions::{Conditions, condition_events};
@@ -41,8 +42,18 @@ impl OwnedFields for YoiPeerStatus {
 
 impl OwnedFields for AgentWorkspaceStatus {
     fn owned_fields(&self) -> Self {
-        let AgentWorkspaceStatus { observed_generation, node_name, origin, owner, claim_name, pod_uid, provider: _, volume: _, conditions } =
-            self.clone();
+        let AgentWorkspaceStatus {
+            observed_generation,
+            node_name,
+            origin,
+            owner,
+            claim_name,
+            pod_uid,
+            reader_pod_uid,
+            provider: _,
+            volume: _,
+            conditions,
+        } = self.clone();
         let conditions = conditions.into_iter().filter(|c| WORKSPACE.contains(&c.type_.as_str())).collect();
         AgentWorkspaceStatus {
             observed_generation,
@@ -51,6 +62,7 @@ impl OwnedFields for AgentWorkspaceStatus {
             owner,
             claim_name,
             pod_uid,
+            reader_pod_uid,
             provider: None,
             volume: None,
             conditions,
@@ -71,8 +83,10 @@ impl OwnedFields for YoiPodStatus {
             task: _,
             live: _,
             report: _,
+            reader,
             conditions,
         } = self.clone();
+        let reader = reader.filter(|reader| reader.pod.is_some()).map(|reader| ReaderStatus { requested_at: None, ..reader });
         YoiPodStatus {
             observed_generation,
             run_generation,
@@ -84,6 +98,7 @@ impl OwnedFields for YoiPodStatus {
             task: None,
             live: None,
             report: None,
+            reader,
             conditions,
         }
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Request;
-use kube::client::ClientBuilder;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config};
 use tokio::net::TcpListener;
@@ -14,10 +13,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::limit::ConcurrencyLimitLayer;
-use tower::timeout::TimeoutLayer;
 use tower::util::MapRequestLayer;
 use tracing::{info, warn};
 use yoi_crds::name::field_manager;
+use yoi_watch_cache::client_builder;
 
 use crate::api_writes::{self, ApiWrites};
 use crate::args::OperatorArgs;
@@ -25,7 +24,7 @@ use crate::controller::Context;
 use crate::failures::Failures;
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
-use crate::start::start_all;
+use crate::start::{Namespaces, start_all};
 use crate::tls;
 use crate::watch_caches::WatchCaches;
 
@@ -48,8 +47,6 @@ pub enum Error {
     Ended { part: &'static str, panicked: bool },
 }
 
-/// Time until the headers of a response arrive. kube has no such limit; the body of a watch may take for ever.
-const HEADERS: Duration = Duration::from_secs(30);
 /// Requests at the same time; kube does not limit them.
 const REQUESTS: usize = 32;
 /// How often the certificate and the APIService are checked.
@@ -57,13 +54,13 @@ const CERTIFICATE: Duration = Duration::from_secs(60);
 
 async fn client(writes: &ApiWrites) -> Result<Client, Error> {
     let config = Config::infer().await.map_err(|e| Error::Config(Box::new(e)))?;
-    let builder = ClientBuilder::try_from(config).map_err(|e| Error::Client(Box::new(e)))?;
+    let builder = client_builder(config).map_err(|e| Error::Client(Box::new(e)))?;
     let writes = writes.clone();
     let counted = MapRequestLayer::new(move |request: Request<kube::client::Body>| {
         api_writes::count(&writes, &request);
         request
     });
-    Ok(builder.with_layer(&counted).with_layer(&TimeoutLayer::new(HEADERS)).with_layer(&ConcurrencyLimitLayer::new(REQUESTS)).build())
+    Ok(builder.with_layer(&counted).with_layer(&ConcurrencyLimitLayer::new(REQUESTS)).build())
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -119,7 +116,8 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
                 under_way: under_way.clone(),
                 failures: Failures::default(),
             };
-            start_all(&mut parts, writers, triggers, &Arc::new(context), args.watch_namespace.as_deref());
+            let namespaces = Namespaces { watched: args.watch_namespace.as_deref(), shims: &args.shim_namespace };
+            start_all(&mut parts, writers, triggers, &Arc::new(context), namespaces);
             tokio::select! {
                 () = &mut shutdown => Ok(()),
                 part = first_to_end(&mut parts) => Err(part),

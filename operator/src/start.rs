@@ -17,19 +17,27 @@ use crate::controller::{Context, maintain, reconcile};
 use crate::kinds::for_each_kind;
 use crate::watch_caches::{CacheWriters, Triggers};
 
-/// Starts a task for every row of the table of kinds: its watch, and its controller if it has one. `watch_namespace` is the only namespace
-/// that this operator is responsible for.
+/// The namespaces that are watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Namespaces<'a> {
+    /// The only one that this operator is responsible for; `None`: all.
+    pub watched: Option<&'a str>,
+    /// That of the shims' Pods.
+    pub shims: &'a str,
+}
+
+/// Starts a task for every row of the table of kinds: its watch, and its controller if it has one.
 pub fn start_all(
     parts: &mut JoinSet<&'static str>,
     writers: CacheWriters,
     triggers: Triggers,
     context: &Arc<Context>,
-    watch_namespace: Option<&str>,
+    namespaces: Namespaces<'_>,
 ) {
     macro_rules! start {
         ($($cache:ident: $kind:ty, $cached:ty, $plural:literal, $scope:ident, $label:expr, $project:path, $keys:ident, $on_change:ident, $work:ident;)+) => {
             $({
-                let api = $scope(&context.client, watch_namespace);
+                let api = $scope(&context.client, namespaces);
                 let caches = Arc::clone(&context.caches);
                 let on_change = move |change: &CacheChange<CacheKey>| caches.$on_change(&change.keys);
                 let events = writers.$cache.watch(api, label_config($label), on_change);
@@ -44,14 +52,21 @@ pub fn start_all(
     for_each_kind!(start);
 }
 
-fn namespaced<K>(client: &Client, watch_namespace: Option<&str>) -> Api<DeserializeGuard<K>>
+fn namespaced<K>(client: &Client, namespaces: Namespaces<'_>) -> Api<DeserializeGuard<K>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
-    watch_namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
+    namespaces.watched.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
 }
 
-fn cluster<K: Resource<DynamicType = ()>>(client: &Client, _: Option<&str>) -> Api<DeserializeGuard<K>> {
+fn shims<K>(client: &Client, namespaces: Namespaces<'_>) -> Api<DeserializeGuard<K>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(client.clone(), namespaces.shims)
+}
+
+fn cluster<K: Resource<DynamicType = ()>>(client: &Client, _: Namespaces<'_>) -> Api<DeserializeGuard<K>> {
     Api::all(client.clone())
 }
 

@@ -57,7 +57,8 @@ impl WatchCaches {
                 CacheKey::Itself(uid) => self.trigger_clones_of(uid),
                 CacheKey::Origin(uid) => self.trigger_owner_of_unused_base(uid),
                 CacheKey::BaseOf(uid) => self.trigger_owner_of_bases(uid),
-                CacheKey::Parent(..) | CacheKey::Project(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Namespace(_) => {}
+                CacheKey::Project(namespace, name) => self.trigger_project_that_goes(namespace, name),
+                CacheKey::Parent(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Namespace(_) => {}
             }
         }
     }
@@ -78,6 +79,13 @@ impl WatchCaches {
             let (namespace, name) = (namespace_of(&*workspace), workspace.name_any());
             trigger(&self.senders.workspaces, &namespace, &name);
             trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&CacheKey::Workspace(namespace, name)));
+        }
+    }
+
+    /// A project that is being deleted waits for what names it.
+    fn trigger_project_that_goes(&self, namespace: &str, name: &str) {
+        if self.projects.get(namespace, name).is_some_and(|project| project.metadata.deletion_timestamp.is_some()) {
+            trigger(&self.senders.projects, namespace, name);
         }
     }
 
@@ -108,8 +116,8 @@ impl WatchCaches {
                     trigger(&self.senders.workspaces, namespace, name);
                     trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
                 }
+                CacheKey::Project(namespace, name) => self.trigger_project_that_goes(namespace, name),
                 CacheKey::Parent(..)
-                | CacheKey::Project(..)
                 | CacheKey::Claim(..)
                 | CacheKey::BaseOf(_)
                 | CacheKey::Origin(_)
@@ -136,6 +144,16 @@ impl WatchCaches {
         }
     }
 
+    /// The WorkspaceNodes of the nodes that the Pods of shims are, or were, on.
+    pub(crate) fn shim_pods_changed(&self, keys: &[CacheKey]) {
+        for key in keys {
+            if let CacheKey::Itself(node) = key {
+                self.absent_shims.set(node, !self.shim_pods.contains_key(key));
+                trigger(&self.senders.workspace_nodes, "", node);
+            }
+        }
+    }
+
     /// Everything that decides by nodes, if a Node or a WorkspaceNode changed in a way that a plan reads.
     pub(crate) fn nodes_changed(&self, _: &[CacheKey]) {
         let nodes = self.nodes.all().into_iter().map(|node| {
@@ -156,7 +174,9 @@ impl WatchCaches {
         trigger_all(&self.senders.projects, &self.projects.all());
         let unready = |w: &AgentWorkspace| !is_ready(w.status.as_ref().map(|s| s.conditions.as_slice()));
         trigger_all(&self.senders.workspaces, &matching(self.workspaces.all(), |w| joined_or_left || unready(w)));
-        trigger_all(&self.senders.yoipods, &matching(self.yoipods.all(), |y| joined_or_left || !is_yoipod_ready(y)));
+        // An agent that was ready is not, when its node does not answer.
+        let is_lost_or_back = joined_or_left || !lost(&before).eq(lost(&after));
+        trigger_all(&self.senders.yoipods, &matching(self.yoipods.all(), |y| is_lost_or_back || !is_yoipod_ready(y)));
     }
 }
 
@@ -168,6 +188,11 @@ fn what_plans_read(nodes: &Nodes) -> BTreeMap<&str, (WithoutOffer<'_>, Option<Wo
         ((labels, *cordoned, taints, *not_ready_since), status.map(|status| WorkspaceNodeStatus { capacity: None, ..status.clone() }))
     }
     nodes.0.iter().map(|(name, node)| (name.as_str(), read(node))).collect()
+}
+
+/// The nodes that are not ready, by name.
+fn lost(nodes: &Nodes) -> impl Iterator<Item = &str> {
+    nodes.0.iter().filter(|(_, node)| node.not_ready_since.is_some()).map(|(name, _)| name.as_str())
 }
 
 /// Labels, cordon, taints, and since when it is not ready.
@@ -253,6 +278,61 @@ mod tests {
         triggered(&mut triggers.yoipods);
         writers.yoipods.apply(Event::Delete(yoipod("first", "shared")), |change| caches.yoipod_changed(&change.keys));
         assert_eq!(triggered(&mut triggers.yoipods), ["second"]);
+    }
+
+    #[test]
+    fn an_agent_that_is_ready_is_triggered_when_a_node_does_not_answer_and_when_it_does_again() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let mut agent = yoipod("a", "a");
+        agent.status = Some(object(json!({"conditions": [
+            {"type": "Ready", "status": "True", "reason": "AllMet", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})));
+        writers.yoipods.apply(Event::Apply(agent), |_| {});
+        let mut version = 1;
+        let mut node = |ready: &str, cordoned: bool| {
+            version += 1;
+            let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let stored = json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": version.to_string()},
+                "spec": {"unschedulable": cordoned}, "status": {"conditions": [condition]}});
+            writers.nodes.apply(Event::Apply(object::<Node>(stored)), |change| caches.nodes_changed(&change.keys));
+            triggered(&mut triggers.yoipods)
+        };
+        assert_eq!(node("True", false), ["a"], "it joins");
+        assert!(node("True", true).is_empty(), "a cordon moves no agent");
+        assert_eq!(node("Unknown", true), ["a"]);
+        assert_eq!(node("True", true), ["a"]);
+    }
+
+    #[test]
+    fn a_shims_pod_triggers_the_workspace_node_of_its_node_when_it_comes_and_when_it_goes() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let pod = || -> k8s_openapi::api::core::v1::Pod {
+            object(json!({"metadata": {"name": "shim-a", "namespace": "yoi-node", "uid": "s"}, "spec": {"nodeName": "n", "containers": []},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}}))
+        };
+        let started = caches.shim_silence("n").expect("no Pod is there").since;
+        writers.shim_pods.apply(Event::Apply(pod()), |change| caches.shim_pods_changed(&change.keys));
+        assert_eq!(triggered(&mut triggers.workspace_nodes), ["n"]);
+        assert_eq!(caches.shim_silence("n"), None);
+        writers.shim_pods.apply(Event::Delete(pod()), |change| caches.shim_pods_changed(&change.keys));
+        assert_eq!(triggered(&mut triggers.workspace_nodes), ["n"]);
+        let silence = caches.shim_silence("n").expect("the Pod is gone");
+        assert!(silence.pod.is_none() && silence.since > started, "{silence:?}");
+    }
+
+    #[test]
+    fn a_project_that_is_being_deleted_is_triggered_when_its_last_agent_is_gone_and_another_is_not() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let mut going = project("p");
+        writers.projects.apply(Event::Apply(going.clone()), |_| {});
+        let mut agent_goes = || {
+            writers.yoipods.apply(Event::Apply(yoipod("a", "w")), |_| {});
+            writers.yoipods.apply(Event::Delete(yoipod("a", "w")), |change| caches.yoipod_changed(&change.keys));
+            triggered(&mut triggers.projects)
+        };
+        assert_eq!(agent_goes(), Vec::<String>::new());
+        going.metadata = object(json!({"name": "p", "namespace": "ns", "uid": "uid-p", "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        writers.projects.apply(Event::Apply(going), |_| {});
+        assert_eq!(agent_goes(), ["p"]);
     }
 
     #[test]

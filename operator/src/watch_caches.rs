@@ -1,5 +1,6 @@
 //! The caches of all kinds in [`crate::kinds`].
 
+use std::collections::BTreeMap;
 use std::convert::identity;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -11,14 +12,43 @@ use kube::runtime::reflector::ObjectRef;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::ObservedPod;
 use yoi_plan::nodes::Nodes;
+use yoi_plan::nodes::heartbeat::{ShimPod, Silence};
 use yoi_watch_cache::{CacheWriter, Queued, WatchCache};
 
 use crate::cache_key::{
-    CacheKey, claim_keys, manifest_keys, name_keys, namespace_keys, no_keys, peer_keys, pod_keys, project_keys, volume_keys,
+    CacheKey, claim_keys, manifest_keys, name_keys, namespace_keys, no_keys, peer_keys, pod_keys, project_keys, shim_pod_keys, volume_keys,
     workspace_keys, yoipod_keys,
 };
 use crate::kinds::for_each_kind;
 use crate::trim;
+
+/// Nodes without a shim's Pod.
+pub(crate) struct AbsentShims {
+    /// When this process began to watch.
+    started: jiff::Timestamp,
+    /// When the last Pod of a shim went from a node, by the node's name.
+    since: RwLock<BTreeMap<String, jiff::Timestamp>>,
+}
+
+impl AbsentShims {
+    fn new() -> Self {
+        AbsentShims { started: jiff::Timestamp::now(), since: RwLock::default() }
+    }
+
+    pub(crate) fn set(&self, node: &str, is_absent: bool) {
+        let mut since = self.since.write().unwrap_or_else(PoisonError::into_inner);
+        if is_absent {
+            since.entry(node.to_owned()).or_insert_with(jiff::Timestamp::now);
+        } else {
+            since.remove(node);
+        }
+    }
+
+    /// A node that never had one lacks it since this process began to watch.
+    fn since(&self, node: &str) -> jiff::Timestamp {
+        self.since.read().unwrap_or_else(PoisonError::into_inner).get(node).copied().unwrap_or(self.started)
+    }
+}
 
 /// A type that has a cache.
 pub trait CachedObject: Sized {
@@ -32,6 +62,7 @@ macro_rules! declare_caches {
         pub struct WatchCaches {
             $(pub $cache: WatchCache<$cached, CacheKey>,)+
             pub(crate) observed_nodes: RwLock<Arc<Nodes>>,
+            pub(crate) absent_shims: AbsentShims,
             pub(crate) senders: TriggerSenders,
         }
 
@@ -58,7 +89,7 @@ macro_rules! declare_caches {
                 let writers = CacheWriters { $($cache: $cache.0.1,)+ };
                 let senders = TriggerSenders { $($cache: $cache.1.0,)+ };
                 let triggers = Triggers { $($cache: $cache.1.1,)+ };
-                let caches = WatchCaches { $($cache: $cache.0.0,)+ observed_nodes: RwLock::default(), senders };
+                let caches = WatchCaches { $($cache: $cache.0.0,)+ observed_nodes: RwLock::default(), absent_shims: AbsentShims::new(), senders };
                 (Arc::new(caches), writers, triggers)
             }
 
@@ -89,6 +120,13 @@ impl WatchCaches {
     #[must_use]
     pub fn observed_nodes(&self) -> Arc<Nodes> {
         Arc::clone(&self.observed_nodes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Why nothing may be heard of the node's shim; `None` when its Pod is ready.
+    #[must_use]
+    pub fn shim_silence(&self, node: &str) -> Option<Silence> {
+        let pods = self.shim_pods.by_key(&CacheKey::Itself(node.to_owned()));
+        Silence::observed(pods.iter().map(AsRef::as_ref), self.absent_shims.since(node))
     }
 
     /// Whether the namespace is being deleted.

@@ -11,13 +11,19 @@ pub fn pod(yoipod: &str, run_generation: i64) -> String {
     format!("{yoipod}-{run_generation}")
 }
 
+/// Name of the Pod that reads a stopped YoiPod's session and tree.
+#[must_use]
+pub fn reader(yoipod: &str) -> String {
+    format!("{yoipod}-reader")
+}
+
 /// Name of the session claim of a YoiPod that names none.
 #[must_use]
 pub fn session_claim(yoipod: &str) -> String {
     format!("{yoipod}-session")
 }
 
-/// Name of the ConfigMap that holds a YoiPod's manifest. `digest` is the manifest's, in hex.
+/// Name of the ConfigMap that holds a YoiPod's manifest. `digest` is of all that the map holds, in hex.
 #[must_use]
 pub fn manifest(yoipod: &str, digest: &str) -> String {
     format!("{yoipod}-{}", &digest[..digest.len().min(10)])
@@ -92,7 +98,7 @@ mod tests {
     #[test]
     fn names_fit_a_dns_label_for_the_longest_yoipod() {
         let longest = "a".repeat(50);
-        for name in [pod(&longest, 999_999_999), session_claim(&longest), manifest(&longest, &sha256(b"x"))] {
+        for name in [pod(&longest, 999_999_999), reader(&longest), session_claim(&longest), manifest(&longest, &sha256(b"x"))] {
             assert!(name.len() <= 63, "{name}");
         }
         assert!(base("0123456789", "n").len() <= 50);

@@ -14,13 +14,15 @@ use crate::step::Step;
 
 /// Name of the policy that selects the Pods of agents.
 pub const AGENTS: &str = "yoi-agents";
+/// Name of the policy that selects the Pods that read stopped agents.
+pub const READERS: &str = "yoi-readers";
 /// Name of the policy that selects the Pods that fill bases.
 pub const POPULATORS: &str = "yoi-populators";
 
 /// The steps that make the policies of `namespace` what they should be; none when `existing` already are.
 #[must_use]
 pub fn ensure(namespace: &str, network: &Network, existing: &[impl AsRef<NetworkPolicy>]) -> Vec<Step> {
-    [agents(namespace, network), populators(namespace, network)]
+    [agents(namespace, network), populators(namespace, network), readers(namespace, network)]
         .into_iter()
         .filter(|wanted| {
             let same = |p: &NetworkPolicy| p.metadata.name == wanted.metadata.name && p.spec == wanted.spec;
@@ -46,19 +48,26 @@ pub fn with_network_policies(
 }
 
 fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
+    let mut egress = vec![dns(), gateway(network)];
+    egress.extend(network.agents.iter().cloned());
+    policy(namespace, AGENTS, label::ROLE_AGENT, egress)
+}
+
+fn readers(namespace: &str, network: &Network) -> NetworkPolicy {
+    policy(namespace, READERS, label::ROLE_READER, vec![dns(), gateway(network)])
+}
+
+fn gateway(network: &Network) -> NetworkPolicyEgressRule {
     let pods = || NetworkPolicyPeer {
         namespace_selector: Some(labels(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), network.gateway_namespace.clone())]))),
         pod_selector: Some(labels(network.gateway_pod.clone())),
         ip_block: None,
     };
-    let gateway = NetworkPolicyEgressRule {
+    NetworkPolicyEgressRule {
         // No selector matches a Pod in its node's network.
         to: (!network.gateway_on_host).then(|| vec![pods()]),
         ports: Some(vec![port("TCP", network.gateway_port)]),
-    };
-    let mut egress = vec![dns(), gateway];
-    egress.extend(network.agents.iter().cloned());
-    policy(namespace, AGENTS, label::ROLE_AGENT, egress)
+    }
 }
 
 fn populators(namespace: &str, network: &Network) -> NetworkPolicy {

@@ -9,8 +9,6 @@ use k8s_openapi::api::core::v1::{
 };
 
 const NAME_FIELD: &str = "metadata.name";
-/// What Pods of an earlier version are bound to nodes by.
-const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The highest weight of a preference.
 const MOST_WEIGHT: i32 = 100;
 
@@ -24,29 +22,46 @@ pub(crate) enum NodeChoice {
 }
 
 impl NodeChoice {
-    pub(crate) fn affinity(&self) -> Affinity {
-        let (required, preferred) = match self {
-            NodeChoice::Only(nodes) => (nodes.iter().map(|node| term(vec![by_name("In", node)])).collect(), Vec::new()),
-            NodeChoice::Any { preferred, avoided } => {
-                let not_these: Vec<_> = avoided.iter().map(|node| by_name("NotIn", node)).collect();
-                let prefer = |node: &String| PreferredSchedulingTerm { weight: MOST_WEIGHT, preference: term(vec![by_name("In", node)]) };
-                // A term without requirements matches no node.
-                (if not_these.is_empty() { Vec::new() } else { vec![term(not_these)] }, preferred.iter().map(prefer).collect())
-            }
+    /// The affinity of a Pod: what `user` asks for, and one of these nodes. Kubernetes takes a node that fits one of the required terms, so each of the
+    /// user's is joined with each of ours.
+    pub(crate) fn affinity(&self, user: Option<&Affinity>) -> Affinity {
+        let user = user.cloned().unwrap_or_default();
+        let of_nodes = user.node_affinity.unwrap_or_default();
+        let own: Vec<Vec<NodeSelectorRequirement>> = match self {
+            NodeChoice::Only(nodes) => nodes.iter().map(|node| vec![by_name("In", node)]).collect(),
+            NodeChoice::Any { preferred: _, avoided } => vec![avoided.iter().map(|node| by_name("NotIn", node)).collect()],
         };
-        let required = NodeSelector { node_selector_terms: required };
+        let users = of_nodes.required_during_scheduling_ignored_during_execution.map(|selector| selector.node_selector_terms);
+        let users = users.filter(|terms| !terms.is_empty()).unwrap_or_else(|| vec![NodeSelectorTerm::default()]);
+        let required: Vec<NodeSelectorTerm> = users.iter().flat_map(|user| own.iter().map(|own| join(user, own))).collect();
+        // A term without requirements matches no node.
+        let is_free = required.iter().all(|term| term.match_fields.is_none() && term.match_expressions.is_none());
+        let preferred: &[String] = match self {
+            NodeChoice::Only(_) => &[],
+            NodeChoice::Any { preferred, avoided: _ } => preferred,
+        };
+        let prefer = |node: &String| PreferredSchedulingTerm {
+            weight: MOST_WEIGHT,
+            preference: join(&NodeSelectorTerm::default(), &[by_name("In", node)]),
+        };
+        let users = of_nodes.preferred_during_scheduling_ignored_during_execution.unwrap_or_default();
+        let preferred: Vec<_> = users.into_iter().chain(preferred.iter().map(prefer)).collect();
         Affinity {
             node_affinity: Some(NodeAffinity {
-                required_during_scheduling_ignored_during_execution: (!required.node_selector_terms.is_empty()).then_some(required),
+                required_during_scheduling_ignored_during_execution: (!is_free).then_some(NodeSelector { node_selector_terms: required }),
                 preferred_during_scheduling_ignored_during_execution: (!preferred.is_empty()).then_some(preferred),
             }),
-            ..Affinity::default()
+            ..user
         }
     }
 }
 
-fn term(requirements: Vec<NodeSelectorRequirement>) -> NodeSelectorTerm {
-    NodeSelectorTerm { match_expressions: None, match_fields: Some(requirements) }
+/// A term that asks for both. The user's terms have no fields by the schema.
+fn join(user: &NodeSelectorTerm, own: &[NodeSelectorRequirement]) -> NodeSelectorTerm {
+    NodeSelectorTerm {
+        match_expressions: user.match_expressions.clone().filter(|all| !all.is_empty()),
+        match_fields: (!own.is_empty()).then(|| own.to_vec()),
+    }
 }
 
 /// Kubernetes takes exactly one value for the name.
@@ -69,9 +84,8 @@ impl ObservedChoice {
         let terms = required.map(|selector| selector.node_selector_terms.as_slice()).unwrap_or_default();
         let mut choice = ObservedChoice::default();
         for term in terms {
-            let fields = term.match_fields.iter().flatten().filter(|r| r.key == NAME_FIELD);
-            let labels = term.match_expressions.iter().flatten().filter(|r| r.key == HOSTNAME);
-            for requirement in fields.chain(labels) {
+            // Labels, that of the hostname too, are what the user asks for.
+            for requirement in term.match_fields.iter().flatten().filter(|r| r.key == NAME_FIELD) {
                 match requirement.operator.as_str() {
                     "In" => choice.is_bound = true,
                     "NotIn" => choice.avoided.extend(requirement.values.iter().flatten().cloned()),

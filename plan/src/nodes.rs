@@ -1,29 +1,19 @@
 //! The cluster's nodes: which providers and runtimes each offers, whether Pods can start there, and which volumes they can use there.
 
+pub mod heartbeat;
+
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{self, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint};
+use k8s_openapi::api::core::v1::{self, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint, Toleration};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{ConditionStatus, find};
+use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::condition;
 use yoi_crds::source::ProviderName;
 
-use crate::step::Plan;
-use crate::stored::Stored;
-
 /// How many nodes a message names.
 const MOST_NAMED: usize = 8;
-
-/// Deletes the WorkspaceNode of a node that no longer exists. When a node of that name comes later, its shim makes a new one.
-#[must_use]
-pub fn left_over(offer: &WorkspaceNode, nodes: &Nodes) -> Plan<Infallible> {
-    match Stored::new(offer) {
-        Some(offer) if !nodes.exists(offer.name()) => Plan::only(offer.delete().into_iter().collect()),
-        Some(_) | None => Plan::nothing(),
-    }
-}
 
 /// The cluster's nodes, by name. A node that is not in here does not exist.
 #[derive(Clone, Debug, Default)]
@@ -60,16 +50,17 @@ impl Node {
         }
     }
 
-    /// Why the scheduler sends no Pod here that tolerates no taint, as the end of a sentence about the node; `None` when it may.
+    /// Why the scheduler sends no Pod with these tolerations here, as the end of a sentence about the node; `None` when it may.
     #[must_use]
-    pub fn refusal(&self) -> Option<String> {
+    pub fn refusal(&self, tolerations: &[Toleration]) -> Option<String> {
         if self.not_ready_since.is_some() {
             return Some("is not ready".to_owned());
         }
         if self.cordoned {
             return Some("is cordoned".to_owned());
         }
-        self.taints.iter().find(|taint| keeps_pods_away(taint)).map(|taint| {
+        let is_tolerated = |taint: &Taint| tolerations.iter().any(|toleration| tolerates(toleration, taint));
+        self.taints.iter().find(|taint| keeps_pods_away(taint) && !is_tolerated(taint)).map(|taint| {
             let value = taint.value.as_deref().filter(|value| !value.is_empty()).map(|value| format!("={value}")).unwrap_or_default();
             format!("has the taint {}{value}:{}", taint.key, taint.effect)
         })
@@ -82,18 +73,26 @@ impl Node {
     }
 
     fn free(&self) -> i64 {
-        self.offer.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.capacity).map_or(0, |c| c.free_bytes)
+        self.offer.as_ref().and_then(|o| o.status.as_ref()).and_then(|s| s.capacity.as_ref()).map_or(0, |c| c.free_bytes)
     }
 
     fn offers(&self, provider: ProviderName) -> bool {
         let Some(status) = self.offer.as_ref().and_then(|o| o.status.as_ref()) else { return false };
-        // A shim may leave Ready out, so only False counts.
-        let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status == ConditionStatus::False);
+        // A shim may leave Ready out.
+        let down = find(&status.conditions, condition::READY).is_some_and(|c| c.status != ConditionStatus::True);
         !down
             && status
                 .providers
                 .iter()
                 .any(|p| p.available && provider != ProviderName::Unknown && (provider == ProviderName::Auto || p.name == provider))
+    }
+
+    /// Since when nothing is heard of its shim, and in which words; see [`heartbeat`].
+    #[must_use]
+    pub fn silent_since(&self) -> Option<(jiff::Timestamp, &str)> {
+        let ready = find(&self.offer.as_ref()?.status.as_ref()?.conditions, condition::READY)?;
+        let since = ready.last_transition_time.parse().unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        (ready.status == ConditionStatus::Unknown).then_some((since, ready.message.as_str()))
     }
 
     /// Whether the node offers the runtime of this digest, in lower-case hex.
@@ -106,6 +105,20 @@ impl Node {
 /// Kubernetes lets every Pod with a request for memory tolerate memory pressure, and a populator has one.
 fn keeps_pods_away(taint: &Taint) -> bool {
     taint.key != "node.kubernetes.io/memory-pressure" && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+}
+
+/// As in the scheduler: an absent effect is every effect, and Exists without a key is every taint.
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let given = |field: &'_ Option<String>| field.clone().filter(|text| !text.is_empty());
+    let (key, effect) = (given(&toleration.key), given(&toleration.effect));
+    let fits = match toleration.operator.as_deref().unwrap_or("Equal") {
+        "Exists" => key.is_none_or(|key| key == taint.key),
+        "" | "Equal" => {
+            key.as_ref() == Some(&taint.key) && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or("")
+        }
+        _ => false,
+    };
+    fits && effect.is_none_or(|effect| effect == taint.effect)
 }
 
 impl Nodes {
@@ -129,22 +142,22 @@ impl Nodes {
         self.0.get(node).is_some_and(|node| node.offers(provider))
     }
 
-    /// Those of [`Self::eligible`] where a Pod can start that tolerates no taint.
+    /// Those of [`Self::eligible`] where a Pod with these tolerations can start.
     #[must_use]
-    pub fn eligible_for_pods(&self, provider: ProviderName) -> Vec<&str> {
+    pub fn eligible_for_pods(&self, provider: ProviderName, tolerations: &[Toleration]) -> Vec<&str> {
         let mut found = self.eligible(provider);
-        found.retain(|node| self.0.get(*node).is_some_and(|node| node.refusal().is_none()));
+        found.retain(|node| self.0.get(*node).is_some_and(|node| node.refusal(tolerations).is_none()));
         found
     }
 
     /// Why [`Self::eligible_for_pods`] is empty: each node with its reason, or what to check.
     #[must_use]
-    pub fn none_eligible_for_pods(&self, provider: ProviderName) -> String {
+    pub fn none_eligible_for_pods(&self, provider: ProviderName, tolerations: &[Toleration]) -> String {
         let eligible = self.eligible(provider);
         if eligible.is_empty() {
             return self.none_eligible(provider);
         }
-        let named = eligible.iter().filter_map(|name| Some(format!("node {name} {}", self.0.get(*name)?.refusal()?)));
+        let named = eligible.iter().filter_map(|name| Some(format!("node {name} {}", self.0.get(*name)?.refusal(tolerations)?)));
         let sentence = "no node that offers a fitting provider can run the Pod that fetches the source";
         format!("{sentence}: {}", join_sentences(named))
     }
@@ -183,11 +196,20 @@ impl Nodes {
         count.into_iter().max_by_key(|(digest, n)| (*n, *digest)).map(|(digest, _)| digest.to_owned())
     }
 
-    /// Whether the node has every label of a Pod's selector.
+    /// Names of the nodes whose Pods can use this volume, sorted.
     #[must_use]
-    pub fn matches_selector(&self, node: &str, selector: Option<&BTreeMap<String, String>>) -> bool {
+    pub fn reaching(&self, volume: &PersistentVolume) -> Vec<&str> {
+        self.0.keys().map(String::as_str).filter(|node| self.reaches(node, volume)).collect()
+    }
+
+    /// Whether a Pod's node selector and the required part of its node affinity allow the node.
+    #[must_use]
+    pub fn is_allowed_by(&self, node: &str, pod: &PodSettings) -> bool {
+        let affinity = pod.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
         let labels = self.0.get(node).map(|n| &n.labels);
-        selector.into_iter().flatten().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)))
+        let has_labels = pod.node_selector.iter().all(|(key, value)| labels.is_some_and(|l| l.get(key) == Some(value)));
+        has_labels && required.is_none_or(|selector| labels.is_some_and(|labels| selector_matches(selector, node, labels)))
     }
 
     /// Whether Pods on this node can use this volume.

@@ -1,14 +1,17 @@
-//! What plans read of a Pod: of an agent's Pod, and of one that fills a base.
+//! What plans read of a Pod: of an agent's Pod, of one that reads a stopped agent, and of one that fills a base.
 
-use k8s_openapi::api::core::v1::{self, ContainerStatus, Pod, PodCondition, PodStatus, Volume};
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{self, Container, ContainerStatus, EnvVarSource, Pod, PodCondition, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::name::annotation;
+use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::MOST_RUNS;
 use yoi_wire::identity::VOLUME_WORKSPACE;
 
 use crate::meta;
 use crate::node_affinity::ObservedChoice;
 use crate::stored::Uid;
+use crate::yoipod::pod_spec;
 
 /// A Pod without what no plan reads, which is most of its memory.
 #[derive(Clone, Debug)]
@@ -32,6 +35,45 @@ pub struct ObservedPod {
     pub(crate) message: Option<String>,
     pub(crate) unscheduled: Option<Unscheduled>,
     containers: Vec<ObservedContainer>,
+    /// The objects of its namespace that it does not start without, but for what plans make.
+    pub(crate) references: Vec<Reference>,
+}
+
+/// An object that a Pod does not start without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    pub kind: ReferenceKind,
+    pub name: String,
+    pub used_by: Use,
+}
+
+/// Kind of a [`Reference`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReferenceKind {
+    Secret,
+    ConfigMap,
+    Claim,
+}
+
+impl fmt::Display for ReferenceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReferenceKind::Secret => "Secret",
+            ReferenceKind::ConfigMap => "ConfigMap",
+            ReferenceKind::Claim => "PersistentVolumeClaim",
+        })
+    }
+}
+
+/// What a Pod needs a [`Reference`] for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A variable of a container, from this key.
+    Variable {
+        name: String,
+        key: String,
+    },
+    Volume,
 }
 
 /// The condition PodScheduled, when it is False.
@@ -75,6 +117,11 @@ pub(crate) struct Terminated {
 }
 
 impl ObservedPod {
+    /// Whether it reads a stopped agent, and is no run of it.
+    pub(crate) fn is_reader(&self) -> bool {
+        meta::label(&self.metadata, label::ROLE) == Some(label::ROLE_READER)
+    }
+
     /// UID of the workspace that it mounts.
     pub(crate) fn tree(&self) -> Option<Uid<'_>> {
         Uid::new(self.tree.as_deref()?)
@@ -94,6 +141,7 @@ impl From<Pod> for ObservedPod {
         let PodStatus { phase, reason, message, conditions, container_statuses, .. } = status.unwrap_or_default();
         let volumes = spec.volumes.as_deref().unwrap_or_default();
         ObservedPod {
+            references: references(&spec.containers, volumes),
             metadata,
             run_generation,
             tree: tree(volumes).map(str::to_owned),
@@ -125,6 +173,37 @@ fn tree(volumes: &[Volume]) -> Option<&str> {
 
 fn manifest(volumes: &[Volume]) -> Option<&str> {
     volumes.iter().find(|v| v.name == "manifest")?.config_map.as_ref().map(|c| c.name.as_str())
+}
+
+/// What the plan makes itself, the manifest and the session's claim, is left out.
+fn references(containers: &[Container], volumes: &[Volume]) -> Vec<Reference> {
+    let of_variable = |name: &str, from: &EnvVarSource| {
+        let secret = from.secret_key_ref.as_ref().map(|r| (ReferenceKind::Secret, &r.name, &r.key, r.optional));
+        let map = || from.config_map_key_ref.as_ref().map(|r| (ReferenceKind::ConfigMap, &r.name, &r.key, r.optional));
+        let (kind, object, key, _) = secret.or_else(map).filter(|(.., optional)| *optional != Some(true))?;
+        let used_by = Use::Variable { name: name.to_owned(), key: key.clone() };
+        Some(Reference { kind, name: object.clone(), used_by })
+    };
+    let variables = containers.iter().flat_map(|container| container.env.iter().flatten());
+    let of_variables = variables.filter_map(|variable| of_variable(&variable.name, variable.value_from.as_ref()?));
+    let users = volumes.iter().filter(|volume| !pod_spec::VOLUMES.contains(&volume.name.as_str()));
+    of_variables.chain(users.flat_map(of_volume)).collect()
+}
+
+fn of_volume(volume: &Volume) -> Vec<Reference> {
+    let required = |optional: Option<bool>| optional != Some(true);
+    let secret =
+        volume.secret.as_ref().filter(|s| required(s.optional)).and_then(|s| Some((ReferenceKind::Secret, s.secret_name.clone()?)));
+    let map = volume.config_map.as_ref().filter(|m| required(m.optional)).map(|m| (ReferenceKind::ConfigMap, m.name.clone()));
+    let claim = volume.persistent_volume_claim.as_ref().map(|c| (ReferenceKind::Claim, c.claim_name.clone()));
+    let sources = volume.projected.as_ref().and_then(|p| p.sources.as_deref()).unwrap_or_default();
+    let projected = sources.iter().flat_map(|source| {
+        let secret = source.secret.as_ref().filter(|s| required(s.optional)).map(|s| (ReferenceKind::Secret, s.name.clone()));
+        let map = source.config_map.as_ref().filter(|m| required(m.optional)).map(|m| (ReferenceKind::ConfigMap, m.name.clone()));
+        secret.into_iter().chain(map)
+    });
+    let all = secret.into_iter().chain(map).chain(claim).chain(projected);
+    all.map(|(kind, name)| Reference { kind, name, used_by: Use::Volume }).collect()
 }
 
 fn unscheduled(condition: PodCondition) -> Option<Unscheduled> {

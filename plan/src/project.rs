@@ -1,14 +1,17 @@
 //! YoiProject: one sealed generation of its source, on as many nodes as need it.
 
+mod project_teardown;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::name::finalizer;
 use yoi_crds::project::SealedGeneration;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::{AgentWorkspace, YoiProject, YoiProjectStatus};
+use yoi_crds::{AgentWorkspace, YoiPod, YoiProject, YoiProjectStatus};
 
 use crate::conditions::{self, ConditionSet};
 use crate::network;
@@ -30,6 +33,10 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// UIDs of the bases that trees were made from.
     pub origins: BTreeSet<String>,
+    /// YoiPods that name this project; read only while it is being deleted.
+    pub agents: Vec<Arc<YoiPod>>,
+    /// Workspaces that name this project as their source; read only while it is being deleted.
+    pub trees: Vec<Arc<AgentWorkspace>>,
     /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
     /// Those of the namespace.
@@ -49,9 +56,14 @@ struct ProjectInput<'a> {
 #[must_use]
 pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let Some(project) = Stored::new(&*seen.project) else { return Plan::nothing() };
-    // The garbage collector deletes the bases of a project, and nothing else of it needs an order.
-    if project.is_deleting() || seen.terminating {
+    if project.is_deleting() {
+        return project_teardown::plan(project, seen, now);
+    }
+    if seen.terminating {
         return Plan::nothing();
+    }
+    if let Some(step) = project.add_finalizers(&[finalizer::OPERATOR]) {
+        return Plan::only(vec![step]);
     }
     let status = project.status.clone().unwrap_or_default();
     let input = ProjectInput { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
@@ -81,11 +93,7 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
     }
     steps.extend(input.delete_former(&base_set, !sealed.is_empty()));
 
-    let no_node = input
-        .nodes
-        .eligible_for_pods(base_set.provider)
-        .is_empty()
-        .then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible_for_pods(base_set.provider)));
+    let no_node = base_set.no_node();
     let sealed_condition = match (sealed.len(), living.is_empty(), &no_node) {
         (0, true, Some(no_node)) => no_node.clone(),
         (0, true, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
@@ -93,7 +101,7 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
         (n, _, _) => ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
     };
     // Without a node nothing can be fetched either, and that sentence helps more.
-    let source_condition = no_node.filter(|_| living.is_empty()).unwrap_or_else(|| source_ready(&base_set, now));
+    let source_condition = no_node.unwrap_or_else(|| source_ready(&base_set, now));
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, source_condition);
     conditions.set(condition::SEALED, sealed_condition);

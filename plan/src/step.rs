@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use yoi_crds::AgentWorkspace;
+use yoi_crds::{AgentWorkspace, Condition};
 
 /// What to do, and the status to write afterwards.
 #[derive(Clone, Debug)]
@@ -108,6 +108,15 @@ pub enum Step {
         /// UID of the object that it was made for.
         of: String,
     },
+    /// Sets one condition of a WorkspaceNode, whose other conditions its shim sets. Fails when the object has changed since it was observed.
+    SetNodeCondition {
+        /// The WorkspaceNode.
+        of: Target,
+        /// The resource version that was observed.
+        resource_version: String,
+        /// The condition.
+        condition: Box<Condition>,
+    },
     /// Deletes an object, with its UID as precondition.
     Delete(Target),
 }
@@ -129,6 +138,7 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the variants are Kubernetes' names for the kinds, or parts of them")]
 pub enum Kind {
+    Project,
     YoiPod,
     Workspace,
     Claim,
@@ -143,6 +153,7 @@ impl Kind {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Kind::Project => "YoiProject",
             Kind::YoiPod => "YoiPod",
             Kind::Workspace => "AgentWorkspace",
             Kind::Claim => "PersistentVolumeClaim",
@@ -179,6 +190,7 @@ impl Step {
             Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
+            Step::SetNodeCondition { of, condition, .. } => format!("set {}={:?} of {of}", condition.type_, condition.status),
             Step::Delete(target) => format!("delete {target}"),
         }
     }

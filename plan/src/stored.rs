@@ -67,6 +67,7 @@ macro_rules! step_objects {
     ($($type:ty: $kind:ident),+) => {$(impl StepObject for $type { const STEP_KIND: Kind = Kind::$kind; })+};
 }
 step_objects!(
+    YoiProject: Project,
     AgentWorkspace: Workspace,
     YoiPod: YoiPod,
     WorkspaceNode: WorkspaceNode,

@@ -14,6 +14,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
+use yoi_crds::source::{GitSource, ProjectSource};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
 use crate::conditions::{self, ConditionSet};
@@ -32,7 +33,7 @@ pub struct Observed {
     pub workspace: Arc<AgentWorkspace>,
     /// The namespace is being deleted: nothing can be made in it.
     pub terminating: bool,
-    /// The one that `source.project` names.
+    /// The one that `source.project` names; for a base, the one that it is a base of.
     pub project: Option<Arc<YoiProject>>,
     /// The one that `source.workspace` names.
     pub parent: Option<Arc<AgentWorkspace>>,
@@ -40,7 +41,7 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// YoiPods that name this workspace, or were the reason to make it.
     pub users: Vec<Arc<YoiPod>>,
-    /// Agent Pods of those YoiPods.
+    /// Pods of those YoiPods: of agents, and readers.
     pub agents: Vec<Arc<ObservedPod>>,
     /// Pods that fill this base.
     pub populators: Vec<Arc<ObservedPod>>,
@@ -138,12 +139,38 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
         }
         Consumer::Agent(pod) if is_scheduled && input.base.is_none() => {
             status.pod_uid = pod.map(|pod| pod.uid().as_str().to_owned());
+            status.reader_pod_uid = input.reader.map(|pod| pod.uid().as_str().to_owned());
         }
         Consumer::Claim(_) | Consumer::Agent(_) => {}
     }
     conditions.set_ready(&needed, "the tree is ready");
+    if let Some(former) = former_source(input)
+        && conditions.is_true(condition::READY)
+    {
+        conditions.set(condition::READY, former);
+    }
     status.conditions = conditions.into_conditions();
     Plan { steps, status: Some(status), requeue_after }
+}
+
+/// What the tree was made from, when its project has another source now: the spec was changed, or another project bears the name.
+fn former_source(input: &WorkspaceInput<'_>) -> Option<ConditionValue> {
+    let Source::Project { name, project: Some(project) } = &input.source else { return None };
+    let made_from = input.origin?.source.as_ref()?;
+    if project.spec.source == *made_from {
+        return None;
+    }
+    let now = source_text(&project.spec.source);
+    let message = format!("the tree is ready; it is of {}, and YoiProject {name} is {now} now", source_text(made_from));
+    Some(ConditionValue::yes(reason::FORMER_SOURCE, message))
+}
+
+fn source_text(source: &ProjectSource) -> String {
+    match &source.git {
+        Some(GitSource { url, ref_: Some(ref_) }) => format!("{} at {ref_}", populate::without_user(url)),
+        Some(GitSource { url, ref_: None }) => populate::without_user(url),
+        None => "empty".to_owned(),
+    }
 }
 
 fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
@@ -167,6 +194,12 @@ fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
         // A tree that is made no longer needs what it was made from.
         _ if input.origin.is_some() => {}
         Source::Project { name, project: None } => return missing("YoiProject", name),
+        Source::Project { name, project: Some(project) } if project.is_deleting() => {
+            return ConditionValue::no(
+                reason::SOURCE_NOT_FOUND,
+                format!("YoiProject {name} is being deleted, and nothing new begins from it"),
+            );
+        }
         Source::Fork { name, .. } if *name == workspace.name() => {
             return ConditionValue::no(reason::INVALID_SPEC, "a workspace cannot be a fork of itself");
         }

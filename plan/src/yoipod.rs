@@ -2,11 +2,16 @@
 
 mod acceptance;
 mod create;
+mod lost_tree;
 pub mod manifest;
 mod placement;
+mod pod_settings;
 pub mod pod_spec;
+mod reader;
+mod reader_spec;
 mod run;
 mod session;
+mod waiting_container;
 mod yoipod_conditions;
 mod yoipod_input;
 mod yoipod_teardown;
@@ -16,7 +21,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::name::finalizer;
-use yoi_crds::pod::{ManifestRef, WorkspaceRef};
+use yoi_crds::pod::{ManifestRef, ReaderStatus, WorkspaceRef};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
 use crate::meta::name;
@@ -28,6 +33,7 @@ pub use crate::observed_pod::run_generation;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::delete_all;
+pub use run::{is_finished, is_stopped, keep_command};
 pub use session::MADE_FOR;
 use yoipod_input::YoiPodInput;
 
@@ -48,7 +54,7 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// The workspace that the tree is a fork of, or will be.
     pub parent: Option<Arc<AgentWorkspace>>,
-    /// Agent Pods with this YoiPod's name as label.
+    /// Pods with this YoiPod's name as label: of agents, and readers.
     pub pods: Vec<Arc<ObservedPod>>,
     /// The one called [`session_claim_name`].
     pub session_claim: Option<Arc<PersistentVolumeClaim>>,
@@ -96,10 +102,12 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
 fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
     let accepted = acceptance::accept(input);
     let run = run::plan(input, accepted.as_ref(), settings, now);
-    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, now);
+    let reader = reader::plan(input, &run, settings, now);
+    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, now);
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
     let mut steps = delete_unused_manifests(input, run.record.manifest.as_ref());
     steps.extend(run.steps);
+    steps.extend(reader.steps);
     // The fields that the operator owns. The gateway's fields keep their values because they are not applied.
     let status = YoiPodStatus {
         observed_generation: input.yoipod.meta().generation,
@@ -108,13 +116,15 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
         pod: run.record.pod,
         workspace: Some(WorkspaceRef {
             name: input.workspace_name.to_owned(),
+            uid: lost_tree::record(input, accepted.is_ok()),
             node_name: input.workspace.and_then(|workspace| workspace.node_name()).map(str::to_owned),
         }),
         session_claim_name: Some(input.session_claim_name.clone()),
+        reader: reader.pod.map(|pod| ReaderStatus { requested_at: None, pod: Some(pod) }),
         conditions,
         ..YoiPodStatus::default()
     };
-    Plan { steps, status: Some(status), requeue_after: run.requeue_after }
+    Plan { steps, status: Some(status), requeue_after: run.requeue_after.into_iter().chain(reader.requeue_after).min() }
 }
 
 /// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.

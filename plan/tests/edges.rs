@@ -1,5 +1,8 @@
 //! Single decisions that the generated worlds of `stable` seldom reach.
 
+#[path = "samples/observed.rs"]
+mod samples;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -7,9 +10,11 @@ use serde_json::{Value, json};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
-use yoi_plan::settings::{Network, Settings};
+use yoi_plan::settings::Network;
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, network, project, workspace, yoipod};
+
+use crate::samples::{now, settings, workspace_with, yoipod_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
@@ -17,15 +22,6 @@ fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
 
 fn observed(pod: Value) -> Arc<ObservedPod> {
     Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())
-}
-
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::from_second(1_700_000_000).expect("a time")
-}
-
-fn settings() -> Settings {
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
 }
 
 fn nodes(names: &[&str]) -> Arc<Nodes> {
@@ -55,20 +51,7 @@ fn tree(name: &str, spec: Value, status: Value) -> Arc<AgentWorkspace> {
 }
 
 fn seen(workspace: Arc<AgentWorkspace>) -> workspace::Observed {
-    workspace::Observed {
-        workspace,
-        terminating: false,
-        project: None,
-        parent: None,
-        bases: Vec::new(),
-        users: Vec::new(),
-        agents: Vec::new(),
-        populators: Vec::new(),
-        claim: None,
-        volume: None,
-        nodes: nodes(&["n1", "n2"]),
-        network_policies: Vec::new(),
-    }
+    workspace_with(workspace, nodes(&["n1", "n2"]))
 }
 
 fn status<S>(plan: Plan<S>) -> S {
@@ -89,6 +72,8 @@ fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
         terminating: false,
         bases: Vec::new(),
         origins: Default::default(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(&[node]),
         network_policies: Vec::new(),
     };
@@ -178,6 +163,8 @@ fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
         terminating: false,
         bases: vec![lost],
         origins: ["base-gone".to_owned()].into(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(&["n1"]),
         network_policies: Vec::new(),
     };
@@ -197,21 +184,7 @@ fn deleted(retain: &str, owners: Value) -> yoipod::Observed {
     let claim = json!({"metadata": {
         "name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}, "ownerReferences": owners,
     }});
-    yoipod::Observed {
-        yoipod,
-        terminating: false,
-        project: None,
-        workspace: None,
-        users: Vec::new(),
-        bases: Vec::new(),
-        parent: None,
-        pods: Vec::new(),
-        session_claim: Some(made(claim)),
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes: nodes(&["n1"]),
-        network_policies: Vec::new(),
-    }
+    yoipod::Observed { session_claim: Some(made(claim)), ..yoipod_with(yoipod, nodes(&["n1"])) }
 }
 
 #[test]
@@ -281,6 +254,8 @@ fn a_base_that_its_node_never_begins_is_tried_on_another() {
             terminating: false,
             bases,
             origins: Default::default(),
+            agents: Vec::new(),
+            trees: Vec::new(),
             nodes: nodes(&["n1", "n2"]),
             network_policies: Vec::new(),
         };
@@ -338,7 +313,7 @@ fn a_network_policy_that_the_api_server_normalised_is_not_applied_again() {
         let none: [Arc<k8s_openapi::api::networking::v1::NetworkPolicy>; 0] = [];
         let steps = network::ensure("ns", &wanted, &none);
         let mut kept: Vec<_> = steps.into_iter().map(|s| if let Step::EnsureNetworkPolicy(p) = s { *p } else { panic!("{s:?}") }).collect();
-        assert_eq!(kept.len(), 2);
+        assert_eq!(kept.len(), 3);
         let rules = kept[0].spec.as_mut().and_then(|spec| spec.egress.as_mut()).expect("rules");
         *rules.last_mut().expect("the rule of the settings") = serde_json::from_value(stored).expect("a rule");
         assert!(network::ensure("ns", &wanted, &kept.into_iter().map(Arc::new).collect::<Vec<_>>()).is_empty(), "{rule} is applied again");
@@ -380,9 +355,9 @@ fn roomless_pod(zone: &str, mounted: &str) -> yoipod::Observed {
     let mut tree = json!({"name": "a", "namespace": "ns", "uid": "tree", "ownerReferences": owner});
     tree["finalizers"] = json!(["yoi.dev/operator"]);
     let workspace: Arc<AgentWorkspace> = made(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}}}));
-    let listed = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]);
+    let listed = json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
     let affinity =
-        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": listed}]}}});
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": listed}]}}});
     let waits =
         json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2023-11-14T22:00:00Z"}]);
     let attributes = json!({"yoi.dev/volume": "tree", yoi_wire::identity::VOLUME_WORKSPACE: mounted});
@@ -399,19 +374,13 @@ fn roomless_pod(zone: &str, mounted: &str) -> yoipod::Observed {
     }));
     let claim = json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "annotations": {"yoi.dev/yoipod-uid": "a"}}});
     yoipod::Observed {
-        terminating: false,
         bases: vec![base_on(&project, "n1")],
         project: Some(project),
         workspace: Some(workspace),
         users: vec![yoipod.clone()],
-        yoipod,
-        parent: None,
         pods: vec![pod],
         session_claim: Some(made(claim)),
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes: Arc::new(two),
-        network_policies: Vec::new(),
+        ..yoipod_with(yoipod, Arc::new(two))
     }
 }
 
@@ -448,12 +417,12 @@ fn a_kept_session_of_a_former_agent_is_refused_with_both_ways_out() {
 #[test]
 fn a_workspacenode_of_a_node_that_is_gone_is_deleted_by_its_uid() {
     let offer = |name: &str| made::<yoi_crds::WorkspaceNode>(json!({"metadata": {"name": name, "uid": "offer"}, "spec": {}}));
-    let steps = yoi_plan::nodes::left_over(&offer("gone"), &nodes(&["n1"])).steps;
+    let steps = yoi_plan::nodes::heartbeat::plan(&offer("gone"), &nodes(&["n1"]), None, now()).steps;
     assert!(
         matches!(&steps[..], [Step::Delete(t)] if t.kind == Kind::WorkspaceNode && t.uid == "offer" && t.namespace.is_empty()),
         "{steps:?}"
     );
-    assert_eq!(yoi_plan::nodes::left_over(&offer("n1"), &nodes(&["n1"])).steps, Vec::new());
+    assert_eq!(yoi_plan::nodes::heartbeat::plan(&offer("n1"), &nodes(&["n1"]), None, now()).steps, Vec::new());
 }
 
 #[test]
@@ -483,6 +452,8 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
         terminating: false,
         bases,
         origins: Default::default(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(&["n1"]),
         network_policies: Vec::new(),
     };

@@ -1,5 +1,9 @@
 //! What must exist before a plan makes a Pod: its network policies, and the hostname of its node.
 
+#[path = "samples/observed.rs"]
+#[expect(dead_code, reason = "no agent is planned here")]
+mod samples;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,9 +13,11 @@ use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
 use yoi_plan::network::{ensure, with_network_policies};
 use yoi_plan::nodes::{Node, Nodes};
-use yoi_plan::settings::{Network, Settings};
+use yoi_plan::settings::Network;
 use yoi_plan::step::Step;
 use yoi_plan::workspace;
+
+use crate::samples::{now, settings, workspace_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("an object of the kind")
@@ -26,10 +32,11 @@ fn the_policies_come_right_before_the_first_pod_and_nowhere_without_one() {
     let with = |steps, existing: &[Arc<NetworkPolicy>]| with_network_policies(steps, "ns", Some(&rules), existing);
     assert_eq!(with(vec![map()], &none), [map()]);
     let steps = with(vec![map(), pod(), pod()], &none);
-    let [policy, other] = &ensure("ns", &rules, &none)[..] else { panic!("two policies") };
-    assert_eq!(steps, [map(), policy.clone(), other.clone(), pod(), pod()]);
+    let [agents, populators, readers] = &ensure("ns", &rules, &none)[..] else { panic!("three policies") };
+    assert_eq!(steps, [map(), agents.clone(), populators.clone(), readers.clone(), pod(), pod()]);
 
-    let there = [policy, other].map(|s| if let Step::EnsureNetworkPolicy(p) = s { Arc::new((**p).clone()) } else { panic!("{s:?}") });
+    let there =
+        [agents, populators, readers].map(|s| if let Step::EnsureNetworkPolicy(p) = s { Arc::new((**p).clone()) } else { panic!("{s:?}") });
     assert_eq!(with(vec![pod()], &there), [pod()]);
     assert_eq!(with_network_policies(vec![pod()], "ns", None, &none), [pod()], "without settings there is no policy to make");
 }
@@ -47,24 +54,9 @@ fn no_pod_fills_a_base_while_the_hostname_of_its_node_is_unknown() {
         "spec": {"source": {"git": {"url": "https://example.invalid/a"}}, "base": {"generation": "g", "node": "n1"}},
         "status": {"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": conditions},
     })));
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
     let pods = |nodes: Nodes| {
-        let seen = workspace::Observed {
-            workspace: base.clone(),
-            terminating: false,
-            project: None,
-            parent: None,
-            bases: Vec::new(),
-            users: Vec::new(),
-            agents: Vec::new(),
-            populators: Vec::new(),
-            claim: None,
-            volume: None,
-            nodes: Arc::new(nodes),
-            network_policies: Vec::new(),
-        };
-        let now = jiff::Timestamp::from_second(1_700_000_000).expect("a time");
-        let plan = workspace::plan(&seen, &Settings::new("agent", gateway.clone()), now);
+        let seen = workspace_with(base.clone(), Arc::new(nodes));
+        let plan = workspace::plan(&seen, &settings(), now());
         let pod = |s: Step| if let Step::EnsurePod(p) = s { Some(serde_json::to_string(&p).expect("JSON")) } else { None };
         plan.steps.into_iter().filter_map(pod).collect::<Vec<_>>()
     };

@@ -1,5 +1,8 @@
 //! Objects that another version of Yoi wrote, or somebody with bad intent.
 
+#[path = "samples/observed.rs"]
+mod samples;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,9 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use yoi_crds::YoiPeer;
 use yoi_plan::nodes::{Node, Nodes};
-use yoi_plan::settings::Settings;
 use yoi_plan::step::Step;
 use yoi_plan::{ObservedPod, peer, project, workspace, yoipod};
+
+use crate::samples::{now, settings, workspace_with, yoipod_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
@@ -17,15 +21,6 @@ fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
 
 fn observed(pod: Value) -> Arc<ObservedPod> {
     Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())
-}
-
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::from_second(1_700_000_000).expect("a time")
-}
-
-fn settings() -> Settings {
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
 }
 
 fn nodes() -> Arc<Nodes> {
@@ -45,19 +40,9 @@ fn agent(meta: Value, spec: Value, status: Value, pods: Vec<Value>) -> yoipod::O
     let mut whole = json!({"projectRef": {"name": "p"}, "agent": {"builtin": {}}, "model": {"provider": "OpenAI", "name": "m"}});
     whole.as_object_mut().expect("an object").extend(spec.as_object().cloned().unwrap_or_default());
     yoipod::Observed {
-        yoipod: made(json!({"metadata": meta, "spec": whole, "status": status})),
-        terminating: false,
         project: Some(made(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {"source": {"empty": {}}}}))),
-        workspace: None,
-        users: Vec::new(),
-        bases: Vec::new(),
-        parent: None,
         pods: pods.into_iter().map(observed).collect(),
-        session_claim: None,
-        session_volume: None,
-        manifests: Vec::new(),
-        nodes: nodes(),
-        network_policies: Vec::new(),
+        ..yoipod_with(made(json!({"metadata": meta, "spec": whole, "status": status})), nodes())
     }
 }
 
@@ -106,6 +91,8 @@ fn a_value_of_another_version_is_reported_and_nothing_is_made_or_deleted() {
             terminating: false,
             bases: Vec::new(),
             origins: std::collections::BTreeSet::new(),
+            agents: Vec::new(),
+            trees: Vec::new(),
             nodes: nodes(),
             network_policies: Vec::new(),
         };
@@ -113,20 +100,7 @@ fn a_value_of_another_version_is_reported_and_nothing_is_made_or_deleted() {
         assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
         assert_reported(&plan.status.expect("a status").conditions, "Ready");
 
-        let seen = workspace::Observed {
-            workspace: made(json!({"metadata": meta("w", json!({})), "spec": spec})),
-            terminating: false,
-            project: None,
-            parent: None,
-            bases: Vec::new(),
-            users: Vec::new(),
-            agents: Vec::new(),
-            populators: Vec::new(),
-            claim: None,
-            volume: None,
-            nodes: nodes(),
-            network_policies: Vec::new(),
-        };
+        let seen = workspace_with(made(json!({"metadata": meta("w", json!({})), "spec": spec})), nodes());
         let plan = workspace::plan(&seen, &settings(), now());
         assert!(plan.steps.is_empty(), "{spec}: {:?}", plan.steps);
         assert_reported(&plan.status.expect("a status").conditions, "Ready");
@@ -210,6 +184,8 @@ fn a_base_of_another_namespace_version_or_name_is_not_a_projects_base() {
             terminating: false,
             bases,
             origins: Default::default(),
+            agents: Vec::new(),
+            trees: Vec::new(),
             nodes: nodes(),
             network_policies: Vec::new(),
         };

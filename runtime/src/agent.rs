@@ -1,6 +1,6 @@
 //! What the process does from start to stop: lock, replay, serve, drive, stop.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient,
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::RuntimeStarted;
 use yoi_wire::hub::gateway_api;
-use yoi_wire::manifest::SecretKeyName;
+use yoi_wire::manifest::{Gateway, SecretKeyName};
 
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
@@ -23,7 +23,7 @@ use crate::model::{ModelClient, ModelError, system_prompt};
 use crate::open_session::{OpenSession, disk};
 use crate::processes::ProcessSupervisor;
 use crate::rng::random_fraction;
-use crate::serve::{ApiState, router};
+use crate::serve::{ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
 use crate::tools::shell::Shell;
 use crate::tools::tree::Tree;
@@ -50,7 +50,7 @@ pub enum AgentError {
 /// # Errors
 /// Signals, tree or model cannot be set up; a restart alone does not help.
 pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), AgentError> {
-    let stop = stop_on_signal()?;
+    let stop = stop_on_signal().map_err(AgentError::Signals)?;
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
     let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
@@ -70,7 +70,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
 
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
     let shell = Arc::new(Shell::new(processes.clone()));
-    let caller = RequestClient::new(dial(&settings, &manifest.gateway.service));
+    let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
     let tools = ToolRunner::new(Arc::new(tree), shell, caller.clone(), manifest.limits);
     let model = if secret_missing {
         None
@@ -80,27 +80,27 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     };
 
     let (opened, open_session) = watch::channel(None);
-    let api = ApiState {
-        disk_space: Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone())),
+    let disk_space = Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone()));
+    let read = ReadState {
         open_session,
         session_root: settings.session.clone(),
-        tree: root,
+        tree: Some(root),
         shim_socket: settings.shim_socket.clone(),
         processes,
         stop: stop.clone(),
     };
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
-        dial(&settings, &manifest.gateway.lines),
-        router(api),
+        dial(&manifest.gateway, &settings.token, &manifest.gateway.lines),
+        router(read, disk_space),
         KeepPolicy::default(),
         Arc::new(random_fraction),
     );
     let final_report = CancellationToken::new();
     let reporter = tokio::spawn(send_reports(caller.clone(), status.clone(), lines.state(), final_report.clone()));
     if secret_missing {
-        tracing::error!("the model's key is missing; the process ends after a while, so that it starts again with the Secret's content");
-        stop_after(&stop, settings.secret_retry);
+        tracing::error!("the model's key is empty; the process ends after a while, so that it starts again with the Secret's content");
+        stop_after(&stop, settings.key_retry);
     }
 
     let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
@@ -118,30 +118,31 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     Ok(())
 }
 
-/// What is missing, and how to make it. The container starts again until it is there: variables are read at a start only.
+/// The kubelet starts no container while the Secret or its key is missing, so the value is empty. The container starts again after a while: variables are
+/// read at a start only.
 fn secret_message(SecretKeyName { secret, key }: &SecretKeyName, namespace: &str) -> String {
     format!(
-        "Secret {secret} with the model's key does not exist in namespace {namespace}, or has no key {key}; the agent goes on by itself once it has: \
-         kubectl create secret generic {secret} -n {namespace} --from-literal={key}=KEY"
+        "key {key} of Secret {secret} in namespace {namespace}, the model's key, is empty; write it, and the agent takes it up within ten minutes, or \
+         at once when it is restarted"
     )
 }
 
-fn dial(settings: &RuntimeSettings, address: &str) -> Dial {
-    let gateway = &settings.manifest.gateway;
+/// How a gateway is dialled at `address`, with the token in a file.
+pub(crate) fn dial(gateway: &Gateway, token: &Path, address: &str) -> Dial {
     Dial {
         address: address.to_owned(),
         server_name: gateway.server_name.clone(),
         ca_pem: TextSource::fixed(gateway.ca.clone()),
         path: gateway_api::LINE.to_owned(),
-        token: TextSource::file(settings.token.clone()),
+        token: TextSource::file(token.to_owned()),
         timings: Timings { drain: DRAIN_TIMEOUT, ..Timings::default() },
     }
 }
 
-fn stop_on_signal() -> Result<CancellationToken, AgentError> {
+/// A token that SIGTERM or SIGINT cancels. The process then ends in time, whatever hangs.
+pub(crate) fn stop_on_signal() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
-    let (mut term, mut int) =
-        (signal(SignalKind::terminate()).map_err(AgentError::Signals)?, signal(SignalKind::interrupt()).map_err(AgentError::Signals)?);
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let cancel = stop.clone();
     tokio::spawn(async move {
         tokio::select! {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sha2::{Digest, Sha256};
 use yoi_wire::identity::{self, env};
-use yoi_wire::manifest::AgentManifest;
+use yoi_wire::manifest::{AgentManifest, ReaderManifest};
 
 use crate::model::{ModelTimeouts, RetryPolicy};
 
@@ -22,6 +22,47 @@ pub struct RuntimeCli {
 pub enum RuntimeCommand {
     /// Run the agent of this Pod. It takes no arguments: everything is in the manifest.
     Agent(AgentArgs),
+    /// Serve log, diff and patch of an agent that has stopped. Nothing is written, locked or run.
+    Read(ReadArgs),
+}
+
+/// Where the volumes of a Pod are that both commands use.
+#[derive(Clone, Debug, Args)]
+struct MountArgs {
+    #[arg(long, hide = true, env = "YOI_SESSION", default_value = identity::SESSION_MOUNT)]
+    session: PathBuf,
+    #[arg(long, hide = true, env = "YOI_TOKEN", default_value_os_t = PathBuf::from(identity::TOKEN_MOUNT).join(identity::TOKEN_FILE))]
+    token: PathBuf,
+    #[arg(long, hide = true, env = "YOI_SHIM_SOCKET", default_value_os_t = PathBuf::from(identity::RUNTIME_MOUNT).join(identity::SHIM_SOCKET))]
+    shim_socket: PathBuf,
+}
+
+/// The flags of `read`. They are hidden because only tests set them.
+#[derive(Clone, Debug, Args)]
+pub struct ReadArgs {
+    #[arg(long, hide = true, env = env::READER, value_parser = reader_manifest)]
+    manifest: ReaderManifest,
+    #[command(flatten)]
+    mounts: MountArgs,
+}
+
+fn reader_manifest(text: &str) -> Result<ReaderManifest, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// Everything that a reader gets from outside at its start.
+#[derive(Clone, Debug)]
+pub struct ReaderSettings {
+    pub manifest: ReaderManifest,
+    pub session: PathBuf,
+    pub token: PathBuf,
+    pub shim_socket: PathBuf,
+}
+
+impl From<ReadArgs> for ReaderSettings {
+    fn from(ReadArgs { manifest, mounts: MountArgs { session, token, shim_socket } }: ReadArgs) -> Self {
+        Self { manifest, session, token, shim_socket }
+    }
 }
 
 /// The flags of `agent`. They are hidden because only tests set them.
@@ -29,12 +70,8 @@ pub enum RuntimeCommand {
 pub struct AgentArgs {
     #[arg(long, hide = true, env = "YOI_MANIFEST", default_value_os_t = PathBuf::from(identity::MANIFEST_MOUNT).join(identity::MANIFEST_FILE))]
     manifest: PathBuf,
-    #[arg(long, hide = true, env = "YOI_SESSION", default_value = identity::SESSION_MOUNT)]
-    session: PathBuf,
-    #[arg(long, hide = true, env = "YOI_TOKEN", default_value_os_t = PathBuf::from(identity::TOKEN_MOUNT).join(identity::TOKEN_FILE))]
-    token: PathBuf,
-    #[arg(long, hide = true, env = "YOI_SHIM_SOCKET", default_value_os_t = PathBuf::from(identity::RUNTIME_MOUNT).join(identity::SHIM_SOCKET))]
-    shim_socket: PathBuf,
+    #[command(flatten)]
+    mounts: MountArgs,
     #[arg(long, hide = true, env = env::RUN_GENERATION)]
     run_generation: u64,
     #[arg(long, hide = true, env = env::POD_UID)]
@@ -44,13 +81,10 @@ pub struct AgentArgs {
     /// Three numbers of milliseconds: until the head of an answer, between two chunks of it, for all of it.
     #[arg(long, hide = true, env = "YOI_MODEL_TIMEOUTS_MS", value_delimiter = ',', num_args = 3)]
     model_timeouts_ms: Option<Vec<u64>>,
-    /// How long the endpoint may refuse the key before the process ends, so that the container starts again with the Secret's new content.
-    /// Longer than the ten minutes after which the kubelet resets its restart back-off.
+    /// How long the endpoint may refuse the key, or the key may be empty, before the process ends, so that the container starts again with the Secret's
+    /// new content. Longer than the ten minutes after which the kubelet resets its restart back-off.
     #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
     key_retry_seconds: u64,
-    /// How long the process runs without the model's key before it ends, so that the container starts again with the Secret's new content.
-    #[arg(long, hide = true, env = "YOI_SECRET_RETRY_SECONDS", default_value_t = 30)]
-    secret_retry_seconds: u64,
 }
 
 /// The API key of the model's endpoint. `Debug` does not print it.
@@ -83,7 +117,6 @@ pub struct RuntimeSettings {
     pub pod_uid: String,
     pub retries: RetryPolicy,
     pub timeouts: ModelTimeouts,
-    pub secret_retry: Duration,
     pub key_retry: Duration,
     pub key: Option<ApiKey>,
     /// Variables that the Pod's owner set. Tools get them.
@@ -110,14 +143,13 @@ impl RuntimeSettings {
         Ok(Self {
             manifest,
             manifest_digest: hex::encode(Sha256::digest(&bytes)),
-            session: args.session,
-            token: args.token,
-            shim_socket: args.shim_socket,
+            session: args.mounts.session,
+            token: args.mounts.token,
+            shim_socket: args.mounts.shim_socket,
             run_generation: args.run_generation,
             pod_uid: args.pod_uid,
             retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
             timeouts: args.model_timeouts_ms.map_or_else(ModelTimeouts::default, |millis| model_timeouts(&millis)),
-            secret_retry: Duration::from_secs(args.secret_retry_seconds),
             key_retry: Duration::from_secs(args.key_retry_seconds),
             key,
             user_env: user_env(std::env::vars_os()),

@@ -21,6 +21,8 @@ pub enum DiffError {
     Paths(#[from] ShimClientError),
     #[error("failed to compare the tree")]
     Git(#[from] GitError),
+    #[error("the agent's tree is gone, or was never made; its log is all that is left")]
+    NoTree,
     #[error("the tree is no git repository, so it has no commits")]
     NoRepository,
     #[error(

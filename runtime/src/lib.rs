@@ -7,6 +7,7 @@
 //! | Module | Does |
 //! |---|---|
 //! | [`agent`] | runs the process: lock, replay, serve, drive, stop |
+//! | [`reader`] | serves what a stopped agent has done: no lock, no model, nothing written |
 //! | [`args`] | reads flags, environment and manifest |
 //! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
 //! | [`driver`] | carries out what the conversation decides |
@@ -35,6 +36,7 @@ pub mod log_origin;
 pub mod model;
 pub mod open_session;
 pub mod processes;
+pub mod reader;
 mod rng;
 pub mod serve;
 pub mod shim_client;

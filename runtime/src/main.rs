@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 use tracing_subscriber::EnvFilter;
-use yoi_runtime::args::{ApiKey, RuntimeCli, RuntimeCommand, RuntimeSettings, take_key};
+use yoi_runtime::args::{ApiKey, ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings, take_key};
 use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
 use yoi_runtime::status::error_text;
-use yoi_runtime::{agent, allocator};
+use yoi_runtime::{agent, allocator, reader};
 
 /// More than any of the futures needs. The kernel gives memory only for what is used.
 const STACK_BYTES: usize = 1 << 20;
@@ -43,22 +43,38 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: RuntimeCli, key: Option<ApiKey>, origin: &LogOrigin) -> Result<(), Box<dyn std::error::Error>> {
-    let RuntimeCommand::Agent(args) = cli.command;
-    let settings = RuntimeSettings::read(args, key)?;
-    origin.set_agent(&settings.manifest.agent, settings.run_generation);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = runtime()?;
+    let done = match cli.command {
+        RuntimeCommand::Agent(args) => {
+            let settings = RuntimeSettings::read(args, key)?;
+            origin.set_agent(&settings.manifest.agent, settings.run_generation);
+            runtime.block_on(async {
+                start_disk_threads().await;
+                agent::run(settings, origin).await.map_err(Into::into)
+            })
+        }
+        RuntimeCommand::Read(args) => {
+            let settings = ReaderSettings::from(args);
+            origin.set_agent(&settings.manifest.agent, 0);
+            runtime.block_on(reader::run(settings)).map_err(Into::into)
+        }
+    };
+    // A tool's blocking read must not delay the exit.
+    runtime.shutdown_background();
+    done
+}
+
+async fn start_disk_threads() {
+    futures::future::join_all((0..DISK_THREADS).map(|_| tokio::task::spawn_blocking(|| std::thread::sleep(START_TOGETHER)))).await;
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         // One thread serves while the other waits for the disk.
         .worker_threads(2)
         .thread_stack_size(STACK_BYTES)
         // A tool may use up the Pod's limit of processes, so the threads for the disk are started first and kept.
         .thread_keep_alive(Duration::MAX)
         .enable_all()
-        .build()?;
-    let done = runtime.block_on(async {
-        futures::future::join_all((0..DISK_THREADS).map(|_| tokio::task::spawn_blocking(|| std::thread::sleep(START_TOGETHER)))).await;
-        agent::run(settings, origin).await
-    });
-    // A tool's blocking read must not delay the exit.
-    runtime.shutdown_background();
-    Ok(done?)
+        .build()
 }

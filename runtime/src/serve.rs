@@ -32,28 +32,42 @@ use crate::status::{NotReady, error_text};
 /// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;
 
-/// What the requests need. Cheap to clone.
+/// What the requests that only read need. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct ApiState {
-    /// Started when the inbox cannot be written.
-    pub disk_space: Arc<DiskSpaceProbe>,
+pub struct ReadState {
     /// `None` while no session is open.
     pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
     pub session_root: PathBuf,
-    pub tree: PathBuf,
+    /// `None` for a stopped agent whose tree is gone.
+    pub tree: Option<PathBuf>,
     pub shim_socket: PathBuf,
     pub processes: Arc<ProcessSupervisor>,
     pub stop: CancellationToken,
 }
 
-/// The routes of [`served`].
-pub fn router(api: ApiState) -> Router {
+/// What a message needs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct InboxState {
+    /// Started when the inbox cannot be written.
+    pub disk_space: Arc<DiskSpaceProbe>,
+    /// `None` while no session is open.
+    pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
+}
+
+/// The routes of a runtime, those of [`reading_router`] among them.
+pub fn router(read: ReadState, disk_space: Arc<DiskSpaceProbe>) -> Router {
+    let inbox_state = InboxState { disk_space, open_session: read.open_session.clone() };
+    let inbox_routes = Router::new().route(runtime_api::INBOX, post(inbox).layer(DefaultBodyLimit::max(MAX_MESSAGE_BODY)));
+    reading_router(read).merge(inbox_routes.with_state(inbox_state))
+}
+
+/// The routes that change nothing: log, diff, patch.
+pub fn reading_router(read: ReadState) -> Router {
     Router::new()
         .route(runtime_api::LOG, get(log))
-        .route(runtime_api::INBOX, post(inbox).layer(DefaultBodyLimit::max(MAX_MESSAGE_BODY)))
         .route(runtime_api::DIFF, get(diff_response))
         .route(runtime_api::PATCH, get(patch_response))
-        .with_state(api)
+        .with_state(read)
 }
 
 fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
@@ -83,7 +97,7 @@ struct LogQuery {
     tail: Option<usize>,
 }
 
-async fn log(State(api): State<ApiState>, Query(query): Query<LogQuery>) -> Response {
+async fn log(State(api): State<ReadState>, Query(query): Query<LogQuery>) -> Response {
     let token = match query.after.as_deref().map_or(Ok(Token::Start), Token::from_str) {
         Ok(token) => token,
         Err(error) => return session_error_response(&error),
@@ -110,7 +124,7 @@ struct LogStream {
 }
 
 impl LogStream {
-    async fn open(api: ApiState, token: Token, follow: bool, tail: Option<usize>) -> Result<Option<Self>, Error> {
+    async fn open(api: ReadState, token: Token, follow: bool, tail: Option<usize>) -> Result<Option<Self>, Error> {
         let session = api.open_session.borrow().clone();
         let root = api.session_root.clone();
         // Subscribes before the first read, so that no entry is missed between the two.
@@ -192,7 +206,7 @@ async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> T + Send + 'sta
     }
 }
 
-async fn inbox(State(api): State<ApiState>, deliver: Result<Json<DeliverRequest>, JsonRejection>) -> Response {
+async fn inbox(State(api): State<InboxState>, deliver: Result<Json<DeliverRequest>, JsonRejection>) -> Response {
     let DeliverRequest { message_id, from, text } = match deliver {
         Ok(Json(deliver)) => deliver,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_long(None),
@@ -234,15 +248,17 @@ async fn inbox(State(api): State<ApiState>, deliver: Result<Json<DeliverRequest>
     }
 }
 
-async fn diff_response(State(api): State<ApiState>, Query(query): Query<DiffQuery>) -> Response {
-    match diff(&api.processes, &api.tree, &api.shim_socket, query.since).await {
+async fn diff_response(State(api): State<ReadState>, Query(query): Query<DiffQuery>) -> Response {
+    let Some(tree) = &api.tree else { return diff_error_response(&DiffError::NoTree) };
+    match diff(&api.processes, tree, &api.shim_socket, query.since).await {
         Ok(diff) => Json(diff).into_response(),
         Err(error) => diff_error_response(&error),
     }
 }
 
-async fn patch_response(State(api): State<ApiState>, Query(query): Query<PatchQuery>) -> Response {
-    match patch(&api.processes, &api.tree, &api.shim_socket, query.format).await {
+async fn patch_response(State(api): State<ReadState>, Query(query): Query<PatchQuery>) -> Response {
+    let Some(tree) = &api.tree else { return diff_error_response(&DiffError::NoTree) };
+    match patch(&api.processes, tree, &api.shim_socket, query.format).await {
         Ok(commits) => ([(header::CONTENT_TYPE, "application/octet-stream")], commits).into_response(),
         Err(error) => diff_error_response(&error),
     }
@@ -250,7 +266,7 @@ async fn patch_response(State(api): State<ApiState>, Query(query): Query<PatchQu
 
 fn diff_error_response(error: &DiffError) -> Response {
     let (status, reason) = match error {
-        DiffError::NoRepository => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
+        DiffError::NoRepository | DiffError::NoTree => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
         DiffError::PatchTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid),
         DiffError::Paths(_) | DiffError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),
     };

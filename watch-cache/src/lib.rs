@@ -5,6 +5,8 @@
 //! cached type, and stores it under its keys. After each change it calls the caller's `on_change` with all keys that the object had before
 //! and has now. A controller takes its triggers from [`queue`] and reads the object from the cache.
 //!
+//! [`client_builder`] makes the client for all of this: one that notices when the connection of a watch is dead.
+//!
 //! # Guarantees
 //! - The cache is ready after the first complete listing, and `on_change` has returned before. A later listing replaces everything at once.
 //! - An object that this version cannot deserialize holds up no other. The cache keeps what it knew of it, or does not know it.
@@ -42,10 +44,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod cache;
+mod client;
 mod queue;
 mod state;
 mod writer;
 
 pub use cache::WatchCache;
+pub use client::{ApiService, client_builder};
 pub use queue::{Queued, queue};
 pub use writer::{CacheChange, CacheWriter, trim_metadata};

@@ -161,6 +161,6 @@ fn log_invalid<K: Resource<DynamicType = ()>>(invalid: &InvalidObject) {
         object,
         uid = invalid.metadata.uid,
         error = invalid.error,
-        "an object cannot be read and is left alone; mend or delete it"
+        "an object cannot be read and is left alone; repair or delete it"
     );
 }

@@ -40,6 +40,8 @@ pub mod env {
     pub const RUN_GENERATION: &str = "YOI_RUN_GENERATION";
     /// UID of this Pod, by the downward API.
     pub const POD_UID: &str = "YOI_POD_UID";
+    /// JSON of [`crate::manifest::ReaderManifest`], in the container of a reader.
+    pub const READER: &str = "YOI_READER";
     /// The model endpoint's key, from the user's Secret; absent when there is none. Never handed to a tool.
     pub const MODEL_API_KEY: &str = "YOI_MODEL_API_KEY";
 }

@@ -29,6 +29,19 @@ pub struct AgentManifest {
     pub limits: RunLimits,
 }
 
+/// What a runtime needs to serve what a stopped agent has done. It stands in the environment, because it changes with each reader.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReaderManifest {
+    /// The agent that is read.
+    pub agent: AgentRef,
+    /// Where the agent's tree is mounted; absent when the tree is gone or was never made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Where the gateway is.
+    pub gateway: Gateway,
+}
+
 /// Settings of the runtime's own loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -18,6 +18,19 @@ use crate::{SysError, atomic, host, mount, mountinfo};
 const MKFS_DEADLINE: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 16;
 
+/// Chunks of metadata are larger from this size of a file system on.
+const LARGE: u64 = 50 << 30;
+
+/// After so many chunks of data, Btrfs takes one chunk for metadata, whether or not it needs one yet. Without that, data takes the whole of an image that
+/// fills up quickly and leaves 8 MiB for metadata: then no tree can be made or destroyed, not even a file be created after others were deleted, and the
+/// kernel may make the file system read-only.
+///
+/// A chunk is a tenth of the image, at most 1 GiB for data, and at most 256 MiB (1 GiB in an image above 50 GiB) for metadata. So this keeps a fifth of an
+/// image of 2 GiB for metadata, and a sixteenth of one of 10 GiB or more.
+fn metadata_ratio(image_bytes: u64) -> &'static str {
+    if image_bytes > LARGE { "16" } else { "4" }
+}
+
 /// Why the loop-backed file system is not mounted or not unmounted.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the message of a variant says what it is")]
@@ -60,8 +73,8 @@ pub enum LoopOutcome {
 /// A missing image is made: a file of `size` bytes with all its blocks allocated, formatted with single metadata under a temporary name,
 /// then renamed. So a full disk never aborts the file system inside; without that much room the error is `NoRoom`. An existing image is
 /// never formatted and keeps its size. The kernel frees the loop device with the last mount. Mount options: noatime, nosuid, nodev;
-/// nodiscard, because a discard gives blocks of the image back to the disk; and `user_subvol_rm_allowed`, so that an agent can delete a
-/// subvolume that it made, because nested subvolumes block forks.
+/// nodiscard, because a discard gives blocks of the image back to the disk; `user_subvol_rm_allowed`, so that an agent can delete a
+/// subvolume that it made, because nested subvolumes block forks; and metadata_ratio, so that data leaves room for metadata.
 pub fn ensure_loop_btrfs(image: &Path, size: u64, mountpoint: &Path) -> Result<LoopOutcome, LoopError> {
     ensure(image, Some(size), mountpoint)
 }
@@ -114,7 +127,8 @@ fn ensure(image: &Path, size: Option<u64>, mountpoint: &Path) -> Result<LoopOutc
         Some(found) => found,
         None => attach_new(&file).map_err(attach)?,
     };
-    mount_btrfs(&device_path(number), &real).map_err(mount)?;
+    let image_bytes = file.metadata().step("look at the image").map_err(attach)?.len();
+    mount_btrfs(&device_path(number), &real, metadata_ratio(image_bytes)).map_err(mount)?;
     drop(device);
     Ok(if fresh { LoopOutcome::Formatted } else { LoopOutcome::Attached })
 }
@@ -273,13 +287,14 @@ fn configure(device: &File, image: &File, flags: u32) -> io::Result<()> {
     }
 }
 
-fn mount_btrfs(source: &str, mountpoint: &Path) -> Result<(), SysError> {
+fn mount_btrfs(source: &str, mountpoint: &Path, metadata_ratio: &str) -> Result<(), SysError> {
     let context: OwnedFd = rustix::mount::fsopen("btrfs", FsOpenFlags::FSOPEN_CLOEXEC).step("open the file system type btrfs")?;
     let fd = context.as_fd();
     rustix::mount::fsconfig_set_string(fd, "source", source).step("name the device")?;
     for option in ["user_subvol_rm_allowed", "nodiscard"] {
         rustix::mount::fsconfig_set_flag(fd, option).step("set a mount option")?;
     }
+    rustix::mount::fsconfig_set_string(fd, "metadata_ratio", metadata_ratio).step("set a mount option")?;
     rustix::mount::fsconfig_create(fd).step("open the file system")?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOATIME | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let made = rustix::mount::fsmount(fd, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("make the mount")?;

@@ -15,11 +15,7 @@ pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str,
         ("YOI_KUBECTL_YOI", shown(plugin)),
         ("YOI_HELM", shown(&tools.join("helm"))),
         ("YOI_KUBECTL", shown(&kubernetes.join("kubectl"))),
-        // A command line that ends the node as a loss of power does, and starts it again.
-        ("YOI_NODE_REBOOT", format!("{} cluster reboot --name {instance}", std::env::current_exe()?.display())),
-        // A command line that runs what follows it inside the node, and the node's data root there.
-        ("YOI_NODE_EXEC", format!("{} cluster exec --name {instance} --", std::env::current_exe()?.display())),
-        // The program and the name with which a test changes nodes of the cluster.
+        // The program and the name with which a test runs commands in nodes and changes them, and the data root of each node.
         ("YOI_XTASK", shown(&std::env::current_exe()?)),
         ("YOI_CLUSTER", instance.name().to_owned()),
         ("YOI_DATA_ROOT", instance.path("yoi")),

@@ -46,7 +46,7 @@ pub fn status(
     let after = WorkspaceNodeStatus {
         providers,
         // What does not work may not say how large it is.
-        capacity: if failure.is_some() { before.capacity } else { Some(capacity(before.capacity, offers)) },
+        capacity: if failure.is_some() { before.capacity.clone() } else { Some(capacity(before.capacity.as_ref(), offers)) },
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
         conditions: vec![
@@ -86,13 +86,14 @@ pub fn without_data_root(
 }
 
 /// The capacity, rounded to 1 %. It stays as it was until the free space has changed by 5 % of the total, so that a quiet node writes nothing.
-fn capacity(before: Option<Capacity>, offers: &Probe) -> Capacity {
+fn capacity(before: Option<&Capacity>, offers: &Probe) -> Capacity {
     let total = i64::try_from(offers.total_bytes).unwrap_or(i64::MAX);
     let free = i64::try_from(offers.free_bytes).unwrap_or(i64::MAX);
     let step = (total / 100).max(1);
     match before {
-        Some(b) if b.total_bytes == total && (b.free_bytes - free).abs() < step.saturating_mul(5) => b,
-        _ => Capacity { total_bytes: total, free_bytes: free / step * step },
+        // A shim of an earlier version wrote no quantities.
+        Some(b) if b.total_bytes == total && !b.free.is_empty() && (b.free_bytes - free).abs() < step.saturating_mul(5) => b.clone(),
+        _ => Capacity::new(total, free / step * step),
     }
 }
 
@@ -123,10 +124,10 @@ mod tests {
     #[test]
     fn a_quiet_node_writes_nothing_and_a_filling_one_does() {
         let first = status(None, &offers(905), None, &[], &[], 1, "t0").unwrap();
-        assert_eq!(first.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 900 }));
+        assert_eq!(first.capacity, Some(Capacity::new(1000, 900)));
         assert_eq!(status(Some(&first), &offers(860), None, &[], &[], 1, "t1"), None);
         let second = status(Some(&first), &offers(850), None, &[], &[], 1, "t1").unwrap();
-        assert_eq!(second.capacity, Some(Capacity { total_bytes: 1000, free_bytes: 850 }));
+        assert_eq!(second.capacity, Some(Capacity::new(1000, 850)));
         assert_eq!(second.conditions, first.conditions, "the transition time stays");
     }
 

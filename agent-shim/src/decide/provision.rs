@@ -80,7 +80,7 @@ pub fn decide(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
         };
     }
     if let Some(why) = observed.unknown {
-        let message = format!("{why}. The tree is left alone: mend the file or move it away, or delete this workspace");
+        let message = format!("{why}. The tree is left alone: repair the file or move it away, or delete this workspace");
         return Action::Refuse { provider: None, reason: reason::JOURNAL_DAMAGED, message };
     }
     let Some(record) = observed.record else {

@@ -112,7 +112,7 @@ pub enum Admission {
 /// a restart of the kubelet does not depend on the API server.
 pub fn admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &KnownTree) -> Admission {
     if !known.published_before {
-        match pod_admission(uid, pod, inline, known) {
+        match pod_admission(uid, pod, inline, read_only, known) {
             Admission::Admit(_) => {}
             other => return other,
         }
@@ -128,7 +128,7 @@ pub fn admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &Know
     }
 }
 
-fn pod_admission(uid: Uid, pod: Uid, inline: bool, known: &KnownTree) -> Admission {
+fn pod_admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &KnownTree) -> Admission {
     let Some(ws) = known.workspace else {
         return Admission::Wait(format!("no AgentWorkspace with UID {uid} is scheduled to node {}", known.node));
     };
@@ -141,10 +141,15 @@ fn pod_admission(uid: Uid, pod: Uid, inline: bool, known: &KnownTree) -> Admissi
         return Admission::Wait(format!("AgentWorkspace {name} is not scheduled to node {}", known.node));
     }
     let pod_uid = pod.to_string();
+    let reader = status.and_then(|s| s.reader_pod_uid.as_deref());
     match (inline, ws.spec.claim, status.and_then(|s| s.pod_uid.as_deref())) {
         (false, true, _) => Admission::Admit(CloneAccess::ReadWrite),
         (false, false, _) => Admission::Deny(format!("AgentWorkspace {name} has no claim: only a YoiPod's Pod mounts it")),
         (true, _, Some(chosen)) if chosen == pod_uid => Admission::Admit(CloneAccess::ReadWrite),
+        (true, _, _) if reader == Some(&*pod_uid) && read_only => Admission::Admit(CloneAccess::ReadOnly),
+        (true, _, _) if reader == Some(&*pod_uid) => {
+            Admission::Deny(format!("the Pod with UID {pod_uid} reads AgentWorkspace {name}, and asks for a mount that can be written"))
+        }
         // The operator names the Pod once it is scheduled. It may still name the previous one.
         (true, _, Some(chosen)) => Admission::Wait(format!("AgentWorkspace {name} is for the Pod with UID {chosen}")),
         (true, _, None) => Admission::Wait(format!("AgentWorkspace {name} is for no Pod yet")),

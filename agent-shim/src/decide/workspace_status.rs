@@ -196,12 +196,15 @@ pub fn condition_reason(error: ErrorReason) -> reason::Reason {
     }
 }
 
-/// Whether a condition is worth a warning Event.
-pub fn needs_attention(condition: &Condition) -> bool {
+/// Whether the Event of a condition is a Warning; `None` when it has no Event. What every tree goes through is Normal: it is made, used, released and
+/// destroyed.
+pub fn event_is_warning(condition: &Condition) -> Option<bool> {
+    let reason_is = |expected: &[reason::Reason]| expected.iter().any(|expected| condition.reason == *expected);
     match condition.status {
-        ConditionStatus::True => false,
+        ConditionStatus::True => [type_::PROVISIONED, type_::SEALED, type_::CLEANED_UP].contains(&&*condition.type_).then_some(false),
         ConditionStatus::Unknown | ConditionStatus::False => {
-            [reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS].iter().all(|expected| condition.reason != *expected)
+            let is_silent = reason_is(&[reason::NOT_PUBLISHED, reason::CREATING, reason::WAITING_FOR_PODS]);
+            (!is_silent).then(|| !reason_is(&[reason::RELEASED]))
         }
     }
 }

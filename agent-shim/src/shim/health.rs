@@ -23,6 +23,9 @@ use yoi_wire::error_chain;
 /// Less than the kubelet waits for the answer.
 const JOURNAL_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// A shim that could not report its node for this long is not ready. It tries every minute, and every 5 seconds after a failure.
+const UNREPORTED: Duration = Duration::from_secs(180);
+
 /// Serves until [`ShimState::stop`] is cancelled.
 pub async fn serve(state: Arc<ShimState>, address: SocketAddr) -> std::io::Result<()> {
     let router = Router::new()
@@ -50,11 +53,14 @@ async fn healthy(State(state): State<Arc<ShimState>>) -> impl IntoResponse {
     }
 }
 
+/// The operator takes a node whose shim is not ready for one that nothing is heard of.
 async fn ready(State(state): State<Arc<ShimState>>) -> impl IntoResponse {
-    match (state.serving.load(Ordering::Relaxed), state.workspaces.is_synced()) {
-        (true, true) => (StatusCode::OK, "ok"),
-        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, "the CSI sockets are not open yet"),
-        (true, false) => (StatusCode::SERVICE_UNAVAILABLE, "the workspaces of this node are not listed yet"),
+    let is_heard = state.reported_at().elapsed() < UNREPORTED;
+    match (state.serving.load(Ordering::Relaxed), state.workspaces.is_synced(), is_heard) {
+        (true, true, true) => (StatusCode::OK, "ok"),
+        (false, _, _) => (StatusCode::SERVICE_UNAVAILABLE, "the CSI sockets are not open yet"),
+        (true, false, _) => (StatusCode::SERVICE_UNAVAILABLE, "the workspaces of this node are not listed yet"),
+        (true, true, false) => (StatusCode::SERVICE_UNAVAILABLE, "this node could not be reported for three minutes; the log says why"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -48,9 +48,12 @@ pub async fn run(state: Arc<ShimState>, client: Client) {
             () = state.report_node.notified() => tokio::time::sleep(EARLY_REPORT_DELAY).await,
             () = state.stop.cancelled() => return,
         }
-        if let Err(error) = report(&state, &client).await {
-            tracing::warn!(error = error_chain(&error), "the node was not reported");
-            clock.reset_after(Duration::from_secs(5));
+        match report(&state, &client).await {
+            Ok(()) => state.set_reported(Instant::now()),
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "the node was not reported");
+                clock.reset_after(Duration::from_secs(5));
+            }
         }
         if let Err(error) = record_sweep::remove_stale_records(&state).await {
             tracing::warn!(error = error_chain(&error), "publish records were not compared with the mount table");

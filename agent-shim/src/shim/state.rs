@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -77,6 +78,8 @@ pub struct ShimState {
     pub change_list_locks: KeyedLocks<Uid>,
     /// True while the CSI socket is served.
     pub serving: AtomicBool,
+    /// When this node was last reported, or this process started.
+    pub reported_at: Mutex<Instant>,
 }
 
 /// The sending ends of what [`ShimState`] only reads. The provision controller owns them.
@@ -133,6 +136,7 @@ impl ShimState {
             change_lists: Semaphore::new(MAX_CHANGE_LISTS),
             change_list_locks: KeyedLocks::default(),
             serving: AtomicBool::new(false),
+            reported_at: Mutex::new(Instant::now()),
         };
         Ok((state, StateInputs { writer, requeued }))
     }
@@ -145,6 +149,16 @@ impl ShimState {
     /// Why the data root does not work, as last probed.
     pub fn data_root_failure(&self) -> Option<DataRootFailure> {
         self.data_root_failure.read().map(|failure| failure.clone()).unwrap_or_default()
+    }
+
+    /// When this node was last reported, or when this process started.
+    pub fn reported_at(&self) -> Instant {
+        *self.reported_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that this node was reported.
+    pub fn set_reported(&self, at: Instant) {
+        *self.reported_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     /// Has the node probed soon if the mounter may have refused because of the whole data root.

@@ -5,10 +5,9 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
+use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::Condition;
 use yoi_crds::name::{field_manager, finalizer};
-use yoi_crds::reason::condition as type_;
-use yoi_crds::{AgentWorkspace, ConditionStatus};
 
 use super::workspaces::Workspaces;
 use crate::decide::workspace_status::{self, StatusUpdate};
@@ -54,13 +53,9 @@ impl WorkspaceReporter {
 
     /// A failure is only logged: the condition holds the fact, the Event repeats it for people.
     async fn publish_event(&self, ws: &AgentWorkspace, condition: &Condition) {
-        let is_true = condition.status == ConditionStatus::True;
-        let is_milestone = [type_::PROVISIONED, type_::SEALED, type_::CLEANED_UP].contains(&&*condition.type_);
-        if !(is_true && is_milestone || workspace_status::needs_attention(condition)) {
-            return;
-        }
+        let Some(is_warning) = workspace_status::event_is_warning(condition) else { return };
         let event = Event {
-            type_: if is_true { EventType::Normal } else { EventType::Warning },
+            type_: if is_warning { EventType::Warning } else { EventType::Normal },
             reason: condition.reason.clone(),
             note: Some(format!("{}: {}", condition.type_, condition.message)),
             action: condition.type_.clone(),

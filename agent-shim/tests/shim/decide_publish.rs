@@ -73,6 +73,23 @@ fn an_inline_volume_is_for_the_named_pod_only_once_its_tree_is_provisioned() {
 }
 
 #[test]
+fn a_reader_mounts_the_tree_read_only_or_not_at_all() {
+    let by = |over: Value, read_only: bool| {
+        let (ws, record) = (workspace(1, over), record(1, Btrfs, RecordState::Ready));
+        let known = KnownTree { node: NODE, workspace: Some(&ws), record: Some(&record), published_before: false };
+        admission(uid(1), uid(7), true, read_only, &known)
+    };
+    let reader = || json!({ "status": { "readerPodUID": uid(7) } });
+    assert_eq!(by(reader(), true), Admission::Admit(CloneAccess::ReadOnly));
+    assert!(denied(by(reader(), false)), "it asks for a mount that it could write");
+    // The Pod of a former run may still be named beside it.
+    assert_eq!(by(json!({ "status": { "podUID": uid(8), "readerPodUID": uid(7) } }), true), Admission::Admit(CloneAccess::ReadOnly));
+    assert!(waits(by(json!({ "status": { "readerPodUID": uid(8) } }), true)), "another Pod's");
+    let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-21T00:00:00Z" }, "status": { "readerPodUID": uid(7) } });
+    assert!(denied(by(deleted, true)));
+}
+
+#[test]
 fn any_pod_may_mount_by_claim_if_the_workspace_has_a_claim() {
     let claim = Some(json!({ "spec": { "claim": true } }));
     assert_eq!(through(claim, Some(RecordState::Ready), false, false), Admission::Admit(CloneAccess::ReadWrite));

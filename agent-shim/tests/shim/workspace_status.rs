@@ -2,9 +2,11 @@
 
 use crate::fixtures::{manifest, workspace};
 use serde_json::json;
-use yoi_agent_shim::decide::workspace_status::{StatusUpdate, changed_status, not_provisioned, provisioned_status, sealed_status};
+use yoi_agent_shim::decide::workspace_status::{
+    StatusUpdate, changed_status, event_is_warning, not_provisioned, provisioned_status, sealed_status,
+};
 use yoi_crds::AgentWorkspace;
-use yoi_crds::condition::{self, ConditionStatus};
+use yoi_crds::condition::{self, ConditionStatus, ConditionValue};
 use yoi_crds::reason::{self, condition as type_};
 use yoi_workspace::ProviderKind;
 
@@ -49,6 +51,17 @@ fn a_released_tree_differs_from_one_that_was_never_published() {
     let free = mounts(&taken, 0);
     assert_eq!((reason(&taken).as_str(), reason(&free).as_str()), ("Published", "Released"));
     assert_eq!(reason(&mounts(&free, 0)), "Released", "a restart does not forget it");
+}
+
+#[test]
+fn a_stop_is_a_normal_event_and_a_failure_a_warning() {
+    let event = |type_: &str, value: ConditionValue| event_is_warning(&condition::condition(&[], type_, value, 1, "t"));
+    assert_eq!(event(type_::IN_USE, ConditionValue::no(reason::RELEASED, "the last Pod let the tree go")), Some(false));
+    assert_eq!(event(type_::IN_USE, ConditionValue::yes(reason::PUBLISHED, "a Pod has the tree mounted")), None);
+    assert_eq!(event(type_::IN_USE, ConditionValue::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted")), None);
+    assert_eq!(event(type_::PROVISIONED, ConditionValue::yes(reason::CLONE_CREATED, "the tree stands on its node")), Some(false));
+    assert_eq!(event(type_::PROVISIONED, ConditionValue::no(reason::OUT_OF_SPACE, "full")), Some(true));
+    assert_eq!(event(type_::CLEANED_UP, ConditionValue::no(reason::BUSY, "busy")), Some(true));
 }
 
 #[test]

@@ -45,7 +45,10 @@ pub struct YoiPodStatus {
     /// Gateway: the runtime's last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,
-    /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, Ready.
+    /// Of a stopped agent: the Pod that people read its session and tree by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reader: Option<ReaderStatus>,
+    /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, ReaderReady, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]
@@ -66,10 +69,25 @@ pub struct PodRef {
     pub uid: String,
 }
 
+/// The Pod that serves log, diff and patch of an agent that has stopped. It reads and never writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReaderStatus {
+    /// Gateway: when somebody last asked for one, up to a minute late. The Pod is wanted for two minutes from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_at: Option<String>,
+    /// Operator: the Pod, while there is one. Identity of the reader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceRef {
     pub name: String,
+    /// UID of the workspace whose tree the session is about, once that tree was made. It stays when the workspace is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
 }

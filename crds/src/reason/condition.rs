@@ -83,6 +83,9 @@ conditions! {
     TASK_COMPLETE = "TaskComplete" {
         "YoiPod" by OPERATOR: "The task's run finished.";
     }
+    READER_READY = "ReaderReady" {
+        "YoiPod" by OPERATOR: "While somebody reads a stopped agent: the Pod that serves its log, diff and patch runs.";
+    }
     IN_USE = "InUse" {
         "AgentWorkspace" by SHIM: "A Pod has the tree mounted.";
     }

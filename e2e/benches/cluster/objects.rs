@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::program;
+use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::measure::Row;
@@ -113,13 +113,9 @@ pub async fn run() -> Result<Vec<Row>> {
 
 /// Returns the resident memory of the operator's process in MiB.
 async fn operator_memory() -> Result<f64> {
-    let node = std::env::var("YOI_NODE_EXEC").context("YOI_NODE_EXEC is not set: run this by `cargo xtask bench`")?;
-    let mut words = node.split_whitespace();
-    let program = words.next().context("YOI_NODE_EXEC is empty")?;
     let look = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' < $p/cmdline 2>/dev/null) in */yoi-operator\\ *|*/yoi-operator|/yoi-operator*) \
                 grep VmRSS $p/status;; esac; done";
-    let args: Vec<&str> = words.chain(["sh", "-c", look]).collect();
-    let output = program::run(program, &args, &[], None).await?.exit_ok()?;
+    let output = LocalCluster::from_environment()?.run_on_first_node(look).await?.exit_ok()?;
     let kib: Vec<f64> = output.out.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
     ensure!(!kib.is_empty(), "no operator runs in the node: {}{}", output.out, output.err);
     Ok(kib.into_iter().fold(0.0, f64::max) / 1024.0)

@@ -154,8 +154,9 @@ async fn an_agent_with_completion_stop_stops_and_its_session_outlives_it() -> Re
     ns.create_agent("a", "p", json!({ "task": "write the file", "completion": "Stop" })).await?;
     ns.wait_task_complete("a").await?;
     ns.wait_for::<YoiPod, ()>("a", "without a Pod", |pod| pod?.status.as_ref()?.pod.is_none().then_some(())).await?;
-    let report = ns.yoi(&["rm", "a"]).await?.exit_ok()?;
-    ensure!(report.out.contains("would delete"), "{}", report.out);
+    // The file that it wrote is nowhere else.
+    let report = ns.yoi(&["rm", "a"]).await?;
+    ensure!(report.code == 1 && report.out.contains("would not delete") && report.err.contains("--force would do it"), "{report:?}");
     let _: YoiPod = ns.get("a").await?;
     ns.yoi(&["rm", "a", "--force"]).await?.exit_ok()?;
     ns.wait_gone::<YoiPod>("a").await?;
@@ -240,4 +241,67 @@ async fn quiet_objects_are_not_written() -> Result<()> {
         tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     }
     anyhow::bail!("an idle agent's objects are written again and again")
+}
+
+#[tokio::test]
+async fn an_agent_waits_for_a_missing_secret_without_a_restart_of_its_container() -> Result<()> {
+    let ns = TestNamespace::create("patient").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    let env = json!([{ "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "later", "key": "token" } } }]);
+    ns.create_agent("a", "p", json!({ "task": "write the file", "pod": { "env": env } })).await?;
+    let condition = ns.wait_reason::<YoiPod>("a", "Ready", "SecretMissing").await?;
+    ensure!(["Secret later ", "variable TOKEN ", "no key token"].iter().all(|word| condition.message.contains(word)), "{condition:?}");
+    let restarts = || async {
+        let pods = ns.list::<Pod>("yoi.dev/yoipod=a").await?;
+        let statuses = pods.into_iter().filter_map(|pod| pod.status?.container_statuses).flatten();
+        anyhow::Ok(statuses.map(|container| container.restart_count).collect::<Vec<_>>())
+    };
+    // A container that started again each half minute would have done so.
+    tokio::time::sleep(std::time::Duration::from_secs(40)).await;
+    ensure!(restarts().await? == [0], "{:?}", restarts().await?);
+    ns.apply(
+        &json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "token": "a-secret-value" } })
+            .to_string(),
+    )
+    .await?;
+    ns.wait_task_complete("a").await?;
+    ensure!(restarts().await? == [0], "{:?}", restarts().await?);
+    let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,agentworkspaces,events", "-o", "yaml"]).await?.exit_ok()?.out;
+    ensure!(!objects.contains("a-secret-value"), "an object holds the value");
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn an_agent_has_the_volumes_variables_tolerations_and_affinity_that_its_spec_asks_for() -> Result<()> {
+    let ns = TestNamespace::create("asked").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.apply(&json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "colour": "blue" } }).to_string())
+        .await?;
+    let exists = json!([{ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "Exists" }] }]);
+    let pod = json!({
+        "env": [{ "name": "COLOUR", "valueFrom": { "configMapKeyRef": { "name": "m", "key": "colour" } } }],
+        "tolerations": [{ "key": "example.com/none", "operator": "Exists" }],
+        "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": exists } } },
+        "volumes": [{ "name": "settings", "configMap": { "name": "m" } }, { "name": "cache", "emptyDir": { "sizeLimit": "16Mi" } }],
+        "volumeMounts": [{ "name": "settings", "mountPath": "/settings", "readOnly": true }, { "name": "cache", "mountPath": "/home/agent/.cache" }],
+        "securityContext": { "supplementalGroups": [4711] },
+    });
+    ns.create_agent("a", "p", json!({ "pod": pod })).await?;
+    ns.wait_agent_ready("a").await?;
+    let script = "cat /settings/colour; echo; echo $COLOUR; touch /home/agent/.cache/x && id -G";
+    let output = ns.kubectl(&["exec", "a-1", "--", "sh", "-c", script]).await?.exit_ok()?.out;
+    let lines: Vec<_> = output.lines().collect();
+    ensure!(lines.len() == 3 && lines[..2] == ["blue", "blue"] && lines[2].split(' ').any(|group| group == "4711"), "{output}");
+    let refused = ns
+        .try_apply(
+            &json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": "b" }, "spec": {
+        "projectRef": { "name": "p" }, "agent": { "builtin": {} },
+        "pod": { "volumes": [{ "name": "host", "hostPath": { "path": "/" } }] } } })
+            .to_string(),
+        )
+        .await?;
+    ensure!(refused.code != 0 && refused.err.contains("hostPath"), "{refused:?}");
+    ns.remove().await
 }

@@ -101,7 +101,11 @@ async fn an_immediate_claim_is_ready_before_any_pod_and_a_git_tag_is_its_source(
     ns.apply(&job("w", "grep written by-the-job")).await?;
     wait_succeeded(&ns, "w").await?;
     ns.wait_gone::<Job>("w").await?;
-    ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
+    // What the Job wrote is only there.
+    ns.wait_condition::<AgentWorkspace>("w", "InUse", ConditionStatus::False).await?;
+    let report = ns.yoi(&["workspace", "rm", "w"]).await?;
+    ensure!(report.code == 1 && report.out.contains("would not delete"), "{report:?}");
+    ns.yoi(&["workspace", "rm", "w", "--force"]).await?.exit_ok()?;
     ns.wait_gone::<AgentWorkspace>("w").await?;
     ensure!(volumes(&ns).await?.is_empty(), "a volume is left");
     ns.remove().await

@@ -16,7 +16,13 @@ async fn every_node_reports_what_it_offers() -> Result<()> {
         let status = node.status.unwrap_or_default();
         ensure!(is_true(&status.conditions, "Ready"), "{status:?}");
         ensure!(status.providers.iter().any(|p| p.name == ProviderName::Btrfs && p.available), "{status:?}");
-        ensure!(status.capacity.is_some_and(|c| c.free_bytes > 0 && c.free_bytes <= c.total_bytes), "{status:?}");
+        let capacity = status.capacity.clone().unwrap_or_default();
+        ensure!(capacity.free_bytes > 0 && capacity.free_bytes <= capacity.total_bytes, "{status:?}");
+        let shown = ns.kubectl(&["get", "workspacenodes"]).await?.exit_ok()?.out;
+        ensure!(
+            shown.contains(&capacity.free) && capacity.free.ends_with('i') && !shown.contains(&capacity.free_bytes.to_string()),
+            "{shown}"
+        );
         ensure!(status.runtime_digests.iter().all(|d| d.len() == 64) && !status.runtime_digests.is_empty(), "{status:?}");
     }
     ns.remove().await

@@ -143,7 +143,7 @@ async fn kubectl_get_and_describe_show_conditions_and_events() -> Result<()> {
     ns.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
     let kinds = "yoipods,yoipeers,agentworkspaces,yoiprojects,workspacenodes";
     let table = ns.kubectl(&["get", kinds]).await?.exit_ok()?.out;
-    for word in ["READY", "REASON", "PROVIDER", "FREE BYTES", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
+    for word in ["READY", "REASON", "PROVIDER", "FREE", "GENERATION", "AllMet", "Btrfs", "Succeeded"] {
         ensure!(table.contains(word), "`{word}` is not in\n{table}");
     }
     // Events are written after the status of their objects.

@@ -25,7 +25,8 @@ fn check_error(output: &CommandOutput, code: i32, words: &[&str]) -> Result<()> 
     for word in words {
         ensure!(output.err.contains(word), "`{word}` is not in: {}", output.err);
     }
-    ensure!(output.err.starts_with("error: "), "{}", output.err);
+    // Lines of progress may stand before it.
+    ensure!(output.err.lines().any(|line| line.starts_with("error: ")), "{}", output.err);
     for rust in ["Some(", "Err(", "Ok(", "Error {", "Error(", "Status {", "panicked", "RUST_BACKTRACE", "Os {"] {
         ensure!(!output.err.contains(rust), "`{rust}` is Rust's, in: {}", output.err);
     }
@@ -106,12 +107,12 @@ async fn the_doctor_ends_though_the_api_server_hangs() -> Result<()> {
     let silent = serve("silent", Router::new().fallback(never)).await?;
     let start = Instant::now();
     check_error(&yoi(&silent, &["doctor"]).await?, 5, &["no answer in", "\n  next: "])?;
-    ensure!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    ensure!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
     let version_only = Router::new().route("/version", axum::routing::get(async || version())).fallback(never);
     let version_only = serve("version_only", version_only).await?;
     let start = Instant::now();
     let findings = super::doctor::parse_report(&yoi(&version_only, &["doctor", "-o", "json"]).await?)?;
-    ensure!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    ensure!(start.elapsed() < Duration::from_secs(40), "{:?}", start.elapsed());
     println!("ended after {:.1} s", start.elapsed().as_secs_f32());
     let late = findings.iter().filter(|f| f.severity == "unknown" && f.message.contains("did not answer in time")).count();
     ensure!(late > 20 && findings.iter().all(|f| f.severity != "ok"), "{findings:#?}");
@@ -145,11 +146,15 @@ async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> 
         5,
         &[&format!("YoiPod {here}/stopped"), "is Stopped", "kubectl yoi start stopped"],
     )?;
-    check_error(&ns.yoi(&["diff", "stopped"]).await?, 5, &["is Stopped", "kubectl yoi start stopped"])?;
+    check_error(&ns.yoi(&["diff", "stopped"]).await?, 5, &["has stopped", "has never run", "kubectl describe yoipod stopped"])?;
 
     ns.create_agent("far", "p", json!({ "pod": { "nodeSelector": { "yoi.example/planet": "mars" } } })).await?;
-    ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "PodPending").await?;
-    check_error(&ns.yoi(&["send", "far", "x"]).await?, 5, &[&format!("YoiPod {here}/far"), "PodPending", "kubectl describe yoipod far"])?;
+    ns.wait_reason::<yoi_crds::YoiPod>("far", "Ready", "Unschedulable").await?;
+    check_error(
+        &ns.yoi(&["send", "far", "x"]).await?,
+        5,
+        &[&format!("YoiPod {here}/far"), "Unschedulable", "kubectl describe yoipod far"],
+    )?;
 
     let nobody = ns.kubeconfig_for("nobody", None).await?;
     for verb in [&["ls"][..], &["log", "stopped"], &["stop", "stopped"]] {

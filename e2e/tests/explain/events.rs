@@ -92,3 +92,43 @@ async fn events_of_an_agent_whose_project_comes_late_say_why_it_waited() -> Resu
     check_describe(&ns, "a", &whole).await?;
     ns.remove().await
 }
+
+/// Returns the reasons of the Warnings about one object, each with its count.
+async fn warning_reasons(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<(String, u64)>> {
+    let about = format!("involvedObject.kind={kind},involvedObject.name={name},type=Warning");
+    let output = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "json"]).await?.exit_ok()?;
+    let list: Value = serde_json::from_str(&output.out)?;
+    let one = |e: &Value| (e["reason"].as_str().unwrap_or_default().to_owned(), e["series"]["count"].as_u64().unwrap_or(1));
+    Ok(list["items"].as_array().context("no list")?.iter().map(one).collect())
+}
+
+#[tokio::test]
+async fn a_stop_is_no_warning_and_an_image_or_a_node_that_is_not_there_is_one() -> Result<()> {
+    let _cluster = CLUSTER.read().await;
+    let ns = TestNamespace::create("warned").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
+    wait_events(&ns, "AgentWorkspace", "a", &["NodeSelected", "CloneCreated", "Ready", "Released"]).await?;
+    for kind in ["YoiPod", "AgentWorkspace"] {
+        let warnings = warning_reasons(&ns, kind, "a").await?;
+        ensure!(warnings.is_empty(), "{kind}: {warnings:?}");
+    }
+
+    let once = |reason: &str| vec![(reason.to_owned(), 1)];
+    ns.create_agent("image", "p", json!({ "pod": { "image": "127.0.0.1:1/absent:1", "imagePullPolicy": "Always" } })).await?;
+    ns.wait_reason::<YoiPod>("image", "Ready", "ImagePullFailed").await?;
+    ns.create_agent("large", "p", json!({ "pod": { "resources": { "requests": { "memory": "1000Gi" } } } })).await?;
+    ns.wait_reason::<YoiPod>("large", "Ready", "Unschedulable").await?;
+    // The kubelet tries the image several times meanwhile.
+    tokio::time::sleep(std::time::Duration::from_secs(45)).await;
+    for (name, reason) in [("image", "ImagePullFailed"), ("large", "Unschedulable")] {
+        let warnings = warning_reasons(&ns, "YoiPod", name).await?;
+        ensure!(warnings == once(reason), "{name}: {warnings:?}");
+    }
+    let ended = ns.yoi(&["start", "image", "--wait", "--timeout", "100s"]).await?;
+    ensure!(ended.code == 1 && ended.err.contains("ImagePullFailed") && ended.err.contains("127.0.0.1:1/absent:1"), "{ended:?}");
+    ns.remove().await
+}

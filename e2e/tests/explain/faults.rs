@@ -96,19 +96,20 @@ async fn a_broken_ca_is_named_until_the_operator_has_set_it_again() -> Result<()
     let patch = "kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=merge -p \
         \"{\\\"spec\\\":{\\\"caBundle\\\":\\\"$(kubectl get configmap kube-root-ca.crt -n default -o jsonpath='{.data.ca\\.crt}' | base64 -w0)\\\"}}\"";
     // The operator checks the CA once a minute and may undo the fault before the doctor runs.
-    let looked = poll_until(TIMEOUT, "the doctor names the CA", async || {
-        run(patch).await?.exit_ok()?;
-        let findings = doctor(&ns, &[]).await?;
-        Ok(findings.into_iter().find(|f| f.check == "aggregation" && f.object.contains("runtime.yoi.dev") && f.message.contains("x509")))
-    });
-    let (finding, _) = looked.await?;
+    let named_after = async |fault: &str, words: &str| -> Result<Finding> {
+        let looked = poll_until(TIMEOUT, "the doctor names the CA", async || {
+            run(fault).await?.exit_ok()?;
+            let findings = doctor(&ns, &[]).await?;
+            Ok(findings.into_iter().find(|f| f.check == "aggregation" && f.object.contains("runtime.yoi.dev") && f.message.contains(words)))
+        });
+        Ok(looked.await?.0)
+    };
+    let finding = named_after(patch, "x509").await?;
     ensure!(finding.severity == "error", "{finding:?}");
     // The operator undoes the fault without a person.
     wait_resolved(&ns, &[], &finding).await?;
-    run("kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/caBundle\"}]'")
-        .await?
-        .exit_ok()?;
-    let finding = wait_finding(&ns, &[], "aggregation", "runtime.yoi.dev", "no CA bundle").await?;
+    let remove = "kubectl patch apiservice v1alpha1.runtime.yoi.dev --type=merge -p '{\"spec\":{\"caBundle\":null}}'";
+    let finding = named_after(remove, "no CA bundle").await?;
     run_fix(&finding).await?;
     wait_resolved(&ns, &[], &finding).await?;
     ns.remove().await
@@ -230,7 +231,7 @@ async fn a_foreign_finalizer_is_named_and_taken_off() -> Result<()> {
         ns.name
     );
     run(&add).await?.exit_ok()?;
-    ns.yoi(&["workspace", "rm", "w"]).await?.exit_ok()?;
+    ns.yoi(&["workspace", "rm", "w", "--force"]).await?.exit_ok()?;
     // The doctor names a deletion only after a minute.
     let finding = wait_finding(&ns, &[], "stuck", "AgentWorkspace", "example.com/backup").await?;
     run_fix(&finding).await?;

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::{Context, Result};
-use yoi_e2e::program;
+use yoi_e2e::local_cluster::LocalCluster;
 
-/// Command lines that run a program in the node and that reboot the node.
+/// The node that everything runs on: the first one.
 #[derive(Clone)]
 pub struct Node {
-    enter: Vec<String>,
-    reboot: Vec<String>,
+    cluster: LocalCluster,
     /// Path of the data root in the node.
     pub data_root: String,
 }
@@ -89,12 +88,8 @@ impl fmt::Display for Component {
 
 impl Node {
     pub fn from_environment() -> Result<Node> {
-        let words = |name: &str| -> Result<Vec<String>> {
-            let line = std::env::var(name).with_context(|| format!("{name} is not set: run this by `cargo xtask test`"))?;
-            Ok(line.split(' ').map(str::to_owned).collect())
-        };
         let data_root = std::env::var("YOI_DATA_ROOT").context("YOI_DATA_ROOT is not set")?;
-        Ok(Node { enter: words("YOI_NODE_EXEC")?, reboot: words("YOI_NODE_REBOOT")?, data_root })
+        Ok(Node { cluster: LocalCluster::from_environment()?, data_root })
     }
 
     /// Runs a script in the node and returns its standard output. `$ROOT` is the data root.
@@ -102,9 +97,7 @@ impl Node {
     /// # Errors
     /// When it fails, with its output.
     pub async fn sh(&self, script: &str) -> Result<String> {
-        let mut words: Vec<&str> = self.enter.iter().map(String::as_str).collect();
-        words.extend(["sh", "-uc", script]);
-        let output = program::run(words[0], &words[1..], &[("ROOT", &self.data_root)], None).await?;
+        let output = self.cluster.run_on_first_node(&format!("export ROOT='{}'\n{script}", self.data_root)).await?;
         Ok(output.exit_ok().with_context(|| format!("failed in the node: {script}"))?.out)
     }
 
@@ -146,8 +139,7 @@ impl Node {
 
     /// Kills the whole node and starts it again.
     pub async fn reboot(&self) -> Result<()> {
-        let words: Vec<&str> = self.reboot.iter().map(String::as_str).collect();
-        program::run(words[0], &words[1..], &[], None).await?.exit_ok().map(drop)
+        self.cluster.reboot().await
     }
 
     /// Returns a file of the tree of a workspace, by the workspace's UID, or an empty text when there is none.

@@ -67,6 +67,13 @@ const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
+/// As [`ONLY_SERVER_REFUSES`], for fields whose Rust types are those of k8s-openapi. They take what a Pod's decoder takes: a missing field and null are
+/// the empty value, and a quantity may be a number. Our schemas say what of it a Pod needs.
+const KUBERNETES_TYPES: &str = "types of Kubernetes";
+/// Where these fields are, and how the API server refuses what they take.
+const KUBERNETES_FIELDS: &[&str] = &[".pod.affinity", ".pod.tolerations", ".pod.volumes", ".pod.volumeMounts", ".pod.securityContext."];
+const KUBERNETES_WORDS: &[&str] = &["Required value", "must be of type", "omits all key fields", "expected string, got"];
+
 /// As [`ONLY_SERVER_REFUSES`], for refusals with the message of one of our CEL rules.
 const RULES: &str = "CEL rules, which Rust's types do not express";
 
@@ -76,6 +83,7 @@ const ONLY_RUST_REFUSES: &[(&str, &[&str], &str)] = &[
     ("whole floats", &["floating point"], "5.0 and 5e0 are stored as 5"),
     ("half surrogates", &["surrogate", "unexpected end of hex escape"], "invalid Unicode is stored as U+FFFD"),
     ("merge patches", &["missing field", "Merge"], "a patch is not an object; Rust reads the patched object"),
+    ("unknown resources", &["expected Quantity"], "of the resources of a claim only storage is stored, and others are dropped unread"),
     ("numbers of YAML", &["invalid number", "expected `,` or `}`"], "server-side apply reads YAML, where 0x10 and 007 are numbers"),
 ];
 
@@ -139,6 +147,7 @@ impl Report {
             .iter()
             .chain(ONLY_RUST_REFUSES)
             .map(|(name, ..)| *name)
+            .chain([KUBERNETES_TYPES])
             .filter(|name| !self.allowed.contains_key(name))
             .collect()
     }
@@ -195,6 +204,8 @@ impl Report {
                     let words = refusal.message.clone();
                     if is_rule(case.kind, &words) {
                         *self.allowed.entry(RULES).or_default() += 1;
+                    } else if is_of_kubernetes_type(refusal) {
+                        *self.allowed.entry(KUBERNETES_TYPES).or_default() += 1;
                     } else {
                         self.allow(case, ONLY_SERVER_REFUSES, &words, &format!("Rust takes what the API server refuses: {words}"));
                     }
@@ -238,6 +249,16 @@ impl Report {
 
 fn spec_of(stored: &str) -> String {
     serde_json::from_str::<Value>(stored).map(|o| o["spec"].to_string()).unwrap_or_default()
+}
+
+/// Returns whether a refusal is about a field with a type of Kubernetes, and of a sort that this type takes.
+fn is_of_kubernetes_type(refusal: &Refusal) -> bool {
+    let is = |field: &str, words: &str| {
+        KUBERNETES_FIELDS.iter().any(|f| field.contains(f)) && KUBERNETES_WORDS.iter().any(|w| words.contains(w))
+    };
+    // Server-side apply answers without causes when it cannot merge.
+    let whole = refusal.causes.is_empty() && is(&refusal.message, &refusal.message);
+    whole || refusal.causes.iter().any(|(field, words)| is(field, words))
 }
 
 /// Returns whether a refusal contains the message of one of our rules.

@@ -160,9 +160,10 @@ fn named_workspace(name: &str) -> Arc<AgentWorkspace> {
     Arc::new(with_ready_status(serde_json::from_value(plain).expect("a workspace"), "77777777-0000-4000-8000-000000000000"))
 }
 
-fn named_project(name: &str) -> Arc<YoiProject> {
+fn named_project(name: &str, namespace: Option<&String>) -> Arc<YoiProject> {
     let model = json!({ "provider": "OpenAI", "name": "m" });
-    let plain = json!({ "metadata": { "name": name, "namespace": "ns", "uid": "66666666-0000-4000-8000-000000000000" },
+    let namespace = namespace.map_or("ns", String::as_str);
+    let plain = json!({ "metadata": { "name": name, "namespace": namespace, "uid": "66666666-0000-4000-8000-000000000000" },
         "spec": { "source": { "empty": {} }, "defaults": { "model": model } } });
     from_json(plain)
 }
@@ -178,6 +179,8 @@ fn plan_project(mut object: YoiProject, all: &mut Decision) {
         terminating: false,
         bases: Vec::new(),
         origins: BTreeSet::new(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes(),
         network_policies: Vec::new(),
     };
@@ -204,7 +207,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
     let uid = "33333333-0000-4000-8000-000000000000";
     set_server_metadata(&mut object.metadata, uid);
     let source = object.spec.source.clone();
-    let project = source.project.filter(|_| full).map(|p| named_project(&p.name));
+    let project = source.project.filter(|_| full).map(|p| named_project(&p.name, object.metadata.namespace.as_ref()));
     let parent = source.workspace.filter(|_| full).map(|w| named_workspace(&w.name));
     let mut bases = Vec::new();
     if let Some(project) = &project {
@@ -214,6 +217,8 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
                 terminating: false,
                 bases: Vec::new(),
                 origins: BTreeSet::new(),
+                agents: Vec::new(),
+                trees: Vec::new(),
                 nodes: nodes(),
                 network_policies: Vec::new(),
             },
@@ -281,7 +286,7 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
         )
     });
     // The project exists in both cases: without one the plan ends at once, which a test on the cluster covers.
-    let project = named_project(&object.spec.project_ref.name);
+    let project = named_project(&object.spec.project_ref.name, object.metadata.namespace.as_ref());
     if full {
         object.spec.desired_state = yoi_crds::pod::DesiredState::Running;
     }

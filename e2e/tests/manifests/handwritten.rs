@@ -201,6 +201,11 @@ fn sources(t: &mut Table) {
             t.expect_refused("two sources or none", "template of git", &[("/spec/workspace/template/source", source)], "exactly one");
         }
     }
+    for source in [json!({}), json!({ "git": git, "empty": {} })] {
+        let (.., existing) = t.specimen("fork");
+        let patch = json!({ "status": { "origin": { "kind": "Base", "source": source } } });
+        t.add_case(("two sources or none", "fork"), Method::MergeStatus, existing, &patch, Expected::Refused, "exactly one");
+    }
     for url in [
         "file:///etc/passwd",
         "ssh://h/p",

@@ -55,8 +55,7 @@ pub fn unset_nodes() -> Vec<String> {
         bare.map(|p| format!("{} {}", kind.as_str(), p.pointer)).collect::<Vec<_>>()
     };
     let of_status = |kind: Kind| {
-        let whole = json!({ "status": specimen::status(kind) });
-        let bare = schema::nodes(kind, "status").into_iter().filter(|p| whole.pointer(&p.pointer).is_none());
+        let bare = schema::nodes(kind, "status").into_iter().filter(|p| status_with(kind, &p.pointer).is_none());
         bare.map(|p| format!("{} {}", kind.as_str(), p.pointer)).collect::<Vec<_>>()
     };
     KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat()).collect()
@@ -64,6 +63,11 @@ pub fn unset_nodes() -> Vec<String> {
 
 fn specimen_with<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {
     specimens.iter().filter(|s| s.kind == kind).find(|s| json!({ "spec": s.spec }).pointer(pointer).is_some())
+}
+
+/// Returns a merge patch whose status sets the field at `pointer`.
+fn status_with(kind: Kind, pointer: &str) -> Option<Value> {
+    specimen::statuses(kind).into_iter().map(|status| json!({ "status": status })).find(|patch| patch.pointer(pointer).is_some())
 }
 
 fn spec_case(specimen: &Specimen, node: &SchemaNode, change: Change, number: usize) -> Case {
@@ -126,8 +130,9 @@ fn status_cases(specimens: &[Specimen], kind: Kind) -> Vec<Case> {
     let Some(specimen) = specimens.iter().find(|s| s.kind == kind && !s.existing.is_empty()) else { return Vec::new() };
     let mut cases = Vec::new();
     for node in schema::nodes(kind, "status") {
+        let Some(whole) = status_with(kind, &node.pointer) else { continue };
         for change in changes(&node) {
-            let mut patch = json!({ "status": specimen::status(kind) });
+            let mut patch = whole.clone();
             assert!(put(&mut patch, &node.pointer, change.value), "{} does not stand in its specimen", node.pointer);
             // In a merge patch null means "remove", and a missing field stays as it is.
             let expected = if matches!(change.class, "null" | "missing") { Expected::Either } else { change.expected };

@@ -17,14 +17,72 @@ fn model() -> Value {
 }
 
 fn pod() -> Value {
-    json!({
+    let mut pod = json!({
         "image": "registry.example/agent:1", "imagePullPolicy": "IfNotPresent",
         "resources": { "requests": { "cpu": "10m" }, "limits": { "cpu": "1" } },
-        "env": [{ "name": "COLOUR", "value": "blue" }],
+        "env": [
+            { "name": "COLOUR", "value": "blue" },
+            { "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k", "optional": true } } },
+            { "name": "SIZE", "valueFrom": { "configMapKeyRef": { "name": "m", "key": "k", "optional": false } } },
+            { "name": "WHERE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+        ],
         "nodeSelector": { "cpu": "none-such" },
         "imagePullSecrets": [{ "name": "pull" }],
         "runtimeClassName": "plain",
+        "tolerations": [{ "key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 60 }],
+        "securityContext": {
+            "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000, "runAsNonRoot": true, "readOnlyRootFilesystem": true,
+            "allowPrivilegeEscalation": false, "privileged": false, "capabilities": { "drop": ["ALL"] }, "supplementalGroups": [7],
+            "seccompProfile": { "type": "Localhost", "localhostProfile": "p.json" },
+            "appArmorProfile": { "type": "Localhost", "localhostProfile": "p" },
+            "seLinuxOptions": { "level": "s0", "type": "container_t" },
+        },
+    });
+    pod["affinity"] = affinity();
+    pod["volumes"] = volumes();
+    pod["volumeMounts"] = json!([{ "name": "cache", "mountPath": "/home/agent/.cache", "subPath": "a/b", "readOnly": false }]);
+    pod
+}
+
+fn affinity() -> Value {
+    let expressions = json!([{ "key": "zone", "operator": "In", "values": ["north"] }]);
+    let node_term = json!({ "matchExpressions": expressions });
+    let pod_term = json!({ "labelSelector": { "matchLabels": { "cpu": "x" }, "matchExpressions": expressions }, "topologyKey": "zone" });
+    let pods = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": [pod_term],
+        "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 1, "podAffinityTerm": pod_term }],
+    });
+    json!({
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [node_term] },
+            "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 1, "preference": node_term }],
+        },
+        "podAffinity": pods, "podAntiAffinity": pods,
     })
+}
+
+/// One volume of each kind.
+fn volumes() -> Value {
+    let at = |path: &str| json!([{ "key": "k", "path": path, "mode": 0o400 }]);
+    let items = at("a/k");
+    let fields = json!([{ "path": "name", "mode": 0o444, "fieldRef": { "fieldPath": "metadata.name" } }]);
+    json!([
+        { "name": "map", "configMap": { "name": "m", "items": items, "optional": true, "defaultMode": 0o444 } },
+        { "name": "secret", "secret": { "secretName": "s", "items": items, "optional": true, "defaultMode": 0o400 } },
+        { "name": "cache", "emptyDir": { "medium": "Memory", "sizeLimit": "64Mi" } },
+        { "name": "claim", "persistentVolumeClaim": { "claimName": "c", "readOnly": true } },
+        { "name": "fields", "downwardAPI": { "items": fields, "defaultMode": 0o444 } },
+        { "name": "all", "projected": { "defaultMode": 0o444, "sources": [
+            { "configMap": { "name": "m", "items": items, "optional": true } },
+            { "secret": { "name": "s", "items": at("b/k"), "optional": true } },
+            { "downwardAPI": { "items": fields } } ] } },
+        { "name": "secrets", "projected": { "sources": [{ "secret": { "name": "s", "items": items, "optional": true } }] } },
+        { "name": "itself", "projected": { "sources": [{ "downwardAPI": { "items": fields } }] } },
+        { "name": "scratch", "ephemeral": { "volumeClaimTemplate": { "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "plain", "resources": { "requests": { "storage": "1Gi" } } } } } },
+        { "name": "csi", "csi": { "driver": "example.com", "fsType": "ext4", "readOnly": true, "volumeAttributes": { "cpu": "b" },
+            "nodePublishSecretRef": { "name": "s" } } },
+    ])
 }
 
 /// Spec of a stopped agent, so that existing specimens run nothing.
@@ -52,7 +110,7 @@ pub fn all() -> Vec<Specimen> {
         spec
     };
     let of = |kind, label, existing, spec| Specimen { kind, label, existing, spec };
-    vec![
+    let mut all = vec![
         of(Kind::YoiProject, "git", "p-git", project(json!({ "git": git }))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
         of(Kind::YoiPod, "ref", "y-ref", agent(json!({ "ref": { "name": "w" } }), named)),
@@ -76,7 +134,40 @@ pub fn all() -> Vec<Specimen> {
             tree(json!({ "empty": {} }), json!({ "base": { "generation": "0123456789", "node": "none" } })),
         ),
         of(Kind::WorkspaceNode, "node", "", json!({})),
-    ]
+    ];
+    for (turns, label) in ROTATIONS.into_iter().enumerate() {
+        let mut spec = project(json!({ "empty": {} }));
+        rotate(&mut spec["defaults"]["pod"], turns + 1);
+        all.push(of(Kind::YoiProject, label, "", spec));
+        let mut spec = agent(Value::Null, json!({ "claimName": "kept" }));
+        spec.as_object_mut().expect("an object").remove("workspace");
+        rotate(&mut spec["pod"], turns + 1);
+        all.push(of(Kind::YoiPod, label, "", spec));
+    }
+    all
+}
+
+/// The cases change the first entry of each list, so each kind of volume and variable comes first in one specimen.
+const ROTATIONS: [&str; 9] = [
+    "1st rotation",
+    "2nd rotation",
+    "3rd rotation",
+    "4th rotation",
+    "5th rotation",
+    "6th rotation",
+    "7th rotation",
+    "8th rotation",
+    "9th rotation",
+];
+
+fn rotate(pod: &mut Value, turns: usize) {
+    let turn = |list: &mut Value| {
+        let list = list.as_array_mut().expect("a list");
+        let turns = turns % list.len();
+        list.rotate_left(turns);
+    };
+    turn(&mut pod["env"]);
+    turn(&mut pod["volumes"]);
 }
 
 impl Specimen {
@@ -89,8 +180,18 @@ impl Specimen {
     }
 }
 
-/// Returns a status with every field set.
-pub fn status(kind: Kind) -> Value {
+/// Returns statuses that together set every field.
+pub fn statuses(kind: Kind) -> Vec<Value> {
+    let mut all = vec![status(kind)];
+    if kind == Kind::AgentWorkspace {
+        let mut of_nothing = status(kind);
+        of_nothing["origin"]["source"] = json!({ "empty": {} });
+        all.push(of_nothing);
+    }
+    all
+}
+
+fn status(kind: Kind) -> Value {
     let condition = json!({ "type": "Ready", "status": "False", "reason": "Creating", "message": "It is being made.",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 });
     let conditions = json!([condition]);
@@ -98,17 +199,19 @@ pub fn status(kind: Kind) -> Value {
         Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions,
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
-            "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "nodeName": "n" }, "sessionClaimName": "c",
+            "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
             "session": { "id": "i", "segment": "s" }, "task": { "id": "t", "state": "Running" },
             "live": { "podUID": "u", "activity": "Idle", "observedAt": "2026-01-01T00:00:00Z" },
             "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1 },
+            "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },
             "conditions": conditions }),
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),
-        Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none", "origin": { "kind": "Base", "workspaceUID": "u" },
-            "owner": { "uid": 1000, "gid": 1000 }, "claimName": "c", "podUID": "u",
+        Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none",
+            "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": { "url": "https://127.0.0.1:1/p.git", "ref": "main" } } },
+            "owner": { "uid": 1000, "gid": 1000 }, "claimName": "c", "podUID": "u", "readerPodUID": "u",
             "provider": { "selected": "Copy", "reason": "the only one" },
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "entries": 1 }, "conditions": conditions }),
         Kind::WorkspaceNode => json!({ "providers": [{ "name": "Copy", "available": true, "reason": "here" }],
-            "capacity": { "totalBytes": 2, "freeBytes": 1 }, "kernel": "6", "runtimeDigests": ["d"], "conditions": conditions }),
+            "capacity": { "totalBytes": 2, "freeBytes": 1, "total": "2", "free": "1" }, "kernel": "6", "runtimeDigests": ["d"], "conditions": conditions }),
     }
 }

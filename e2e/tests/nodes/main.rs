@@ -1,8 +1,10 @@
 //! The local cluster itself: what its nodes, links and volumes do must be what nodes, links and volumes of other clusters do, or tests on it
 //! prove nothing. Runs alone on its cluster, because it takes nodes away.
 
+mod drain;
 mod life;
 mod links;
+mod loss;
 mod placement;
 mod volumes;
 

@@ -11,6 +11,8 @@ use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
+use crate::pod_on;
+
 /// Cordons or uncordons these nodes.
 async fn cordon(client: &Client, nodes: &[String], cordoned: bool) -> Result<()> {
     for node in nodes {
@@ -86,7 +88,7 @@ async fn an_agent_that_fits_nowhere_waits_with_the_schedulers_words_and_clones_n
                 let status = y?.status.as_ref()?;
                 let ready = find(&status.conditions, "Ready")?;
                 let second = status.run_generation == Some(2) && find(&status.conditions, "WorkspaceReady")?.reason == "NoRoom";
-                (second && ready.reason == "PodPending" && ready.message.contains("Insufficient memory")).then_some(())
+                (second && ready.reason == "Unschedulable" && ready.message.contains("Insufficient memory")).then_some(())
             };
             ns.wait_for::<YoiPod, ()>("big", "waits with the scheduler's words", waits).await?;
             // Long enough for a plan that would try another node, and for one that would make a third Pod.
@@ -123,6 +125,48 @@ async fn an_agent_goes_where_there_is_room_and_the_base_follows_it() -> Result<(
             Ok(())
         },
         "follows",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn the_base_goes_to_the_node_of_the_session_volume_and_the_agent_starts_there() -> Result<()> {
+    with_cordons(
+        async |ns, workers| {
+            let (with_base, with_session) = (&workers[0], &workers[1]);
+            cordon(&ns.client, &workers[1..], true).await?;
+            ns.create_empty_project("p").await?;
+            cordon(&ns.client, workers, false).await?;
+            ensure!(base_nodes(ns).await? == [with_base.clone()], "{:?}", base_nodes(ns).await?);
+            // The volume is made where its first Pod is.
+            let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "kept" },
+                "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "16Mi" } } } });
+            ns.apply(&claim.to_string()).await?;
+            let volumes = json!({ "volumes": [{ "name": "own", "persistentVolumeClaim": { "claimName": "kept" } }] });
+            let mut pod = pod_on("", "first", volumes);
+            pod["spec"]["nodeName"].take();
+            pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": with_session });
+            ns.apply(&pod.to_string()).await?;
+            ns.wait_pod_ready("first").await?;
+            ns.delete::<Pod>("first").await?;
+            ns.wait_gone::<Pod>("first").await?;
+
+            ns.create_agent("a", "p", json!({ "session": { "claimName": "kept" } })).await?;
+            let ready = ns.wait_for::<YoiPod, Result<(), String>>("a", "ready, and never a conflict", |y| {
+                let ready = find(&y?.status.as_ref()?.conditions, "Ready")?;
+                match ready.status {
+                    ConditionStatus::True => Some(Ok(())),
+                    _ => (ready.reason == "SessionTopologyConflict").then(|| Err(ready.message.clone())),
+                }
+            });
+            if let Err(conflict) = ready.await? {
+                anyhow::bail!("a conflict, though the base can go there: {conflict}");
+            }
+            let node = ns.get::<YoiPod>("a").await?.status.and_then(|s| s.workspace?.node_name).context("no node")?;
+            ensure!(node == *with_session, "the agent is on {node}");
+            Ok(())
+        },
+        "session-node",
     )
     .await
 }

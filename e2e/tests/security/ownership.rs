@@ -3,9 +3,10 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
+use kube::api::ListParams;
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use yoi_crds::YoiPod;
+use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::test_namespace::{TestNamespace, client_as_operator, uid};
 
 use crate::api::ask;
@@ -70,6 +71,38 @@ async fn nobody_but_the_operator_creates_a_base_or_a_pod_that_counts_as_its_own(
         only_from_the_operator(&ns.client, ("PATCH", &own, &change), "belong to the Yoi operator").await?;
     }
     let (code, answer) = ask(&ns.client, "PATCH", &own, Some(&json!({ "metadata": { "annotations": { "team": "web" } } }))).await?;
+    ensure!((200..300).contains(&code), "the control, an annotation of a user's own, is refused: {code} {answer}");
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn nobody_but_the_operator_lets_the_populator_of_a_base_tolerate_the_taints_of_its_node() -> Result<()> {
+    let ns = TestNamespace::create("follows").await?;
+    ns.create_empty_project("p").await?;
+    let bases = ns.api::<AgentWorkspace>().list(&ListParams::default()).await?.items;
+    let base = bases.iter().find(|w| w.spec.base.is_some()).context("the project has a base")?.name_any();
+    let workspaces = format!("/apis/yoi.dev/v1alpha1/namespaces/{}/agentworkspaces", ns.name);
+    let (of_base, words) = (format!("{workspaces}/{base}?dryRun=All"), "yoi.dev/follows-consumer");
+    let annotated = |value: Value| json!({ "metadata": { "annotations": { (words): value } } });
+    // An empty value counts, too.
+    for value in ["true", ""] {
+        only_from_the_operator(&ns.client, ("PATCH", &of_base, &annotated(json!(value))), words).await?;
+    }
+    let other = json!({
+        "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "other", "annotations": { (words): "true" } },
+        "spec": { "source": { "project": { "name": "p" } } },
+    });
+    only_from_the_operator(&ns.client, ("POST", &format!("{workspaces}?dryRun=All"), &other), words).await?;
+
+    // What the operator has set stays, and all else of such a base is free.
+    let (code, answer) =
+        ask(&client_as_operator().await?, "PATCH", &format!("{workspaces}/{base}"), Some(&annotated(json!("true")))).await?;
+    ensure!((200..300).contains(&code), "the operator may not annotate its base: {code} {answer}");
+    for value in [json!("false"), Value::Null] {
+        only_from_the_operator(&ns.client, ("PATCH", &of_base, &annotated(value)), words).await?;
+    }
+    let free = json!({ "metadata": { "annotations": { "team": "web" } } });
+    let (code, answer) = ask(&ns.client, "PATCH", &of_base, Some(&free)).await?;
     ensure!((200..300).contains(&code), "the control, an annotation of a user's own, is refused: {code} {answer}");
     ns.remove().await
 }

@@ -178,7 +178,7 @@ async fn no_other_agent_gets_the_session_of_a_running_agent() -> Result<()> {
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({ "task": "the words of a" })).await?;
     ns.wait_task_complete("a").await?;
-    // The schema has no field for volumes, Secrets or a service account, and reserves our environment variables.
+    // The schema has no field for a service account or whole Secrets as variables, and reserves agents' session claims and our variables.
     for pod in [
         json!({ "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "a-session" } }] }),
         json!({ "envFrom": [{ "secretRef": { "name": "s" } }] }),

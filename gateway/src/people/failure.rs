@@ -14,15 +14,22 @@ pub struct ApiFailure {
     message: String,
     /// The YoiPod that it is about.
     name: Option<String>,
+    /// What the request waits for, when trying again soon helps.
+    waits_for: Option<String>,
 }
 
 impl ApiFailure {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
-        ApiFailure { code, message: message.into(), name: None }
+        ApiFailure { code, message: message.into(), name: None, waits_for: None }
     }
 
     pub fn about(self, name: &str) -> Self {
         ApiFailure { name: Some(name.to_owned()), ..self }
+    }
+
+    /// Says in the Status that the same request may succeed in a second, and, as its cause, what it waits for.
+    pub fn retry(self, waits_for: &str) -> Self {
+        ApiFailure { waits_for: Some(waits_for.to_owned()), ..self }
     }
 
     pub fn not_served(path: &str) -> Self {
@@ -71,7 +78,11 @@ fn reason(code: StatusCode) -> &'static str {
 
 impl IntoResponse for ApiFailure {
     fn into_response(self) -> Response {
-        let details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
+        let mut details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
+        if let (Some(details), Some(why)) = (details.as_mut(), self.waits_for) {
+            details["retryAfterSeconds"] = json!(1);
+            details["causes"] = json!([{"message": why}]);
+        }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": reason(self.code), "code": self.code.as_u16(),

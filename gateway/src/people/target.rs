@@ -12,6 +12,7 @@ use crate::GatewayState;
 use crate::access::AccessRequest;
 use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
+use crate::readers::stopped_advice;
 
 /// Namespace and name of a YoiPod, from the path.
 #[derive(Debug, Deserialize)]
@@ -58,7 +59,8 @@ fn forbidden(user: &str, request: &AccessRequest) -> String {
 pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let (code, why) = match (record.desired, &record.unready) {
-        (DesiredState::Stopped, _) => (StatusCode::CONFLICT, format!("is Stopped: start it with kubectl yoi start {name} -n {namespace}")),
+        _ if record.is_stopped => (StatusCode::CONFLICT, stopped_advice(record)),
+        (DesiredState::Stopped, _) => (StatusCode::CONFLICT, "is being deleted".to_owned()),
         (DesiredState::Running | DesiredState::Unknown, Some((reason, message))) => (
             StatusCode::SERVICE_UNAVAILABLE,
             format!("is not reachable ({reason}: {message}); see kubectl describe yoipod {name} -n {namespace}"),

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use yoi_line::{KeepAlive, accept_upgrade};
+use yoi_line::{KeepAlive, LineHandle, accept_upgrade};
+use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{Refusal, RefusalReason};
 
 use super::RefusalResponse;
 use crate::GatewayState;
-use crate::identity::AuthenticatedAgent;
+use crate::identity::{AuthenticatedAgent, PodRole};
+use crate::open_lines::OpenLine;
 
 pub async fn open(
     State(gateway): State<Arc<GatewayState>>,
@@ -26,7 +28,7 @@ pub async fn open(
         refusal: Refusal { reason: RefusalReason::Invalid, message: error.to_string() },
     })?;
     tokio::spawn(async move {
-        let AuthenticatedAgent { agent, pod_uid, run_generation: run } = caller;
+        let AuthenticatedAgent { agent, pod_uid, run_generation: run, role } = caller;
         let handle = match accepted.await {
             Ok(handle) => handle,
             Err(error) => {
@@ -34,6 +36,9 @@ pub async fn open(
                 return tracing::debug!(object = %agent, uid = agent.uid, run, pod_uid, error, "line not opened");
             }
         };
+        if role == PodRole::Reader {
+            return serve_reader(&gateway, agent, pod_uid, handle).await;
+        }
         match gateway.lines.open(agent.clone(), pod_uid.clone(), run, handle.clone()) {
             Ok(line) => {
                 tracing::info!(object = %agent, uid = agent.uid, run, pod_uid, "line open");
@@ -53,4 +58,18 @@ pub async fn open(
         }
     });
     Ok(response)
+}
+
+/// Takes the line of a reader until it ends. Its agent stays stopped.
+async fn serve_reader(gateway: &GatewayState, agent: AgentRef, pod_uid: String, handle: LineHandle) {
+    // All readers of an agent are of the same run, so that the newest line wins.
+    let Ok(line) = gateway.readers.lines.open(agent, pod_uid, 0, handle) else { return };
+    let OpenLine { agent, pod_uid, .. } = &line;
+    tracing::info!(object = %agent, uid = agent.uid, pod_uid, "line of a reader open");
+    if gateway.stopping.is_cancelled() {
+        line.handle.close();
+    }
+    let end = line.handle.closed().await;
+    gateway.readers.lines.remove(&line);
+    tracing::info!(object = %agent, uid = agent.uid, pod_uid, ?end, "line of a reader ended");
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 /// The fields of `status` that the gateway may write.
-const GATEWAY_FIELDS: [&str; 4] = ["session", "task", "live", "report"];
+const GATEWAY_FIELDS: [&str; 5] = ["session", "task", "live", "report", "reader"];
 
 #[derive(Clone)]
 pub struct FakeApiServer {
@@ -252,11 +252,16 @@ impl FakeApiServer {
         let mut status: Map<String, Value> = object["status"].as_object().cloned().unwrap_or_default();
         let patch = patch["status"].as_object().unwrap();
         assert!(patch.keys().all(|field| GATEWAY_FIELDS.contains(&field.as_str())), "the gateway wrote {:?}", patch.keys());
+        // The operator's part of it.
+        let reader = status.get("reader").and_then(|reader| reader.get("pod")).cloned();
         for field in GATEWAY_FIELDS {
             match patch.get(field) {
                 Some(value) => drop(status.insert(field.to_owned(), value.clone())),
                 None => drop(status.remove(field)),
             }
+        }
+        if let Some(pod) = reader {
+            status.entry("reader").or_insert_with(|| json!({}))["pod"] = pod;
         }
         object["status"] = Value::Object(status);
         Json(inner.put("yoipods", object)).into_response()

@@ -7,6 +7,7 @@ mod certificates;
 mod harness;
 mod messages;
 mod people;
+mod readers;
 mod replicas;
 mod rollout;
 mod unauthenticated;

@@ -63,7 +63,8 @@ async fn an_agent_that_is_not_live_says_why_and_what_to_do() {
     cluster.api.allow("alice", "get log");
     cluster.api.allow("alice", "create message");
     let replica = cluster.replica().await;
-    let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{A}/log"), None).await;
+    let message = Some(json!({"messageId": "m0", "text": "t"}));
+    let (status, body) = cluster.request(&replica, "alice", "POST", &format!("{A}/message"), message).await;
     assert_eq!((status, &body["reason"]), (StatusCode::CONFLICT, &json!("Conflict")));
     assert_eq!(body["message"], "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns");
     let path = A.replace("/a", "/b").replace("/bpis", "/apis");

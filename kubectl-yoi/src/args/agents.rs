@@ -195,7 +195,7 @@ pub struct RestartOptions {
 pub struct RmOptions {
     #[command(flatten)]
     pub agents: AgentSelection,
-    /// Really delete. A running agent is refused all the same: stop it first.
+    /// Really delete, also what is only in their trees. A running agent is refused all the same: stop it first.
     #[arg(short, long)]
     pub force: bool,
     /// Delete the session too: its claim, and the data on the claim's volume.

@@ -49,7 +49,7 @@ pub const PATCH: &str = "Examples:
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls
-  kubectl yoi workspace rm ci-1";
+  kubectl yoi workspace rm ci-1 --force";
 pub const WORKSPACE_CREATE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace create ci-2 --git https://git.example/p.git --ref main --claim --immediate --wait
@@ -58,8 +58,9 @@ pub const WORKSPACE_LS: &str = "Examples:
   kubectl yoi workspace ls -A -o wide
   kubectl yoi workspace ls -w";
 pub const WORKSPACE_RM: &str = "Examples:
-  kubectl yoi workspace rm ci-1 ci-2
-  kubectl yoi workspace rm -l pipeline=nightly";
+  kubectl yoi workspace rm ci-1 ci-2               # says what it would delete
+  kubectl yoi workspace rm ci-1 ci-2 --force
+  kubectl yoi workspace rm -l pipeline=nightly --force";
 pub const DOCTOR: &str = "Examples:
   kubectl yoi doctor
   kubectl yoi doctor -A -o json";

@@ -46,7 +46,7 @@ pub enum WorkspaceCommand {
     /// List trees.
     #[command(after_help = super::examples::WORKSPACE_LS)]
     Ls(ListFilter),
-    /// Delete trees. What is in them is gone.
+    /// Delete trees that nobody uses, with what is in them. Only tells what it would do without --force.
     #[command(after_help = super::examples::WORKSPACE_RM)]
     Rm(WorkspaceRmOptions),
 }
@@ -62,6 +62,9 @@ pub struct WorkspaceRmOptions {
     /// The AgentWorkspaces with these labels that belong to no agent.
     #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "names")]
     pub selector: Option<String>,
+    /// Really delete, also what is only there. A tree in use is refused all the same.
+    #[arg(short, long)]
+    pub force: bool,
     #[command(flatten)]
     pub dry_run: PlainDryRunOption,
 }

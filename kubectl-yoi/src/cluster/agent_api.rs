@@ -1,5 +1,7 @@
 //! The aggregated API: what agents answer themselves.
 
+use std::time::{Duration, Instant};
+
 use futures::{AsyncBufRead, TryStreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,6 +10,11 @@ use yoi_wire::people::{GROUP, VERSION};
 
 use super::Cluster;
 use crate::error::Error;
+use crate::progress::Progress;
+
+/// How long a read waits for the reader of a stopped agent: an image may have to be pulled.
+const READER_TIMEOUT: Duration = Duration::from_secs(120);
+const RETRY_AFTER: Duration = Duration::from_millis(300);
 
 impl Cluster {
     /// Returns the error for a request to an agent that cannot be built.
@@ -20,18 +27,42 @@ impl Cluster {
         format!("/apis/{GROUP}/{VERSION}/namespaces/{}/yoipods/{name}/{subresource}", self.namespace)
     }
 
-    /// Opens a `GET` of a subresource of the aggregated API.
+    /// Opens a `GET` of a subresource of the aggregated API. Of an agent that has stopped, it shows what it waits for meanwhile.
     pub async fn stream(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
-        let request = http::Request::get(format!("{}?{query}", self.runtime_path(name, subresource)))
-            .body(Vec::new())
-            .map_err(|e| self.invalid_request(name, e))?;
-        self.client.request_stream(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
+        self.read(name, subresource, query, |request| self.client.request_stream(request)).await
     }
 
+    /// As [`Cluster::stream`], of an answer that is one JSON object.
     pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str, query: &str) -> Result<T, Error> {
-        let path = format!("{}?{query}", self.runtime_path(name, subresource));
-        let request = http::Request::get(path).body(Vec::new()).map_err(|e| self.invalid_request(name, e))?;
-        self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
+        self.read(name, subresource, query, |request| self.client.request(request)).await
+    }
+
+    /// Sends a read again for as long as the gateway says that the reader of a stopped agent is only starting.
+    async fn read<T, R: Future<Output = kube::Result<T>>>(
+        &self,
+        name: &str,
+        subresource: &str,
+        query: &str,
+        send: impl Fn(http::Request<Vec<u8>>) -> R,
+    ) -> Result<T, Error> {
+        let end = Instant::now() + READER_TIMEOUT;
+        let mut progress = None;
+        loop {
+            // An agent that runs, and a reader that is there, answer at once. What else is waited for is shown at once, and then as it changes.
+            let seconds = if progress.is_none() { 0 } else { 3 };
+            let request = http::Request::get(format!("{}?{query}&waitSeconds={seconds}", self.runtime_path(name, subresource)))
+                .body(Vec::new())
+                .map_err(|e| self.invalid_request(name, e))?;
+            let error = match send(request).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            match starting_reader(&error).filter(|_| Instant::now() < end) {
+                Some(why) => progress.get_or_insert_with(Progress::start).set(&format!("starting a reader of {name}'s session: {why}")),
+                None => return Err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name)(error)),
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
     }
 
     pub async fn post<T: DeserializeOwned>(&self, name: &str, subresource: &str, body: &impl Serialize) -> Result<T, Error> {
@@ -42,6 +73,13 @@ impl Cluster {
             .map_err(|e| self.invalid_request(name, e))?;
         self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("post a {subresource} to"), name))
     }
+}
+
+/// Returns what the reader of a stopped agent waits for, if that is why there is no answer yet. The gateway says so by `retryAfterSeconds` and a cause.
+fn starting_reader(error: &kube::Error) -> Option<&str> {
+    let kube::Error::Api(status) = error else { return None };
+    let details = status.details.as_ref().filter(|details| status.code == 503 && details.retry_after_seconds > 0)?;
+    Some(details.causes.first().map_or(&status.message, |cause| &cause.message))
 }
 
 /// Splits a stream into lines without their newline.

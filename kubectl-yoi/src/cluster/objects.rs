@@ -72,16 +72,28 @@ impl Cluster {
 
     /// Deletes this object, by its UID. A later object of the same name stays.
     pub async fn delete<K: NamespacedObject>(&self, object: &K) -> Result<(), Error> {
+        self.delete_if(object, None).await.map_err(self.api_error::<K>("delete", &object.name_any()))
+    }
+
+    /// As [`Cluster::delete`], only as it was read: returns whether it had not changed since.
+    pub async fn delete_unchanged<K: NamespacedObject>(&self, object: &K) -> Result<bool, Error> {
+        match self.delete_if(object, object.resource_version()).await {
+            Ok(()) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(self.api_error::<K>("delete", &object.name_any())(error)),
+        }
+    }
+
+    async fn delete_if<K: NamespacedObject>(&self, object: &K, resource_version: Option<String>) -> Result<(), kube::Error> {
         if self.dry_run == Some(DryRun::Client) {
             return Ok(());
         }
         let params = DeleteParams {
             dry_run: self.server_dry_run(),
-            preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
+            preconditions: Some(Preconditions { uid: object.uid(), resource_version }),
             ..DeleteParams::default()
         };
-        self.api::<K>().delete(&object.name_any(), &params).await.map_err(self.api_error::<K>("delete", &object.name_any()))?;
-        Ok(())
+        self.api::<K>().delete(&object.name_any(), &params).await.map(drop)
     }
 }
 

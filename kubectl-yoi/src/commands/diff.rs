@@ -40,6 +40,14 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
     for directory in &response.too_deep {
         eprintln!("left out, because it is too deep: what is in {}", show::quoted_path(directory));
     }
+    // The text is against the last commit then, and there are no paths.
+    if let Some(why) = response.no_base.as_ref().filter(|_| !args.since_commit) {
+        return Err(Error::Cut {
+            what: cluster.display_name::<YoiPod>(&args.name),
+            why: format!("{}; what is committed is not in it", show::one_line(why)),
+            next: cluster.plugin_command(&format!("diff {} --since-commit", args.name)),
+        });
+    }
     if is_cut { Err(cut_error(cluster, &args.name, &response).await) } else { Ok(()) }
 }
 
@@ -70,11 +78,7 @@ fn print_paths(response: &DiffResponse, zero: bool, is_cut: bool) -> Result<(), 
     if is_cut {
         let _ = writeln!(lines, "# cut here, after {} paths: there are more", response.paths.len());
     }
-    show::print(&lines)?;
-    if let Some(why) = &response.no_base {
-        eprintln!("no paths: {}", show::one_line(why));
-    }
-    Ok(())
+    show::print(&lines)
 }
 
 fn letter(change: &ChangedPath) -> char {
@@ -92,7 +96,9 @@ async fn cut_error(cluster: &Cluster, name: &str, response: &DiffResponse) -> Er
     let found = async {
         let status = cluster.get::<YoiPod>(name).await.ok()?.status?;
         let tree: AgentWorkspace = cluster.get(&status.workspace?.name).await.ok()?;
-        Some((status.pod?.name, tree.spec.path))
+        // The reader of a stopped agent has the tree, too.
+        let pod = status.pod.or_else(|| status.reader?.pod)?;
+        Some((pod.name, tree.spec.path))
     };
     let next = match found.await {
         Some((pod, path)) => format!("kubectl exec {pod} -n {} -- git -C {path} diff HEAD", cluster.namespace),

@@ -4,13 +4,16 @@ use yoi_crds::YoiPod;
 use yoi_crds::pod::DesiredState;
 
 use super::selection::agent_names;
-use super::stop_start::{print, set_desired_state, wait_ready, wait_stopped};
+use super::stop_start::{check_unfinished, print, set_desired_state, wait_ready, wait_stopped};
 use crate::args::{OutputFormat, RestartOptions};
 use crate::cluster::Cluster;
 use crate::error::Error;
 
 pub async fn restart(cluster: &Cluster, output: Option<OutputFormat>, args: &RestartOptions) -> Result<(), Error> {
     let names = agent_names(cluster, &args.agents).await?;
+    for name in &names {
+        check_unfinished(cluster, name).await?;
+    }
     for name in &names {
         set_desired_state(cluster, name, DesiredState::Stopped).await?;
     }

@@ -1,68 +1,176 @@
-//! `rm` of agents, with their sessions where that is asked for.
+//! `rm` of agents, with their sessions where that is asked for, and `workspace rm`.
+//!
+//! Both look first, at all that is named, and delete nothing when one of them is in use. Without `--force` they only tell.
 
+mod loss;
 mod purge;
+mod trees;
 
-use yoi_crds::YoiPod;
 use yoi_crds::pod::SessionRetain;
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_plan::yoipod::workspace_name;
 
 use super::selection::agent_names;
 use crate::args::{OutputFormat, RmOptions};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NamespacedObject};
 use crate::error::Error;
 use crate::show;
+use loss::Objection;
 use purge::Session;
+pub use trees::rm_trees;
+
+/// How often an object is looked at again that changes between the look and the deletion.
+const MOST_LOOKS: usize = 5;
 
 pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<(), Error> {
+    let mut found = Vec::new();
     for name in agent_names(cluster, &args.agents).await? {
-        rm_agent(cluster, output, args, &name).await?;
+        found.push(Found::new(cluster, args, name).await?);
+    }
+    if !args.force {
+        let mut first = None;
+        for agent in &found {
+            agent.tell(cluster, output, args)?;
+            first = first.or(agent.refusal(cluster, "nothing was done, and --force would do it"));
+        }
+        return first.map_or(Ok(()), Err);
+    }
+    if let Some(refused) = found.iter().find_map(|agent| agent.refusal(cluster, "nothing was deleted")) {
+        return Err(refused);
+    }
+    for agent in found {
+        agent.delete(cluster, output, args).await?;
     }
     Ok(())
 }
 
-async fn rm_agent(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions, name: &str) -> Result<(), Error> {
-    let title = format!("yoipod.yoi.dev/{name}");
-    let Some(pod) = cluster.get_opt::<YoiPod>(name).await? else {
-        // The session of an agent that is gone can be deleted by the agent's name.
-        let session = if args.purge { Session::left_by(cluster, name).await? } else { None };
-        let Some(session) = session else { return cluster.get::<YoiPod>(name).await.map(drop) };
-        if args.force {
+/// What bears a name: an agent, or only the session that one has left.
+struct Found {
+    name: String,
+    agent: Option<YoiPod>,
+    session: Option<Session>,
+    objection: Option<Objection>,
+}
+
+impl Found {
+    async fn new(cluster: &Cluster, args: &RmOptions, name: String) -> Result<Self, Error> {
+        let Some(agent) = cluster.get_opt::<YoiPod>(&name).await? else {
+            // The session of an agent that is gone can be deleted by the agent's name.
+            let session = if args.purge { Session::left_by(cluster, &name).await? } else { None };
+            if session.is_none() {
+                cluster.get::<YoiPod>(&name).await?;
+            }
+            return Ok(Found { name, agent: None, session, objection: None });
+        };
+        let session = if args.purge { Session::of(cluster, &agent).await? } else { None };
+        let objection = match loss::agent_in_use(cluster, &agent) {
+            Some(objection) => Some(objection).filter(|objection| objection.is_final || !args.force),
+            // Whoever forces it need not be told, and no Pod is started to look.
+            None if args.force => None,
+            None => unsaved(cluster, &agent).await?,
+        };
+        Ok(Found { name, agent: Some(agent), session, objection })
+    }
+
+    fn title(&self) -> String {
+        format!("yoipod.yoi.dev/{}", self.name)
+    }
+
+    fn refusal(&self, cluster: &Cluster, then: &str) -> Option<Error> {
+        self.objection.as_ref().map(|objection| refused::<YoiPod>(cluster, &self.name, objection, then))
+    }
+
+    /// Says what would be done.
+    fn tell(&self, cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<(), Error> {
+        const THEN: &str = "Nothing was done: say --force to do it.";
+        let Some(agent) = &self.agent else {
+            let Some(session) = &self.session else { return Ok(()) };
+            return show::object(output, &session.claim, &session.name(), &format!("{} would be deleted. {THEN}", session.title()));
+        };
+        if let Some(objection) = &self.objection {
+            return tell_objection(output, &self.title(), objection);
+        }
+        let fate = self.session_fate(cluster, agent, args, "goes too");
+        let sentence = format!("would delete {} and its workspace; {fate}. {THEN}", self.title());
+        show::object(output, agent, &self.title(), &sentence)
+    }
+
+    async fn delete(mut self, cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<(), Error> {
+        let mark = cluster.dry_run_mark();
+        if let Some(session) = &self.session {
             session.check(cluster).await?;
+        }
+        let Some(agent) = self.agent.take() else {
+            let Some(session) = &self.session else { return Ok(()) };
+            session.delete(cluster, args.timeout).await?;
+            return show::object(output, &session.claim, &session.name(), &format!("{} deleted{mark}", session.title()));
+        };
+        let agent = delete_as_seen(cluster, agent, async |agent| Ok(loss::agent_in_use(cluster, agent))).await?;
+        if let Some(session) = &self.session {
+            if cluster.dry_run.is_none() {
+                cluster.wait_gone::<YoiPod>(&self.name, agent.metadata.uid.as_deref(), args.timeout).await?;
+            }
             session.delete(cluster, args.timeout).await?;
         }
-        let done = if args.force { "deleted" } else { "would be deleted. Nothing was done: say --force to do it." };
-        let sentence = format!("{} {done}{}", session.title(), cluster.dry_run_mark());
-        return show::object(output, &session.claim, &session.name(), &sentence);
-    };
-    // A Pod that the status names may still write. Only an agent without one is deleted.
-    if pod.status.as_ref().is_some_and(|status| status.pod.is_some()) {
-        let next = cluster.plugin_command(&format!("stop --wait {name}"));
-        return Err(cluster.refused_error::<YoiPod>("delete", name, "its Pod is still there", next));
+        let fate = self.session_fate(cluster, &agent, args, "deleted");
+        show::object(output, &agent, &self.title(), &format!("{} deleted; {fate}{mark}", self.title()))
     }
-    let session = if args.purge { Session::of(cluster, &pod).await? } else { None };
-    let fate = match &session {
-        Some(session) => format!("{} goes too", session.title()),
-        None => session_fate(cluster, &pod, name),
-    };
-    if !args.force {
-        let sentence = format!("would delete {title} and its workspace; {fate}. Nothing was done: say --force to do it.");
-        return show::object(output, &pod, &title, &sentence);
-    }
-    if let Some(session) = &session {
-        session.check(cluster).await?;
-    }
-    cluster.delete(&pod).await?;
-    if let Some(session) = &session {
-        if cluster.dry_run.is_none() {
-            cluster.wait_gone::<YoiPod>(name, pod.metadata.uid.as_deref(), args.timeout).await?;
+
+    /// What becomes of the session; `done` is what is said of one that is deleted by `--purge`.
+    fn session_fate(&self, cluster: &Cluster, agent: &YoiPod, args: &RmOptions, done: &str) -> String {
+        match self.session.as_ref().filter(|_| args.purge) {
+            Some(session) => format!("{} {done}", session.title()),
+            None => kept_session(cluster, agent, &self.name),
         }
-        session.delete(cluster, args.timeout).await?;
     }
-    let fate = session.map_or(fate, |session| format!("{} deleted", session.title()));
-    show::object(output, &pod, &title, &format!("{title} deleted; {fate}{}", cluster.dry_run_mark()))
+}
+
+/// Whether something is only in the tree that goes with the agent.
+async fn unsaved(cluster: &Cluster, agent: &YoiPod) -> Result<Option<Objection>, Error> {
+    let is_own = agent.spec.workspace.as_ref().is_none_or(|workspace| workspace.ref_.is_none());
+    let tree = if is_own { cluster.get_opt::<AgentWorkspace>(workspace_name(agent)).await? } else { None };
+    Ok(match tree {
+        Some(tree) => loss::unsaved(cluster, &tree, Some(agent)).await,
+        None => None,
+    })
+}
+
+/// Deletes an object as it was looked at. One that has changed since is read and looked at again, so that what has begun to live is not deleted.
+async fn delete_as_seen<K: NamespacedObject>(
+    cluster: &Cluster,
+    mut object: K,
+    look: impl AsyncFn(&K) -> Result<Option<Objection>, Error>,
+) -> Result<K, Error> {
+    let name = object.meta().name.clone().unwrap_or_default();
+    for _ in 0..MOST_LOOKS {
+        if let Some(objection) = look(&object).await?.filter(|objection| objection.is_final) {
+            return Err(refused::<K>(cluster, &name, &objection, "it was not deleted"));
+        }
+        if cluster.delete_unchanged(&object).await? {
+            return Ok(object);
+        }
+        object = cluster.get(&name).await?;
+    }
+    let next = format!("try again, or look what changes it: kubectl describe {} {name} -n {}", K::plural(&()), cluster.namespace);
+    Err(cluster.refused_error::<K>("delete", &name, "it changes all the time", next))
+}
+
+/// The error for what is not deleted. `then` says what became of the request.
+fn refused<K: NamespacedObject>(cluster: &Cluster, name: &str, objection: &Objection, then: &str) -> Error {
+    let then = if objection.is_final { "--force does not change that" } else { then };
+    cluster.refused_error::<K>("delete", name, format!("{}; {then}", objection.why), objection.next.clone())
+}
+
+/// The line of a report for what would not be deleted. Programs get only what would be.
+fn tell_objection(output: Option<OutputFormat>, title: &str, objection: &Objection) -> Result<(), Error> {
+    match output {
+        None | Some(OutputFormat::Wide) => show::print(&format!("would not delete {title}: {}\n", objection.why)),
+        Some(OutputFormat::Json | OutputFormat::Yaml | OutputFormat::Name) => Ok(()),
+    }
 }
 
 /// What becomes of the session of an agent that is deleted without `--purge`.
-fn session_fate(cluster: &Cluster, pod: &YoiPod, name: &str) -> String {
+fn kept_session(cluster: &Cluster, pod: &YoiPod, name: &str) -> String {
     let status = pod.status.clone().unwrap_or_default();
     match (&status.session_claim_name, pod.spec.session.retain, &pod.spec.session.claim_name) {
         (Some(claim), SessionRetain::Delete, None) => format!("its session claim {claim} goes too"),

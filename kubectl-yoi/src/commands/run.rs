@@ -104,7 +104,7 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
             provider: None,
         }),
     });
-    let env = args.env.into_iter().map(|(name, value)| EnvVar { name, value }).collect();
+    let env = args.env.into_iter().map(|(name, value)| EnvVar { name, value, value_from: None }).collect();
     let limits = Limits::default();
     Ok(YoiPodSpec {
         project_ref: NamedRef { name: args.project },

@@ -49,6 +49,10 @@ pub async fn send(cluster: &Cluster, output: Option<OutputFormat>, args: &SendOp
 
 /// The token of the last entry of an agent's log; `None` where there is none yet.
 async fn last_token(cluster: &Cluster, agent: &str) -> Result<Option<String>, Error> {
+    // No reader is started for a message that a stopped agent does not take. Whoever may not read the object learns it from the answer.
+    if cluster.get::<YoiPod>(agent).await.is_ok_and(|agent| yoi_plan::yoipod::is_stopped(&agent)) {
+        return Ok(None);
+    }
     let mut reader = LogReader { cluster, agent, follow: false, after: None, tail: Some(1) };
     match reader.for_each(|_, _| Ok(ControlFlow::<()>::Continue(()))).await {
         Ok(_) => Ok(reader.after),
@@ -77,7 +81,8 @@ async fn wait(cluster: &Cluster, agent: &str, id: &str, after: Option<String>, t
         Ok(Ok(Some(RunEnd::Finished(answer)))) => Ok(answer),
         Ok(Ok(Some(RunEnd::Failed(why)))) => Err(Error::RunFailed { what: what(), why: show::one_line(&why), next }),
         Ok(Err(error)) => Err(error),
-        Ok(Ok(None)) | Err(_) => {
+        Ok(Ok(None)) => Err(Error::RunFailed { what: what(), why: "the agent stopped before the run ended".to_owned(), next }),
+        Err(_) => {
             let why = "the message is delivered, and its run has not ended".to_owned();
             Err(Error::TimedOut { what: format!("{}: run ended", what()), seconds: timeout.as_secs(), why, next })
         }

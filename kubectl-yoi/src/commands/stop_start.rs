@@ -27,14 +27,32 @@ pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &Desire
 
 pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
     let mut pods = Vec::new();
+    let mut finished = None;
     for name in agent_names(cluster, &args.agents).await? {
-        pods.push((set_desired_state(cluster, &name, DesiredState::Running).await?, name));
+        // The others start all the same.
+        match check_unfinished(cluster, &name).await {
+            Ok(()) => pods.push((set_desired_state(cluster, &name, DesiredState::Running).await?, name)),
+            Err(error) => finished = finished.or(Some(error)),
+        }
     }
     for (pod, name) in pods {
         let pod = if args.wait { wait_ready(cluster, &name, args.timeout).await? } else { pod };
         print(cluster, output, &pod, &name, if args.wait { "running" } else { "starting" })?;
     }
-    Ok(())
+    finished.map_or(Ok(()), Err)
+}
+
+/// Refuses an agent that would not start: it has done its task, and is to stop then.
+pub async fn check_unfinished(cluster: &Cluster, name: &str) -> Result<(), Error> {
+    let pod: YoiPod = cluster.get(name).await?;
+    if yoi_plan::yoipod::is_finished(&pod) { Err(finished_error(cluster, name)) } else { Ok(()) }
+}
+
+fn finished_error(cluster: &Cluster, name: &str) -> Error {
+    let message = "it has done its task, and completion Stop ends it then; what it did can be read as it is, by log, diff and patch";
+    let keep = yoi_plan::yoipod::keep_command(&cluster.namespace, name);
+    let next = format!("let it go on and wait for messages: {keep} && {}", cluster.plugin_command(&format!("send {name} TEXT")));
+    cluster.refused_error::<YoiPod>("start", name, message, next)
 }
 
 pub fn print(cluster: &Cluster, output: Option<OutputFormat>, pod: &YoiPod, name: &str, done: &str) -> Result<(), Error> {
@@ -79,6 +97,9 @@ pub async fn wait_ready(cluster: &Cluster, name: &str, timeout: Duration) -> Res
         if is_true(&status.conditions, condition::READY) && status.observed_generation == pod.metadata.generation {
             return Ok(Wait::Done(pod.clone()));
         }
+        if status.pod.is_none() && yoi_plan::yoipod::is_finished(pod) {
+            return Err(finished_error(cluster, name));
+        }
         Ok(not_ready(cluster, pod, settings.as_ref()))
     });
     cluster.unless_project_fails(Some(&project), timeout, ready).await
@@ -88,14 +109,6 @@ pub async fn wait_ready(cluster: &Cluster, name: &str, timeout: Duration) -> Res
 pub fn not_ready<T>(cluster: &Cluster, pod: &YoiPod, project: Option<&YoiProject>) -> Wait<T> {
     let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let ready = find(conditions, condition::READY);
-    let secret = remedy::model_secret(pod, project);
-    let Some(secret) = secret.filter(|_| ready.is_some_and(|c| c.reason == yoi_crds::reason::SECRET_MISSING)) else {
-        return blocked(cluster, pod, "ready", ready, |_| None);
-    };
-    // The runtime cannot name the Secret: its key is only mounted.
-    let named = ready.map(|c| {
-        let message = format!("{} (Secret {}/{}, key {})", c.message, cluster.namespace, secret.name, secret.key);
-        yoi_crds::Condition { message, ..c.clone() }
-    });
-    blocked(cluster, pod, "ready", named.as_ref(), |_| Some(remedy::create_secret_command(&secret, &cluster.namespace)))
+    let command = remedy::missing_secret_command(pod, project, ready, &cluster.namespace);
+    blocked(cluster, pod, "ready", ready, |_| command)
 }

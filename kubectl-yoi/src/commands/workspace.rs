@@ -1,8 +1,7 @@
-//! `workspace create | ls | rm`.
+//! `workspace create | ls`.
 
 use std::time::Duration;
 
-use kube::ResourceExt;
 use yoi_crds::condition::{find, is_true};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{EmptySource, GitSource, NamedRef, WorkspaceSource};
@@ -10,7 +9,7 @@ use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject};
 
 use super::ls;
-use crate::args::{ListFilter, OutputFormat, WorkspaceCreateOptions, WorkspaceRmOptions};
+use crate::args::{ListFilter, OutputFormat, WorkspaceCreateOptions};
 use crate::cluster::{Cluster, Wait, blocked};
 use crate::error::Error;
 use crate::show;
@@ -102,26 +101,4 @@ async fn wait(cluster: &Cluster, name: &str, is_late: bool, timeout: Duration) -
 
 pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, filter: &ListFilter) -> Result<(), Error> {
     ls::list_workspaces(cluster, output, filter).await
-}
-
-pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &WorkspaceRmOptions) -> Result<(), Error> {
-    let mut workspaces: Vec<AgentWorkspace> = Vec::new();
-    if args.all || args.selector.is_some() {
-        let listed: Vec<AgentWorkspace> = cluster.list(false, args.selector.as_deref()).await?;
-        // The tree of an agent goes with its agent, and a base with its project.
-        workspaces.extend(listed.into_iter().filter(|w| w.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)));
-        if workspaces.is_empty() {
-            let what = format!("such an AgentWorkspace in namespace {}", cluster.namespace);
-            return Err(Error::Missing { what, next: cluster.list_command::<AgentWorkspace>() });
-        }
-    }
-    for name in &args.names {
-        workspaces.push(cluster.get(name).await?);
-    }
-    for workspace in workspaces {
-        cluster.delete(&workspace).await?;
-        let title = format!("agentworkspace.yoi.dev/{}", workspace.name_any());
-        show::object(output, &workspace, &title, &format!("{title} deleted{}", cluster.dry_run_mark()))?;
-    }
-    Ok(())
 }

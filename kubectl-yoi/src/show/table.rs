@@ -3,7 +3,7 @@
 use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
 use yoi_crds::condition::{Condition, ConditionStatus, find};
 use yoi_crds::pod::DesiredState;
-use yoi_crds::reason::condition;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::source::ProviderName;
 
 use super::text::{one_line, shortened};
@@ -48,10 +48,11 @@ pub fn ready(conditions: &[Condition]) -> [Cell; 2] {
     }
 }
 
-/// Returns why an object is not ready: the beginning of the message, or the whole of it where the table is wide.
+/// Returns why an object is not ready, or what is odd about it: the beginning of the message, or the whole of it where the table is wide.
 pub fn message(conditions: &[Condition], wide: bool) -> Cell {
     let ready = find(conditions, condition::READY);
-    let text = one_line(ready.filter(|c| wide || c.status != ConditionStatus::True).map(|c| c.message.as_str()).unwrap_or_default());
+    let says_more = |c: &&Condition| wide || c.status != ConditionStatus::True || c.reason == reason::FORMER_SOURCE;
+    let text = one_line(ready.filter(says_more).map(|c| c.message.as_str()).unwrap_or_default());
     cell(if wide { text } else { shortened(&text, SHORT_MESSAGE) })
 }
 

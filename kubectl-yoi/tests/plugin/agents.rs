@@ -44,6 +44,7 @@ async fn a_purge_deletes_the_data_and_not_only_the_claim() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     let mut a = agent("a", &[]);
+    a["spec"]["desiredState"] = json!("Stopped");
     a["status"]["sessionClaimName"] = json!("a-session");
     server.put(a);
     left_session(&server);

@@ -221,7 +221,8 @@ fn read(server: &ApiServer, request: &Request) -> Response {
     };
     let of = |key: &str| parent(key).0 == here;
     let plural = parent(&here).1;
-    let known = ["yoipods", "yoiprojects", "yoipeers", "agentworkspaces", "persistentvolumeclaims", "persistentvolumes", "namespaces"];
+    let known =
+        ["yoipods", "yoiprojects", "yoipeers", "agentworkspaces", "persistentvolumeclaims", "persistentvolumes", "namespaces", "pods"];
     if !known.contains(&plural) && !["deployments", "daemonsets"].contains(&plural) {
         return not_found(path);
     }

@@ -33,6 +33,19 @@ async fn a_name_with_control_characters_is_one_line_and_quoted_as_git_does() -> 
 }
 
 #[tokio::test]
+async fn a_diff_whose_base_is_gone_is_no_success() -> Result<()> {
+    let gone = json!({ "paths": [], "text": "+a\n", "noBase": "what the tree was made from is gone", "cut": false });
+    let (_server, plugin) = with_diff(gone).await?;
+    for words in [&["diff", "a"][..], &["diff", "a", "--name-only"], &["diff", "a", "-o", "json"], &["diff", "a", "-o", "name"]] {
+        let partly = plugin.run(words).await?.expect_code(7)?;
+        ensure!(partly.err.contains("what the tree was made from is gone; what is committed is not in it"), "{words:?}: {partly:?}");
+    }
+    // This one needs no base.
+    ensure!(plugin.run(&["diff", "a", "--since-commit"]).await?.expect_code(0)?.out == "+a\n");
+    Ok(())
+}
+
+#[tokio::test]
 async fn control_characters_in_a_diff_are_shown_and_not_obeyed() -> Result<()> {
     let (_server, plugin) = with_diff(odd()).await?;
     let shown = plugin.run(&["diff", "a"]).await?.expect_code(0)?;

@@ -8,5 +8,7 @@ mod diff;
 mod lists;
 mod log_and_send;
 mod plugin;
+mod rm;
+mod stopped;
 mod waiting;
 mod workspaces;

@@ -25,12 +25,16 @@ const RUN: [&str; 8] = ["run", "a", "-p", "p", "--wait", "--timeout", "90s", "-t
 async fn a_wait_for_what_only_a_person_can_fix_ends_and_names_the_command_that_fixes_it() -> Result<()> {
     for (conditions, words) in [
         (
-            &[("Ready", "False", "SecretMissing", "the Secret is missing")][..],
-            ["YoiPod ns/a is not ready", "(Secret ns/keys, key k)", "kubectl create secret generic keys -n ns --from-literal=k="],
+            &[("Ready", "False", "SecretMissing", "Secret keys with the model's key does not exist in namespace ns")][..],
+            ["YoiPod ns/a is not ready", "Secret keys with the model's key", "kubectl create secret generic keys -n ns --from-literal=k="],
         ),
         (
             &[("Ready", "False", "InvalidSpec", "no model")],
-            ["InvalidSpec: no model", "The message says which field; change it.", "kubectl edit yoipod a -n ns"],
+            ["InvalidSpec: no model", "The message says which field.", "kubectl describe yoipod a -n ns"],
+        ),
+        (
+            &[("Ready", "False", "InvalidImageName", "the container of Pod a-1 waits: InvalidImageName: agent:1:2")],
+            ["agent:1:2", "REGISTRY/NAME:TAG", "kubectl edit yoipod a -n ns"],
         ),
     ] {
         let server = ApiServer::start().await?;
@@ -61,6 +65,27 @@ async fn a_model_that_cannot_be_reached_ends_the_wait_when_that_lasts() -> Resul
         ended.err.contains("ModelUnreachable: nothing listens at http://wrong:1") && ended.err.contains("next: kubectl yoi send a"),
         "{ended:?}"
     );
+    Ok(())
+}
+
+const NO_IMAGE: &str = "the container of Pod a-1 waits: ImagePullBackOff: no such tag";
+const NO_NODE: &str = "Pod a-1: 0/3 nodes are available: 3 Insufficient memory.";
+
+#[tokio::test]
+async fn a_wait_ends_when_an_image_stays_out_of_reach_and_lasts_while_an_autoscaler_may_still_help() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[])).control(operator(&[("Ready", "False", "ImagePullFailed", NO_IMAGE)]));
+    let begun = Instant::now();
+    let ended = plugin.run(&[&RUN[..], &["do it"]].concat()).await?.expect_code(1)?;
+    ensure!(begun.elapsed() > Duration::from_secs(25) && begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    ensure!(ended.err.contains(NO_IMAGE) && ended.err.contains("imagePullSecrets"), "{ended:?}");
+
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[])).control(operator(&[("Ready", "False", "Unschedulable", NO_NODE)]));
+    let late = plugin.run(&["run", "a", "-p", "p", "--wait", "--timeout", "36s"]).await?.expect_code(5)?;
+    ensure!(late.err.contains(&format!("Unschedulable: {NO_NODE}")) && late.err.contains("after 36 s"), "{late:?}");
     Ok(())
 }
 

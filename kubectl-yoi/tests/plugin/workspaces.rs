@@ -70,7 +70,7 @@ async fn all_trees_are_those_that_belong_to_no_agent() -> Result<()> {
     };
     let owner = json!([{ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "u" }]);
     server.put(tree("mine", json!([]))).put(tree("of-a", owner));
-    plugin.run(&["workspace", "rm", "--all"]).await?.expect_code(0)?;
+    plugin.run(&["workspace", "rm", "--all", "--force"]).await?.expect_code(0)?;
     ensure!(server.object("AgentWorkspace", "mine").is_none() && server.object("AgentWorkspace", "of-a").is_some());
     Ok(())
 }

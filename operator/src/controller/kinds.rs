@@ -4,11 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
 use yoi_crds::{
     AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
 };
+use yoi_plan::nodes::heartbeat;
 use yoi_plan::step::Plan;
-use yoi_plan::{meta, nodes, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_plan::{meta, nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use super::{Context, Maintained, Reconciled};
 use crate::log_subject::LogSubject;
@@ -66,10 +68,11 @@ impl Reconciled for YoiPeer {
     }
 }
 
-/// Deletes the WorkspaceNodes of nodes that no longer exist.
+/// Deletes the WorkspaceNodes of nodes that no longer exist, and says which are not heard from.
 impl Maintained for WorkspaceNode {
-    fn plan(&self, context: &Context, _: jiff::Timestamp) -> Plan<Infallible> {
-        nodes::left_over(self, &context.caches.observed_nodes())
+    fn plan(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
+        let silence = context.caches.shim_silence(&self.name_any());
+        heartbeat::plan(self, &context.caches.observed_nodes(), silence.as_ref(), now)
     }
 }
 

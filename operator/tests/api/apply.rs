@@ -17,7 +17,8 @@ fn target(kind: Kind) -> Target {
     Target { kind, namespace: if cluster { String::new() } else { "ns".into() }, name: "x".into(), uid: "the-uid".into() }
 }
 
-const KINDS: [Kind; 7] = [Kind::YoiPod, Kind::Workspace, Kind::Claim, Kind::Volume, Kind::ConfigMap, Kind::Pod, Kind::WorkspaceNode];
+const KINDS: [Kind; 8] =
+    [Kind::Project, Kind::YoiPod, Kind::Workspace, Kind::Claim, Kind::Volume, Kind::ConfigMap, Kind::Pod, Kind::WorkspaceNode];
 
 async fn apply_to_server(
     step: &Step,

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use yoi_operator::controller::Context;
 use yoi_operator::failures::Failures;
 use yoi_operator::health::Metrics;
-use yoi_operator::start::start_all;
+use yoi_operator::start::{Namespaces, start_all};
 use yoi_operator::watch_caches::WatchCaches;
 use yoi_plan::settings::Settings;
 
@@ -71,7 +71,7 @@ async fn an_object_that_failed_and_is_gone_is_forgotten() {
         failures: Failures::default(),
     });
     let mut parts = JoinSet::new();
-    start_all(&mut parts, writers, triggers, &context, None);
+    start_all(&mut parts, writers, triggers, &context, Namespaces { watched: None, shims: "yoi-node" });
     until("twenty failures", || context.failures.count() == 20).await;
     deleted.lock().expect("the lock").extend(peers);
     until("an end of the failures", || context.failures.count() == 0).await;

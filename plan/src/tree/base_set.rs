@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{finalizer, label};
+use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
@@ -114,8 +116,8 @@ pub(crate) struct BaseSet<'a> {
     owner: TreeOwner,
     pub provider: ProviderName,
     pub generation: String,
-    /// The node selector of the agents that name none. Their nodes get the base first.
-    selector: Option<&'a BTreeMap<String, String>>,
+    /// The settings of the agents that have none of their own. The nodes that these select get the base first, and those that these tolerate get one too.
+    agents: Option<&'a PodSettings>,
     /// Bases of the parent, of every generation.
     observed: &'a [ObservedBase<'a>],
     nodes: &'a Nodes,
@@ -137,7 +139,7 @@ impl<'a> BaseSet<'a> {
             owner: spec.owner,
             provider: spec.provider,
             generation,
-            selector: spec.defaults.pod.as_ref().map(|pod| &pod.node_selector),
+            agents: spec.defaults.pod.as_ref(),
             observed,
             nodes,
         }
@@ -157,10 +159,15 @@ impl<'a> BaseSet<'a> {
             owner,
             provider: spec.provider,
             generation: names::generation(workspace.uid().as_str(), &spec.source, owner, &spec.path, spec.provider),
-            selector: None,
+            agents: None,
             observed,
             nodes,
         }
+    }
+
+    /// Taints that the project's agents tolerate, and so do the Pods that fill its bases.
+    pub(crate) fn tolerations(&self) -> &'a [Toleration] {
+        self.agents.map(|agents| agents.tolerations.as_slice()).unwrap_or_default()
     }
 
     /// The bases of this content that are not being deleted.
@@ -221,7 +228,7 @@ impl<'a> BaseSet<'a> {
             }
         }
         if !waits {
-            steps.extend(self.make_next(|_| true, false));
+            steps.extend(self.make_next());
         }
         (steps, recheck)
     }
@@ -232,14 +239,21 @@ impl<'a> BaseSet<'a> {
         if let Some(failed) = populated.find(|c| c.reason == reason::POPULATE_FAILED) {
             return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
         }
-        if let Some(stuck) = self.all_stuck(now) {
-            return stuck;
+        if let Some(why) = self.all_stuck(now).or_else(|| self.no_node()) {
+            return why;
         }
         let mut ready = self.living().filter_map(|base| Some((base, conditions::find(base.workspace.conditions(), condition::READY)?)));
         match ready.find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
             Some((base, ready)) => ConditionValue::no(reason::APPLY_FAILED, format!("base {}: {}", base.workspace.name(), ready.message)),
             None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
         }
+    }
+
+    /// Why no base can be made; `None` while there is one, or a node for one.
+    pub(crate) fn no_node(&self) -> Option<ConditionValue> {
+        let none = self.living().next().is_none() && self.nodes.eligible_for_pods(self.provider, self.tolerations()).is_empty();
+        let why = || self.nodes.none_eligible_for_pods(self.provider, self.tolerations());
+        none.then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, why()))
     }
 
     /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.
@@ -268,18 +282,28 @@ impl<'a> BaseSet<'a> {
         delete_all(self.living().filter(is_left).map(|base| base.workspace))
     }
 
-    /// The step that makes a base on the best node that `allowed` lets through and where its populator can start; `None` when no such node is free for one.
-    fn make_next(&self, allowed: impl Fn(&str) -> bool, follows_consumer: bool) -> Option<Step> {
-        let mut nodes = self.nodes.eligible_for_pods(self.provider);
-        nodes.sort_by_key(|node| !self.nodes.matches_selector(node, self.selector));
+    /// The step that makes a base on the best node where its populator can start; `None` when no such node is free for one.
+    fn make_next(&self) -> Option<Step> {
+        self.make_on_best(self.tolerations(), |_| true, false)
+    }
+
+    /// As [`Self::make_next`], on a node that `allowed` lets through, for Pods with these tolerations.
+    fn make_on_best(&self, tolerations: &[Toleration], allowed: impl Fn(&str) -> bool, follows_consumer: bool) -> Option<Step> {
+        let mut nodes = self.nodes.eligible_for_pods(self.provider, tolerations);
+        nodes.sort_by_key(|node| self.agents.is_some_and(|agents| !self.nodes.is_allowed_by(node, agents)));
         nodes.into_iter().filter(|node| allowed(node)).find_map(|node| self.make_on(node, follows_consumer))
     }
 
-    /// The step that makes a base on one of the nodes that `allowed` lets through, for a consumer that can only go there. `None` while one of them has a
-    /// base.
-    pub(crate) fn make_for_consumer(&self, allowed: impl Fn(&str) -> bool) -> Option<Step> {
-        let exists = self.living().any(|base| allowed(base.node));
-        if exists { None } else { self.make_next(allowed, true) }
+    /// The step that makes a base on one of the nodes that `allowed` lets through, for a consumer that can only go there and has these tolerations. `None`
+    /// while one of them has a base that gets on.
+    pub(crate) fn make_for_consumer(
+        &self,
+        tolerations: &[Toleration],
+        allowed: impl Fn(&str) -> bool,
+        now: jiff::Timestamp,
+    ) -> Option<Step> {
+        let exists = self.living().any(|base| allowed(base.node) && !matches!(self.progress(base, now), Progress::Stuck(_)));
+        if exists { None } else { self.make_on_best(tolerations, allowed, true) }
     }
 
     /// The step that makes the base on `node`, which a consumer is on; `None` while a base of its name exists, even one that is being deleted.

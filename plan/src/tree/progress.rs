@@ -45,7 +45,8 @@ impl Progress {
         });
         let failed = populated.filter(|c| base.follows_consumer() && c.reason == reason::POPULATE_FAILED);
         let not_fetched = failed.map(|c| (created, FETCH_PATIENCE, c.message.clone()));
-        let waits = not_ready.into_iter().chain(not_begun).map(|(since, why)| (since, PATIENCE, why)).chain(not_fetched);
+        let silent = node.and_then(Node::silent_since).map(|(since, why)| (since, why.to_owned()));
+        let waits = not_ready.into_iter().chain(silent).chain(not_begun).map(|(since, why)| (since, PATIENCE, why)).chain(not_fetched);
         let mut left: Option<Duration> = None;
         for (since, patience, why) in waits {
             match time_left(since, patience, now) {

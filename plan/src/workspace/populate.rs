@@ -58,6 +58,7 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
         owner: input.owner(),
         node: input.node_name.filter(|node| input.nodes.exists(node)),
         follows_consumer: base.follows_consumer(),
+        tolerations: input.project_tolerations(),
         revision: base.pinned_revision(&input.bases),
         settings,
         now,
@@ -105,6 +106,8 @@ struct PopulateContext<'a> {
     /// The base's node; `None` while it does not exist.
     node: Option<&'a str>,
     follows_consumer: bool,
+    /// Of the project's agents.
+    tolerations: &'a [Toleration],
     revision: Option<String>,
     settings: &'a Settings,
     now: jiff::Timestamp,
@@ -222,11 +225,8 @@ impl PopulateContext<'_> {
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
-                affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity()),
-                // Its consumer runs there, whatever the taints.
-                tolerations: self
-                    .follows_consumer
-                    .then(|| vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]),
+                affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity(None)),
+                tolerations: self.tolerations(),
                 automount_service_account_token: Some(false),
                 enable_service_links: Some(false),
                 containers: vec![container],
@@ -242,6 +242,16 @@ impl PopulateContext<'_> {
     }
 }
 
+impl PopulateContext<'_> {
+    /// Where a consumer is already, its Pod runs whatever the taints. Elsewhere the agents of the project are expected.
+    fn tolerations(&self) -> Option<Vec<Toleration>> {
+        if self.follows_consumer {
+            return Some(vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]);
+        }
+        (!self.tolerations.is_empty()).then(|| self.tolerations.to_vec())
+    }
+}
+
 /// User and password of a URL, which may stand before its host.
 fn user_of(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
@@ -250,7 +260,7 @@ fn user_of(url: &str) -> Option<&str> {
 }
 
 /// The URL as people may read it in conditions and Events.
-fn without_user(url: &str) -> String {
+pub(super) fn without_user(url: &str) -> String {
     match user_of(url) {
         Some(user) => url.replacen(&format!("{user}@"), "", 1),
         None => url.to_owned(),

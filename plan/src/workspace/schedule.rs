@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::ProviderName;
+use yoi_crds::source::{ProjectSource, ProviderName, WorkspaceSource};
 use yoi_crds::workspace::{Binding, Origin, OriginKind};
 use yoi_crds::{AgentWorkspace, YoiProject};
 
@@ -14,7 +15,7 @@ use super::workspace_input::{Consumer, Source, WorkspaceInput};
 use crate::meta;
 use crate::nodes::{Node, Nodes};
 use crate::step::Step;
-use crate::stored::Stored;
+use crate::stored::{Object as _, Stored};
 use crate::tree::base_set::BaseSet;
 use crate::tree::progress::Progress;
 
@@ -44,7 +45,12 @@ impl Schedule {
 
     fn assigned(node: &str, kind: OriginKind, source: Option<Stored<'_, AgentWorkspace>>) -> Self {
         let workspace_uid = source.map(|source| source.uid().as_str().to_owned());
-        let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid } };
+        let is_of_project = |owner: &OwnerReference| kind == OriginKind::Base && owner.kind == YoiProject::KIND;
+        let of_project = source.filter(|source| meta::controller(source.meta()).is_some_and(is_of_project)).map(|base| {
+            let WorkspaceSource { git, empty, project: _, workspace: _ } = base.get().spec.source.clone();
+            ProjectSource { git, empty }
+        });
+        let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid, source: of_project } };
         Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None }
     }
 }
@@ -218,7 +224,8 @@ fn give_back(input: &WorkspaceInput<'_>, others: &[&str]) -> Option<Step> {
 /// `None` while there is a source and no base of it is sealed. A tree without a source needs only a node that takes Pods, if there is one.
 fn best_node<'a>(nodes: &'a Nodes, provider: ProviderName, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Option<&'a str> {
     let eligible = nodes.eligible(provider);
-    let for_pods = nodes.eligible_for_pods(provider);
+    // The Pods that come to use the tree are not known.
+    let for_pods = nodes.eligible_for_pods(provider, &[]);
     let Some(base_set) = base_set else { return for_pods.first().or(eligible.first()).copied() };
     let sealed = base_set.sealed_nodes();
     if sealed.is_empty() {

@@ -1,5 +1,6 @@
 //! The validated input of a workspace's plan.
 
+use k8s_openapi::api::core::v1::Toleration;
 use yoi_crds::source::{GitSource, TreeOwner};
 use yoi_crds::workspace::Origin;
 use yoi_crds::{AgentWorkspace, YoiProject};
@@ -9,7 +10,7 @@ use super::claim::ObservedClaim;
 use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
 use crate::stored::Stored;
-use crate::tree::base_set::{BaseSet, ObservedBase};
+use crate::tree::base_set::{BaseSet, ObservedBase, base_parent_uid};
 use crate::tree::{TreeSource, holder};
 
 /// What the tree is made from: the spec's source, and the object that it names.
@@ -33,8 +34,12 @@ pub(super) struct WorkspaceInput<'a> {
     pub workspace: Stored<'a, AgentWorkspace>,
     pub source: Source<'a>,
     pub consumer: Consumer<'a>,
+    /// The Pod that reads this tree of a stopped agent.
+    pub reader: Option<Stored<'a, ObservedPod>>,
     /// The workspace itself, if it is a base.
     pub base: Option<ObservedBase<'a>>,
+    /// The project whose base the workspace is.
+    pub project_of_base: Option<Stored<'a, YoiProject>>,
     /// The node that an earlier round has chosen.
     pub node_name: Option<&'a str>,
     /// What an earlier round has told that node to make the tree from.
@@ -64,13 +69,21 @@ impl<'a> WorkspaceInput<'a> {
             workspace,
             source,
             consumer,
+            reader: pods_of_holder(workspace, seen).into_iter().find(|pod| pod.is_reader()),
             base: ObservedBase::new(workspace),
+            project_of_base: Stored::of(&seen.project).filter(|project| base_parent_uid(workspace.get()) == Some(project.uid().as_str())),
             node_name: workspace.node_name(),
             origin: status.and_then(|status| status.origin.as_ref()),
             bases: ObservedBase::all(&seen.bases),
             populators: Stored::all(&seen.populators),
             nodes: &seen.nodes,
         })
+    }
+
+    /// What the agents of a base's project tolerate; empty for another tree.
+    pub(super) fn project_tolerations(&self) -> &'a [Toleration] {
+        let pod = self.project_of_base.and_then(|project| project.get().spec.defaults.pod.as_ref());
+        pod.map(|pod| pod.tolerations.as_slice()).unwrap_or_default()
     }
 
     /// The bases that the tree can be cloned from; `None` when it is made without one.
@@ -97,7 +110,12 @@ impl<'a> WorkspaceInput<'a> {
 /// The one Pod that may mount the tree. While a former Pod of the holder still exists, it is that one: there is one writer. A Pod that was made for a
 /// former tree of this name mounts another UID.
 fn agent_pod<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<Stored<'a, ObservedPod>> {
-    let holder = holder(workspace, &Stored::all(&seen.users))?;
+    pods_of_holder(workspace, seen).into_iter().filter(|pod| !pod.is_reader()).min_by_key(|pod| pod.run_generation)
+}
+
+/// Pods of the YoiPod that the tree is for, which were made for this tree.
+fn pods_of_holder<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Vec<Stored<'a, ObservedPod>> {
+    let Some(holder) = holder(workspace, &Stored::all(&seen.users)) else { return Vec::new() };
     let pods = Stored::all(&seen.agents).into_iter().filter(|pod| pod.is_controlled_by(holder.uid()));
-    pods.filter(|pod| pod.tree() == Some(workspace.uid())).min_by_key(|pod| pod.run_generation)
+    pods.filter(|pod| pod.tree() == Some(workspace.uid())).collect()
 }

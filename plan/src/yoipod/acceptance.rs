@@ -6,12 +6,14 @@ use yoi_crds::reason;
 
 use super::manifest::{self, Resolved};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
+use super::{create, pod_settings};
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
 
 /// What an accepted YoiPod has, and its Pod is made from.
 pub(super) struct Accepted<'a> {
-    pub project: Stored<'a, YoiProject>,
+    /// An agent that has its tree needs no project any more.
+    pub project: Option<Stored<'a, YoiProject>>,
     pub resolved: Resolved,
 }
 
@@ -22,13 +24,15 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
     if let Some(field) = yoipod.spec.unknown_field() {
         return Err(conditions::unknown_field(field));
     }
-    let project_name = &yoipod.spec.project_ref.name;
-    let project = input.project.ok_or_else(|| missing(input, "YoiProject", project_name))?;
-    let resolved = manifest::resolve(yoipod.get(), project.get()).ok_or_else(|| {
-        let message = format!("no model: set spec.model here or spec.defaults.model of YoiProject {project_name}");
-        ConditionValue::no(reason::INVALID_SPEC, message)
-    })?;
+    let resolved = resolve(input)?;
     accept_workspace(input)?;
+    let of_project = input.project.map(|project| project.get().spec.path.as_str());
+    // One of them is there: without its project only an agent with a tree is accepted.
+    if let Some(path) = input.workspace.map(|workspace| workspace.get().spec.path.as_str()).or(of_project) {
+        let owner = create::tree_owner(input, input.project);
+        let checked = pod_settings::check(&resolved.pod, path, owner, &input.session_claim_name);
+        checked.map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
+    }
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
         SessionClaim::Former(claim) => {
@@ -36,7 +40,31 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
             let message = former_session(yoipod.name(), yoipod.namespace(), claim.name(), volume);
             Err(ConditionValue::no(reason::INVALID_SPEC, message))
         }
-        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => Ok(Accepted { project, resolved }),
+        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => Ok(Accepted { project: input.project, resolved }),
+    }
+}
+
+/// An agent that has its tree starts without its project: with the project's defaults as they were at its last start.
+pub(super) fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValue> {
+    let yoipod = input.yoipod;
+    let title = &yoipod.spec.project_ref.name;
+    let no_model = || {
+        let message = format!("no model: set spec.model here or spec.defaults.model of YoiProject {title}");
+        ConditionValue::no(reason::INVALID_SPEC, message)
+    };
+    match input.project {
+        Some(project) if project.is_deleting() && !input.has_tree() => {
+            let message = format!("YoiProject {title} is being deleted, and nothing new begins from it");
+            Err(ConditionValue::no(reason::SOURCE_NOT_FOUND, message))
+        }
+        Some(project) => manifest::resolve(yoipod.get(), project.spec.defaults.clone()).ok_or_else(no_model),
+        None => {
+            let missing = || missing(input, "YoiProject", title);
+            let last = input.before.manifest.as_ref().filter(|_| input.has_tree()).ok_or_else(missing)?;
+            let map = input.manifests.iter().find(|map| map.name() == last.name && map.is_controlled_by(yoipod.uid()));
+            let defaults = map.and_then(|map| manifest::resolved_before(map.get())).ok_or_else(missing)?;
+            manifest::resolve(yoipod.get(), defaults).ok_or_else(missing)
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::ManifestRef;
-use yoi_crds::source::WorkspaceSource;
+use yoi_crds::source::{TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::Binding;
-use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod, YoiProject};
 
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
@@ -41,14 +41,12 @@ pub(super) fn pod(
 ) -> CreatedPod {
     let yoipod = input.yoipod;
     let manifest = manifest::manifest(yoipod.get(), &workspace.spec.path, &accepted.resolved, settings);
-    let (map, manifest) = manifest::config_map(yoipod, &manifest);
+    let (map, manifest) = manifest::config_map(yoipod, &manifest, &accepted.resolved);
     let exists = input.manifests.iter().any(|m| m.name() == manifest.name && m.is_controlled_by(yoipod.uid()));
-    let tree_owner = |workspace: Stored<'_, AgentWorkspace>| workspace.get().status.as_ref().and_then(|status| status.owner);
-    let owner = tree_owner(workspace).or(input.parent.and_then(tree_owner)).or(workspace.spec.owner).unwrap_or(accepted.project.spec.owner);
     let pod = pod_spec::pod(pod_spec::PodContext {
         yoipod,
         workspace,
-        owner,
+        owner: tree_owner(input, accepted.project),
         resolved: &accepted.resolved,
         manifest: &manifest.name,
         session_claim: &input.session_claim_name,
@@ -62,10 +60,17 @@ pub(super) fn pod(
     CreatedPod { steps: map.into_iter().chain([Step::EnsurePod(Box::new(pod))]).collect(), manifest }
 }
 
+/// The user that the agent runs as: the owner of its tree's files.
+pub(super) fn tree_owner(input: &YoiPodInput<'_>, project: Option<Stored<'_, YoiProject>>) -> TreeOwner {
+    let reported = |workspace: Stored<'_, AgentWorkspace>| workspace.get().status.as_ref().and_then(|status| status.owner);
+    let of_tree = input.workspace.and_then(reported).or(input.parent.and_then(reported));
+    let of_project = project.map(|project| project.get().spec.owner);
+    of_tree.or(input.workspace.and_then(|workspace| workspace.get().spec.owner)).or(of_project).unwrap_or_default()
+}
+
 /// The workspace of a YoiPod that names none.
-pub(super) fn workspace(input: &YoiPodInput<'_>, accepted: &Accepted<'_>) -> AgentWorkspace {
+pub(super) fn workspace(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>) -> AgentWorkspace {
     let yoipod = input.yoipod;
-    let project = accepted.project;
     let template = yoipod.spec.workspace.as_ref().and_then(|w| w.template.clone()).unwrap_or_default();
     let of_project = WorkspaceSource { project: Some(yoipod.spec.project_ref.clone()), ..WorkspaceSource::default() };
     let source = template.source.unwrap_or(of_project);

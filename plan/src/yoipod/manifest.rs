@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::name::label;
+use yoi_crds::YoiPod;
+use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::{EnvVar, ManifestRef, Model, PodSettings};
-use yoi_crds::{YoiPod, YoiProject};
+use yoi_crds::project::PodDefaults;
 use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, ModelEndpoint as WireModel, RunLimits, SecretKeyName, Task};
 
@@ -23,21 +24,35 @@ pub(crate) struct Resolved {
     pub pod: PodSettings,
 }
 
-/// `None` when neither names a model.
+/// `None` when neither names a model. `defaults` are the project's.
 #[must_use]
-pub(crate) fn resolve(yoipod: &YoiPod, project: &YoiProject) -> Option<Resolved> {
-    let defaults = project.spec.defaults.clone();
+pub(crate) fn resolve(yoipod: &YoiPod, defaults: PodDefaults) -> Option<Resolved> {
     let model = yoipod.spec.model.clone().or(defaults.model)?;
     Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()) })
 }
 
-/// Field by field, the YoiPod's first; maps and environment entry by entry.
+/// What the agent was resolved to when this manifest was made; `None` for a manifest of an older operator.
+#[must_use]
+pub(crate) fn resolved_before(map: &ConfigMap) -> Option<PodDefaults> {
+    serde_json::from_str(map.metadata.annotations.as_ref()?.get(annotation::RESOLVED)?).ok()
+}
+
+/// Field by field, the YoiPod's first; maps, environment, volumes and mounts entry by entry.
 fn merge(own: PodSettings, default: PodSettings) -> PodSettings {
-    let PodSettings { image, image_pull_policy, resources, env, node_selector, image_pull_secrets, runtime_class_name } = own;
-    let mut named: BTreeMap<String, EnvVar> = BTreeMap::new();
-    for var in default.env.into_iter().chain(env) {
-        named.insert(var.name.clone(), var);
-    }
+    let PodSettings {
+        image,
+        image_pull_policy,
+        resources,
+        env,
+        node_selector,
+        image_pull_secrets,
+        runtime_class_name,
+        affinity,
+        tolerations,
+        volumes,
+        volume_mounts,
+        security_context,
+    } = own;
     let mut selector = default.node_selector;
     selector.extend(node_selector);
     PodSettings {
@@ -45,11 +60,22 @@ fn merge(own: PodSettings, default: PodSettings) -> PodSettings {
         image_pull_policy: image_pull_policy.or(if image.is_none() { default.image_pull_policy } else { None }),
         image: image.or(default.image),
         resources: if resources.is_empty() { default.resources } else { resources },
-        env: named.into_values().collect(),
+        env: by_key(default.env, env, |var: &EnvVar| &var.name),
         node_selector: selector,
         image_pull_secrets: if image_pull_secrets.is_empty() { default.image_pull_secrets } else { image_pull_secrets },
         runtime_class_name: runtime_class_name.or(default.runtime_class_name),
+        affinity: affinity.or(default.affinity),
+        tolerations: if tolerations.is_empty() { default.tolerations } else { tolerations },
+        volumes: by_key(default.volumes, volumes, |volume: &Volume| &volume.name),
+        volume_mounts: by_key(default.volume_mounts, volume_mounts, |mount: &VolumeMount| &mount.mount_path),
+        security_context: security_context.or(default.security_context),
     }
+}
+
+/// Both lists, sorted by their keys; of two entries of one key the one of `own`.
+fn by_key<T>(default: Vec<T>, own: Vec<T>, key: impl Fn(&T) -> &String) -> Vec<T> {
+    let all = default.into_iter().chain(own).map(|entry| (key(&entry).clone(), entry));
+    all.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 /// Id and text of the YoiPod's task.
@@ -86,16 +112,20 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
 
 /// The ConfigMap that holds a manifest, and the reference to it.
 #[must_use]
-pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest) -> (ConfigMap, ManifestRef) {
-    // A manifest serializes without fail: its keys are strings and its values plain data.
+pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest, resolved: &Resolved) -> (ConfigMap, ManifestRef) {
+    // Both serialize without fail: their keys are strings and their values plain data.
     let text = serde_json::to_string(manifest).unwrap_or_default();
+    let resolved = PodDefaults { model: Some(resolved.model.clone()), pod: Some(resolved.pod.clone()) };
+    let resolved = serde_json::to_string(&resolved).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
-    let title = names::manifest(yoipod.name(), &digest);
+    // A map is made once under its name, so that the name changes with all that it holds.
+    let title = names::manifest(yoipod.name(), &names::sha256(format!("{text}\n{resolved}").as_bytes()));
     let map = ConfigMap {
         metadata: ObjectMeta {
             name: Some(title.clone()),
             namespace: Some(yoipod.namespace().to_owned()),
             labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), yoipod.name().to_owned())])),
+            annotations: Some(BTreeMap::from([(annotation::RESOLVED.to_owned(), resolved)])),
             owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
         },

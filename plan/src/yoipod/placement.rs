@@ -4,16 +4,17 @@
 //! tree, also to one that an autoscaler adds, and the base follows it there. No base is made in advance: a Pod that fits nowhere would spread the
 //! source for nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, Toleration};
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::ProviderName;
 
 use super::yoipod_input::YoiPodInput;
+use crate::nodes::join_sentences;
 use crate::step::Step;
 use crate::stored::Stored;
 use crate::tree::TreeSource;
@@ -25,11 +26,18 @@ pub(super) struct Placement<'a> {
     workspace: Stored<'a, AgentWorkspace>,
     source: TreeSource<'a>,
     base_set: Option<BaseSet<'a>>,
+    /// The settings of the agent's Pod; `None` once it has one, because then the scheduler judges.
+    agent: Option<&'a PodSettings>,
     now: jiff::Timestamp,
 }
 
 impl<'a> Placement<'a> {
-    pub(super) fn new(input: &'a YoiPodInput<'a>, workspace: Stored<'a, AgentWorkspace>, now: jiff::Timestamp) -> Self {
+    pub(super) fn new(
+        input: &'a YoiPodInput<'a>,
+        workspace: Stored<'a, AgentWorkspace>,
+        agent: Option<&'a PodSettings>,
+        now: jiff::Timestamp,
+    ) -> Self {
         let source = TreeSource::new(&workspace.get().spec.source);
         let base_set = match source {
             TreeSource::Project(title) => {
@@ -39,7 +47,7 @@ impl<'a> Placement<'a> {
             TreeSource::Git(_) if workspace.spec.base.is_none() => Some(BaseSet::of_workspace(workspace, &input.bases, input.nodes)),
             TreeSource::Git(_) | TreeSource::Fork(_) | TreeSource::Empty => None,
         };
-        Placement { input, workspace, source, base_set, now }
+        Placement { input, workspace, source, base_set, agent, now }
     }
 
     /// At least one node, or why there is none.
@@ -47,7 +55,52 @@ impl<'a> Placement<'a> {
         let holding = self.nodes_with_tree()?;
         let Some(volume) = self.input.session_volume else { return Ok(holding) };
         let reached: Vec<&str> = holding.iter().copied().filter(|node| self.input.nodes.reaches(node, volume.get())).collect();
-        if reached.is_empty() { Err(session_elsewhere(&holding, volume)) } else { Ok(reached) }
+        if reached.is_empty() { Err(self.session_elsewhere(&holding, volume)) } else { Ok(reached) }
+    }
+
+    /// Why no node that holds the tree or a base reaches the session volume: one that does gets a base first, or none of those can, each for its reason.
+    fn session_elsewhere(&self, holding: &[&str], volume: Stored<'_, PersistentVolume>) -> ConditionValue {
+        let title = volume.name();
+        let reaching: Vec<&str> = self.input.nodes.reaching(volume.get());
+        let conflict = |message: String| ConditionValue::no(reason::SESSION_TOPOLOGY_CONFLICT, message);
+        if reaching.is_empty() {
+            return conflict(format!("volume {title} of the session can be used on no node of the cluster"));
+        }
+        if !self.is_open() {
+            let (on, reaching) = (holding.join(", "), reaching.join(", "));
+            return conflict(format!("the tree is on node {on}, and volume {title} of the session can only be used on: {reaching}"));
+        }
+        let lacks: Vec<(&str, Option<String>)> = reaching.into_iter().map(|node| (node, self.lacks_for_base(node))).collect();
+        if let Some((node, _)) = lacks.iter().find(|(_, lacks)| lacks.is_none()) {
+            let message = format!("volume {title} of the session is used on node {node}, which gets the source first");
+            return ConditionValue::no(reason::POPULATING, message);
+        }
+        let named = lacks.into_iter().filter_map(|(node, lacks)| Some(format!("node {node} {}", lacks?)));
+        conflict(format!("volume {title} of the session cannot be used where the tree can be made: {}", join_sentences(named)))
+    }
+
+    /// What keeps a base and the agent from `node`, as the end of a sentence about it.
+    fn lacks_for_base(&self, node: &str) -> Option<String> {
+        let nodes = self.input.nodes;
+        if let Some(Progress::Stuck(why)) = self.progress_on(node) {
+            return Some(format!("does not get on with the source: {why}"));
+        }
+        if !nodes.is_eligible(node, self.provider()) {
+            return Some("offers no fitting provider".to_owned());
+        }
+        if !self.is_selected(node) {
+            return Some("is not one that the agent's node selector and affinity allow".to_owned());
+        }
+        nodes.0.get(node)?.refusal(self.tolerations())
+    }
+
+    /// Whether the agent's node selector and affinity allow the node.
+    fn is_selected(&self, node: &str) -> bool {
+        self.agent.is_none_or(|agent| self.input.nodes.is_allowed_by(node, agent))
+    }
+
+    fn tolerations(&self) -> &'a [Toleration] {
+        self.agent.map(|agent| agent.tolerations.as_slice()).unwrap_or_default()
     }
 
     /// Nodes that hold the tree, or the base that it is cloned from.
@@ -123,24 +176,18 @@ impl<'a> Placement<'a> {
                 let why = find(conditions, condition::READY).map_or("its source is not sealed on any node yet", |c| c.message.as_str());
                 ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {title}: {why}"))
             }
-            _ if let Some(stuck) = self.base_set.as_ref().and_then(|base_set| base_set.all_stuck(self.now)) => stuck,
-            _ => ConditionValue::no(reason::POPULATING, format!("the source of AgentWorkspace {} is being fetched", self.workspace.name())),
+            _ if let Some(base_set) = &self.base_set => base_set.not_populated(self.now),
+            _ => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
         }
     }
 
-    /// A base on a node that reaches the session volume and that the agent's `selector` allows, while the tree is not made and the nodes with a base do
-    /// not reach that volume.
-    pub(super) fn base_for_session(&self, selector: &BTreeMap<String, String>) -> Option<Step> {
+    /// A base on a node that reaches the session volume and that the agent may go to, while the tree is not made and the nodes with a base do not reach
+    /// that volume.
+    pub(super) fn base_for_session(&self) -> Option<Step> {
         let volume = self.input.session_volume?;
         let base_set = self.base_set.as_ref().filter(|_| self.is_open())?;
         self.nodes_with_tree().ok()?;
         let nodes = self.input.nodes;
-        base_set.make_for_consumer(|node| nodes.reaches(node, volume.get()) && nodes.matches_selector(node, Some(selector)))
+        base_set.make_for_consumer(self.tolerations(), |node| nodes.reaches(node, volume.get()) && self.is_selected(node), self.now)
     }
-}
-
-fn session_elsewhere(holding: &[&str], volume: Stored<'_, PersistentVolume>) -> ConditionValue {
-    let on = holding.join(", ");
-    let message = format!("the tree is or can be made on {on}, and volume {} of the session cannot be reached from there", volume.name());
-    ConditionValue::no(reason::SESSION_TOPOLOGY_CONFLICT, message)
 }

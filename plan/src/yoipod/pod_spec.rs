@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource,
-    Pod, PodSpec, ProjectedVolumeSource, ResourceRequirements, SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeProjection,
+    ConfigMapKeySelector, ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, LocalObjectReference, ObjectFieldSelector,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements, SecretKeySelector,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
-use yoi_crds::pod::Resources;
+use yoi_crds::pod::{EnvSource, PodSettings, Resources, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
@@ -28,6 +29,9 @@ use crate::stored::Stored;
 pub const CONTAINER: &str = "agent";
 const HOME: &str = "/home/agent";
 const TOKEN_SECONDS: i64 = 3600;
+
+/// The volumes that the operator gives every agent's Pod. No volume of the user's has one of these names.
+pub(crate) const VOLUMES: [&str; 7] = ["runtime", "tree", "session", "manifest", "token", "tmp", "home"];
 
 /// What an agent's Pod is made from.
 pub(crate) struct PodContext<'a> {
@@ -67,7 +71,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            affinity: Some(context.nodes.affinity()),
+            affinity: Some(context.nodes.affinity(settings.affinity.as_ref())),
             automount_service_account_token: Some(false),
             containers: vec![container(&context)],
             enable_service_links: Some(false),
@@ -77,8 +81,9 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
             restart_policy: Some("Always".to_owned()),
             runtime_class_name: settings.runtime_class_name.clone(),
-            security_context: Some(restricted::pod_security(context.owner)),
+            security_context: Some(pod_security(context.owner, settings.security_context.as_ref())),
             termination_grace_period_seconds: Some(30),
+            tolerations: non_empty(settings.tolerations.clone()),
             volumes: Some(volumes(&context)),
             ..PodSpec::default()
         }),
@@ -86,38 +91,69 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
     }
 }
 
-fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+pub(super) fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
 fn container(context: &PodContext<'_>) -> Container {
     let settings = &context.resolved.pod;
     let path = context.workspace.spec.path.as_str();
-    let own_image = settings.image.is_some();
+    let (image, image_pull_policy) = image(settings, context.settings);
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(settings.image.clone().unwrap_or_else(|| context.settings.agent_image.clone())),
-        image_pull_policy: settings
-            .image_pull_policy
-            .or(if own_image { None } else { context.settings.image_pull_policy })
-            .map(restricted::pull_policy),
+        image: Some(image),
+        image_pull_policy,
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "agent".to_owned()]),
         env: Some(environment(context)),
         resources: resources(&settings.resources),
         security_context: Some(restricted::container_security()),
-        volume_mounts: Some(vec![
-            mount("runtime", RUNTIME_MOUNT, true),
-            mount("tree", path, context.workspace.spec.read_only),
-            mount("session", SESSION_MOUNT, false),
-            mount("manifest", MANIFEST_MOUNT, true),
-            mount("token", TOKEN_MOUNT, true),
-            mount("tmp", "/tmp", false),
-            mount("home", HOME, false),
-        ]),
+        volume_mounts: Some(mounts(context, path)),
         // An agent may close the root of its tree to itself, and then a container that starts there would not start again.
         working_dir: Some("/".to_owned()),
         ..Container::default()
     }
+}
+
+fn mounts(context: &PodContext<'_>, path: &str) -> Vec<VolumeMount> {
+    let own = [
+        mount("runtime", RUNTIME_MOUNT, true),
+        mount("tree", path, context.workspace.spec.read_only),
+        mount("session", SESSION_MOUNT, false),
+        mount("manifest", MANIFEST_MOUNT, true),
+        mount("token", TOKEN_MOUNT, true),
+        mount("tmp", "/tmp", false),
+        mount("home", HOME, false),
+    ];
+    own.into_iter().chain(context.resolved.pod.volume_mounts.iter().cloned()).collect()
+}
+
+/// What *restricted* and the tree ask for, with what it leaves to the user.
+fn pod_security(owner: TreeOwner, settings: Option<&SecuritySettings>) -> PodSecurityContext {
+    let base = restricted::pod_security(owner);
+    let Some(settings) = settings else { return base };
+    PodSecurityContext {
+        supplemental_groups: non_empty(settings.supplemental_groups.clone()),
+        seccomp_profile: settings.seccomp_profile.clone().or(base.seccomp_profile),
+        app_armor_profile: settings.app_armor_profile.clone(),
+        se_linux_options: settings.se_linux_options.clone(),
+        ..base
+    }
+}
+
+fn env_source(source: &EnvSource) -> EnvVarSource {
+    let EnvSource { secret_key_ref, config_map_key_ref, field_ref } = source.clone();
+    EnvVarSource {
+        secret_key_ref: secret_key_ref.map(|r| SecretKeySelector { name: r.name, key: r.key, optional: r.optional }),
+        config_map_key_ref: config_map_key_ref.map(|r| ConfigMapKeySelector { name: r.name, key: r.key, optional: r.optional }),
+        field_ref: field_ref.map(|r| ObjectFieldSelector { field_path: r.field_path, api_version: None }),
+        ..EnvVarSource::default()
+    }
+}
+
+/// The image of an agent, and its pull policy.
+pub(super) fn image(pod: &PodSettings, settings: &Settings) -> (String, Option<String>) {
+    let default = if pod.image.is_some() { None } else { settings.image_pull_policy };
+    (pod.image.clone().unwrap_or_else(|| settings.agent_image.clone()), pod.image_pull_policy.or(default).map(restricted::pull_policy))
 }
 
 /// The user's variables come first and the operator's last: of two entries of one name, the last one counts.
@@ -129,13 +165,16 @@ fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     if !user.iter().any(|v| v.name == "HOME") {
         all.push(plain("HOME", HOME));
     }
-    all.extend(user.iter().map(|v| plain(&v.name, &v.value)));
+    all.extend(user.iter().map(|v| match &v.value_from {
+        Some(source) => from(&v.name, env_source(source)),
+        None => plain(&v.name, &v.value),
+    }));
     all.push(plain(env::RUN_GENERATION, &context.run_generation.to_string()));
     let pod_uid = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
     all.push(from(env::POD_UID, EnvVarSource { field_ref: Some(pod_uid), ..EnvVarSource::default() }));
     if let Some(key) = &context.resolved.model.auth_secret_ref {
-        // Optional, because the operator cannot read Secrets: the runtime reports a missing one.
-        let selector = SecretKeySelector { name: key.name.clone(), key: key.key.clone(), optional: Some(true) };
+        // The operator cannot read Secrets. While this one is missing, the kubelet does not start the container, and says so in the Pod's status.
+        let selector = SecretKeySelector { name: key.name.clone(), key: key.key.clone(), optional: None };
         all.push(from(env::MODEL_API_KEY, EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() }));
     }
     all
@@ -152,41 +191,48 @@ fn resources(wanted: &Resources) -> Option<ResourceRequirements> {
     })
 }
 
-fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
-    let runtime = BTreeMap::from([
-        (VOLUME_KIND.to_owned(), VOLUME_RUNTIME.to_owned()),
-        (VOLUME_RUNTIME_DIGEST.to_owned(), context.runtime_digest.to_owned()),
-    ]);
+/// The binary `yoi-runtime` of this digest, and the Pod's socket to the node's shim.
+pub(super) fn runtime_volume(digest: &str) -> Volume {
+    let attributes =
+        BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_RUNTIME.to_owned()), (VOLUME_RUNTIME_DIGEST.to_owned(), digest.to_owned())]);
+    inline("runtime", true, attributes)
+}
+
+pub(super) fn session_volume(claim: &str, read_only: bool) -> Volume {
+    let source = PersistentVolumeClaimVolumeSource { claim_name: claim.to_owned(), read_only: read_only.then_some(true) };
+    Volume { name: "session".to_owned(), persistent_volume_claim: Some(source), ..Volume::default() }
+}
+
+/// A token that only the gateway takes.
+pub(super) fn token_volume() -> Volume {
     let token = ServiceAccountTokenProjection {
         audience: Some(GATEWAY_AUDIENCE.to_owned()),
         expiration_seconds: Some(TOKEN_SECONDS),
         path: TOKEN_FILE.to_owned(),
     };
-    vec![
-        inline("runtime", true, runtime),
+    Volume {
+        name: "token".to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() }]),
+            default_mode: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
+    let own = [
+        runtime_volume(context.runtime_digest),
         restricted::tree_volume(context.workspace.uid(), context.workspace.spec.read_only),
-        Volume {
-            name: "session".to_owned(),
-            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: context.session_claim.to_owned(),
-                read_only: None,
-            }),
-            ..Volume::default()
-        },
+        session_volume(context.session_claim, false),
         Volume {
             name: "manifest".to_owned(),
             config_map: Some(ConfigMapVolumeSource { name: context.manifest.to_owned(), ..ConfigMapVolumeSource::default() }),
             ..Volume::default()
         },
-        Volume {
-            name: "token".to_owned(),
-            projected: Some(ProjectedVolumeSource {
-                sources: Some(vec![VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() }]),
-                default_mode: None,
-            }),
-            ..Volume::default()
-        },
+        token_volume(),
         empty("tmp"),
         empty("home"),
-    ]
+    ];
+    own.into_iter().chain(context.resolved.pod.volumes.iter().cloned()).collect()
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::annotation;
 use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
@@ -11,7 +12,7 @@ use yoi_crds::reason::{self, condition};
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
-use super::{create, session, yoipod_conditions};
+use super::{create, lost_tree, reader, session, yoipod_conditions};
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -55,11 +56,13 @@ pub(super) struct RunPlan<'a> {
     pub requeue_after: Option<Duration>,
     /// No node with the base has room: the next Pod may go to any node that can make the tree. The status says so before that Pod is made.
     pub no_room: bool,
+    /// The scheduler has found no node for the Pod for some time, and no other Pod follows that may go to more nodes.
+    pub unschedulable: bool,
 }
 
 impl<'a> RunPlan<'a> {
     fn new(state: RunState<'a>, steps: Vec<Step>, record: RunRecord) -> Self {
-        RunPlan { state, steps, record, requeue_after: None, no_room: false }
+        RunPlan { state, steps, record, requeue_after: None, no_room: false, unschedulable: false }
     }
 
     fn after(self, earlier: Vec<Step>) -> Self {
@@ -81,6 +84,8 @@ pub(super) fn plan<'a>(
     }
     match (input.own_pods.split_first(), accepted) {
         (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
+        // One writer or one reader: some session volumes cannot be mounted by both, and what is read must not change meanwhile.
+        (None, Ok(_)) if !input.readers.is_empty() => RunPlan::new(RunState::Starting, Vec::new(), record),
         (None, Ok(accepted)) => start(input, accepted, settings, record, now).after(session::steps(input, settings)),
         // What the spec no longer finds is not needed any more: there is a Pod.
         (Some((newest, older)), Ok(_) | Err(_)) => {
@@ -110,12 +115,35 @@ fn volume_run_generation(input: &YoiPodInput<'_>) -> Option<i64> {
     report.volume_run_generation.filter(|seen| report.pod_uid == pod.uid && (0..MOST_RUNS).contains(seen))
 }
 
+/// Whether the agent has done its task and is to stop then: no Pod follows, although `desiredState` is Running.
+#[must_use]
+pub fn is_finished(yoipod: &YoiPod) -> bool {
+    yoipod.spec.completion == Completion::Stop && yoipod_conditions::is_task_done(yoipod)
+}
+
+/// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
+#[must_use]
+pub fn keep_command(namespace: &str, name: &str) -> String {
+    format!(r#"kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"completion":"Keep","desiredState":"Running"}}}}'"#)
+}
+
+/// Whether nothing is to run the agent, and nothing will until somebody changes its spec. Meanwhile a reader shows what it has done.
+#[must_use]
+pub fn is_stopped(yoipod: &YoiPod) -> bool {
+    let rests = match yoipod.spec.desired_state {
+        DesiredState::Stopped => true,
+        DesiredState::Running => is_finished(yoipod),
+        DesiredState::Unknown => false,
+    };
+    rests && !meta::deleting(&yoipod.metadata)
+}
+
 fn is_wanted(input: &YoiPodInput<'_>) -> bool {
     match input.yoipod.spec.desired_state {
         DesiredState::Stopped => false,
         // A spec of another version is not accepted: its Pod goes on, and no new one is made.
         DesiredState::Unknown => true,
-        DesiredState::Running => input.yoipod.spec.completion != Completion::Stop || !yoipod_conditions::is_task_done(input),
+        DesiredState::Running => !is_finished(input.yoipod.get()),
     }
 }
 
@@ -194,13 +222,15 @@ fn find_room<'a>(
 ) -> RunPlan<'a> {
     let stays = RunPlan::new(RunState::Exists(pod), Vec::new(), record);
     let Some(workspace) = input.workspace else { return stays };
-    let placement = Placement::new(input, workspace, now);
+    let placement = Placement::new(input, workspace, None, now);
+    let unscheduled_since = pod.unscheduled.as_ref().and_then(|unscheduled| unscheduled.no_node_since).filter(|_| pod.node.is_none());
     if !placement.is_open() {
-        return stays;
+        let left = unscheduled_since.map(|since| time_left(since, PATIENCE, now));
+        return RunPlan { requeue_after: left.flatten(), unschedulable: left == Some(None), ..stays };
     }
     let gives_way = || pod.delete().into_iter().collect::<Vec<Step>>();
     let runtime = placement.nodes().and_then(|nodes| runtime(input, settings, &nodes));
-    match (pod.node.as_deref(), pod.unscheduled.as_ref().and_then(|u| u.no_node_since), runtime) {
+    match (pod.node.as_deref(), unscheduled_since, runtime) {
         (None, Some(since), runtime) => {
             let stays = RunPlan { no_room: was_no_room(input), ..stays };
             if let Some(left) = time_left(since, PATIENCE, now) {
@@ -209,7 +239,8 @@ fn find_room<'a>(
             let is_avoided_for_nothing = |digest: &str| pod.choice.avoided.iter().any(|node| placement.can_make(node, digest));
             let is_too_narrow =
                 if pod.choice.is_bound { stays.no_room } else { runtime.is_ok_and(|(digest, _)| is_avoided_for_nothing(&digest)) };
-            RunPlan { steps: if is_too_narrow { gives_way() } else { Vec::new() }, no_room: true, ..stays }
+            let steps = if is_too_narrow { gives_way() } else { Vec::new() };
+            RunPlan { steps, no_room: true, unschedulable: !pod.choice.is_bound && !is_too_narrow, ..stays }
         }
         (Some(node), _, Ok((digest, able))) if input.nodes.exists(node) => {
             if placement.can_make(node, &digest) {
@@ -242,19 +273,24 @@ fn start<'a>(
     let generation = record.run_generation.unwrap_or(1);
     let record = RunRecord { run_generation: Some(generation), ..record };
     let waits = |why, steps| RunPlan::new(RunState::Waits(why), steps, record.clone());
+    if let Some(lost) = lost_tree::why(input) {
+        return waits(lost, Vec::new());
+    }
     let Some(workspace) = input.workspace else {
-        let workspace = create::workspace(input, accepted);
+        // A YoiPod without a tree is accepted only with its project.
+        let Some(project) = accepted.project else { return RunPlan::new(RunState::Starting, Vec::new(), record) };
+        let workspace = create::workspace(input, project);
         return RunPlan::new(RunState::Starting, vec![Step::EnsureWorkspace(Box::new(workspace))], record);
     };
     if workspace.is_deleting() {
         let message = format!("AgentWorkspace {} is being deleted; it must be gone first", workspace.name());
         return waits(ConditionValue::no(reason::CREATING, message), Vec::new());
     }
-    let placement = Placement::new(input, workspace, now);
+    let placement = Placement::new(input, workspace, Some(&accepted.resolved.pod), now);
     let no_room = was_no_room(input) && placement.is_open();
     let nodes = match placement.nodes() {
         Ok(nodes) => nodes,
-        Err(why) => return waits(why, placement.base_for_session(&accepted.resolved.pod.node_selector).into_iter().collect()),
+        Err(why) => return waits(why, placement.base_for_session().into_iter().collect()),
     };
     // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
     let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();
@@ -274,11 +310,16 @@ fn start<'a>(
     };
     let created = create::pod(input, accepted, workspace, settings, generation, &runtime_digest, choice);
     let record = RunRecord { manifest: Some(created.manifest), ..record };
-    RunPlan { no_room, ..RunPlan::new(RunState::Starting, created.steps, record) }
+    let steps = reader::confirm_gone(input).into_iter().chain(created.steps).collect();
+    RunPlan { no_room, ..RunPlan::new(RunState::Starting, steps, record) }
 }
 
 /// The digest of the runtime that the Pod runs, and those of `nodes` that offer it; or why there is none.
-fn runtime<'a>(input: &YoiPodInput<'_>, settings: &Settings, nodes: &[&'a str]) -> Result<(String, Vec<&'a str>), ConditionValue> {
+pub(super) fn runtime<'a>(
+    input: &YoiPodInput<'_>,
+    settings: &Settings,
+    nodes: &[&'a str],
+) -> Result<(String, Vec<&'a str>), ConditionValue> {
     let none = |why: String| ConditionValue::no(reason::NO_ELIGIBLE_NODE, why);
     let Some(digest) = input.nodes.runtime_digest(settings.runtime_digest.as_deref(), nodes) else {
         let why = "no node with the tree offers a yoi-runtime binary; see `kubectl get workspacenodes -o yaml`, status.runtimeDigests";

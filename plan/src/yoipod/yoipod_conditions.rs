@@ -1,14 +1,15 @@
 //! The conditions of a YoiPod.
 
-use yoi_crds::Condition;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::pod::{Completion, DesiredState, LastReport};
 use yoi_crds::reason::{self, condition};
+use yoi_crds::{Condition, YoiPod};
 use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
+use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{manifest, pod_spec};
+use super::{acceptance, lost_tree, manifest, pod_spec, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -18,41 +19,55 @@ pub(super) fn conditions(
     input: &YoiPodInput<'_>,
     refused: Option<&ConditionValue>,
     run: &RunPlan<'_>,
+    reader_ready: Option<ConditionValue>,
     now: jiff::Timestamp,
 ) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, run);
-    let ready = ready(input, refused, &workspace_ready, run);
+    let session_ready = session_ready(input, run);
+    let ready = match ready(input, refused, &workspace_ready, run) {
+        // The runtime's word is one of several.
+        ready if ready.status == ConditionStatus::True => first_unmet([&workspace_ready, &session_ready]).unwrap_or(ready),
+        ready => ready,
+    };
     let valid = || ConditionValue::yes(reason::VALID, "the spec makes sense and what it names exists");
     let mut conditions = ConditionSet::new(&input.before.conditions, input.yoipod.meta().generation, now);
     conditions.set(condition::ACCEPTED, refused.cloned().unwrap_or_else(valid));
     conditions.set(condition::WORKSPACE_READY, workspace_ready);
-    conditions.set(condition::SESSION_READY, session_ready(input, run));
+    conditions.set(condition::SESSION_READY, session_ready);
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
+    if let Some(reader_ready) = reader_ready {
+        conditions.set(condition::READER_READY, reader_ready);
+    }
     conditions.set(condition::READY, ready);
     conditions.into_conditions()
 }
 
 /// The current task has ended, well or not.
-pub(super) fn is_task_done(input: &YoiPodInput<'_>) -> bool {
-    matches!(task_state(input), Some(TaskState::Succeeded | TaskState::Failed))
+pub(super) fn is_task_done(yoipod: &YoiPod) -> bool {
+    matches!(task_state(yoipod), Some(TaskState::Succeeded | TaskState::Failed))
 }
 
 /// What the gateway last reported of the task that the spec names now.
-fn task_state(input: &YoiPodInput<'_>) -> Option<TaskState> {
-    let task = manifest::task(input.yoipod.get())?;
-    input.before.task.as_ref().filter(|t| t.id == task.id)?.state.known()
+fn task_state(yoipod: &YoiPod) -> Option<TaskState> {
+    let task = manifest::task(yoipod)?;
+    yoipod.status.as_ref()?.task.as_ref().filter(|t| t.id == task.id)?.state.known()
 }
 
 /// The summary, with the reason that helps most.
 fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
     match (&run.state, refused) {
-        (RunState::Exists(pod), _) => pod_ready(input, workspace_ready, &run.record, *pod),
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
+        (RunState::Exists(pod), None) => pod_ready(input, workspace_ready, run, *pod),
         (RunState::NotWanted { stopping: true }, None) => ConditionValue::no(reason::STOPPING, "the Pod is going down"),
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
         (RunState::Waits(why), None) => why.clone(),
         (RunState::Starting, None) => starting(input),
     }
+}
+
+fn first_unmet(values: [&ConditionValue; 2]) -> Option<ConditionValue> {
+    let unmet = values.into_iter().find(|value| value.status != ConditionStatus::True)?;
+    Some(ConditionValue::no(unmet.reason, unmet.message.clone()))
 }
 
 fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
@@ -63,7 +78,14 @@ fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
 }
 
 fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
-    match input.pods.iter().find(|pod| pod.is_deleting()) {
+    match input.pods.iter().chain(&input.readers).find(|pod| pod.is_deleting()) {
+        Some(pod) if let Some(node) = lost_node(input, *pod) => {
+            let message = format!(
+                "Pod {} is going down with node {node}, which is not ready; another one follows when the node answers, or when its Node is deleted",
+                pod.name()
+            );
+            ConditionValue::no(reason::NODE_NOT_READY, message)
+        }
         Some(pod) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", pod.name())),
         None => ConditionValue::no(reason::STARTING, "the Pod and what it needs are being made"),
     }
@@ -71,15 +93,30 @@ fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
 
 fn workspace_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let title = input.workspace_name;
+    if let Some(lost) = lost_tree::why(input) {
+        return lost;
+    }
     let Some(workspace) = input.workspace else {
         return ConditionValue::no(reason::CREATING, format!("AgentWorkspace {title} does not exist yet"));
     };
+    if let (true, Some(pod)) = (workspace.is_deleting(), input.own_pods.first()) {
+        let (name, namespace) = (input.yoipod.name(), input.yoipod.namespace());
+        let message = format!(
+            "AgentWorkspace {title} is being deleted: its tree is destroyed when Pod {} ends, and what is only there is lost then. To see and save that \
+             before: `kubectl yoi diff {name} -n {namespace}`, `kubectl yoi patch {name} -n {namespace}`",
+            pod.name()
+        );
+        return ConditionValue::no(reason::WAITING_FOR_PODS, message);
+    }
     if run.no_room {
         let message = "no node that holds the base, or could hold the tree, has room for the Pod; it may go to any node that can make the tree, \
                        which gets a base then";
         return ConditionValue::no(reason::NO_ROOM, message);
     }
     match (find(workspace.conditions(), condition::READY), &run.state) {
+        (Some(c), _) if c.status == ConditionStatus::True && c.reason == reason::FORMER_SOURCE => {
+            ConditionValue::yes(reason::FORMER_SOURCE, format!("AgentWorkspace {title}: {}", c.message))
+        }
         (Some(c), _) if c.status == ConditionStatus::True => {
             ConditionValue::yes(reason::ALL_MET, format!("AgentWorkspace {title} is ready"))
         }
@@ -113,7 +150,7 @@ fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {
     if input.yoipod.spec.task.is_none() {
         return ConditionValue::no(reason::NO_TASK, "the spec names no task");
     }
-    match task_state(input) {
+    match task_state(input.yoipod.get()) {
         None => ConditionValue::no(reason::TASK_RUNNING, "the task waits to be given to the agent"),
         Some(TaskState::Submitted | TaskState::Running) => ConditionValue::no(reason::TASK_RUNNING, "the task was given to the agent"),
         Some(TaskState::Succeeded) => ConditionValue::yes(reason::TASK_SUCCEEDED, "the task's run finished"),
@@ -128,14 +165,17 @@ fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a Last
     (report.pod_uid == pod.uid && Some(report.run_generation) == record.run_generation).then_some(report)
 }
 
-fn pod_ready(
-    input: &YoiPodInput<'_>,
-    workspace_ready: &ConditionValue,
-    record: &RunRecord,
-    pod: Stored<'_, ObservedPod>,
-) -> ConditionValue {
-    let report = report(input, record);
-    if let Some(why) = not_running(pod) {
+fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &RunPlan<'_>, pod: Stored<'_, ObservedPod>) -> ConditionValue {
+    let report = report(input, &run.record);
+    if let Some(node) = lost_node(input, pod) {
+        let message =
+            format!("node {node} is not ready, and Pod {} is on it; the agent may run on there, and nobody reaches it", pod.name());
+        return ConditionValue::no(reason::NODE_NOT_READY, message);
+    }
+    if let Some(mut why) = not_running(pod, pod_spec::CONTAINER, run.unschedulable) {
+        if let Some(tree) = closed_tree(input, pod) {
+            why.message = format!("{tree}. {}", why.message);
+        }
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
             Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
@@ -153,8 +193,22 @@ fn pod_ready(
     }
 }
 
-/// Why the agent's container is not running; `None` when it is.
-fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
+/// The Pod's node, if it is not ready. Nothing that the Pod or the runtime reported of themselves holds any more.
+fn lost_node<'a>(input: &YoiPodInput<'_>, pod: Stored<'a, ObservedPod>) -> Option<&'a str> {
+    let node = pod.get().node.as_deref()?;
+    input.nodes.0.get(node)?.not_ready_since.map(|_| node)
+}
+
+/// What keeps a Pod without a node from the one where its tree is; `None` when that node takes Pods, or when the tree is not made yet.
+fn closed_tree(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<String> {
+    let node = input.workspace.filter(|_| pod.node.is_none())?.node_name()?;
+    let resolved = acceptance::resolve(input).ok()?;
+    let refusal = input.nodes.0.get(node)?.refusal(&resolved.pod.tolerations)?;
+    Some(format!("the tree is on node {node}, and node {node} {refusal}"))
+}
+
+/// Why the Pod's one container is not running; `None` when it is. `unschedulable` as in [`RunPlan`].
+pub(super) fn not_running(pod: Stored<'_, ObservedPod>, container: &str, unschedulable: bool) -> Option<ConditionValue> {
     let title = pod.name();
     let ended = match pod.phase {
         PodPhase::Failed => Some("Failed"),
@@ -165,22 +219,20 @@ fn not_running(pod: Stored<'_, ObservedPod>) -> Option<ConditionValue> {
         let why = pod.reason.as_ref().or(pod.message.as_ref()).map(|r| format!(" ({r})")).unwrap_or_default();
         return Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("Pod {title} is {phase}{why}; another one follows")));
     }
-    match pod.container(pod_spec::CONTAINER) {
+    match pod.container(container) {
         Some(ContainerState::Running) => None,
         Some(ContainerState::Terminated(Terminated { exit_code, .. })) => {
             Some(ConditionValue::no(reason::POD_NOT_RUNNING, format!("the container of Pod {title} ended with exit code {exit_code}")))
         }
-        Some(ContainerState::Waiting { reason, message }) => {
-            let why = reason.as_deref().unwrap_or("waiting");
-            let crashes = why == "CrashLoopBackOff";
-            let more = message.as_deref().filter(|_| !crashes).map(|m| format!(": {m}")).unwrap_or_default();
-            let reason = if crashes { reason::POD_NOT_RUNNING } else { reason::POD_PENDING };
-            Some(ConditionValue::no(reason, format!("the container of Pod {title} waits: {why}{more}")))
-        }
-        None if pod.node.is_some() => Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: it waits for its volumes"))),
+        Some(ContainerState::Waiting { reason, message }) => Some(waiting(pod, reason.as_deref(), message.as_deref())),
+        None if pod.node.is_some() => Some(ConditionValue::no(
+            reason::POD_PENDING,
+            format!("Pod {title}: it waits for its volumes{}", waiting_container::needed_by_volumes(pod)),
+        )),
         None => {
             let why = pod.unscheduled.as_ref().and_then(|u| u.message.as_deref()).unwrap_or("it waits for a node");
-            Some(ConditionValue::no(reason::POD_PENDING, format!("Pod {title}: {why}")))
+            let reason = if unschedulable { reason::UNSCHEDULABLE } else { reason::POD_PENDING };
+            Some(ConditionValue::no(reason, format!("Pod {title}: {why}")))
         }
     }
 }

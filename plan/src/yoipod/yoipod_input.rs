@@ -53,10 +53,12 @@ pub(super) struct YoiPodInput<'a> {
     pub users: Vec<Stored<'a, YoiPod>>,
     pub bases: Vec<ObservedBase<'a>>,
     pub parent: Option<Stored<'a, AgentWorkspace>>,
-    /// Agent Pods that bear this name.
+    /// Agents' Pods that bear this name.
     pub pods: Vec<Stored<'a, ObservedPod>>,
     /// Those that this YoiPod controls, the newest run first.
     pub own_pods: Vec<Stored<'a, ObservedPod>>,
+    /// The Pods that this YoiPod controls and that read its session; one, unless somebody else made more.
+    pub readers: Vec<Stored<'a, ObservedPod>>,
     pub session_claim_name: String,
     pub session_claim: SessionClaim<'a>,
     pub session_volume: Option<Stored<'a, PersistentVolume>>,
@@ -68,7 +70,7 @@ impl<'a> YoiPodInput<'a> {
     /// `None` for a YoiPod that no API server has stored. Other objects that are not stored are left out.
     pub(super) fn new(seen: &'a Observed) -> Option<Self> {
         let yoipod = Stored::new(&*seen.yoipod)?;
-        let pods = Stored::all(&seen.pods);
+        let (readers, pods): (Vec<_>, Vec<_>) = Stored::all(&seen.pods).into_iter().partition(|pod| pod.is_reader());
         let mut own_pods: Vec<_> = pods.iter().copied().filter(|pod| pod.is_controlled_by(yoipod.uid())).collect();
         own_pods.sort_by_key(|pod| Reverse(pod.run_generation));
         let session_claim = Stored::of(&seen.session_claim);
@@ -83,12 +85,18 @@ impl<'a> YoiPodInput<'a> {
             parent: Stored::of(&seen.parent),
             pods,
             own_pods,
+            readers: readers.into_iter().filter(|pod| pod.is_controlled_by(yoipod.uid())).collect(),
             session_claim_name: session_claim_name(yoipod.get()),
             session_claim: SessionClaim::new(yoipod, session_claim),
             session_volume: Stored::of(&seen.session_volume).filter(|volume| is_bound_to(*volume, session_claim)),
             manifests: Stored::all(&seen.manifests),
             nodes: &seen.nodes,
         })
+    }
+
+    /// Whether its tree was made, or a node was told to make it.
+    pub(super) fn has_tree(&self) -> bool {
+        self.workspace.is_some_and(|workspace| workspace.get().status.as_ref().is_some_and(|status| status.origin.is_some()))
     }
 
     /// The ConfigMap that a Pod mounts as its manifest.

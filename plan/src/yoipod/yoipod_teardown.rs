@@ -3,16 +3,17 @@
 use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
-use super::session;
 use super::yoipod_input::YoiPodInput;
+use super::{reader, session};
 use crate::names;
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
 
 pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
     let yoipod = input.yoipod;
-    if !input.own_pods.is_empty() {
-        return Plan::only(delete_all(input.own_pods.iter().copied()));
+    let pods: Vec<_> = input.own_pods.iter().chain(&input.readers).copied().collect();
+    if !pods.is_empty() {
+        return Plan::only(delete_all(pods));
     }
     let Some(last) = yoipod.remove_finalizer(finalizer::OPERATOR) else {
         // Somebody wrote the shim's finalizer here. No shim looks at YoiPods, so nobody else would remove it.
@@ -25,6 +26,7 @@ pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
         name: names::pod(yoipod.name(), run),
         of: yoipod.uid().as_str().to_owned(),
     }));
+    steps.extend(reader::confirm_gone(input));
     steps.push(last);
     Plan::only(steps)
 }

@@ -1,7 +1,10 @@
 //! Clusters of several nodes: which of them get bases and Pods, and what happens when one of them will not do.
 
 mod agents;
+mod heartbeat;
 mod projects;
+#[path = "../samples/observed.rs"]
+mod samples;
 mod workspaces;
 
 use std::collections::BTreeSet;
@@ -12,8 +15,9 @@ use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, Condition, YoiProject};
 use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::project;
-use yoi_plan::settings::Settings;
 use yoi_plan::step::{Kind, Plan, Step};
+
+use samples::{NOW, now, settings, workspace_with, yoipod_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("an object of the kind")
@@ -23,20 +27,9 @@ fn stored<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(made(object))
 }
 
-const NOW: i64 = 1_700_000_000;
-
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::from_second(NOW).expect("a time")
-}
-
 /// A time as Kubernetes writes it.
 fn ago(seconds: i64) -> String {
     jiff::Timestamp::from_second(NOW - seconds).expect("a time").to_string()
-}
-
-fn settings() -> Settings {
-    let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
 }
 
 /// A Node as the API server has it; `spec` is the Node's. The shim offers Btrfs and this much room there.
@@ -90,6 +83,8 @@ fn project_with(project: &Arc<YoiProject>, bases: &[Arc<AgentWorkspace>], nodes:
         terminating: false,
         bases: bases.to_vec(),
         origins: BTreeSet::new(),
+        agents: Vec::new(),
+        trees: Vec::new(),
         nodes: nodes.clone(),
         network_policies: Vec::new(),
     }

@@ -53,6 +53,44 @@ fn the_first_base_prefers_the_nodes_that_the_projects_agents_select() {
 }
 
 #[test]
+fn the_first_base_goes_to_a_tainted_node_that_the_projects_agents_tolerate_and_its_populator_too() {
+    let tolerations = json!([{"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}]);
+    let mut project = (*git_project("https://git.example/a")).clone();
+    project.spec.defaults = made(json!({"pod": {"tolerations": tolerations}}));
+    let project = Arc::new(project);
+    let only = nodes(vec![("a", node(900, tainted(), None))]);
+    let plan = project::plan(&project_with(&project, &[], &only), &settings(), now());
+    assert_eq!(outcome(&plan.steps, Kind::Workspace).0, ["a"]);
+    for other in [json!([{"key": "gpu", "value": "no"}]), json!([{"operator": "Exists", "effect": "NoExecute"}]), json!([])] {
+        let mut wrong = (*project).clone();
+        wrong.spec.defaults = made(json!({"pod": {"tolerations": other}}));
+        let plan = project::plan(&project_with(&Arc::new(wrong), &[], &only), &settings(), now());
+        assert_eq!(plan.steps, Vec::new());
+    }
+
+    let base = base_on(&project, "a", 5, json!([is_true("Provisioned")]));
+    let seen = yoi_plan::workspace::Observed { project: Some(project), ..crate::workspace_with(base, only) };
+    let plan = yoi_plan::workspace::plan(&seen, &settings(), now());
+    let pod = plan.steps.iter().find_map(|s| if let Step::EnsurePod(p) = s { Some(p) } else { None }).expect("a populator");
+    assert_eq!(serde_json::to_value(&pod.spec.as_ref().expect("a spec").tolerations).expect("JSON"), tolerations);
+}
+
+#[test]
+fn a_populator_that_no_node_takes_is_a_warning_of_its_base_and_of_the_project() {
+    let project = git_project("https://git.example/a");
+    let stuck = is("Populated", "False", "PopulatorNotRunning", "Pod p cannot fill the base: ErrImagePull: no such tag");
+    let base = base_on(&project, "a", 900, json!([is_true("Provisioned"), stuck]));
+    let after = status(project::plan(&project_with(&project, &[base], &nodes(vec![("a", plain(1))])), &settings(), now())).conditions;
+    let warnings = |before: &[yoi_crds::Condition]| -> Vec<String> {
+        let events = yoi_plan::conditions::condition_events(before, &after);
+        events.into_iter().filter(|e| e.warning).map(|e| format!("{}: {}", e.reason, e.note)).collect()
+    };
+    let first = warnings(&[]);
+    assert!(first.len() == 1 && first[0].starts_with("PopulatorNotRunning") && first[0].contains("no such tag"), "{first:?}");
+    assert_eq!(warnings(&after), Vec::<String>::new());
+}
+
+#[test]
 fn a_stuck_base_gives_way_to_one_on_the_next_node_and_goes_when_that_is_sealed() {
     let project = git_project("https://git.example/a");
     let dead = |seconds| nodes(vec![("a", node(900, json!({}), Some(seconds))), ("b", plain(10)), ("c", plain(5))]);

@@ -28,23 +28,6 @@ fn populating(pod: Value) -> Plan<AgentWorkspaceStatus> {
     workspace::plan(&seen, &settings(), now())
 }
 
-fn workspace_with(workspace: Arc<AgentWorkspace>, nodes: Arc<Nodes>) -> workspace::Observed {
-    workspace::Observed {
-        workspace,
-        terminating: false,
-        project: None,
-        parent: None,
-        bases: Vec::new(),
-        users: Vec::new(),
-        agents: Vec::new(),
-        populators: Vec::new(),
-        claim: None,
-        volume: None,
-        nodes,
-        network_policies: Vec::new(),
-    }
-}
-
 #[test]
 fn a_populator_that_cannot_run_is_told_from_one_that_only_begins() {
     let cases = [

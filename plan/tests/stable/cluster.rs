@@ -15,6 +15,8 @@ use yoi_plan::yoipod::MADE_FOR;
 
 use crate::coverage::Coverage;
 
+/// How often the choice of node was taken from a claim: counted here, whatever the operator counts.
+pub const TAKEN_BACK: &str = "test/taken-back";
 pub const NS: &str = "n";
 
 /// A guarantee that did not hold, in a sentence.
@@ -110,6 +112,8 @@ pub struct Cluster {
     /// By UID of a YoiPod, the highest run generation of a Pod that its status named. A Pod that was deleted before a status named it does not count:
     /// its name is free again.
     pub runs: BTreeMap<String, i64>,
+    /// By UID of an agent's Pod, UID of the tree that it was made for.
+    pub trees: BTreeMap<String, String>,
     /// Names that the operator has ever asked for. Users make objects under these names, too.
     pub requested: BTreeSet<(Kind, String)>,
     /// UIDs of the trees on each node's disk.
@@ -218,6 +222,7 @@ impl Cluster {
             K::all(&c.now).values().map(|o| o.meta()).find(|m| uid(m) == wanted)
         }
         match kind {
+            Kind::Project => find::<YoiProject>(self, wanted),
             Kind::YoiPod => find::<YoiPod>(self, wanted),
             Kind::Workspace => find::<AgentWorkspace>(self, wanted),
             Kind::Claim => find::<PersistentVolumeClaim>(self, wanted),
@@ -249,7 +254,13 @@ impl Cluster {
                 let mut pod = (**o).clone();
                 // In place of the grace period: a deleted Pod stays until its kubelet removes this.
                 pod.metadata.finalizers = Some(vec!["kubelet".to_owned()]);
-                self.ensure(Kind::Pod, pod)
+                let (title, tree) = (o.metadata.name.clone().unwrap_or_default(), crate::kubernetes::mounts(self, o));
+                let answer = self.ensure(Kind::Pod, pod);
+                let made = self.get::<Pod>(&title).map(|pod| uid(&pod.metadata).to_owned());
+                if let (Some(pod), Some(tree)) = (made, tree) {
+                    self.trees.entry(pod).or_insert(tree);
+                }
+                answer
             }
             Step::EnsureNetworkPolicy(o) => self.apply_policy(o),
             Step::OwnClaim { claim, owners } => {
@@ -261,7 +272,10 @@ impl Cluster {
                 |_| true,
                 |c| {
                     let annotations = c.metadata.annotations.get_or_insert_default();
-                    annotations.remove(SELECTED_NODE);
+                    if annotations.remove(SELECTED_NODE).is_some() {
+                        let done = annotations.get(TAKEN_BACK).and_then(|done| done.parse::<u32>().ok()).unwrap_or(0);
+                        annotations.insert(TAKEN_BACK.to_owned(), (done + 1).to_string());
+                    }
                     annotations.insert(GIVEN_BACK.to_owned(), times.to_string());
                 },
             ),
@@ -284,9 +298,22 @@ impl Cluster {
                     Kind::Pod => self.get::<Pod>(name).is_some_and(|p| controlled_by(&p.metadata, of)),
                     Kind::Claim => self.get::<PersistentVolumeClaim>(name).is_some_and(|c| made_for(c, of)),
                     Kind::Volume => self.get::<PersistentVolume>(name).is_some_and(|v| tree_behind(v) == Some(of)),
-                    Kind::YoiPod | Kind::Workspace | Kind::ConfigMap | Kind::WorkspaceNode => false,
+                    Kind::Project | Kind::YoiPod | Kind::Workspace | Kind::ConfigMap | Kind::WorkspaceNode => false,
                 };
                 if left { Answer::Quiet } else { Answer::Done }
+            }
+            Step::SetNodeCondition { of, resource_version, condition } => {
+                let Some(there) = self.get::<WorkspaceNode>(&of.name).filter(|o| uid(o.meta()) == of.uid) else { return Answer::Done };
+                if there.metadata.resource_version.as_ref() != Some(resource_version) {
+                    return Answer::Quiet;
+                }
+                self.coverage.reason(&condition.reason);
+                self.change::<WorkspaceNode>(&of.name, |o| {
+                    let conditions = &mut o.status.get_or_insert_default().conditions;
+                    conditions.retain(|c| c.type_ != condition.type_);
+                    conditions.push((**condition).clone());
+                });
+                Answer::Done
             }
             Step::Delete(target) => self.delete(target),
         }
@@ -346,6 +373,7 @@ impl Cluster {
             }
         }
         match of.kind {
+            Kind::Project => set::<YoiProject>(self, of, version, all),
             Kind::YoiPod => set::<YoiPod>(self, of, version, all),
             Kind::Workspace => set::<AgentWorkspace>(self, of, version, all),
             Kind::Claim | Kind::Volume | Kind::ConfigMap | Kind::Pod | Kind::WorkspaceNode => {
@@ -362,6 +390,7 @@ impl Cluster {
             }
         }
         match t.kind {
+            Kind::Project => gone::<YoiProject>(self, t),
             Kind::YoiPod => gone::<YoiPod>(self, t),
             Kind::Workspace => gone::<AgentWorkspace>(self, t),
             Kind::Claim => gone::<PersistentVolumeClaim>(self, t),

@@ -36,6 +36,7 @@ pub const FEATURES: &[&str] = &[
     "yoipod: session kept",
     "yoipod: session goes along",
     "yoipod: session's fate changed",
+    "yoipod: may go on in a new tree",
     "yoipod: claimTemplate",
     "yoipod: claimName",
     "yoipod: nodeSelector",
@@ -50,6 +51,7 @@ pub const FEATURES: &[&str] = &[
     "node: comes back with another UID and an empty disk",
     "node: not ready",
     "node: ready again",
+    "node: heard of again",
     "node: its shim offers nothing",
     "node: its shim is gone",
     "node: full",
@@ -97,6 +99,10 @@ pub const FEATURES: &[&str] = &[
     "runtime: reports a failure",
     "runtime: reports a run that is over",
     "task: fails",
+    "reader: asked for now",
+    "reader: asked for a while ago",
+    "reader: asked for long ago",
+    "reader: asked for tomorrow",
     "operator: dies before its first step",
     "operator: dies between steps",
     "operator: dies after its fourth step",
@@ -109,8 +115,10 @@ pub const FEATURES: &[&str] = &[
 
 /// Every step that a plan can have.
 const STEPS: &[&str] = &[
+    "AddFinalizers of YoiProject",
     "AddFinalizers of YoiPod",
     "AddFinalizers of AgentWorkspace",
+    "RemoveFinalizer operator of YoiProject",
     "RemoveFinalizer operator of YoiPod",
     "RemoveFinalizer operator of AgentWorkspace",
     "RemoveFinalizer node-data of AgentWorkspace",
@@ -122,6 +130,7 @@ const STEPS: &[&str] = &[
     "EnsureVolume",
     "EnsureConfigMap",
     "EnsurePod agent",
+    "EnsurePod reader",
     "EnsurePod populator",
     "OwnClaim",
     "RetainVolume",
@@ -136,6 +145,7 @@ const STEPS: &[&str] = &[
     "Delete ConfigMap",
     "Delete Pod",
     "Delete WorkspaceNode",
+    "SetNodeCondition",
 ];
 
 #[derive(Clone, Default)]
@@ -213,6 +223,8 @@ fn reason_names() -> Vec<&'static str> {
 
 fn variant(step: &Step) -> &'static str {
     match step {
+        Step::AddFinalizers { of, .. } if of.kind == Kind::Project => "AddFinalizers of YoiProject",
+        Step::RemoveFinalizer { of, .. } if of.kind == Kind::Project => "RemoveFinalizer operator of YoiProject",
         Step::AddFinalizers { of, .. } if of.kind == Kind::YoiPod => "AddFinalizers of YoiPod",
         Step::AddFinalizers { .. } => "AddFinalizers of AgentWorkspace",
         Step::RemoveFinalizer { of, .. } if of.kind == Kind::YoiPod => "RemoveFinalizer operator of YoiPod",
@@ -229,6 +241,7 @@ fn variant(step: &Step) -> &'static str {
         Step::EnsureVolume(_) => "EnsureVolume",
         Step::EnsureConfigMap(_) => "EnsureConfigMap",
         Step::EnsurePod(p) if crate::kubernetes::is_agent(p) => "EnsurePod agent",
+        Step::EnsurePod(p) if crate::kubernetes::is_reader(p) => "EnsurePod reader",
         Step::EnsurePod(_) => "EnsurePod populator",
         Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
         Step::OwnClaim { .. } => "OwnClaim",
@@ -238,6 +251,7 @@ fn variant(step: &Step) -> &'static str {
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",
         Step::ConfirmGone { .. } => "ConfirmGone PersistentVolume",
+        Step::SetNodeCondition { .. } => "SetNodeCondition",
         Step::Delete(t) => match t.kind {
             Kind::Workspace => "Delete AgentWorkspace",
             Kind::Claim => "Delete PersistentVolumeClaim",
@@ -245,6 +259,7 @@ fn variant(step: &Step) -> &'static str {
             Kind::ConfigMap => "Delete ConfigMap",
             Kind::Pod => "Delete Pod",
             Kind::WorkspaceNode => "Delete WorkspaceNode",
+            Kind::Project => "Delete YoiProject",
             Kind::YoiPod => "Delete YoiPod",
         },
     }

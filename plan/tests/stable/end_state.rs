@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{find, is_true};
+use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
+use yoi_crds::source::NamedRef;
 use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, deleting, name, uid};
 use yoi_plan::network;
@@ -14,7 +17,8 @@ use yoi_plan::workspace::claim::tree_behind;
 use yoi_wire::hub::TaskState;
 
 use crate::cluster::{Cluster, Machine, NS, Violation};
-use crate::kubernetes::{is_agent, is_over, is_used, mounted, nodes};
+use crate::invariants::named;
+use crate::kubernetes::{is_agent, is_over, is_reader, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
 
@@ -52,6 +56,12 @@ pub fn check(c: &Cluster) -> Verdict {
         let none = c.now.machines.is_empty() && why == reason::NO_ELIGIBLE_NODE;
         let odd = why == reason::INVALID_SPEC && project.spec.unknown_field().is_some();
         let nowhere = !can_populate(c) && [reason::NO_ELIGIBLE_NODE, reason::POPULATOR_NOT_RUNNING, reason::POPULATING].contains(&why);
+        if deleting(&project.metadata) && named(c, title).next().is_none() && !kept(c) {
+            return broken(format!("project {title} never goes"));
+        }
+        if deleting(&project.metadata) && !kept(c) && why != reason::WAITING_FOR_AGENTS {
+            return broken(format!("project {title} is being deleted and says {why}: {message}"));
+        }
         if !(fine || none || nowhere || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
             return broken(format!("project {title} rests at {why}: {message}"));
         }
@@ -133,6 +143,13 @@ fn leavings(c: &Cluster) -> Verdict {
             return broken(format!("{title} has {maps} manifests and {pods} Pods"));
         }
     }
+    for pod in c.now.pods.values().filter(|p| is_reader(p) && !deleting(&p.metadata) && c.ours.contains_key(uid(&p.metadata))) {
+        let owner = c.now.yoipods.values().find(|y| controlled_by(&pod.metadata, uid(&y.metadata)));
+        let asked = owner.and_then(|y| y.status.as_ref()?.reader.as_ref()?.requested_at.as_ref()?.parse::<jiff::Timestamp>().ok());
+        if asked.is_none_or(|asked| c.now().duration_since(asked).as_secs() >= 120) {
+            return broken(format!("reader {} is left over", name(&pod.metadata)));
+        }
+    }
     let origins: BTreeSet<&str> =
         c.now.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.as_deref()).collect();
     for project in c.now.projects.values().filter(|p| !deleting(&p.metadata) && p.status.as_ref().is_some_and(|s| ready(&s.conditions).0)) {
@@ -164,6 +181,7 @@ fn emptied(c: &Cluster) -> Verdict {
         .workspaces
         .keys()
         .map(|n| format!("AgentWorkspace {n}"))
+        .chain(o.projects.keys().map(|n| format!("YoiProject {n}")))
         .chain(o.yoipods.keys().map(|n| format!("YoiPod {n}")))
         .chain(o.claims.keys().map(|n| format!("claim {n}")))
         .chain(o.pods.keys().map(|n| format!("Pod {n}")))
@@ -185,15 +203,19 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let (fine, why, message) = ready(conditions);
     let source = &w.spec.source;
+    // The scheduler made the same choice again and again, and the operator has stopped asking it for another.
+    let count = |claim: &std::sync::Arc<PersistentVolumeClaim>| annotation(&claim.metadata, GIVEN_BACK)?.parse::<u32>().ok();
+    let has_given_up = c.now.claims.get(title).and_then(count).is_some_and(|times| times >= 8);
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
         reason::NO_ELIGIBLE_NODE => {
             let free = |(node, m): (&String, &std::sync::Arc<Machine>)| {
                 m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node)
             };
-            !c.now.machines.iter().any(free)
+            !c.now.machines.iter().any(free) || has_given_up
         }
         // Its node, if it is a base; else the node of its consumer, which has no other that would do.
+        reason::POPULATOR_NOT_RUNNING if has_given_up => true,
         reason::POPULATOR_NOT_RUNNING => match &w.spec.base {
             Some(base) => !c.now.machines.get(&base.node).is_some_and(|m| !m.cordoned && !m.tainted && fills(c, &base.node, m)),
             None => {
@@ -202,7 +224,8 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
             }
         },
         reason::SOURCE_NOT_FOUND | reason::SOURCE_NOT_SEALED => {
-            let project = source.project.as_ref().is_some_and(|p| !c.now.projects.contains_key(&p.name));
+            let gone = |p: &NamedRef| c.now.projects.get(&p.name).is_none_or(|p| deleting(&p.metadata));
+            let project = source.project.as_ref().is_some_and(gone);
             let tree = |p: &AgentWorkspace| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED));
             let parent = source.workspace.as_ref().map(|p| c.now.workspaces.get(&p.name));
             project || parent.is_some_and(|p| p.is_none_or(|p| deleting(&p.metadata) || !tree(p))) || lost_trees(c)
@@ -262,7 +285,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
             let theirs = workspace.and_then(|w| w.status.as_ref()).is_some_and(|s| ready(&s.conditions).1 == why);
             !is_true(conditions, condition::ACCEPTED) || theirs
         }
-        reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty(),
+        reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty() || !can_populate(c),
         reason::NODE_LOST => workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n)),
         reason::PROJECT_NOT_READY => {
             let cloned = workspace.and_then(|w| w.spec.source.project.as_ref()).map_or(&y.spec.project_ref.name, |p| &p.name);
@@ -271,18 +294,29 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
         reason::POPULATING => blocked(c, why) || lost_trees(c),
         reason::POPULATOR_NOT_RUNNING => !can_populate(c) || !could_run(c, y, workspace.map(|w| &**w)) || blocked(c, why),
-        reason::POD_PENDING => {
+        reason::POD_PENDING | reason::UNSCHEDULABLE => {
             !foreign_objects(c).is_empty()
                 || project_is_not_ready(c, Some(&y.spec.project_ref.name))
                 || !could_run(c, y, workspace.map(|w| &**w))
         }
         reason::SESSION_TOPOLOGY_CONFLICT => !could_run(c, y, workspace.map(|w| &**w)),
         // Its volume is gone, and the data with it.
+        // Its claim was deleted by force while its Pod ran, and the new one has no volume.
+        reason::WAITING_FOR_CONTROLLER => {
+            let claim = c.now.claims.get(&yoi_plan::yoipod::session_claim_name(y));
+            !pods.is_empty() && claim.is_none_or(|x| x.spec.as_ref().is_none_or(|s| s.volume_name.is_none()))
+        }
         reason::CLAIM_LOST | reason::STARTING => session_is_lost(c, y) || blocked(c, reason::APPLY_FAILED),
         reason::CREATING => {
             workspace.is_some_and(|w| deleting(&w.metadata)) && (kept(c) || mounted(c).contains(workspace.map_or("", |w| uid(&w.metadata))))
         }
         reason::STOPPING => kept(c),
+        reason::WAITING_FOR_PODS => workspace.is_some_and(|w| deleting(&w.metadata) && mounted(c).contains(uid(&w.metadata))),
+        reason::TREE_DELETED => {
+            let former = y.status.as_ref().and_then(|s| s.workspace.as_ref()?.uid.as_deref());
+            let is_there = workspace.is_some_and(|w| Some(uid(&w.metadata)) == former);
+            former.is_some() && !is_there && annotation(&y.metadata, NEW_TREE) != former
+        }
         _ => blocked(c, why),
     };
     if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {message}")) }

@@ -8,7 +8,7 @@ use yoi_crds::name::TOPOLOGY_NODE;
 use yoi_plan::meta::{deleting, uid};
 
 use crate::cluster::{Cluster, Machine};
-use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, may_mount, node_of, phase, pod_status};
+use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, is_reader, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
 use crate::users::Random;
 
@@ -110,11 +110,15 @@ fn pod(c: &mut Cluster, random: &mut Random) {
         return;
     }
     let reason = |word: &str| Some(word.to_owned());
-    let (feature, status) = match (is_agent(&pod), random.roll(4)) {
+    let (feature, status) = match (is_agent(&pod) || is_reader(&pod), random.roll(4)) {
         (_, 0) => ("pod: evicted", pod_status(&pod, "Failed", ended(c.now(), 137))),
         (true, 1) if phase(&pod) == "Running" => ("pod: container ended", pod_status(&pod, "Running", ended(c.now(), 1))),
         (true, n) if phase(&pod) == "Pending" && may_mount(c, &pod, node) => {
-            let word = if n == 1 { "ImagePullBackOff" } else { "CrashLoopBackOff" };
+            let word = match n {
+                1 => ["ImagePullBackOff", "CrashLoopBackOff"][random.roll(2) as usize],
+                2 => "InvalidImageName",
+                _ => "CreateContainerConfigError",
+            };
             let waiting = ContainerStateWaiting { reason: reason(word), message: reason("it waits") };
             ("pod: container waits", pod_status(&pod, "Running", ContainerState { waiting: Some(waiting), ..Default::default() }))
         }
@@ -137,7 +141,8 @@ fn shim(c: &mut Cluster, random: &mut Random) {
         if !ready {
             c.coverage.feature("node: its shim offers nothing");
         }
-        c.change::<WorkspaceNode>(&title, |o| o.status = Some(offered(&title, ready)));
+        let status = offered(c, &title, ready);
+        c.change::<WorkspaceNode>(&title, |o| o.status = Some(status));
     }
 }
 
@@ -171,13 +176,14 @@ pub fn repair(c: &mut Cluster, random: &mut Random) {
     }
     for title in c.names::<WorkspaceNode>() {
         if c.exists(&title) {
-            c.change::<WorkspaceNode>(&title, |o| o.status = Some(offered(&title, true)));
+            let status = offered(c, &title, true);
+            c.change::<WorkspaceNode>(&title, |o| o.status = Some(status));
         }
     }
     // Containers that failed start in the end.
     for title in c.names::<Pod>() {
         let pod = c.now.pods[&title].clone();
-        let up = is_agent(&pod) && phase(&pod) == "Running" && node_of(&pod).is_some_and(|n| c.alive(n));
+        let up = (is_agent(&pod) || is_reader(&pod)) && phase(&pod) == "Running" && node_of(&pod).is_some_and(|n| c.alive(n));
         if up {
             c.change::<Pod>(&title, |p| p.status = Some(pod_status(&pod, "Running", crate::kubernetes::running())));
         }

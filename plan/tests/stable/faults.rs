@@ -17,7 +17,7 @@ use yoi_plan::yoipod::{MADE_FOR, run_generation};
 
 use crate::cluster::Cluster;
 use crate::invariants::About;
-use crate::kubernetes::is_agent;
+use crate::kubernetes::{is_agent, is_reader};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -25,6 +25,8 @@ pub enum Fault {
     DeleteByNameAlone,
     /// The operator's finalizer goes in the first round of a deletion.
     FinalizerTooEarly,
+    /// The finalizer of a project goes although agents name the project.
+    ProjectFinalizerTooEarly,
     /// The caches are trusted when they show that nothing is left.
     SkipConfirmGone,
     /// The shim's finalizer is removed while its node exists.
@@ -50,6 +52,8 @@ pub enum Fault {
     VolumeLeftOver,
     ManifestsLeftOver,
     OldBasesLeftOver,
+    /// What tree the session is about is not written down.
+    ForgetTree,
     ForgetRequeue,
     WorkspaceNodeLeftOver,
     NoPolicy,
@@ -60,6 +64,10 @@ pub enum Fault {
     NeverGiveBack,
     /// How often a choice of node was given back is not counted.
     GiveBackForEver,
+    ReaderWrites,
+    ReaderLeftOver,
+    /// The agent's Pod is made although its reader may still be there.
+    ReaderBesideAgent,
 }
 
 pub const ALL: &[Fault] = &[
@@ -87,6 +95,8 @@ pub const ALL: &[Fault] = &[
     Fault::VolumeLeftOver,
     Fault::ManifestsLeftOver,
     Fault::OldBasesLeftOver,
+    Fault::ForgetTree,
+    Fault::ProjectFinalizerTooEarly,
     Fault::ForgetRequeue,
     Fault::WorkspaceNodeLeftOver,
     Fault::NoPolicy,
@@ -95,6 +105,9 @@ pub const ALL: &[Fault] = &[
     Fault::BaseAnywhere,
     Fault::NeverGiveBack,
     Fault::GiveBackForEver,
+    Fault::ReaderWrites,
+    Fault::ReaderLeftOver,
+    Fault::ReaderBesideAgent,
 ];
 
 impl Fault {
@@ -105,7 +118,12 @@ impl Fault {
                     t.uid.clear();
                 }
             }),
-            Fault::FinalizerTooEarly if deleting(object) => steps.extend(without(about, object, finalizer::OPERATOR)),
+            Fault::FinalizerTooEarly if deleting(object) && about.kind != Some(Kind::Project) => {
+                steps.extend(without(about, object, finalizer::OPERATOR));
+            }
+            Fault::ProjectFinalizerTooEarly if deleting(object) && about.kind == Some(Kind::Project) => {
+                steps.extend(without(about, object, finalizer::OPERATOR));
+            }
             Fault::SkipConfirmGone => steps.retain(|s| !matches!(s, Step::ConfirmGone { .. })),
             Fault::NodeFinalizerTooEarly if deleting(object) => steps.extend(without(about, object, finalizer::NODE_DATA)),
             Fault::DropOthersFinalizers => steps.iter_mut().for_each(|s| match s {
@@ -156,7 +174,9 @@ impl Fault {
                 _ => true,
             }),
             Fault::ManifestsLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::ConfigMap)),
-            Fault::OldBasesLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && about.kind.is_none())),
+            Fault::OldBasesLeftOver => {
+                steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Workspace && about.kind == Some(Kind::Project)))
+            }
             Fault::WorkspaceNodeLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::WorkspaceNode)),
             Fault::NeverNudge => steps.retain(|s| !matches!(s, Step::NudgeClaim { .. })),
             Fault::NudgeForeignClaim if about.kind == Some(Kind::Claim) && deleting(object) => {
@@ -175,6 +195,16 @@ impl Fault {
                     *times = 1;
                 }
             }),
+            Fault::ReaderWrites => steps.iter_mut().for_each(|s| {
+                if let Step::EnsurePod(pod) = s
+                    && is_reader(pod)
+                {
+                    let volumes = pod.spec.iter_mut().flat_map(|spec| spec.volumes.iter_mut().flatten());
+                    volumes.filter_map(|v| v.persistent_volume_claim.as_mut()).for_each(|claim| claim.read_only = None);
+                }
+            }),
+            Fault::ReaderLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.name.ends_with("-reader"))),
+            Fault::ReaderBesideAgent => steps.retain(|s| !matches!(s, Step::ConfirmGone { name, .. } if name.ends_with("-reader"))),
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
         }
@@ -207,6 +237,11 @@ impl Fault {
         if self == Fault::OverwriteBlindly && before.run_generation.is_some() {
             reported.run_generation = before.run_generation;
         }
+        if self == Fault::ForgetTree
+            && let Some(workspace) = &mut reported.workspace
+        {
+            workspace.uid = None;
+        }
     }
 
     pub fn peer(self, members: Vec<BoundMember>, reported: &mut YoiPeerStatus) {
@@ -221,7 +256,7 @@ fn target(kind: Kind, meta: &ObjectMeta) -> Target {
 }
 
 fn without(about: &About, object: &ObjectMeta, finalizer: &'static str) -> Option<Step> {
-    let kind = about.kind.filter(|k| matches!(k, Kind::YoiPod | Kind::Workspace))?;
+    let kind = about.kind.filter(|k| matches!(k, Kind::Project | Kind::YoiPod | Kind::Workspace))?;
     let all = object.finalizers.clone().unwrap_or_default();
     let left: Vec<String> = all.iter().filter(|f| *f != finalizer).cloned().collect();
     let resource_version = object.resource_version.clone().unwrap_or_default();

@@ -27,6 +27,11 @@ pub fn is_agent(pod: &Pod) -> bool {
     label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_AGENT)
 }
 
+/// Whether it reads a stopped agent.
+pub fn is_reader(pod: &Pod) -> bool {
+    label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_READER)
+}
+
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending")
 }
@@ -242,8 +247,9 @@ fn fitting(c: &Cluster, pod: &Pod) -> Vec<String> {
             && volumes.iter().all(|v| reach.reaches(name(&m.metadata), v))
     };
     let mut found: Vec<String> = c.now.machines.values().filter(|m| fits(m)).map(|m| name(&m.metadata).to_owned()).collect();
-    // Among equal nodes the scheduler picks by chance.
-    let turn = usize::try_from(c.counter).expect("small") % found.len().max(1);
+    // Among equal nodes the scheduler picks by chance. It often makes the same choice again, and not for ever.
+    let chance = crate::users::Random(c.counter / 256).roll(found.len().max(1) as u64);
+    let turn = usize::try_from(chance).expect("small");
     found.rotate_left(turn);
     found.sort_by_key(|n| !preferred.iter().flatten().any(|p| names_node(&p.preference, n)));
     found
@@ -326,7 +332,11 @@ pub fn ended(now: jiff::Timestamp, code: i32) -> ContainerState {
 }
 
 pub fn pod_status(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
-    let container = if label_of(&pod.metadata, label::ROLE) == Some(label::ROLE_POPULATOR) { "populate" } else { "agent" };
+    let container = match label_of(&pod.metadata, label::ROLE) {
+        Some(label::ROLE_POPULATOR) => "populate",
+        Some(label::ROLE_READER) => "reader",
+        _ => "agent",
+    };
     let container = ContainerStatus { name: container.to_owned(), state: Some(state), ..Default::default() };
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.clone());
     PodStatus { phase: Some(phase.to_owned()), conditions, container_statuses: Some(vec![container]), ..Default::default() }
@@ -373,11 +383,13 @@ fn kubelets(c: &mut Cluster) {
 
 /// Whether the shim mounts the Pod's tree.
 pub fn may_mount(c: &Cluster, pod: &Pod, node: &str) -> bool {
-    let Some(tree) = mounts(c, pod) else { return false };
+    // A reader shows the session alone where the tree is gone.
+    let Some(tree) = mounts(c, pod) else { return is_reader(pod) };
     let status = c.now.workspaces.values().find(|w| uid(&w.metadata) == tree).and_then(|w| w.status.as_ref());
-    let inline = claim_names(pod).is_empty() || is_agent(pod);
+    let inline = claim_names(pod).is_empty() || is_agent(pod) || is_reader(pod);
     status.is_some_and(|s| {
-        let named = !inline || s.pod_uid.as_deref() == Some(uid(&pod.metadata));
+        let chosen = if is_reader(pod) { &s.reader_pod_uid } else { &s.pod_uid };
+        let named = !inline || chosen.as_deref() == Some(uid(&pod.metadata));
         named && s.node_name.as_deref() == Some(node) && is_true(&s.conditions, condition::PROVISIONED)
     })
 }

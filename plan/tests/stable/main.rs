@@ -270,7 +270,8 @@ fn every_world_comes_to_rest_whatever_crashes_and_breaks_no_promise() {
 fn every_planted_fault_is_found() {
     let mut unseen = Vec::new();
     for fault in faults::ALL {
-        match simulations(*fault, WORLDS, 1).broken.first() {
+        // What a fault needs may be rarer than what the product meets.
+        match simulations(*fault, 2 * WORLDS, 1).broken.first() {
             Some((seed, why)) => println!("{fault:?}: seed {seed}: {why}"),
             None => unseen.push(*fault),
         }

@@ -1,6 +1,6 @@
 //! The shims of all nodes, the runtimes, and the gateway that writes what runtimes report.
 
-use yoi_crds::condition::{Condition, ConditionValue, condition, is_true};
+use yoi_crds::condition::{Condition, ConditionStatus, ConditionValue, condition, find, is_true};
 use yoi_crds::name::finalizer;
 use yoi_crds::pod::{LastReport, TaskStatus};
 use yoi_crds::reason::{self, Reason, condition};
@@ -142,27 +142,38 @@ fn report(c: &mut Cluster, title: &str, reported: Vec<(&str, ConditionValue)>, v
 /// The WorkspaceNodes that the shims of living nodes write, once a minute.
 fn offers(c: &mut Cluster) {
     for node in c.names::<crate::cluster::Machine>() {
-        if c.alive(&node)
-            && c.get::<WorkspaceNode>(&node).is_none()
-            && !c.now.machines[&node].metadata.labels.as_ref().is_some_and(|l| l.contains_key("no-shim"))
-        {
-            let mut offer = WorkspaceNode::new(&node, yoi_crds::node::WorkspaceNodeSpec {});
-            offer.status = Some(offered(&node, true));
-            c.create(offer);
+        let Some(known) = c.get::<WorkspaceNode>(&node).cloned() else {
+            first_offer(c, &node);
+            continue;
+        };
+        let ready = known.status.as_ref().and_then(|status| find(&status.conditions, condition::READY));
+        if c.alive(&node) && ready.is_some_and(|ready| ready.status == ConditionStatus::Unknown) {
+            c.coverage.feature("node: heard of again");
+            let again = offered(c, &node, true);
+            c.change::<WorkspaceNode>(&node, |o| o.status = Some(again));
         }
     }
 }
 
-pub fn offered(node: &str, ready: bool) -> yoi_crds::WorkspaceNodeStatus {
+fn first_offer(c: &mut Cluster, node: &str) {
+    if c.alive(node) && !c.now.machines[node].metadata.labels.as_ref().is_some_and(|l| l.contains_key("no-shim")) {
+        let mut offer = WorkspaceNode::new(node, yoi_crds::node::WorkspaceNodeSpec {});
+        offer.status = Some(offered(c, node, true));
+        c.create(offer);
+    }
+}
+
+pub fn offered(c: &Cluster, node: &str, ready: bool) -> yoi_crds::WorkspaceNodeStatus {
     use yoi_crds::node::{Capacity, OfferedProvider};
     let free = if node == "n1" { 50 } else { 40 };
+    let value = if ready { ConditionValue::yes(reason::ALL_MET, "") } else { ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "") };
     let provider = OfferedProvider { name: yoi_crds::source::ProviderName::Btrfs, available: ready, reason: "here".into() };
     yoi_crds::WorkspaceNodeStatus {
         providers: vec![provider],
-        capacity: Some(Capacity { total_bytes: 100, free_bytes: free }),
+        capacity: Some(Capacity::new(100, free)),
         kernel: None,
         runtime_digests: vec!["d".into()],
-        conditions: Vec::new(),
+        conditions: vec![condition(&[], condition::READY, value, 1, &c.now().to_string())],
     }
 }
 

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::label;
+use yoi_crds::pod::ReaderStatus;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStatus, YoiProject};
 use yoi_plan::conditions::{Conditions, set_apply_failed};
 use yoi_plan::meta::{controlled_by, deleting, label as label_of, name, uid};
-use yoi_plan::nodes::{Nodes, left_over};
+use yoi_plan::nodes::Nodes;
+use yoi_plan::nodes::heartbeat::{self, Silence};
 use yoi_plan::settings::{Network, Settings};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{ObservedPod, names, nudge_deleting_claims, peer, project, workspace, yoipod};
 
-use crate::cluster::{Answer, Cluster, Object, Objects, Violation};
+use crate::cluster::{Answer, Cluster, Object, Objects, Violation, at};
 use crate::faults::Fault;
 use crate::invariants::{self, About};
 use crate::kubernetes::nodes;
@@ -170,7 +172,8 @@ impl Operator {
         crash: Option<u64>,
     ) -> Result<(Option<S>, String), Violation> {
         let step_kind = match kind {
-            Reconciled::Project | Reconciled::Peer => None,
+            Reconciled::Peer => None,
+            Reconciled::Project => Some(Kind::Project),
             Reconciled::Workspace => Some(Kind::Workspace),
             Reconciled::YoiPod => Some(Kind::YoiPod),
             Reconciled::Offer => Some(Kind::WorkspaceNode),
@@ -233,7 +236,11 @@ impl Operator {
         let bases = bases(view, &[uid(&object.metadata)]);
         let origins: BTreeSet<String> =
             view.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone()).collect();
+        let agents = view.yoipods.values().filter(|y| y.spec.project_ref.name == title).cloned().collect();
+        let trees = view.workspaces.values().filter(|w| w.spec.source.project.as_ref().is_some_and(|p| p.name == title)).cloned().collect();
         let seen = project::Observed {
+            agents,
+            trees,
             project: object.clone(),
             terminating: view.terminating,
             bases,
@@ -342,8 +349,11 @@ impl Operator {
             invariants::yoipod(c, &stood, &sorted(before), &sorted(status.clone()))?;
             c.change::<YoiPod>(title, |y| {
                 let stood = y.status.take().unwrap_or_default();
-                y.status =
-                    Some(YoiPodStatus { session: stood.session, task: stood.task, live: stood.live, report: stood.report, ..status });
+                let requested_at = stood.reader.and_then(|reader| reader.requested_at);
+                let pod = status.reader.as_ref().and_then(|reader| reader.pod.clone());
+                let reader = (requested_at.is_some() || pod.is_some()).then_some(ReaderStatus { requested_at, pod });
+                let YoiPodStatus { session, task, live, report, .. } = stood;
+                y.status = Some(YoiPodStatus { session, task, live, report, reader, ..status });
             });
         }
         Ok(Self::did(title, &done, wrote))
@@ -370,7 +380,10 @@ impl Operator {
     /// A WorkspaceNode.
     fn offer(&mut self, c: &mut Cluster, title: &str, crash: Option<u64>) -> Result<RoundResult, Violation> {
         let Some(object) = self.seen.offers.get(title).cloned() else { return Ok(RoundResult::Nothing) };
-        self.carry_out_steps(c, (Reconciled::Offer, &object.metadata), left_over(&object, &self.nodes), crash)
+        let silent_since = self.seen.machines.get(title).and_then(|machine| machine.not_ready_since);
+        let silence = silent_since.map(|since| Silence { since: at(since), pod: None });
+        let plan = heartbeat::plan(&object, &self.nodes, silence.as_ref(), c.now());
+        self.carry_out_steps(c, (Reconciled::Offer, &object.metadata), plan, crash)
     }
 
     /// A PersistentVolumeClaim that is being deleted.
@@ -407,7 +420,8 @@ fn own_workspace(mut s: AgentWorkspaceStatus) -> AgentWorkspaceStatus {
 }
 
 fn own_yoipod(s: YoiPodStatus) -> YoiPodStatus {
-    YoiPodStatus { session: None, task: None, live: None, report: None, ..s }
+    let reader = s.reader.filter(|reader| reader.pod.is_some()).map(|reader| ReaderStatus { requested_at: None, ..reader });
+    YoiPodStatus { session: None, task: None, live: None, report: None, reader, ..s }
 }
 
 fn sorted<S: Conditions>(mut status: S) -> S {

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
+use yoi_crds::name::annotation::NEW_TREE;
 use yoi_crds::pod::{Completion, DesiredState, SessionRetain};
 use yoi_crds::source::{EmptySource, GitSource, NamedRef, ProjectSource, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
@@ -50,7 +51,7 @@ pub fn begin(c: &mut Cluster, random: &mut Random) {
 
 /// One action of one user.
 pub fn act(c: &mut Cluster, random: &mut Random) {
-    match random.roll(22) {
+    match random.roll(26) {
         0 => project(c, random),
         1..=3 => yoipod(c, random),
         4..=6 => workspace(c, random),
@@ -60,6 +61,7 @@ pub fn act(c: &mut Cluster, random: &mut Random) {
         17 => again(c, random),
         18 => job(c, random),
         19 => job_ends(c, random),
+        20..=23 => read(c, random),
         _ => foreign_object(c, random),
     }
 }
@@ -224,6 +226,13 @@ fn peer(c: &mut Cluster, random: &mut Random) {
 
 fn change(c: &mut Cluster, random: &mut Random) {
     let Some(title) = random.pick(&c.names::<YoiPod>()).cloned() else { return };
+    let former = c.get::<YoiPod>(&title).and_then(|y| y.status.as_ref()?.workspace.as_ref()?.uid.clone());
+    if let Some(former) = former.filter(|_| random.one_in(4)) {
+        c.coverage.feature("yoipod: may go on in a new tree");
+        return c.change::<YoiPod>(&title, |y| {
+            y.metadata.annotations.get_or_insert_default().insert(NEW_TREE.to_owned(), former);
+        });
+    }
     let feature = match random.roll(7) {
         0 | 1 => {
             c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Stopped);
@@ -245,6 +254,21 @@ fn change(c: &mut Cluster, random: &mut Random) {
         }
     };
     c.coverage.feature(feature);
+}
+
+/// Somebody reads an agent: the gateway asks for its reader, now or a while ago; and a clock may be wrong.
+pub fn read(c: &mut Cluster, random: &mut Random) {
+    let Some(title) = random.pick(&c.names::<YoiPod>()).cloned() else { return };
+    let (seconds, feature) = match random.roll(6) {
+        0 => (-600, "reader: asked for long ago"),
+        1 => (86_400, "reader: asked for tomorrow"),
+        2 => (-100, "reader: asked for a while ago"),
+        _ => (0, "reader: asked for now"),
+    };
+    c.coverage.feature(feature);
+    let at = yoi_plan::conditions::format_time(c.now().saturating_add(jiff::SignedDuration::from_secs(seconds)).expect("a time"));
+    let at = if random.one_in(20) { "yesterday".to_owned() } else { at };
+    c.change::<YoiPod>(&title, |y| y.status.get_or_insert_default().reader.get_or_insert_default().requested_at = Some(at));
 }
 
 fn delete(c: &mut Cluster, random: &mut Random) {
@@ -375,7 +399,7 @@ fn foreign_object(c: &mut Cluster, random: &mut Random) {
         Kind::Claim => c.create(PersistentVolumeClaim { metadata: made(metadata), ..claim(&title, None) }).map(|_| "foreign: claim"),
         Kind::Volume => c.create::<PersistentVolume>(made(json!({"metadata": metadata, "spec": {}}))).map(|_| "foreign: volume"),
         Kind::ConfigMap => c.create::<ConfigMap>(made(json!({"metadata": metadata, "data": {"x": "y"}}))).map(|_| "foreign: config map"),
-        Kind::YoiPod | Kind::WorkspaceNode => None,
+        Kind::Project | Kind::YoiPod | Kind::WorkspaceNode => None,
     };
     if let Some(feature) = feature {
         c.coverage.feature(feature);
@@ -394,7 +418,7 @@ pub fn foreign_objects(c: &Cluster) -> Vec<(Kind, String)> {
             Kind::Claim => c.get::<PersistentVolumeClaim>(title).map(|o| o.metadata.clone()),
             Kind::Volume => c.get::<PersistentVolume>(title).map(|o| o.metadata.clone()),
             Kind::ConfigMap => c.get::<ConfigMap>(title).map(|o| o.metadata.clone()),
-            Kind::YoiPod | Kind::WorkspaceNode => None,
+            Kind::Project | Kind::YoiPod | Kind::WorkspaceNode => None,
         };
         meta.is_some_and(|m| !c.ours.contains_key(m.uid.as_deref().unwrap_or_default()))
     };
@@ -410,6 +434,6 @@ pub fn take_away(c: &mut Cluster, (kind, title): &(Kind, String)) {
         Kind::Claim => c.purge::<PersistentVolumeClaim>(title),
         Kind::Volume => c.purge::<PersistentVolume>(title),
         Kind::ConfigMap => c.purge::<ConfigMap>(title),
-        Kind::YoiPod | Kind::WorkspaceNode => {}
+        Kind::Project | Kind::YoiPod | Kind::WorkspaceNode => {}
     }
 }

@@ -144,7 +144,7 @@ impl Harness {
             ("TMPDIR", path("tmp").into()),
         ]);
         command.envs([("YOI_MANIFEST", path("manifest.json")), ("YOI_SESSION", path("session")), ("YOI_TOKEN", path("token"))]);
-        command.env("YOI_SHIM_SOCKET", &self.shim_socket).env("YOI_MODEL_BACKOFF_MS", "20").env("YOI_SECRET_RETRY_SECONDS", "2");
+        command.env("YOI_SHIM_SOCKET", &self.shim_socket).env("YOI_MODEL_BACKOFF_MS", "20");
         command.env(env::RUN_GENERATION, generation.to_string()).env(env::POD_UID, format!("pod-{generation}"));
         command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").envs(self.user_env.iter().copied());
         command.envs(self.key.map(|key| (env::MODEL_API_KEY, key)));

@@ -19,6 +19,7 @@ mod diffs;
 mod gateway;
 mod harness;
 mod messages;
+mod readers;
 mod restarts;
 mod runs;
 mod shells;

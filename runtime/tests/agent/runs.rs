@@ -80,12 +80,17 @@ async fn a_refused_request_fails_the_run_and_the_report_holds_nothing_of_the_req
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_used_and_a_missing_one_is_reported() {
+async fn a_key_is_used_and_an_empty_one_is_reported() {
     for provider in ["OpenAI", "Anthropic"] {
-        let harness = Harness { provider, needs_key: true, ..Harness::with_key(EXAMPLE, Some("k-123")).await };
+        let harness = Harness {
+            provider,
+            needs_key: true,
+            env: vec![("YOI_KEY_RETRY_SECONDS", "2".to_owned())],
+            ..Harness::with_key(EXAMPLE, Some("k-123")).await
+        };
         let mut runtime = harness.start(1, Some("say hello"));
         let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::SecretMissing && report.task.is_some()).await;
-        assert!(report.message.contains("Secret model-key ") && report.message.contains("no key api-key"), "{}", report.message);
+        assert!(report.message.contains("key api-key of Secret model-key ") && report.message.contains("is empty"), "{}", report.message);
         assert_eq!((report.ready, report.task.unwrap().state), (false, TaskState::Submitted.into()));
         // It ends by itself. In a cluster, the kubelet starts it again with the Secret's new content.
         assert!(runtime.wait_for_exit().await.success());

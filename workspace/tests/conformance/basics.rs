@@ -32,6 +32,7 @@ pub const CASES: &[Case] = &[
     ("w11_a_data_root_that_can_hold_no_upper_layer_says_so_and_auto_passes_it_over", no_upper),
     ("an_existing_image_is_never_formatted", image),
     ("an_image_keeps_its_room_on_the_disk_or_is_refused_with_figures", image_room),
+    ("an_image_that_is_full_of_data_still_takes_what_trees_need_of_metadata", image_full),
 ];
 
 fn w1(fixture: &Fixture) -> Verdict {
@@ -325,6 +326,37 @@ fn image_room(fixture: &Fixture) -> Verdict {
     assert!(matches!(refused, loopback::LoopError::NoRoom { size, free, .. } if size == 1 << 50 && free < size), "{refused:?}");
     assert!(refused.to_string().contains("it takes 1073741824 MiB, and its disk has "), "{refused}");
     assert!(!fixture.dir.join("huge").exists());
+    fs::remove_file(&image).unwrap();
+    Verdict::Ran
+}
+
+fn image_full(fixture: &Fixture) -> Verdict {
+    if fixture.lane != Lane::Copy {
+        return Verdict::NotRun("one lane is enough");
+    }
+    if !is_root() {
+        return Verdict::Lacks("needs root");
+    }
+    let (image, at) = (fixture.dir.join("image"), fixture.dir.join("at"));
+    ensure_loop_btrfs(&image, 256 << 20, &at).unwrap();
+    let mut data = fs::File::create(at.join("data")).unwrap();
+    let block = vec![1u8; 1 << 20];
+    let full = loop {
+        if let Err(error) = std::io::Write::write_all(&mut data, &block).and_then(|()| data.sync_data()) {
+            break error;
+        }
+    };
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full:?}");
+    // A link's target stands in the metadata, as names, owners and modes do.
+    let target = "x".repeat(1000);
+    for n in 0..2000 {
+        std::os::unix::fs::symlink(&target, at.join(n.to_string())).unwrap_or_else(|error| panic!("link {n} on a full image: {error}"));
+    }
+    rustix::fs::syncfs(fs::File::open(&at).unwrap()).unwrap();
+    drop(data);
+    fs::remove_file(at.join("data")).unwrap();
+    fs::write(at.join("after"), "room again").unwrap();
+    loopback::release(&at).unwrap();
     fs::remove_file(&image).unwrap();
     Verdict::Ran
 }

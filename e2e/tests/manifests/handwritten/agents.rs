@@ -88,6 +88,7 @@ pub(super) fn pods(t: &mut Table) {
             t.expect_refused("selector", label, &[(&format!("{pod}/nodeSelector"), json!({ key: value }))], "nodeSelector");
         }
         t.expect_accepted("selector", label, &[(&format!("{pod}/nodeSelector"), json!({ "example.com/Pool_1": "", "x.y": "A.b_c" }))]);
+        settings(t, label, pod);
         for name in ["Plain", "a b", "", "a_b", "-a", "a..b"] {
             t.expect_refused("reference", label, &[(&format!("{pod}/runtimeClassName"), json!(name))], "runtimeClassName");
             t.expect_refused("reference", label, &[(&format!("{pod}/imagePullSecrets"), json!([{ "name": name }]))], "imagePullSecrets");
@@ -102,5 +103,94 @@ pub(super) fn pods(t: &mut Table) {
     for name in ["Plain", "a b", "", "a_b", "-a", "a..b"] {
         t.expect_refused("reference", a, &[("/spec/session/claimTemplate/storageClassName", json!(name))], "storageClassName");
         t.expect_refused("reference", "ref", &[("/spec/session/claimName", json!(name))], "claimName");
+    }
+}
+
+/// What *restricted* forbids, what belongs to the runtime, and what Kubernetes would refuse only when the Pod is made.
+fn settings(t: &mut Table, label: &'static str, pod: &str) {
+    let from = |source: Value| json!([{ "name": "A", "valueFrom": source }]);
+    let secret = json!({ "name": "s", "key": "k" });
+    for (env, names) in [
+        (from(json!({})), "exactly one"),
+        (from(json!({ "secretKeyRef": secret, "configMapKeyRef": secret })), "exactly one"),
+        (from(json!({ "fieldRef": { "fieldPath": "status.hostIP" } })), "fieldPath"),
+        (json!([{ "name": "A", "value": "1", "valueFrom": { "secretKeyRef": secret } }]), "at most one"),
+        (json!([{ "name": "YOI_MODEL_API_KEY", "valueFrom": { "secretKeyRef": secret } }]), "reserved"),
+    ] {
+        t.expect_refused("environment", label, &[(&format!("{pod}/env"), env)], names);
+    }
+    for (volume, names) in [
+        (json!({ "name": "v" }), "exactly one"),
+        (json!({ "name": "v", "emptyDir": {}, "configMap": { "name": "m" } }), "exactly one"),
+        (json!({ "name": "tree", "emptyDir": {} }), "take another name"),
+        (json!({ "name": "v", "csi": { "driver": "csi.yoi.dev" } }), "spec.workspace"),
+        (json!({ "name": "v", "projected": { "sources": [{}] } }), "exactly one"),
+        (json!({ "name": "v", "configMap": { "name": "m", "items": [{ "key": "k", "path": "../k" }] } }), "path"),
+        (json!({ "name": "v", "emptyDir": { "sizeLimit": "lots" } }), "sizeLimit"),
+        (json!({ "name": "v", "persistentVolumeClaim": { "claimName": "x-session" } }), "reserved for the sessions"),
+    ] {
+        t.expect_refused("volume", label, &[(&format!("{pod}/volumes"), json!([volume]))], names);
+    }
+    for path in [
+        "/",
+        "data",
+        "/yoi",
+        "/yoi/bin",
+        "/session",
+        "/etc/yoi",
+        "/var/run/yoi/x",
+        "/tmp",
+        "/home/agent",
+        "/home",
+        "/proc/x",
+        "/a/../b",
+        "/a:b",
+    ] {
+        t.expect_refused("mount", label, &[(&format!("{pod}/volumeMounts"), json!([{ "name": "cache", "mountPath": path }]))], "mountPath");
+    }
+    for path in ["/data", "/dev/shm", "/etc/ssl/certs", "/home/agent/.npm", "/tmp/x"] {
+        t.expect_accepted("mount", label, &[(&format!("{pod}/volumeMounts"), json!([{ "name": "cache", "mountPath": path }]))]);
+    }
+    for (security, names) in [
+        (json!({ "runAsNonRoot": false }), "runAsNonRoot"),
+        (json!({ "readOnlyRootFilesystem": false }), "readOnlyRootFilesystem"),
+        (json!({ "allowPrivilegeEscalation": true }), "allowPrivilegeEscalation"),
+        (json!({ "privileged": true }), "privileged"),
+        (json!({ "capabilities": { "add": ["NET_ADMIN"] } }), "capabilities"),
+        (json!({ "seccompProfile": { "type": "Unconfined" } }), "seccompProfile"),
+        (json!({ "seccompProfile": { "type": "Localhost" } }), "localhostProfile"),
+        (json!({ "seccompProfile": { "type": "Localhost", "localhostProfile": "../p.json" } }), "localhostProfile"),
+        (json!({ "seccompProfile": { "type": "Localhost", "localhostProfile": "/p.json" } }), "localhostProfile"),
+        (json!({ "appArmorProfile": { "type": "Localhost", "localhostProfile": " p" } }), "localhostProfile"),
+        (json!({ "appArmorProfile": { "type": "Unconfined" } }), "appArmorProfile"),
+        (json!({ "seLinuxOptions": { "type": "spc_t" } }), "seLinuxOptions"),
+        (json!({ "supplementalGroups": [0] }), "supplementalGroups"),
+    ] {
+        t.expect_refused("security", label, &[(&format!("{pod}/securityContext"), security)], names);
+    }
+    for (toleration, names) in [
+        (json!({}), "needs operator Exists"),
+        (json!({ "operator": "Exists", "value": "x" }), "takes no value"),
+        (json!({ "key": "a", "effect": "NoSchedule", "tolerationSeconds": 1 }), "tolerationSeconds"),
+        (json!({ "key": "a", "effect": "Never" }), "effect"),
+    ] {
+        t.expect_refused("toleration", label, &[(&format!("{pod}/tolerations"), json!([toleration]))], names);
+    }
+    t.expect_accepted("toleration", label, &[(&format!("{pod}/tolerations"), json!([{ "operator": "Exists" }]))]);
+    let required =
+        |term: Value| json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } } });
+    for (term, names) in [
+        (json!({}), "matchExpressions"),
+        (json!({ "matchExpressions": [{ "key": "a", "operator": "In" }] }), "need values"),
+        (json!({ "matchExpressions": [{ "key": "a", "operator": "Exists", "values": ["x"] }] }), "take no values"),
+        (json!({ "matchExpressions": [{ "key": "a", "operator": "Gt", "values": ["x"] }] }), "whole number"),
+        (json!({ "matchExpressions": [{ "key": "a b", "operator": "Exists" }] }), "key"),
+    ] {
+        t.expect_refused("affinity", label, &[(&format!("{pod}/affinity"), required(term))], names);
+    }
+    for key in ["", "a b", "a/b/c", &"k".repeat(64)] {
+        let term = json!({ "labelSelector": { "matchLabels": { key: "x" } }, "topologyKey": "zone" });
+        let affinity = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } });
+        t.expect_refused("affinity", label, &[(&format!("{pod}/affinity"), affinity)], "matchLabels");
     }
 }

@@ -10,7 +10,7 @@ use yoi_plan::yoipod::workspace_name;
 use super::super::finding::{Finding, Severity};
 use super::super::observed::{ObservedCluster, display_name, listed};
 use super::{or_ok, pod};
-use crate::remedy::{self, fill_command, fix_command, model_secret};
+use crate::remedy::{self, fill_command, fix_command};
 
 /// An object that is not Ready for longer than this is not merely starting. In seconds.
 const GRACE_SECONDS: i64 = 120;
@@ -25,9 +25,18 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     }
     for yoipod in listed(&observed.yoipods).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
         let conditions = yoipod.status.as_ref().map(|s| s.conditions.as_slice());
-        let lost = lost_tree(yoipod, conditions, workspace_name(yoipod));
+        let lost = lost_tree(yoipod, conditions, |reason, namespace| {
+            // Its session is about the tree that is gone, so a new one has to be allowed, too.
+            let allow = fix_command(yoipod, reason::TREE_DELETED);
+            let is_deleted = reason == reason::TREE_DELETED;
+            if is_deleted {
+                allow
+            } else {
+                format!("{} && {allow}", fill_command(reason, "agentworkspace", workspace_name(yoipod), namespace))
+            }
+        });
         if lost.is_none() && yoipod.spec.desired_state == DesiredState::Running && !is_finished(yoipod) {
-            found.extend(not_ready(observed, yoipod, conditions, create_secret_command(observed, yoipod)));
+            found.extend(not_ready(observed, yoipod, conditions, missing_secret_command(observed, yoipod, conditions)));
         }
         reported.extend(lost.as_ref().map(|_| (yoipod.namespace(), workspace_name(yoipod).to_owned())));
         found.extend(lost);
@@ -43,7 +52,8 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let lasting = |w: &&AgentWorkspace| w.spec.base.is_none() && w.metadata.deletion_timestamp.is_none();
     for workspace in listed(&observed.workspaces).iter().filter(lasting) {
         let conditions = workspace.status.as_ref().map(|s| s.conditions.as_slice());
-        let lost = lost_tree(workspace, conditions, &workspace.name_any());
+        let lost =
+            lost_tree(workspace, conditions, |reason, namespace| fill_command(reason, "agentworkspace", &workspace.name_any(), namespace));
         // The tree of an agent is reported with its YoiPod.
         if lost.is_none() && workspace.metadata.owner_references.is_none() {
             found.extend(not_ready(observed, workspace, conditions, None));
@@ -72,15 +82,18 @@ fn is_finished(yoipod: &YoiPod) -> bool {
 }
 
 /// Returns the finding for a lost tree. A stopped agent has one too, because its tree does not come back when it starts.
-fn lost_tree<K: kube::Resource<DynamicType = ()>>(object: &K, conditions: Option<&[Condition]>, workspace: &str) -> Option<Finding> {
-    let gone = [reason::TREE_LOST, reason::NODE_LOST];
+fn lost_tree<K: kube::Resource<DynamicType = ()>>(
+    object: &K,
+    conditions: Option<&[Condition]>,
+    command: impl FnOnce(Reason, &str) -> String,
+) -> Option<Finding> {
+    let gone = [reason::TREE_LOST, reason::NODE_LOST, reason::TREE_DELETED];
     let is_gone = |c: &&Condition| c.status != ConditionStatus::True && gone.iter().any(|reason| c.reason == *reason);
     let condition = conditions?.iter().find(is_gone)?;
     let known = Reason::from_name(&condition.reason)?;
     let advice = known.advice().map(|a| format!(" {a}")).unwrap_or_default();
     let what = format!("{}: {}.{advice}", condition.reason, condition.message.trim_end_matches('.'));
-    // Deleting the AgentWorkspace is enough for an agent too: its tree is made again, and its session stays.
-    let command = fill_command(known, "agentworkspace", workspace, &object.namespace().unwrap_or_default());
+    let command = command(known, &object.namespace().unwrap_or_default());
     Some(Finding::error(display_name(object), what, command))
 }
 
@@ -108,7 +121,6 @@ where
     };
     let advice = known.and_then(Reason::advice).map(|a| format!(" {a}")).unwrap_or_default();
     let what = format!("not Ready for {}: {}: {}.{advice}", crate::show::duration(age), ready.reason, ready.message.trim_end_matches('.'));
-    let secret_command = secret_command.filter(|_| ready.reason == reason::SECRET_MISSING);
     Some(Finding::of(
         severity,
         display_name(object),
@@ -117,12 +129,12 @@ where
     ))
 }
 
-/// Returns the command that makes the Secret of the agent's model.
-fn create_secret_command(observed: &ObservedCluster, yoipod: &YoiPod) -> Option<String> {
+/// Returns the command that makes the Secret of the agent's model, if that one is missing.
+fn missing_secret_command(observed: &ObservedCluster, yoipod: &YoiPod, conditions: Option<&[Condition]>) -> Option<String> {
     let namespace = yoipod.namespace()?;
     let project = |p: &&YoiProject| p.namespace().as_deref() == Some(&namespace) && p.name_any() == yoipod.spec.project_ref.name;
-    let secret = model_secret(yoipod, listed(&observed.projects).iter().find(project))?;
-    Some(remedy::create_secret_command(&secret, &namespace))
+    let ready = conditions.and_then(|c| find(c, condition::READY));
+    remedy::missing_secret_command(yoipod, listed(&observed.projects).iter().find(project), ready, &namespace)
 }
 
 /// Returns a finding for each failing Pod whose YoiPod has no finding.
@@ -162,7 +174,7 @@ mod tests {
     #[test]
     fn a_missing_secret_is_made_by_its_own_name_and_key() {
         let mut observed = healthy();
-        set_condition(&mut observed, "Ready", "SecretMissing", "missing");
+        set_condition(&mut observed, "Ready", "SecretMissing", "Secret s with the model's key does not exist");
         let model = json!({ "provider": "OpenAI", "name": "m", "authSecretRef": { "name": "s", "key": "k" } });
         observed.projects.as_mut().unwrap()[0].spec.defaults.model = serde_json::from_value(model).unwrap();
         let command = expect_finding(&observed, "agents", "SecretMissing").command.unwrap();
@@ -236,7 +248,17 @@ mod tests {
             let findings = check_named(&observed, "agents");
             assert_eq!(findings.len(), 1, "{findings:#?}");
             assert_eq!((findings[0].object.as_str(), findings[0].severity), ("YoiPod ns/a", Severity::Error));
-            assert_eq!(findings[0].command.as_deref(), Some("kubectl delete agentworkspace a -n ns"));
+            let command = findings[0].command.as_deref().unwrap();
+            assert!(command.starts_with("kubectl delete agentworkspace a -n ns && kubectl annotate yoipod a -n ns "), "{command}");
+            let ready = ("WorkspaceReady", "False", "TreeDeleted", "the tree was deleted");
+            observed.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = conditions(&[ready]);
+            observed.workspaces = Ok(Vec::new());
+            let findings = check_named(&observed, "agents");
+            let command = findings[0].command.as_deref().unwrap();
+            assert!(
+                findings.len() == 1 && command.starts_with("kubectl annotate yoipod a -n ns --overwrite yoi.dev/new-tree="),
+                "{findings:?}"
+            );
         }
         // The operator makes a lost base again.
         let mut observed = healthy();

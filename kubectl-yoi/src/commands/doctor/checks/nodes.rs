@@ -2,13 +2,15 @@
 
 use kube::ResourceExt;
 use yoi_crds::WorkspaceNode;
-use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::reason::{JOURNAL_DAMAGED, condition};
+use yoi_crds::condition::{Condition, ConditionStatus, find};
+use yoi_crds::node::OfferedProvider;
+use yoi_crds::reason::{JOURNAL_DAMAGED, PROVIDER_UNAVAILABLE, Reason, condition};
 use yoi_crds::source::ProviderName;
 
 use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed};
 use super::or_ok;
+use crate::remedy::fix_command;
 use crate::show;
 
 const GIB: i64 = 1 << 30;
@@ -62,7 +64,7 @@ fn node_summary(observed: &ObservedCluster, node: &WorkspaceNode) -> String {
     let status = node.status.clone().unwrap_or_default();
     let offers: Vec<_> = status.providers.iter().filter(|p| p.available).map(|p| show::provider(p.name)).collect();
     let kernel = status.kernel.as_deref().unwrap_or("?");
-    let room = status.capacity.map_or_else(
+    let room = status.capacity.as_ref().map_or_else(
         || "room unknown".to_owned(),
         |c| format!("{}.{} of {} GiB free", c.free_bytes / GIB, c.free_bytes % GIB * 10 / GIB, c.total_bytes / GIB),
     );
@@ -81,9 +83,7 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
     let mounter = format!("kubectl logs -n {} -l app.kubernetes.io/name=yoi-agent-shim -c mounter --tail=20", shim_namespace(observed));
     let ready = find(&status.conditions, condition::READY);
     if let Some(c) = ready.filter(|c| c.status != ConditionStatus::True) {
-        let why: Vec<_> =
-            status.providers.iter().filter(|p| !p.available).map(|p| format!("{}: {}", show::provider(p.name), p.reason)).collect();
-        found.push(Finding::error(display_name(node), format!("{}: {} ({})", c.reason, c.message, why.join("; ")), mounter.clone()));
+        found.push(not_ready(node, &status.providers, c, &mounter));
     } else {
         for provider in status.providers.iter().filter(|p| !p.available && p.name == ProviderName::Btrfs) {
             let what = format!("no snapshots, because {}; trees are copied, which takes time and room by their size", provider.reason);
@@ -101,7 +101,7 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
             format!("kubectl debug node/{} -it --profile=sysadmin --image=busybox -- mv /host/FILE /host/FILE.aside", node.name_any());
         found.push(Finding::error(display_name(node), format!("{}: {}. {advice}", c.reason, c.message.trim_end_matches('.')), command));
     }
-    if let Some(c) = status.capacity.filter(|c| c.total_bytes > 0) {
+    if let Some(c) = status.capacity.as_ref().filter(|c| c.total_bytes > 0) {
         let percent = c.free_bytes * 100 / c.total_bytes;
         let what = format!("{percent} % of its data root is free ({} of {} MiB)", c.free_bytes >> 20, c.total_bytes >> 20);
         let command = "kubectl yoi ls workspaces -A";
@@ -117,6 +117,18 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
     found
 }
 
+/// The finding about a node whose condition Ready is `ready`. `mounter` is the command that shows what the mounter logged.
+fn not_ready(node: &WorkspaceNode, providers: &[OfferedProvider], ready: &Condition, mounter: &str) -> Finding {
+    let what = format!("{}: {}", ready.reason, ready.message.trim_end_matches('.'));
+    let known = Reason::from_name(&ready.reason).filter(|reason| *reason != PROVIDER_UNAVAILABLE);
+    if let Some((reason, advice)) = known.and_then(|reason| Some((reason, reason.advice()?))) {
+        let command = fix_command(node, reason).replace("spec.nodeName=NODE", &format!("spec.nodeName={}", node.name_any()));
+        return Finding::error(display_name(node), format!("{what}. {advice}"), command);
+    }
+    let why: Vec<_> = providers.iter().filter(|p| !p.available).map(|p| format!("{}: {}", show::provider(p.name), p.reason)).collect();
+    Finding::error(display_name(node), format!("{what} ({})", why.join("; ")), mounter)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample::{expect_finding, healthy};
@@ -127,7 +139,7 @@ mod tests {
         for (free, severity) in [(9, Severity::Warning), (2, Severity::Error)] {
             let mut observed = healthy();
             let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
-            status.capacity = Some(yoi_crds::node::Capacity { total_bytes: 100 << 20, free_bytes: free << 20 });
+            status.capacity = Some(yoi_crds::node::Capacity::new(100 << 20, free << 20));
             assert_eq!(expect_finding(&observed, "nodes", "of its data root is free").severity, severity);
         }
     }
@@ -145,6 +157,24 @@ mod tests {
         let finding = expect_finding(&observed, "nodes", "JournalDamaged: failed to understand the record /var/lib/yoi/journal/x.json");
         assert_eq!((finding.object.as_str(), finding.severity), ("WorkspaceNode n", Severity::Error));
         assert!(finding.message.contains("move it away") && finding.command.unwrap().starts_with("kubectl debug node/n "));
+    }
+
+    #[test]
+    fn a_read_only_data_root_and_a_node_that_is_not_heard_of_come_with_the_command_that_helps() {
+        let finding = |status, reason: &str, message: &str| {
+            let mut observed = healthy();
+            let ready = &mut observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions[0];
+            (ready.status, ready.reason, ready.message) = (status, reason.to_owned(), message.to_owned());
+            expect_finding(&observed, "nodes", message)
+        };
+        let read_only = finding(yoi_crds::ConditionStatus::False, "ReadOnlyFilesystem", "the file system has become read-only");
+        assert_eq!(read_only.command.unwrap(), "kubectl delete pods -A --field-selector spec.nodeName=n -l yoi.dev/yoipod");
+        assert!(read_only.message.contains("the node mounts it anew within a minute"), "{}", read_only.message);
+        let silent = finding(yoi_crds::ConditionStatus::Unknown, "NodeStatusUnknown", "Pod shim-a of its shim is not ready");
+        assert_eq!((silent.object.as_str(), silent.severity), ("WorkspaceNode n", Severity::Error));
+        assert!(silent.command.unwrap().ends_with("--field-selector spec.nodeName=n"));
+        let other = finding(yoi_crds::ConditionStatus::False, "OfALaterVersion", "what nobody knows");
+        assert!(other.command.unwrap().starts_with("kubectl logs"), "a reason that this version does not know");
     }
 
     #[test]

@@ -1,0 +1,124 @@
+//! The Kubernetes Pod that reads a stopped agent. It passes Pod Security *restricted*, gets no Secret but its own token for the gateway, and mounts
+//! session and tree read-only.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, LocalObjectReference, Pod, PodSpec, ResourceRequirements, Toleration, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::name::label;
+use yoi_crds::pod::PodSettings;
+use yoi_crds::source::TreeOwner;
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_wire::identity::{RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_MOUNT, env};
+use yoi_wire::manifest::ReaderManifest;
+
+use super::pod_spec::{image, non_empty, runtime_volume, session_volume, token_volume};
+use crate::names;
+use crate::node_affinity::NodeChoice;
+use crate::restricted::{self, empty, mount};
+use crate::settings::Settings;
+use crate::stored::Stored;
+
+/// Name of the one container.
+pub const CONTAINER: &str = "reader";
+const HOME: &str = "/home/agent";
+
+/// What a reader is made from.
+pub(super) struct ReaderContext<'a> {
+    pub yoipod: Stored<'a, YoiPod>,
+    pub tree: Option<Stored<'a, AgentWorkspace>>,
+    pub owner: TreeOwner,
+    pub pod: PodSettings,
+    pub manifest: &'a ReaderManifest,
+    pub claim: &'a str,
+    pub runtime_digest: &'a str,
+    pub nodes: NodeChoice,
+    pub annotations: BTreeMap<String, String>,
+    pub settings: &'a Settings,
+}
+
+#[must_use]
+pub(super) fn pod(context: ReaderContext<'_>) -> Pod {
+    let yoipod = context.yoipod;
+    let workspace = context.tree.map(|tree| (label::WORKSPACE, tree.name()));
+    let labels = [(label::ROLE, label::ROLE_READER), (label::YOIPOD, yoipod.name()), (label::PROJECT, &*yoipod.spec.project_ref.name)];
+    let secrets = context.pod.image_pull_secrets.iter().map(|s| LocalObjectReference { name: s.name.clone() });
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(names::reader(yoipod.name())),
+            namespace: Some(yoipod.namespace().to_owned()),
+            labels: Some(labels.into_iter().chain(workspace).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()),
+            annotations: Some(context.annotations.clone()),
+            owner_references: Some(vec![yoipod.owner_reference()]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            affinity: Some(context.nodes.affinity(None)),
+            // The tree and its volume are there, whatever the taints.
+            tolerations: Some(vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]),
+            automount_service_account_token: Some(false),
+            containers: vec![container(&context)],
+            enable_service_links: Some(false),
+            image_pull_secrets: non_empty(secrets.collect()),
+            restart_policy: Some("Always".to_owned()),
+            runtime_class_name: context.pod.runtime_class_name.clone(),
+            security_context: Some(restricted::pod_security(context.owner)),
+            termination_grace_period_seconds: Some(5),
+            volumes: Some(volumes(&context)),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn container(context: &ReaderContext<'_>) -> Container {
+    let plain = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
+    // A manifest serializes without fail: its keys are strings and its values plain data.
+    let manifest = serde_json::to_string(context.manifest).unwrap_or_default();
+    let (image, image_pull_policy) = image(&context.pod, context.settings);
+    let tree: Option<VolumeMount> = context.tree.map(|tree| mount("tree", &tree.spec.path, true));
+    let mounts = [
+        mount("runtime", RUNTIME_MOUNT, true),
+        mount("session", SESSION_MOUNT, true),
+        mount("token", TOKEN_MOUNT, true),
+        mount("tmp", "/tmp", false),
+        mount("home", HOME, false),
+    ];
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(image),
+        image_pull_policy,
+        command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "read".to_owned()]),
+        env: Some(vec![plain("HOME", HOME.to_owned()), plain(env::READER, escaped(&manifest))]),
+        resources: Some(resources()),
+        security_context: Some(restricted::container_security()),
+        volume_mounts: Some(mounts.into_iter().chain(tree).collect()),
+        working_dir: Some("/".to_owned()),
+        ..Container::default()
+    }
+}
+
+/// Kubernetes replaces `$(NAME)` in the values of variables, and `$$` by `$`.
+fn escaped(value: &str) -> String {
+    value.replace('$', "$$")
+}
+
+/// git needs memory in proportion to the largest objects of a repository.
+fn resources() -> ResourceRequirements {
+    let quantities = |cpu: &str, memory: &str| {
+        let pairs = [("cpu", cpu), ("memory", memory)];
+        Some(pairs.into_iter().map(|(key, value)| (key.to_owned(), Quantity(value.to_owned()))).collect())
+    };
+    ResourceRequirements { requests: quantities("10m", "32Mi"), limits: quantities("1", "1Gi"), claims: None }
+}
+
+fn volumes(context: &ReaderContext<'_>) -> Vec<Volume> {
+    let tree = context.tree.map(|tree| restricted::tree_volume(tree.uid(), true));
+    [runtime_volume(context.runtime_digest), session_volume(context.claim, true), token_volume(), empty("tmp"), empty("home")]
+        .into_iter()
+        .chain(tree)
+        .collect()
+}

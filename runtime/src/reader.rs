@@ -1,0 +1,56 @@
+//! Serves log, diff and patch of an agent that has stopped.
+//!
+//! # Guarantees
+//! Session and tree are only read: no lock is taken, no run generation is raised, and nothing is recovered. What an unfinished append left at the end
+//! of the log is not shown.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use yoi_line::{KeepPolicy, LineSet, Resolver};
+
+use crate::agent::{dial, stop_on_signal};
+use crate::args::ReaderSettings;
+use crate::processes::ProcessSupervisor;
+use crate::rng::random_fraction;
+use crate::serve::{ReadState, reading_router};
+
+/// The process cannot serve at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ReaderError {
+    #[error("failed to watch signals")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Serves on lines to every gateway until SIGTERM.
+///
+/// # Errors
+/// Signals cannot be watched.
+pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
+    let stop = stop_on_signal().map_err(ReaderError::Signals)?;
+    let ReaderSettings { manifest, session, token, shim_socket } = settings;
+    let tree = manifest.path.as_ref().map(std::path::PathBuf::from);
+    // Without a tree nothing is started that would work there.
+    let work_dir = tree.clone().unwrap_or_else(std::env::temp_dir);
+    let processes = Arc::new(ProcessSupervisor::new(work_dir, &manifest.agent.name, &[]));
+    let orphans = processes.reap_orphans();
+    tokio::spawn(async move {
+        if let Err(error) = orphans.await {
+            tracing::error!(%error, "orphans are not reaped");
+        }
+    });
+    // The session is never opened by this process.
+    let (_never, open_session) = watch::channel(None);
+    let read = ReadState { open_session, session_root: session, tree, shim_socket, processes, stop: stop.clone() };
+    let lines = LineSet::keep(
+        Resolver::dns(manifest.gateway.lines.clone()),
+        dial(&manifest.gateway, &token, &manifest.gateway.lines),
+        reading_router(read),
+        KeepPolicy::default(),
+        Arc::new(random_fraction),
+    );
+    tracing::info!("serving a stopped agent");
+    stop.cancelled().await;
+    lines.stop().await;
+    Ok(())
+}
