@@ -136,6 +136,16 @@ impl DataRoot {
         ProviderKind::ALL.iter().find_map(|kind| self.provider(*kind).ok()?.mounted_tree(mount))
     }
 
+    /// The tree whose root a mount shows, also if that tree is gone from the data root while it was mounted; None if the mount shows anything
+    /// else, a part of a tree, or a tree of another data root.
+    pub fn shown_tree(&self, mount: &Mount) -> Option<Uid> {
+        let gone = || {
+            let here = mountinfo::locate(self.layout.root(), &mountinfo::read().ok()?).ok()?;
+            overlay::shown_tree(self.layout.name, mount).or_else(|| mountinfo::tree_below(&here, mount))
+        };
+        self.mounted_tree(mount).or_else(gone)
+    }
+
     /// Mounts a tree at a target, see [`mount::bind_tree`]. A sealed or read-only tree is always mounted read-only.
     pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, PublishError> {
         let _guard = self.layout.locks.shared(&[uid]);

@@ -58,8 +58,17 @@ pub(crate) fn mounts_elsewhere(name: Uid, data_root: &Path, table: &[Mount]) -> 
     table.iter().filter(is_ours).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
 }
 
+/// The source of every overlay of ours begins with it, and goes on with the data root's name, a colon, and the tree.
+pub(crate) const SOURCE_PREFIX: &str = "yoi:";
+
 fn source_of(name: Uid, tree: &str) -> String {
-    format!("yoi:{name}:{tree}")
+    format!("{SOURCE_PREFIX}{name}:{tree}")
+}
+
+/// The tree of this data root whose overlay a mount shows as a whole, whether or not the tree is still there.
+pub(crate) fn shown_tree(name: Uid, mount: &Mount) -> Option<Uid> {
+    let tree = mountinfo::named_tree(mount).filter(|_| mount.fs_type == "overlay")?;
+    mountinfo::is_whole_mount_of(mount, &source_of(name, &tree.to_string())).then_some(tree)
 }
 
 /// The path of a base, below the data root.

@@ -1,10 +1,9 @@
 //! The shim's part of a workspace's status. Each write contains the whole part.
 
-use super::node_status::DataRootFailure;
+use super::node_status::{DataRootFailure, provider_name};
 use serde_json::{Value, json};
 use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
 use yoi_crds::reason::{self, condition as type_};
-use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::{SelectedProvider, VolumeStatus};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 use yoi_workspace::{ErrorReason, ProviderKind, TreeManifest};
@@ -88,13 +87,7 @@ pub fn changed_status(ws: &AgentWorkspace, update: StatusUpdate, now: &str) -> O
 
 /// The provider for the status.
 pub fn selected_provider(provider: ProviderKind, because: &str) -> SelectedProvider {
-    let selected = match provider {
-        ProviderKind::Btrfs => ProviderName::Btrfs,
-        // The API has no name for them yet, so `MounterService` offers none.
-        ProviderKind::Overlay | ProviderKind::Reflink => ProviderName::Unknown,
-        ProviderKind::Copy => ProviderName::Copy,
-    };
-    SelectedProvider { selected, reason: because.to_owned() }
+    SelectedProvider { selected: provider_name(provider), reason: because.to_owned() }
 }
 
 /// What the status says of the provider, if it names this one.

@@ -142,10 +142,11 @@ impl Node {
         self.cluster.reboot().await
     }
 
-    /// Returns a file of the tree of a workspace, by the workspace's UID, or an empty text when there is none.
+    /// Returns a file of the tree of a workspace, by the workspace's UID, or an empty text when there is none. Of an overlay, only what was written.
     pub async fn file(&self, workspace: &str, path: &str) -> Result<String> {
         self.sh(&format!(
-            "cat \"$ROOT\"/trees/*/{workspace}/tree/{path} \"$ROOT\"/pool/trees/*/{workspace}/tree/{path} 2>/dev/null || true"
+            "for base in \"$ROOT\" \"$ROOT/pool\"; do cat \"$base\"/trees/*/{workspace}/tree/{path} \"$base\"/trees/*/{workspace}/upper/{path} \
+             2>/dev/null; done; true"
         ))
         .await
     }

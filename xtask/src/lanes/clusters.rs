@@ -3,7 +3,7 @@
 
 use super::report::{Lane, LaneOutcome, Report};
 use super::{Selection, program, registry_install};
-use crate::cluster::{self, HostInventory, Shape};
+use crate::cluster::{self, DataRoot, HostInventory, Shape};
 use crate::images::{self, Built};
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
@@ -51,7 +51,7 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
         }
         BOTH.into_iter().try_for_each(cluster::down)?;
         prepared.before = Some(HostInventory::take()?);
-        cluster::up(SHARED, Shape { nodes: Some(SHARED_NODES), ..Shape::default() })?;
+        shared_up()?;
         cluster::up(DISRUPTED, Shape::default())?;
         Ok(LaneOutcome::Passed)
     });
@@ -105,6 +105,14 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
         }
         Ok(LaneOutcome::Passed)
     });
+}
+
+/// The last worker has its trees as overlays on ext4, the others on Btrfs: every test meets both.
+fn shared_up() -> Result<()> {
+    for (nodes, data_root) in [(SHARED_NODES - 1, DataRoot::Btrfs), (SHARED_NODES, DataRoot::Ext4)] {
+        cluster::up(SHARED, Shape { nodes: Some(nodes), data_root: Some(data_root) })?;
+    }
+    Ok(())
 }
 
 fn charts(instance: Instance, built: &Built) -> Result<()> {
