@@ -154,6 +154,13 @@ impl Nodes {
         self.0.get(node).is_some_and(|node| node.offers(provider))
     }
 
+    /// The provider that Auto takes on the node.
+    #[must_use]
+    pub fn best_provider(&self, node: &str) -> Option<ProviderName> {
+        let node = self.0.get(node)?;
+        ProviderName::OFFERED.into_iter().find(|name| node.offers(*name))
+    }
+
     /// Those of [`Self::eligible`] where a Pod with these tolerations can start.
     #[must_use]
     pub fn eligible_for_pods(&self, provider: ProviderName, tolerations: &[Toleration]) -> Vec<&str> {

@@ -154,6 +154,7 @@ impl Workload {
         for (from, to) in [("a", "b"), ("b", "a")] {
             violations.extend(checks::peer_message_violations(from, &logs[from], to, &logs[to]));
         }
+        violations.extend(self.node.uppers_mounted_twice().await?);
         Ok(violations)
     }
 

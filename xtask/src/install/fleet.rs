@@ -6,7 +6,6 @@ use crate::instance::repository;
 use crate::progress;
 use anyhow::{Context, Result};
 use std::fs;
-use std::time::Duration;
 
 pub const NAMESPACE: &str = "yoi-example";
 

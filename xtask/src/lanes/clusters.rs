@@ -157,7 +157,16 @@ fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
 fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
     let teardown = run_targets(DISRUPTED, built, &DISRUPTIVE_TARGETS[..1], selection, &["--test-threads=6"])?;
     charts(DISRUPTED, built)?;
-    outcome(vec![teardown, kills(DISRUPTED, built, selection, selection.filters)?])
+    let mut runs = vec![teardown, kills(DISRUPTED, built, selection, selection.filters)?];
+    if selection.filters.is_empty() || selection.filters.iter().any(|filter| ROUNDS_TEST.contains(filter.as_str())) {
+        // The same rounds where trees are overlays. A node keeps the file system that it was made with.
+        cluster::down(DISRUPTED)?;
+        cluster::up(DISRUPTED, Shape { data_root: Some(DataRoot::Ext4), ..Shape::default() })?;
+        images::import_all(DISRUPTED, built)?;
+        charts(DISRUPTED, built)?;
+        runs.push(kills(DISRUPTED, built, selection, &[ROUNDS_TEST.to_owned()])?);
+    }
+    outcome(runs)
 }
 
 fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filters: &[String]) -> Result<TestRun> {
