@@ -60,6 +60,14 @@ fn uses_loop_file(observed: &ObservedCluster) -> bool {
     containers.flat_map(|c| c.args.iter().flatten()).any(|arg| arg.starts_with("--loop-size"))
 }
 
+/// In GiB, cut to one digit behind the point if that is not 0.
+fn gib(bytes: i64) -> String {
+    match (bytes / GIB, bytes % GIB * 10 / GIB) {
+        (whole, 0) => whole.to_string(),
+        (whole, tenth) => format!("{whole}.{tenth}"),
+    }
+}
+
 fn node_summary(observed: &ObservedCluster, node: &WorkspaceNode) -> String {
     let status = node.status.clone().unwrap_or_default();
     let offers: Vec<_> = status.providers.iter().filter(|p| p.available).map(|p| show::provider(p.name)).collect();
@@ -69,10 +77,10 @@ fn node_summary(observed: &ObservedCluster, node: &WorkspaceNode) -> String {
         Some((taken, others)) => format!("{taken} (also {})", others.join(", ")),
     };
     let kernel = status.kernel.as_deref().unwrap_or("?");
-    let room = status.capacity.as_ref().map_or_else(
-        || "room unknown".to_owned(),
-        |c| format!("{}.{} of {} GiB free", c.free_bytes / GIB, c.free_bytes % GIB * 10 / GIB, c.total_bytes / GIB),
-    );
+    let room = status
+        .capacity
+        .as_ref()
+        .map_or_else(|| "room unknown".to_owned(), |c| format!("{} of {} GiB free", gib(c.free_bytes), gib(c.total_bytes)));
     let digest = status.runtime_digests.first().map_or_else(String::new, |d| format!(", runtime {}", d.get(..12).unwrap_or(d)));
     let age = node.creation_timestamp().map(|t| format!(", known for {}", show::duration(observed.age(t.0)))).unwrap_or_default();
     let file = if uses_loop_file(observed) { " in a loop-backed file" } else { "" };
@@ -244,6 +252,11 @@ mod tests {
         assert!(finding.command.unwrap().ends_with("--reuse-values --set shim.loopBtrfs.enabled=true"));
         let best = check_named(&with(&[ProviderName::Btrfs, ProviderName::Overlay, ProviderName::Copy]), "nodes");
         assert!(best[0].message.contains("Btrfs (also Overlay, Copy), kernel"), "{best:?}");
+    }
+
+    #[test]
+    fn a_small_data_root_has_no_more_free_than_in_all() {
+        assert_eq!([1 << 30, (1 << 30) + (1 << 29), 1 << 29, 0].map(super::gib), ["1", "1.5", "0.5", "0"]);
     }
 
     #[test]
