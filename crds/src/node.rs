@@ -19,10 +19,12 @@ use crate::source::ProviderName;
     category = "yoi",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
-    // The API server prints the first match only: the one that Auto takes.
+    // The API server prints the first match only: the one that Auto takes, and the best of those that it passes over.
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.providers[?(@.available==true)].name"),
     printcolumn(name = "Free", type_ = "string", json_path = ".status.capacity.free"),
     printcolumn(name = "Total", type_ = "string", json_path = ".status.capacity.total"),
+    printcolumn(name = "Lacks", type_ = "string", json_path = ".status.providers[?(@.available==false)].name", priority = 1),
+    printcolumn(name = "Because", type_ = "string", json_path = ".status.providers[?(@.available==false)].reason", priority = 1),
     printcolumn(name = "Kernel", type_ = "string", json_path = ".status.kernel", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

@@ -192,7 +192,7 @@ reasons! {
     SELECTED = "Selected";
     /// The node does not offer the provider asked for; there is no fallback.
     PROVIDER_UNAVAILABLE = "ProviderUnavailable",
-        "Give the data root a file system that has it (Btrfs), or ask for `Auto` or `Copy`; the WorkspaceNode says why not.",
+        "Give the data root a file system that has it, or ask for `Auto`; the WorkspaceNode says of each provider why not.",
         "kubectl describe workspacenodes";
     /// The populator Pod fills the base.
     POPULATING = "Populating";
@@ -210,7 +210,7 @@ reasons! {
     SEALED = "Sealed";
     /// An empty tree was made.
     TREE_CREATED = "TreeCreated";
-    /// The tree was made as a snapshot or copy of a base.
+    /// The tree was made as a snapshot, overlay or copy of a base.
     CLONE_CREATED = "CloneCreated";
     /// A tree that was there already was taken over after a restart.
     ADOPTED = "Adopted";
@@ -221,7 +221,7 @@ reasons! {
         "Remove the nested subvolume from the source tree.";
     /// The source is being written and the provider cannot copy it atomically.
     SOURCE_NOT_SEALED = "SourceNotSealed",
-        "Wait until the parent has its tree and, with `Copy`, until no Pod uses it; Btrfs can fork a tree in use.",
+        "Wait until the parent has its tree. Btrfs forks a tree in use, `Overlay` one that no Pod mounts: stop the parent's agent, and it goes on by itself.",
         "kubectl get agentworkspaces -n $NAMESPACE";
     /// The node's data root is full.
     OUT_OF_SPACE = "OutOfSpace",

@@ -81,20 +81,33 @@ impl Default for TreeOwner {
 }
 
 /// How a node makes the tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub enum ProviderName {
-    /// The best that the node offers.
+    /// The first that the node offers, in the order of this list.
     #[default]
     Auto,
+    /// Clone of a ZFS snapshot: constant time, shares all blocks.
+    Zfs,
     /// Btrfs snapshot: constant time, shares all blocks.
     Btrfs,
+    /// An overlay over the base: constant time, shares what is not written. Works on every file system that holds trusted extended attributes,
+    /// ext4 and XFS among them.
+    Overlay,
+    /// A copy that shares all blocks with its source: time by the number of files.
+    Reflink,
     /// Plain copy: works on every file system, takes time and space by tree size.
     Copy,
     /// Of another version.
     #[schemars(skip)]
     Unknown,
 }
-open_enum!(ProviderName: Auto, Btrfs, Copy);
+open_enum!(ProviderName: Auto, Zfs, Btrfs, Overlay, Reflink, Copy);
+
+impl ProviderName {
+    /// Those that a node can offer, in the order in which [`ProviderName::Auto`] takes them.
+    pub const OFFERED: [ProviderName; 5] =
+        [ProviderName::Zfs, ProviderName::Btrfs, ProviderName::Overlay, ProviderName::Reflink, ProviderName::Copy];
+}
 
 /// Names of Secrets, claims and classes, as Kubernetes takes them.
 pub(crate) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";

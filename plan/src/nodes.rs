@@ -87,6 +87,18 @@ impl Node {
                 .any(|p| p.available && provider != ProviderName::Unknown && (provider == ProviderName::Auto || p.name == provider))
     }
 
+    /// Why it does not offer this provider. `None` for a node without a shim.
+    fn why_not(&self, provider: ProviderName) -> Option<String> {
+        let status = self.offer.as_ref()?.status.as_ref();
+        let down = status.and_then(|s| find(&s.conditions, condition::READY)).filter(|c| c.status != ConditionStatus::True);
+        let offer = status.and_then(|s| s.providers.iter().find(|p| p.name == provider));
+        Some(match (down, offer) {
+            (Some(ready), _) => ready.message.clone(),
+            (None, Some(offer)) => offer.reason.clone(),
+            (None, None) => "not offered".to_owned(),
+        })
+    }
+
     /// Since when nothing is heard of its shim, and in which words; see [`heartbeat`].
     #[must_use]
     pub fn silent_since(&self) -> Option<(jiff::Timestamp, &str)> {
@@ -142,6 +154,13 @@ impl Nodes {
         self.0.get(node).is_some_and(|node| node.offers(provider))
     }
 
+    /// The provider that Auto takes on the node.
+    #[must_use]
+    pub fn best_provider(&self, node: &str) -> Option<ProviderName> {
+        let node = self.0.get(node)?;
+        ProviderName::OFFERED.into_iter().find(|name| node.offers(*name))
+    }
+
     /// Those of [`Self::eligible`] where a Pod with these tolerations can start.
     #[must_use]
     pub fn eligible_for_pods(&self, provider: ProviderName, tolerations: &[Toleration]) -> Vec<&str> {
@@ -174,9 +193,16 @@ impl Nodes {
             ProviderName::Auto => {
                 "no WorkspaceNode has an available provider; see `kubectl describe workspacenodes` for the reasons".to_owned()
             }
-            ProviderName::Btrfs | ProviderName::Copy | ProviderName::Unknown => format!(
-                "no WorkspaceNode offers provider {provider}, and a named provider has no fallback; see `kubectl describe workspacenodes` for the reasons"
-            ),
+            ProviderName::Zfs
+            | ProviderName::Btrfs
+            | ProviderName::Overlay
+            | ProviderName::Reflink
+            | ProviderName::Copy
+            | ProviderName::Unknown => {
+                let why =
+                    join_sentences(self.0.iter().filter_map(|(name, node)| Some(format!("node {name}: {}", node.why_not(provider)?))));
+                format!("no WorkspaceNode offers provider {provider}, and a named provider has no fallback: {why}")
+            }
         }
     }
 

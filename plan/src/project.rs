@@ -98,7 +98,11 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
         (0, true, Some(no_node)) => no_node.clone(),
         (0, true, None) => ConditionValue::no(reason::CREATING, "the first base is being made"),
         (0, false, _) => ConditionValue::no(reason::POPULATING, not_sealed_yet(&base_set, now)),
-        (n, _, _) => ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}", if n == 1 { "" } else { "s" })),
+        (n, _, _) => {
+            let better = base_set.better_providers();
+            let better = if better.is_empty() { better } else { format!("; {better}") };
+            ConditionValue::yes(reason::SEALED, format!("sealed on {n} node{}{better}", if n == 1 { "" } else { "s" }))
+        }
     };
     // Without a node nothing can be fetched either, and that sentence helps more.
     let source_condition = no_node.unwrap_or_else(|| source_ready(&base_set, now));

@@ -1,22 +1,20 @@
 //! Provider Btrfs: every tree is a subvolume, every clone a snapshot.
 
 pub(crate) mod commit;
-pub(crate) mod extents;
 pub(crate) mod ioctl;
 mod search;
 mod shared_sync;
 
-use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::Stat;
 use shared_sync::SharedSync;
 
 use crate::change_list::ChangeCollector;
-use crate::copy::set_root_owner;
 use crate::error::StepContext;
-use crate::trees::{Backend, LiveTree};
-use crate::{ChangeLimits, CloneAccess, Owner, ProviderKind, SysError, compare, dir, remove};
+use crate::layout::TREE;
+use crate::trees::{self, Backend, LiveTree, TreeDir};
+use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, Owner, ProviderKind, SysError, compare, dir, extents, folder, remove};
 
 /// More changed inodes than this are not looked up one by one: every file is visited instead, which takes no memory.
 const MAX_CHANGED_INODES: usize = 100_000;
@@ -34,13 +32,14 @@ impl Backend for Btrfs {
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         ioctl::create(entry, c"tree").step("make the subvolume")?;
-        set_root_owner(entry, owner)?;
+        folder::set_root_owner(entry, owner)?;
         // Unlike a snapshot, an empty subvolume is made without a commit.
         ioctl::sync(entry).step("commit the subvolume")
     }
 
-    fn clone_into(&self, source: BorrowedFd, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
-        ioctl::snapshot(source, entry, c"tree", access == CloneAccess::ReadOnly).step("make the snapshot")
+    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
+        let tree = dir::open(&source.entry, TREE).step("open the tree")?;
+        ioctl::snapshot(tree.as_fd(), entry, c"tree", access == CloneAccess::ReadOnly).step("make the snapshot")
     }
 
     fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
@@ -54,6 +53,7 @@ impl Backend for Btrfs {
     }
 
     fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+        remove::remove_layers(entry)?;
         let Some(tree) = dir::open_opt(entry, c"tree").step("open the tree")? else { return Ok(()) };
         if !ioctl::is_subvolume(&tree) {
             return remove::remove_tree(entry, c"tree");
@@ -69,33 +69,31 @@ impl Backend for Btrfs {
         commit::commit(root).step("commit the removal")
     }
 
-    fn exclusive_bytes(&self, parent: BorrowedFd, name: &CStr, stat: &Stat) -> Result<u64, SysError> {
-        if stat.st_blocks == 0 {
-            return Ok(0);
-        }
-        match dir::open_file(parent, name) {
-            Ok(file) => extents::exclusive_bytes(&file),
-            Err(rustix::io::Errno::NOENT) => Ok(0),
-            Err(e) => Err(e).step("open a file"),
-        }
+    fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+        let tree = self.open(live)?;
+        trees::measure(tree.as_fd(), extents::exclusive_bytes_at).map_err(|source| Error::Measure { uid: live.marker.uid, source })
     }
 
     /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. If one tree is a clone of the other, the kernel
     /// lists the inodes that changed; otherwise every file is visited.
-    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), SysError> {
-        let (base, same) = (since.tree.as_fd(), |pair: &compare::Pair| Ok(same_inode(pair.base.1, pair.tree.1)));
-        match self.changed_paths(tree, since, limits)? {
-            Some(paths) => compare::compare_paths(base, tree.tree.as_fd(), &paths, &same, out),
-            None => compare::compare_all(base, tree.tree.as_fd(), &same, out),
-        }
+    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {
+        let (opened, base) = (self.open(tree)?, self.open(since)?);
+        let same = |pair: &compare::Pair| Ok(same_inode(pair.base.1, pair.tree.1));
+        let mut list = || match self.changed_paths((tree, &opened), (since, &base), limits)? {
+            Some(paths) => compare::compare_paths(base.as_fd(), opened.as_fd(), &paths, &same, out),
+            None => compare::compare_all(base.as_fd(), opened.as_fd(), &same, out),
+        };
+        list().map_err(|source| Error::Compare { uid: tree.marker.uid, source })
     }
 }
 
+type Opened<'a> = (&'a LiveTree, &'a TreeDir);
+
 impl Btrfs {
     /// The paths in `tree` of all inodes that changed. `None` if the kernel cannot list them, or they are too many.
-    fn changed_paths(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits) -> Result<Option<compare::Paths>, SysError> {
+    fn changed_paths(&self, tree: Opened, since: Opened, limits: &ChangeLimits) -> Result<Option<compare::Paths>, SysError> {
         let Some(first) = first_changed_transid(tree, since)? else { return Ok(None) };
-        let tree = &tree.tree;
+        let tree = &tree.1.dir;
         self.sync.run(limits.is_cancelled, || ioctl::sync(tree)).step("commit the changes")?;
         let Some(changed) = search::changed_since(tree, first, MAX_CHANGED_INODES).step("search the changed inodes")? else {
             return Ok(None);
@@ -123,9 +121,9 @@ impl Btrfs {
 }
 
 /// The first transaction in which `tree` can differ from `since`. `None` unless one is a direct clone of the other.
-fn first_changed_transid(tree: &LiveTree, since: &LiveTree) -> Result<Option<u64>, SysError> {
-    let ask = |tree: &LiveTree| ioctl::subvolume(&tree.tree).step("ask about a subvolume");
-    let (mine, theirs) = (ask(tree)?, ask(since)?);
+fn first_changed_transid(tree: Opened, (since, base): Opened) -> Result<Option<u64>, SysError> {
+    let ask = |tree: &TreeDir| ioctl::subvolume(&tree.dir).step("ask about a subvolume");
+    let (mine, theirs) = (ask(tree.1)?, ask(base)?);
     if mine.parent_uuid == theirs.uuid {
         // If the base was sealed after it was cloned, it may hold changes that this tree never had.
         let before = since.marker.sealed.as_ref().is_none_or(|seal| seal.transid.is_some_and(|at| at <= mine.created_transid));

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::Stat;
+use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
-use crate::{ChangeKind, NodeKind, SysError, dir};
+use crate::{ChangeKind, ChangeLimits, NodeKind, SysError, dir};
 
 /// A path that is in both trees with the same type, and not a directory.
 pub(crate) struct Pair<'a> {
@@ -26,6 +26,78 @@ pub(crate) type IsSame<'a> = &'a dyn Fn(&Pair) -> Result<bool, SysError>;
 pub(crate) fn same_metadata(a: &Stat, b: &Stat) -> bool {
     let metadata = |s: &Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_rdev, s.st_size, dir::mtime(s));
     metadata(a) == metadata(b)
+}
+
+/// True if two files with the same metadata have the same content.
+pub(crate) fn same_data(pair: &Pair, limits: &ChangeLimits) -> Result<bool, SysError> {
+    same_data_of((pair.base.0, pair.name), (pair.tree.0, pair.name), dir::kind(pair.tree.1), limits)
+}
+
+/// The same for two files of one type, each in its own directory.
+pub(crate) fn same_data_of(
+    base: (BorrowedFd, &CStr),
+    tree: (BorrowedFd, &CStr),
+    kind: NodeKind,
+    limits: &ChangeLimits,
+) -> Result<bool, SysError> {
+    match kind {
+        NodeKind::File => {
+            let open = |(at, name): (BorrowedFd, &CStr)| dir::open_file(at, name).step("open a file");
+            same_content(&open(base)?, &open(tree)?, limits)
+        }
+        NodeKind::Symlink => {
+            let read = |(at, name): (BorrowedFd, &CStr)| rustix::fs::readlinkat(at, name, Vec::new()).step("read a link");
+            Ok(read(base)? == read(tree)?)
+        }
+        NodeKind::Dir | NodeKind::Special => Ok(true),
+    }
+}
+
+/// Compares data and skips what is a hole in both: an agent decides how large a hole is.
+pub(crate) fn same_content(a: &OwnedFd, b: &OwnedFd, limits: &ChangeLimits) -> Result<bool, SysError> {
+    let next_data = |file: &OwnedFd, at| match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => Ok(Some(start)),
+        Err(Errno::NXIO) => Ok(None),
+        // The file system knows no holes.
+        Err(Errno::INVAL) => Ok(Some(at)),
+        Err(e) => Err(e).step("find data in a file"),
+    };
+    let size = |file: &OwnedFd| Ok::<_, SysError>(rustix::fs::fstat(file).step("stat a file")?.st_size);
+    if size(a)? != size(b)? {
+        return Ok(false);
+    }
+    let (mut left, mut right, mut at) = (vec![0; 128 << 10], vec![0; 128 << 10], 0);
+    loop {
+        // A file may be large, and slow to read.
+        limits.check()?;
+        at = match (next_data(a, at)?, next_data(b, at)?) {
+            (None, None) => return Ok(true),
+            (Some(one), Some(other)) => one.min(other),
+            (one, other) => one.or(other).unwrap_or(at),
+        };
+        let n = read_at(a, &mut left, at)?;
+        if n != read_at(b, &mut right, at)? || left[..n] != right[..n] {
+            return Ok(false);
+        }
+        if n == 0 {
+            return Ok(true);
+        }
+        at += n as u64;
+    }
+}
+
+/// Reads as much as there is, up to the size of the buffer.
+fn read_at(file: &OwnedFd, buffer: &mut [u8], at: u64) -> Result<usize, SysError> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match rustix::io::pread(file, &mut buffer[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e).step("read a file"),
+        }
+    }
+    Ok(done)
 }
 
 /// Lists everything that differs between `base` and `tree`.

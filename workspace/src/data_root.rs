@@ -1,6 +1,5 @@
 //! The data root of a node: opens the directory, gives out its providers, and mounts trees into Pods.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,10 +10,13 @@ use crate::copy::Copy;
 use crate::faults::{self, Faults};
 use crate::layout::{self, Layout};
 use crate::mount::{self, BindOutcome, MountError, TargetRoot};
+use crate::mountinfo::Mount;
+use crate::overlay::Overlay;
 use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
-use crate::trees::{self, TreeProvider};
-use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid, mountinfo};
+use crate::reflink::Reflink;
+use crate::trees::{TreeDir, TreeProvider};
+use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid, mountinfo, overlay};
 
 /// The opened data root of a node.
 ///
@@ -26,6 +28,8 @@ use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid
 pub struct DataRoot {
     layout: Arc<Layout>,
     btrfs: TreeProvider<Btrfs>,
+    overlay: TreeProvider<Overlay>,
+    reflink: TreeProvider<Reflink>,
     copy: TreeProvider<Copy>,
     on_btrfs: bool,
 }
@@ -71,8 +75,10 @@ impl DataRoot {
             wrap(crate::SysError { step: "ask for the file system", source })
         })?;
         let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::default() };
-        let copy = TreeProvider { layout: layout.clone(), backend: Copy };
-        Ok(Self { layout, btrfs, copy, on_btrfs })
+        let overlay = TreeProvider { layout: layout.clone(), backend: Overlay::new(layout.clone()) };
+        let reflink = TreeProvider { layout: layout.clone(), backend: Reflink { layout: layout.clone() } };
+        let copy = TreeProvider { layout: layout.clone(), backend: Copy { layout: layout.clone() } };
+        Ok(Self { layout, btrfs, overlay, reflink, copy, on_btrfs })
     }
 
     /// The name of this data root. It is generated at random when the data root is first opened, and never changes.
@@ -84,7 +90,7 @@ impl DataRoot {
     pub fn probe(&self) -> Result<Probe, Error> {
         // Two probes at once would use the same names. No object has the zero UID, so its lock serves them.
         let _guard = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
-        probe::probe(self.layout.root(), self.on_btrfs).map_err(Error::Probe)
+        probe::probe(&self.layout, self.on_btrfs, &self.overlay.backend).map_err(Error::Probe)
     }
 
     /// The targets where trees of this data root are mounted: whatever its file system shows outside of it. Errors: `Probe`.
@@ -92,7 +98,9 @@ impl DataRoot {
         let look = || {
             let table = mountinfo::read()?;
             let here = mountinfo::locate(self.layout.root(), &table)?;
-            Ok(mountinfo::mounts_elsewhere(&here, &here.path, &table))
+            let mut found = mountinfo::mounts_elsewhere(&here, &here.path, &table);
+            found.extend(overlay::mounts_elsewhere(self.layout.name, &here.path, &table));
+            Ok(found)
         };
         look().map_err(Error::Probe)
     }
@@ -102,6 +110,8 @@ impl DataRoot {
         match kind {
             ProviderKind::Btrfs if self.on_btrfs => Ok(&self.btrfs),
             ProviderKind::Btrfs => Err(Error::NotOffered { provider: kind }),
+            ProviderKind::Overlay => Ok(&self.overlay),
+            ProviderKind::Reflink => Ok(&self.reflink),
             ProviderKind::Copy => Ok(&self.copy),
         }
     }
@@ -116,18 +126,32 @@ impl DataRoot {
         self.layout.live_entry(uid)?.map(|(_, marker)| marker).ok_or(Error::NotFound { uid })
     }
 
-    /// Opens the root directory of a live tree. Errors: `NotFound`, `Foreign`, `Open`.
-    pub fn open_tree(&self, uid: Uid) -> Result<OwnedFd, Error> {
-        let (entry, _) = self.layout.live_entry(uid)?.ok_or(Error::NotFound { uid })?;
-        trees::open_tree(&entry).map_err(|source| Error::Open { uid, source })
+    /// Opens the root directory of a live tree, see [`Provider::open_tree`].
+    pub fn open_tree(&self, uid: Uid) -> Result<TreeDir, Error> {
+        self.provider_of(uid)?.open_tree(uid)
     }
 
-    /// Mounts a tree at a target, see [`mount::bind`]. A sealed or read-only tree is always mounted read-only.
+    /// The live tree whose root a mount shows; None if it shows anything else.
+    pub fn mounted_tree(&self, mount: &Mount) -> Option<Uid> {
+        ProviderKind::ALL.iter().find_map(|kind| self.provider(*kind).ok()?.mounted_tree(mount))
+    }
+
+    /// The tree whose root a mount shows, also if that tree is gone from the data root while it was mounted; None if the mount shows anything
+    /// else, a part of a tree, or a tree of another data root.
+    pub fn shown_tree(&self, mount: &Mount) -> Option<Uid> {
+        let gone = || {
+            let here = mountinfo::locate(self.layout.root(), &mountinfo::read().ok()?).ok()?;
+            overlay::shown_tree(self.layout.name, mount).or_else(|| mountinfo::tree_below(&here, mount))
+        };
+        self.mounted_tree(mount).or_else(gone)
+    }
+
+    /// Mounts a tree at a target, see [`mount::bind_tree`]. A sealed or read-only tree is always mounted read-only.
     pub fn publish(&self, uid: Uid, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, PublishError> {
         let _guard = self.layout.locks.shared(&[uid]);
         let read_only = read_only || self.marker(uid)?.is_frozen();
-        let tree = self.open_tree(uid)?;
-        Ok(mount::bind(tree.as_fd(), root, target, read_only)?)
+        let tree = self.provider_of(uid)?.open_for_mount(uid)?;
+        Ok(mount::bind_tree(tree, root, target, read_only)?)
     }
 
     /// Lists everything in the data root, for [`crate::plan::recover`]. Errors: `List`.
@@ -162,7 +186,7 @@ impl DataRoot {
 
     fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let _guard = self.layout.locks.exclusive(uid);
-        // Each provider can remove the trees of the other. Btrfs is fast.
+        // Each provider can remove the trees of the others. Btrfs is fast.
         if self.on_btrfs { self.btrfs.remove_entry(uid, location) } else { self.copy.remove_entry(uid, location) }
     }
 }

@@ -51,11 +51,17 @@ pub enum Error {
     BaseNotSealed { since: Uid },
     #[error("failed to clone {from}: it holds a nested volume, which a clone would show empty")]
     NestedVolume { from: Uid },
+    #[error("failed to use tree {uid}: its base {lower} is gone from the disk, or is another one")]
+    LowerLost { uid: Uid, lower: Uid },
+    #[error("failed to destroy tree {uid}: {} overlays have it as their lower layer, {} is one", .forks.len(), .forks.first().map(Uid::to_string).unwrap_or_default())]
+    DependentForks { uid: Uid, forks: Vec<Uid> },
+    #[error("failed to seal tree {uid}: an overlay would not show {path} as it is: {what}")]
+    NotALower { uid: Uid, path: PathBuf, what: &'static str },
     #[error("failed to make tree {uid}")]
     Make { uid: Uid, source: SysError },
     #[error("failed to seal tree {uid}")]
     Seal { uid: Uid, source: SysError },
-    #[error("failed to destroy tree {uid}: it is still mounted at {}", .targets.first().map(|p| p.display().to_string()).unwrap_or_default())]
+    #[error("failed to destroy tree {uid}: it is still mounted {}", mounted_where(.targets))]
     Busy { uid: Uid, targets: Vec<PathBuf> },
     #[error("failed to destroy tree {uid}")]
     Destroy { uid: Uid, source: SysError },
@@ -69,6 +75,13 @@ pub enum Error {
     NotOffered { provider: ProviderKind },
     #[error("failed to probe the data root")]
     Probe(#[source] SysError),
+}
+
+fn mounted_where(targets: &[PathBuf]) -> String {
+    match targets.first() {
+        Some(target) => format!("at {}", target.display()),
+        None => "where this process cannot see it".to_owned(),
+    }
 }
 
 fn other_root(found: &Option<Uid>, wanted: &Option<Uid>) -> String {
@@ -97,6 +110,10 @@ pub enum ErrorReason {
     ReadOnlyFilesystem,
     /// The tree is in use.
     Busy,
+    /// Other trees cannot live without this one.
+    DependentForks,
+    /// The tree is on the disk, and what it needs is not.
+    TreeLost,
     /// The data root is not the one that the trees are in.
     WrongDataRoot,
     /// A directory that is not ours has the name of ours. A person must look at it.
@@ -122,6 +139,8 @@ impl ErrorReason {
             ErrorReason::OutOfSpace => "OutOfSpace",
             ErrorReason::ReadOnlyFilesystem => "ReadOnlyFilesystem",
             ErrorReason::Busy => "Busy",
+            ErrorReason::DependentForks => "DependentForks",
+            ErrorReason::TreeLost => "TreeLost",
             ErrorReason::WrongDataRoot => "WrongDataRoot",
             ErrorReason::Foreign => "Foreign",
             ErrorReason::InvalidRequest => "InvalidRequest",
@@ -148,6 +167,9 @@ impl Error {
     /// The class of this error.
     pub fn reason(&self) -> ErrorReason {
         match self {
+            Error::LowerLost { .. } => ErrorReason::TreeLost,
+            Error::DependentForks { .. } => ErrorReason::DependentForks,
+            Error::NotALower { .. } => ErrorReason::InvalidRequest,
             Error::Name(_) | Error::Conflict { .. } | Error::WrongProvider { .. } => ErrorReason::InvalidRequest,
             Error::NotFound { .. } => ErrorReason::SourceNotFound,
             Error::OtherRoot { .. } => ErrorReason::WrongDataRoot,

@@ -38,6 +38,32 @@ pub enum FaultPoint {
 pub trait Faults: Send + Sync {
     /// The disk or the journal has changed as `point` says.
     fn on_point(&self, point: FaultPoint);
+
+    /// Whether a provider has this fault. Only a test that must find the fault answers yes.
+    fn has(&self, _fault: PlantedFault) -> bool {
+        false
+    }
+}
+
+/// A mistake that a provider could make, for a test to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PlantedFault {
+    /// The same upper layer is mounted again.
+    UpperMountedTwice,
+    /// The fork of an overlay lacks its whiteouts.
+    WhiteoutForgotten,
+    /// The fork of an overlay keeps the attribute that ties an index to another upper layer.
+    IndexTiedToItsSource,
+    /// The change list of an overlay does not look where a renamed folder came from.
+    RedirectIgnored,
+    /// A base is opened through a mount that can be written.
+    LowerWritable,
+    /// What cannot share its blocks is copied.
+    FallsBackToCopy,
+    /// Blocks that another tree shares are counted.
+    SharedCountedAsExclusive,
+    /// No mistake: the kernel takes the layers of an overlay by path only, as before Linux 6.15.
+    LayersByPathOnly,
 }
 
 /// Injects no fault.

@@ -2,64 +2,121 @@
 #![expect(clippy::disallowed_types, reason = "this file is the one that starts programs")]
 
 use std::ffi::OsStr;
-use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::SysError;
 use crate::error::StepContext;
 
-/// Runs a program to its end in a clean environment with `LC_ALL=C`; kills it at the deadline. Any end but success is an error that
-/// carries what it wrote to stderr.
-pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<(), SysError> {
+/// The most bytes of a program's output that are kept.
+const MAX_OUTPUT: usize = 1 << 20;
+const MAX_STDERR: usize = 2000;
+
+/// Runs a program to its end in a clean environment with `LC_ALL=C`, and returns what it wrote to stdout; kills it at the deadline. Any end
+/// but success is an error that carries what it wrote to stderr. More than 1 MiB of output is an error: a part of it would be read as the
+/// whole.
+pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
     let mut child = Command::new(program)
         .args(args)
         .env_clear()
         .env("LC_ALL", "C")
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .step("start a program")?;
-    let ended = wait_exit(&child, deadline);
-    if !matches!(ended, Ok(true)) {
+    let pipes = Pipes { stdout: child.stdout.take().map(OwnedFd::from), stderr: child.stderr.take().map(OwnedFd::from) };
+    let ended = pidfd_of(&child).and_then(|pidfd| pipes.read_until_exit(&pidfd, deadline));
+    if !matches!(ended, Ok(Some(_))) {
         let _ = child.kill();
     }
     let status = child.wait().step("wait for a program")?;
-    if !ended? {
+    let Some(output) = ended? else {
         return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{program} took longer than {deadline:?}"))).step("run a program");
+    };
+    if !status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("{program}: {status}: {}", stderr.trim()))).step("run a program");
     }
-    if status.success() {
-        return Ok(());
+    if output.is_cut {
+        return Err(io::Error::other(format!("{program} wrote more than {MAX_OUTPUT} bytes"))).step("read the output of a program");
     }
-    let mut stderr_text = String::new();
-    if let Some(stderr) = child.stderr.take() {
-        // The text is an extra: the exit status says whether it failed.
-        let _ = stderr.take(2000).read_to_string(&mut stderr_text);
-    }
-    Err(io::Error::other(format!("{program}: {status}: {}", stderr_text.trim()))).step("run a program")
+    Ok(output.stdout)
 }
 
-/// Waits for the child to end. False at the deadline.
-fn wait_exit(child: &std::process::Child, deadline: Duration) -> Result<bool, SysError> {
+fn pidfd_of(child: &std::process::Child) -> Result<OwnedFd, SysError> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("the program has no process id")).step("watch a program")?;
-    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).step("watch a program")?;
-    let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let millis = i32::try_from(deadline.as_millis()).unwrap_or(i32::MAX);
-    loop {
-        // SAFETY: one pollfd, alive through the call.
-        match unsafe { libc::poll(&mut poll, 1, millis) } {
-            // A signal to this process does not end the wait. Signals are few, so the deadline may start again.
-            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            -1 => return Err(io::Error::last_os_error()).step("watch a program"),
-            n => return Ok(n > 0),
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).step("watch a program")
+}
+
+/// What a program wrote. What is over the limits is read and dropped, so that the program does not wait for a full pipe.
+#[derive(Default)]
+struct Output {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    is_cut: bool,
+}
+
+struct Pipes {
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+}
+
+impl Pipes {
+    /// Reads both pipes until the program has ended; None at the deadline. A process that the program left behind may hold the pipes open,
+    /// so their end is not waited for.
+    fn read_until_exit(mut self, pidfd: &OwnedFd, deadline: Duration) -> Result<Option<Output>, SysError> {
+        let mut output = Output::default();
+        let begun = Instant::now();
+        loop {
+            let raw = |fd: Option<&OwnedFd>| fd.map_or(-1, |fd| fd.as_raw_fd());
+            let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // poll skips a descriptor that is negative.
+            let mut polled = [entry(pidfd.as_raw_fd()), entry(raw(self.stdout.as_ref())), entry(raw(self.stderr.as_ref()))];
+            let left = deadline.saturating_sub(begun.elapsed()).as_millis();
+            // SAFETY: three pollfds, alive through the call.
+            match unsafe { libc::poll(polled.as_mut_ptr(), 3, i32::try_from(left).unwrap_or(i32::MAX)) } {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => continue,
+                -1 => return Err(io::Error::last_os_error()).step("watch a program"),
+                0 => return Ok(None),
+                _ => {}
+            }
+            if polled[1].revents != 0 && !drain(&self.stdout, &mut output.stdout, MAX_OUTPUT, &mut output.is_cut)? {
+                self.stdout = None;
+            }
+            if polled[2].revents != 0 && !drain(&self.stderr, &mut output.stderr, MAX_STDERR, &mut false)? {
+                self.stderr = None;
+            }
+            // Only once nothing more can be read at once: what it wrote before its end is in the pipes.
+            if polled[0].revents != 0 && polled[1].revents == 0 && polled[2].revents == 0 {
+                return Ok(Some(output));
+            }
+            if begun.elapsed() >= deadline {
+                return Ok(None);
+            }
         }
     }
+}
+
+/// Reads what is there. False at the end of the pipe.
+fn drain(pipe: &Option<OwnedFd>, into: &mut Vec<u8>, limit: usize, is_cut: &mut bool) -> Result<bool, SysError> {
+    let Some(pipe) = pipe else { return Ok(false) };
+    let mut buffer = [0; 16 << 10];
+    let n = match rustix::io::read(pipe, &mut buffer) {
+        Ok(n) => n,
+        Err(rustix::io::Errno::INTR) => return Ok(true),
+        Err(e) => return Err(e).step("read the output of a program"),
+    };
+    let room = limit.saturating_sub(into.len());
+    *is_cut |= n > room;
+    into.extend_from_slice(&buffer[..n.min(room)]);
+    Ok(n > 0)
 }
 
 const MOUNT_ATTR_RDONLY: u64 = 0x1;
@@ -75,17 +132,59 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// Makes a detached mount private, nosuid, nodev and, if asked, read-only.
-pub(crate) fn harden_mount(mount: impl AsFd, read_only: bool) -> io::Result<()> {
-    let read_only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };
+/// Makes a detached mount private, nosuid, nodev and, if asked, read-only. With `may_clear`, a mount that is not to be read-only is made
+/// writable; without, it stays as the mount that it was cloned from.
+pub(crate) fn harden_mount(mount: impl AsFd, read_only: bool, may_clear: bool) -> io::Result<()> {
     let attr = MountAttr {
-        attr_set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | read_only,
-        attr_clr: 0,
+        attr_set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | if read_only { MOUNT_ATTR_RDONLY } else { 0 },
+        attr_clr: if !read_only && may_clear { MOUNT_ATTR_RDONLY } else { 0 },
         // A mount made later in the data root must not appear in a Pod, nor one made in a Pod in the data root.
         propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
     mount_setattr(mount.as_fd().as_raw_fd(), &attr)
+}
+
+/// Makes the current directory, a mount point, the root of this thread's mount namespace. The former root is mounted on top of it.
+pub(crate) fn pivot_root_here() -> io::Result<()> {
+    let here = c".".as_ptr();
+    // SAFETY: both paths are C strings that live through the call.
+    if unsafe { libc::syscall(libc::SYS_pivot_root, here, here) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The inode number of the file that an attribute `trusted.overlay.origin` names, in the file system of `layer`. None if it is no handle of a
+/// file that is there.
+///
+/// The attribute is a `struct ovl_fb`: version, magic, length, flags, type, the UUID of the file system, then the handle's bytes.
+pub(crate) fn inode_of_overlay_handle(layer: &OwnedFd, attribute: &[u8]) -> Result<Option<u64>, SysError> {
+    const HEAD: usize = 21;
+    const MAGIC: u8 = 0xfb;
+    const MAX_HANDLE: usize = 128;
+    let (Some([0, MAGIC, length, _, kind, ..]), Some(bytes)) = (attribute.get(..HEAD), attribute.get(HEAD..)) else { return Ok(None) };
+    if usize::from(*length) != attribute.len() || bytes.len() > MAX_HANDLE {
+        return Ok(None);
+    }
+    /// `struct file_handle`.
+    #[repr(C)]
+    struct Handle {
+        bytes: u32,
+        kind: i32,
+        data: [u8; MAX_HANDLE],
+    }
+    let mut handle = Handle { bytes: bytes.len() as u32, kind: i32::from(*kind), data: [0; MAX_HANDLE] };
+    handle.data[..bytes.len()].copy_from_slice(bytes);
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: the kernel reads a file_handle as long as it says.
+    let opened = unsafe { libc::syscall(libc::SYS_open_by_handle_at, layer.as_raw_fd(), &raw mut handle, flags) };
+    if opened < 0 {
+        return match io::Error::last_os_error() {
+            e if matches!(e.raw_os_error(), Some(libc::ESTALE | libc::EINVAL)) => Ok(None),
+            e => Err(e).step("open a file by its handle"),
+        };
+    }
+    // SAFETY: the kernel just gave this descriptor to us.
+    let file = unsafe { OwnedFd::from_raw_fd(opened as i32) };
+    Ok(Some(rustix::fs::fstat(&file).step("stat a file")?.st_ino))
 }
 
 /// The oldest kernel that has all of [`CALLS`], and all else that this crate uses.
@@ -133,5 +232,32 @@ mod tests {
         let error = run("ls", &["/there/is/no/such/place".as_ref()], Duration::from_secs(10)).unwrap_err();
         assert!(error.source.to_string().contains("No such file or directory"), "{error:?}");
         run("true", &[], Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn the_output_of_a_program_is_returned_whole_or_refused() {
+        let print = |bytes: &str| run("head", &["-c".as_ref(), bytes.as_ref(), "/dev/zero".as_ref()], Duration::from_secs(20));
+        assert_eq!(run("printf", &["a\\tb\\n".as_ref()], Duration::from_secs(20)).unwrap(), b"a\tb\n");
+        // More than a pipe holds, and exactly the limit.
+        assert_eq!(print("1048576").unwrap().len(), MAX_OUTPUT);
+        let refused = print("1048577").unwrap_err();
+        assert!(refused.source.to_string().contains("more than 1048576 bytes"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_program_that_writes_without_end_is_killed_at_the_deadline() {
+        let begun = Instant::now();
+        let error = run("yes", &[], Duration::from_millis(100)).unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_process_that_a_program_left_behind_is_not_waited_for() {
+        let begun = Instant::now();
+        let output = run("sh", &["-c".as_ref(), "sleep 30 & echo $!".as_ref()], Duration::from_secs(20)).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        let pid = std::str::from_utf8(&output).unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 }

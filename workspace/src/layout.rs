@@ -15,6 +15,12 @@ use crate::locks::Locks;
 use crate::{DataRootEntry, EntryLocation, Error, ExpectedRoot, Inventory, Marker, SHARDS, SysError, Uid, UnreadableEntry, atomic, dir};
 
 pub(crate) const TREE: &str = "tree";
+/// The upper layer of an overlay.
+pub(crate) const UPPER: &str = "upper";
+/// The work folder of an overlay.
+pub(crate) const WORK: &str = "work";
+/// Another one, with which an overlay is mounted before it is destroyed, to see that nobody uses it.
+pub(crate) const IDLE: &str = "idle";
 const MARKER: &str = "marker";
 const MARKER_NEW: &str = "marker.new";
 const MARKER_VERSION: u32 = 1;
@@ -72,6 +78,11 @@ impl Layout {
             Some(marker) => Ok(Some((entry, marker))),
             None => Err(Error::Foreign { name: entry_name(uid, EntryLocation::Live) }),
         }
+    }
+
+    /// The path of the entry of a live tree, below the data root.
+    pub fn live_path(uid: Uid) -> String {
+        format!("trees/{}/{uid}", uid.shard())
     }
 
     /// Makes the entry with its marker, under its temporary name.

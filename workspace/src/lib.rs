@@ -9,7 +9,8 @@
 //! ```text
 //! name                               a symbolic link whose text is the data root's own name
 //! trees/<00..3f>/<uid>/marker        a symbolic link whose text is the owner marker (JSON)
-//! trees/<00..3f>/<uid>/tree          the tree: the only thing that is ever mounted
+//! trees/<00..3f>/<uid>/tree          the tree: a subvolume or a folder
+//! trees/<00..3f>/<uid>/{upper,work}  a tree that is an overlay instead, of the sealed `tree` of another entry
 //! trees/<00..3f>/<uid>.tmp/          the same while it is made; the rename is the commit point
 //! trash/<uid>/                       the same while it is destroyed
 //! ```
@@ -25,7 +26,9 @@ mod copy;
 mod data_root;
 mod dir;
 mod error;
+mod extents;
 mod faults;
+mod folder;
 mod host;
 pub mod journal;
 mod layout;
@@ -35,10 +38,13 @@ mod manifest;
 mod model;
 pub mod mount;
 pub mod mountinfo;
+mod overlay;
 pub mod plan;
 mod probe;
 mod provider;
+mod reflink;
 mod remove;
+mod tree_copy;
 mod trees;
 mod uid;
 
@@ -46,7 +52,7 @@ pub use atomic::{write_atomically, write_atomically_with};
 pub use change_list::{ChangeLimits, ChangeList};
 pub use data_root::{DataRoot, ExpectedRoot, PublishError};
 pub use error::{Error, ErrorReason, SysError};
-pub use faults::{FaultPoint, Faults, NoFaults};
+pub use faults::{FaultPoint, Faults, NoFaults, PlantedFault};
 pub use journal::{ChangeBase, Journal, JournalError, Record, RecordState};
 pub use loopback::ensure_loop_btrfs;
 pub use model::{
@@ -56,4 +62,5 @@ pub use model::{
 pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailable};
 pub use probe::{KernelFacts, Probe, RootFailure};
 pub use provider::Provider;
+pub use trees::TreeDir;
 pub use uid::{ParseUidError, SHARDS, Uid};

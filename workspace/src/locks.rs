@@ -18,38 +18,43 @@ enum LockState {
 /// Releases its locks when dropped.
 pub(crate) struct LocksGuard<'a> {
     locks: &'a Locks,
-    exclusive: Option<Uid>,
+    exclusive: Vec<Uid>,
     shared: Vec<Uid>,
 }
 
 impl Locks {
     /// Waits for the only lock on `uid`.
     pub fn exclusive(&self, uid: Uid) -> LocksGuard<'_> {
-        self.take(Some(uid), Vec::new())
+        self.take(vec![uid], Vec::new())
     }
 
     /// Waits for the only lock on `uid`, the clone to make, and a shared one on `from`, its source.
     pub fn for_clone(&self, uid: Uid, from: Uid) -> LocksGuard<'_> {
-        self.take(Some(uid), vec![from])
+        self.take(vec![uid], vec![from])
+    }
+
+    /// Waits for the only lock on each of two different trees.
+    pub fn exclusive_pair(&self, one: Uid, other: Uid) -> LocksGuard<'_> {
+        self.take(vec![one, other], Vec::new())
     }
 
     /// Waits for a shared lock on each of `uids`.
     pub fn shared(&self, uids: &[Uid]) -> LocksGuard<'_> {
-        self.take(None, uids.to_vec())
+        self.take(Vec::new(), uids.to_vec())
     }
 
-    fn take(&self, exclusive: Option<Uid>, mut shared: Vec<Uid>) -> LocksGuard<'_> {
+    fn take(&self, exclusive: Vec<Uid>, mut shared: Vec<Uid>) -> LocksGuard<'_> {
         shared.sort();
         shared.dedup();
         let mut held = self.lock();
         let blocked = |held: &HashMap<Uid, LockState>| {
-            exclusive.is_some_and(|uid| held.contains_key(&uid))
+            exclusive.iter().any(|uid| held.contains_key(uid))
                 || shared.iter().any(|uid| matches!(held.get(uid), Some(LockState::Exclusive)))
         };
         while blocked(&held) {
             held = self.released.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
-        held.extend(exclusive.map(|uid| (uid, LockState::Exclusive)));
+        held.extend(exclusive.iter().map(|uid| (*uid, LockState::Exclusive)));
         for uid in &shared {
             match held.entry(*uid).or_insert(LockState::Shared(0)) {
                 LockState::Shared(n) => *n += 1,
@@ -75,8 +80,8 @@ impl Drop for LocksGuard<'_> {
                 Some(LockState::Exclusive) | None => {}
             }
         }
-        if let Some(uid) = self.exclusive {
-            held.remove(&uid);
+        for uid in &self.exclusive {
+            held.remove(uid);
         }
         self.locks.released.notify_all();
     }

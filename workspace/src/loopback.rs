@@ -161,7 +161,7 @@ fn format_image(image: &Path, size: u64, folder: &File) -> Result<(), SysError> 
         rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size).step("reserve the blocks of the temporary image")?;
         let mut args: Vec<&OsStr> = ["-q", "-f", "-K", "-m", "single", "-d", "single"].map(AsRef::as_ref).to_vec();
         args.push(temporary.as_os_str());
-        host::run("mkfs.btrfs", &args, MKFS_DEADLINE)
+        host::run("mkfs.btrfs", &args, MKFS_DEADLINE).map(drop)
     })
 }
 

@@ -11,15 +11,24 @@ use crate::Uid;
 pub enum ProviderKind {
     /// A Btrfs subvolume; clones are snapshots, atomic even while the source is written.
     Btrfs,
-    /// A directory; clones are full copies of a sealed source.
+    /// A base is a directory; its clones are overlays of it, made in constant time. A clone of a clone copies what differs from the base.
+    Overlay,
+    /// A directory; clones are new directories whose files share all blocks with a sealed source.
+    Reflink,
+    /// A directory; clones are full copies of a sealed source, though the file system may share blocks of its own accord.
     Copy,
 }
 
 impl ProviderKind {
+    /// All of them, the best first.
+    pub const ALL: [ProviderKind; 4] = [ProviderKind::Btrfs, ProviderKind::Overlay, ProviderKind::Reflink, ProviderKind::Copy];
+
     /// The name that users see in `spec.provider` and `status.provider.selected`.
     pub fn as_str(self) -> &'static str {
         match self {
             ProviderKind::Btrfs => "Btrfs",
+            ProviderKind::Overlay => "Overlay",
+            ProviderKind::Reflink => "Reflink",
             ProviderKind::Copy => "Copy",
         }
     }
@@ -80,6 +89,9 @@ pub struct Marker {
     /// What the tree was made from.
     #[serde(rename = "making")]
     pub origin: TreeOrigin,
+    /// Overlay only: the sealed tree that is the lower layer of this one. A clone of a clone has the lower layer of its source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower: Option<Uid>,
     /// Present once the tree is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Seal>,

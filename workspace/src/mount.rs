@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -9,6 +10,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use crate::error::StepContext;
 use crate::mountinfo::{self, Location, Mount};
+use crate::trees::TreeDir;
 use crate::{SysError, host};
 
 /// Why a mount was not made or not removed.
@@ -81,10 +83,64 @@ impl TargetRoot {
     }
 }
 
+/// A tree that is ready to be mounted, see [`crate::Provider::open_for_mount`].
+#[derive(Debug)]
+pub struct TreeMount(Content);
+
+#[derive(Debug)]
+enum Content {
+    /// A folder of a mount that this process sees: the new mount is a clone of that one.
+    Folder(TreeDir),
+    /// A mount of a file system of its own, attached nowhere yet.
+    Detached(Arc<OwnedFd>),
+}
+
+impl TreeMount {
+    pub(crate) fn of_folder(tree: TreeDir) -> Self {
+        Self(Content::Folder(tree))
+    }
+
+    pub(crate) fn detached(mount: Arc<OwnedFd>) -> Self {
+        Self(Content::Detached(mount))
+    }
+
+    fn location(&self, table: &[Mount]) -> Result<Location, SysError> {
+        match &self.0 {
+            Content::Folder(tree) => mountinfo::locate(tree, table),
+            Content::Detached(mount) => mountinfo::locate_detached(mount),
+        }
+    }
+
+    /// Attaches the tree. A mount that is shared with another user of this process stays as it is: a clone is attached.
+    fn attach(self, target_dir: &OwnedFd, read_only: bool) -> Result<(), SysError> {
+        let (mount, may_clear) = match self.0 {
+            Content::Folder(tree) => (Arc::new(clone_mount(tree.as_fd())?), false),
+            Content::Detached(mount) if Arc::strong_count(&mount) > 1 => (Arc::new(clone_mount(mount.as_fd())?), true),
+            Content::Detached(mount) => (mount, true),
+        };
+        host::harden_mount(&mount, read_only, may_clear).step("set the attributes of the mount")?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        rustix::mount::move_mount(mount.as_fd(), c"", target_dir.as_fd(), c"", flags).step("attach the mount")
+    }
+}
+
+/// A new mount of the directory that a descriptor refers to, attached nowhere.
+pub(crate) fn clone_mount(dir: BorrowedFd) -> Result<OwnedFd, SysError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    rustix::mount::open_tree(dir, c"", flags).step("clone the mount of the tree")
+}
+
+/// Mounts the directory `dir` at `target`, see [`bind_tree`].
+pub fn bind(dir: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, MountError> {
+    let wrap = |source| MountError::Mount { target: root.path.join(target), source };
+    let dir = dir.try_clone_to_owned().step("copy a descriptor").map_err(wrap)?;
+    bind_tree(TreeMount::of_folder(TreeDir { dir, _mount: None }), root, target, read_only)
+}
+
 /// Mounts `tree` at `target` (relative to `root`), nosuid and nodev, and read-only if asked. Makes the last component of the target.
 /// Mounts inside the tree are not included. If the same tree is mounted there already in the same way, nothing is done.
 /// Errors: `Target`, `Occupied`, `Mount`.
-pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, MountError> {
+pub fn bind_tree(tree: TreeMount, root: &TargetRoot, target: &Path, read_only: bool) -> Result<BindOutcome, MountError> {
     let wrap_target = |source| MountError::Target { target: root.path.join(target), source };
     let Some((parent, name)) = root.open_parent(target).map_err(wrap_target)? else {
         let source = std::io::Error::from_raw_os_error(libc::ENOENT);
@@ -100,23 +156,15 @@ pub fn bind(tree: BorrowedFd, root: &TargetRoot, target: &Path, read_only: bool)
 
     let wrap = |source| MountError::Mount { target: root.path.join(target), source };
     let table = mountinfo::read().map_err(wrap)?;
-    let wanted = mountinfo::locate(tree, &table).map_err(wrap)?;
+    let wanted = tree.location(&table).map_err(wrap)?;
     let path = mountinfo::path_of(&parent).map_err(wrap)?.join(name);
     match top_mount(&table, &path) {
         Some(top) if shows_same_tree(top, &wanted, read_only) => return Ok(BindOutcome::AlreadyMounted),
         Some(_) => return Err(MountError::Occupied { target: root.path.join(target) }),
         None => {}
     }
-    attach(tree, &target_dir, read_only).map_err(wrap)?;
+    tree.attach(&target_dir, read_only).map_err(wrap)?;
     Ok(BindOutcome::Mounted)
-}
-
-fn attach(tree: BorrowedFd, target_dir: &OwnedFd, read_only: bool) -> Result<(), SysError> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let mount = rustix::mount::open_tree(tree, c"", flags).step("clone the mount of the tree")?;
-    host::harden_mount(&mount, read_only).step("set the attributes of the mount")?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(mount.as_fd(), c"", target_dir.as_fd(), c"", flags).step("attach the mount")
 }
 
 /// Unmounts everything at `target` and removes the empty directory. A missing target is a success. Content is never deleted.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::SysError;
 use crate::error::StepContext;
+use crate::{SysError, Uid, layout, overlay};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +96,13 @@ pub(crate) fn locate(fd: impl AsFd, table: &[Mount]) -> Result<Location, SysErro
     Ok(Location { device: mount.device.clone(), root, path })
 }
 
+/// The location of a mount that is in no table and shows the whole of a file system with one device.
+pub(crate) fn locate_detached(mount: impl AsFd) -> Result<Location, SysError> {
+    let stat = rustix::fs::statx(&mount, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).step("stat a mount")?;
+    let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
+    Ok(Location { device, root: "/".into(), path: PathBuf::new() })
+}
+
 /// The current path of a descriptor.
 pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())).step("find the path of a descriptor")
@@ -105,6 +112,51 @@ pub(crate) fn path_of(fd: impl AsFd) -> Result<PathBuf, SysError> {
 pub(crate) fn mounts_elsewhere(location: &Location, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
     let of_tree = |m: &&Mount| m.device == location.device && m.root.starts_with(&location.root);
     table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
+}
+
+/// The mount points outside of the data root of mounts with this source.
+pub(crate) fn mounts_of_source(source: &str, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+    let of_tree = |m: &&Mount| m.source == Path::new(source) && !m.mount_point.starts_with(data_root);
+    table.iter().filter(of_tree).map(|m| m.mount_point.clone()).collect()
+}
+
+/// True if the mount shows the root of the file system that was made with this source.
+pub(crate) fn is_whole_mount_of(mount: &Mount, source: &str) -> bool {
+    mount.source == Path::new(source) && mount.root == Path::new("/")
+}
+
+/// The tree of the data root at `data_root` whose folder or subvolume is the root of this mount.
+pub(crate) fn tree_below(data_root: &Location, mount: &Mount) -> Option<Uid> {
+    if mount.device != data_root.device {
+        return None;
+    }
+    let below = mount.root.strip_prefix(&data_root.root).ok()?;
+    let parts: Vec<_> = without_deleted(below)?.split('/').collect();
+    if parts.len() == 4 { tree_of_folders(&parts) } else { None }
+}
+
+/// The tree that a mount says it shows: by the path of its root, or by the source of its overlay. It may be a tree of another data root, or one that
+/// is gone. This is for a process that has no data root open: [`crate::DataRoot::shown_tree`] knows which trees are its own.
+pub fn named_tree(mount: &Mount) -> Option<Uid> {
+    if mount.fs_type == "overlay" {
+        let (data_root, tree) = mount.source.to_str()?.strip_prefix(overlay::SOURCE_PREFIX)?.split_once(':')?;
+        return data_root.parse::<Uid>().ok().filter(|_| mount.root == Path::new("/")).and_then(|_| tree.parse().ok());
+    }
+    let parts: Vec<_> = without_deleted(&mount.root)?.split('/').collect();
+    tree_of_folders(parts.get(parts.len().checked_sub(4)?..)?)
+}
+
+/// The kernel marks a directory that was removed while it was mounted.
+fn without_deleted(root: &Path) -> Option<&str> {
+    let text = root.to_str()?;
+    Some(text.strip_suffix("//deleted").unwrap_or(text))
+}
+
+fn tree_of_folders(parts: &[&str]) -> Option<Uid> {
+    match parts {
+        ["trees", shard, uid, layout::TREE] => uid.parse::<Uid>().ok().filter(|uid| uid.shard() == *shard),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -134,19 +186,44 @@ mod tests {
         assert_eq!(parse_line(b"22 1 8:1 /"), None);
     }
 
-    #[test]
-    fn only_mounts_outside_of_the_data_root_keep_a_tree_busy() {
-        let mount = |root: &str, at: &str| Mount {
+    fn mount(fs_type: &str, source: &str, root: &str) -> Mount {
+        Mount {
             id: 1,
             device: "0:42".into(),
             root: root.into(),
-            mount_point: at.into(),
+            mount_point: "/pods/x".into(),
             read_only: false,
             options: "rw".into(),
             shared: false,
-            fs_type: "btrfs".into(),
-            source: "/dev/loop0".into(),
-        };
+            fs_type: fs_type.into(),
+            source: source.into(),
+        }
+    }
+
+    #[test]
+    fn a_mount_names_its_tree_by_its_folder_or_by_the_source_of_its_overlay() {
+        let uid = Uid::from_bytes([7; 16]);
+        let folder = format!("/var/lib/yoi/trees/{}/{uid}/tree", uid.shard());
+        let overlay = format!("yoi:{}:{uid}", Uid::from_bytes([9; 16]));
+        for (is_named, mount) in [
+            (true, mount("ext4", "/dev/vda", &folder)),
+            (true, mount("ext4", "/dev/vda", &format!("{folder}//deleted"))),
+            (true, mount("overlay", &overlay, "/")),
+            (false, mount("overlay", &overlay, "/src")),
+            (false, mount("ext4", &overlay, "/")),
+            (false, mount("overlay", "overlay", "/")),
+            (false, mount("overlay", &format!("yoi:other:{uid}"), "/")),
+            (false, mount("ext4", "/dev/vda", &format!("{folder}/src"))),
+            (false, mount("ext4", "/dev/vda", &format!("/trees/zz/{uid}/tree"))),
+            (false, mount("ext4", "/dev/vda", "/tree")),
+        ] {
+            assert_eq!(named_tree(&mount), is_named.then_some(uid), "{mount:?}");
+        }
+    }
+
+    #[test]
+    fn only_mounts_outside_of_the_data_root_keep_a_tree_busy() {
+        let mount = |root: &str, at: &str| Mount { mount_point: at.into(), ..mount("btrfs", "/dev/loop0", root) };
         let table = [
             mount("/", "/data"),
             mount("/trees/00/u/tree/src", "/data/trees/00/u/tree/other"),

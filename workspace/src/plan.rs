@@ -10,10 +10,14 @@ use crate::{DataRootEntry, EntryLocation, Inventory, Marker, ProviderKind, Recor
 /// The provider that a workspace asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProviderRequest {
-    /// The first that is available of Btrfs, Copy.
+    /// The first that is available of Btrfs, Overlay, Reflink, Copy.
     Auto,
     /// Only Btrfs.
     Btrfs,
+    /// Only Overlay.
+    Overlay,
+    /// Only Reflink.
+    Reflink,
     /// Only Copy.
     Copy,
 }
@@ -46,13 +50,13 @@ pub struct ProviderUnavailable {
     pub reason: String,
 }
 
-const AUTO_ORDER: [ProviderKind; 2] = [ProviderKind::Btrfs, ProviderKind::Copy];
-
 /// Selects a provider. A named provider never falls back to another, and `Auto` never to a tree in place.
 pub fn select(wanted: ProviderRequest, offers: &[ProviderOffer]) -> Result<ProviderChoice, ProviderUnavailable> {
     let candidates: &[ProviderKind] = match wanted {
-        ProviderRequest::Auto => &AUTO_ORDER,
+        ProviderRequest::Auto => &ProviderKind::ALL,
         ProviderRequest::Btrfs => &[ProviderKind::Btrfs],
+        ProviderRequest::Overlay => &[ProviderKind::Overlay],
+        ProviderRequest::Reflink => &[ProviderKind::Reflink],
         ProviderRequest::Copy => &[ProviderKind::Copy],
     };
     let mut refusals = Vec::new();
@@ -63,8 +67,13 @@ pub fn select(wanted: ProviderRequest, offers: &[ProviderOffer]) -> Result<Provi
                 return Ok(ProviderChoice { provider: *kind, reason: format!("{kind}: {}{passed}", offer.reason) });
             }
             Some(offer) => refusals.push(format!("{kind}: {}", offer.reason)),
+            // `Auto` asks for nothing in particular: what the node does not know is no reason.
+            None if wanted == ProviderRequest::Auto => {}
             None => refusals.push(format!("{kind}: not offered by this node")),
         }
+    }
+    if refusals.is_empty() {
+        refusals.push("this node offers no provider".to_owned());
     }
     Err(ProviderUnavailable { reason: refusals.join("; ") })
 }

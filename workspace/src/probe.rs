@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::btrfs::ioctl;
 use crate::error::StepContext;
-use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, host};
+use crate::layout::Layout;
+use crate::overlay::{self, Overlay};
+use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, folder, host, reflink};
 
 /// What [`crate::DataRoot::probe`] found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,10 +65,24 @@ impl KernelFacts {
 const NAME: &std::ffi::CStr = c".probe";
 const SNAPSHOT: &std::ffi::CStr = c".probe.snapshot";
 
-pub(crate) fn probe(root: BorrowedFd, on_btrfs: bool) -> Result<Probe, SysError> {
-    let kernel = KernelFacts::read()?;
-    let (btrfs, mut failure) = offer_btrfs(root, on_btrfs);
-    let offers = vec![btrfs, offer_copy(root)];
+pub(crate) fn probe(layout: &Layout, on_btrfs: bool, overlays: &Overlay) -> Result<Probe, SysError> {
+    let (kernel, root) = (KernelFacts::read()?, layout.root());
+    let mut failure = None;
+    let mut offers = Vec::new();
+    for provider in ProviderKind::ALL {
+        let (available, reason) = match provider {
+            ProviderKind::Btrfs if !on_btrfs => (false, "the data root is not on Btrfs".to_owned()),
+            ProviderKind::Btrfs => verdict(on_btrfs, try_btrfs(root), "instant snapshots on the data root", &mut failure),
+            ProviderKind::Overlay => {
+                verdict(on_btrfs, overlay::try_here(root, overlays), "instant overlays on the data root", &mut failure)
+            }
+            ProviderKind::Reflink => {
+                verdict(on_btrfs, reflink::try_here(root), "copies that share all blocks, slow in the number of files", &mut failure)
+            }
+            ProviderKind::Copy => offer_copy(root),
+        };
+        offers.push(ProviderOffer { provider, available, reason });
+    }
     let space = match rustix::fs::fstatvfs(root) {
         Ok(space) => space,
         // A Btrfs that has given up does not even say how large it is.
@@ -80,33 +96,35 @@ pub(crate) fn probe(root: BorrowedFd, on_btrfs: bool) -> Result<Probe, SysError>
     Ok(Probe { offers, total_bytes: space.f_blocks * space.f_frsize, free_bytes: space.f_bavail * space.f_frsize, kernel, failure })
 }
 
-/// The offer, and why it does not work at present.
+fn try_btrfs(root: BorrowedFd) -> Result<(), SysError> {
+    remove_probes(root)?;
+    ioctl::create(root, NAME).step("make a subvolume")?;
+    let made = crate::dir::open(root, NAME).step("open a subvolume")?;
+    ioctl::snapshot(&made, root, SNAPSHOT, false).step("make a snapshot")?;
+    drop(made);
+    remove_probes(root)
+}
+
+/// Whether a provider is offered, and why; sets the first failure of the data root.
 ///
-/// On Btrfs it stays available whatever fails, unless the kernel or the mount does not have the calls: a new tree waits for the disk. A base
-/// made by Copy meanwhile would make all trees of its project copies for good, and live forks impossible.
-fn offer_btrfs(root: BorrowedFd, on_btrfs: bool) -> (ProviderOffer, Option<RootFailure>) {
-    let offer = |available, reason: String| ProviderOffer { provider: ProviderKind::Btrfs, available, reason };
-    if !on_btrfs {
-        return (offer(false, "the data root is not on Btrfs".into()), None);
-    }
-    let attempt = || -> Result<(), SysError> {
-        remove_probes(root)?;
-        ioctl::create(root, NAME).step("make a subvolume")?;
-        let made = crate::dir::open(root, NAME).step("open a subvolume")?;
-        ioctl::snapshot(&made, root, SNAPSHOT, false).step("make a snapshot")?;
-        drop(made);
-        remove_probes(root)
-    };
-    let Err(error) = attempt() else { return (offer(true, "instant snapshots on the data root".into()), None) };
-    let message = format!("{error}: {}", error.source);
+/// It stays available whatever fails, unless the kernel or the file system does not have the calls: a new tree waits for the disk. A base
+/// made by a worse provider meanwhile would make all trees of its project the same for good.
+fn verdict(on_btrfs: bool, tried: Result<(), SysError>, good: &str, failure: &mut Option<RootFailure>) -> (bool, String) {
+    let Err(error) = tried else { return (true, good.to_owned()) };
+    let message = format!("failed to {}: {}", error.step, error.source);
     match (error.reason(), error.source.raw_os_error()) {
-        (ErrorReason::OutOfSpace, _) => (offer(true, "instant snapshots on the data root, which is full".into()), None),
-        (_, Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS)) => (offer(false, message), None),
+        (ErrorReason::OutOfSpace, _) => (true, format!("{good}, which is full")),
+        (
+            _,
+            None
+            | Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::EXDEV),
+        ) => (false, message),
         (reason, errno) => {
             // Since Linux 6.18 a Btrfs that has given up answers EIO to everything, and does not say that it is read-only.
-            let reason = if errno == Some(libc::EIO) { ErrorReason::ReadOnlyFilesystem } else { reason };
-            let failing = offer(true, format!("instant snapshots on the data root, which fails at present: {message}"));
-            (failing, Some(RootFailure { reason, message }))
+            let reason = if on_btrfs && errno == Some(libc::EIO) { ErrorReason::ReadOnlyFilesystem } else { reason };
+            let text = format!("{good}, which fails at present: {message}");
+            failure.get_or_insert(RootFailure { reason, message });
+            (true, text)
         }
     }
 }
@@ -122,13 +140,15 @@ fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
     Ok(())
 }
 
-fn offer_copy(root: BorrowedFd) -> ProviderOffer {
+fn offer_copy(root: BorrowedFd) -> (bool, String) {
     // ext4, and Btrfs before Linux 6.18, become read-only by themselves after an error of the device.
     let read_only = rustix::fs::fstatvfs(root).map(|space| space.f_flag.contains(StatVfsMountFlags::RDONLY));
-    let (available, reason) = match read_only {
+    match read_only {
+        Ok(false) if folder::can_share_blocks(root).unwrap_or(false) => {
+            (true, "copies of every file, slow in the size of the tree; the file system may share their blocks".to_owned())
+        }
         Ok(false) => (true, "full copies, slow in the size of the tree".to_owned()),
         Ok(true) => (false, "the data root is read-only".to_owned()),
         Err(e) => (false, format!("the data root cannot be asked: {e}")),
-    };
-    ProviderOffer { provider: ProviderKind::Copy, available, reason }
+    }
 }

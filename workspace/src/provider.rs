@@ -1,4 +1,6 @@
-use crate::{ChangeLimits, ChangeList, CloneAccess, DiskUsage, Error, Marker, Owner, TreeManifest, Uid};
+use crate::mount::TreeMount;
+use crate::mountinfo::Mount;
+use crate::{ChangeLimits, ChangeList, CloneAccess, DiskUsage, Error, Marker, Owner, TreeDir, TreeManifest, Uid};
 
 /// Makes, clones, seals and destroys trees.
 ///
@@ -18,7 +20,8 @@ use crate::{ChangeLimits, ChangeList, CloneAccess, DiskUsage, Error, Marker, Own
 /// - One process works on a data root. The caller keeps the journal ([`crate::Journal`]).
 ///
 /// # Caveats
-/// - All calls block. With Btrfs, the time of `clone_tree` and `destroy` does not grow with the tree, and the time of `changes` between a
+/// - All calls block. With Overlay, a clone of a sealed empty-born tree takes constant time, and `changes` since that tree the time of what
+///   changed; a clone of a clone copies what differs from the base. With Btrfs, the time of `clone_tree` and `destroy` does not grow with the tree, and the time of `changes` between a
 ///   tree and its direct clone grows with what changed. Everything else visits every file.
 /// - A tree deeper than 256 directories can be cloned by Btrfs and can always be destroyed. It cannot be sealed or measured. A change list
 ///   names the directories at that depth and leaves out what is in them.
@@ -28,7 +31,8 @@ pub trait Provider: Send + Sync {
     /// Errors: `Conflict` if a tree with another origin has this UID, `Foreign`, `Make`.
     fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error>;
 
-    /// Makes a tree with the content of `from`, which is sealed, or live if the provider can clone a live tree atomically (Btrfs).
+    /// Makes a tree with the content of `from`, which is sealed, or live if the provider can clone a live tree atomically (Btrfs), or at rest,
+    /// mounted nowhere, if the provider can tell that (Overlay, clones only).
     /// Modes, owners, times, extended attributes and links are those of the source.
     /// After Ok the tree survives a power cut: see Durability.
     /// Errors: `NotFound` (no `from`), `SourceNotSealed`, `NestedVolume`, `WrongProvider`, `Conflict`, `Foreign`, `Make`.
@@ -41,7 +45,8 @@ pub trait Provider: Send + Sync {
 
     /// Destroys the tree, whatever is in it: nested subvolumes, immutable files, directories without permissions, mounts. A missing tree is
     /// a success. The file system may give the space back later (Btrfs: within 30 s).
-    /// Errors: `Busy` while the tree is mounted outside of the data root, `Foreign`, `WrongProvider`, `Destroy`.
+    /// Errors: `Busy` while the tree is mounted outside of the data root, `DependentForks` while overlays have it as their lower layer,
+    /// `Foreign`, `WrongProvider`, `Destroy`.
     fn destroy(&self, uid: Uid) -> Result<(), Error>;
 
     /// Returns the disk usage of the tree. Visits every file.
@@ -56,4 +61,17 @@ pub trait Provider: Send + Sync {
     /// Returns the paths of the tree as added, as far as `limits` allow.
     /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Compare` (of the reason `Cancelled`, too).
     fn contents(&self, uid: Uid, limits: &ChangeLimits) -> Result<ChangeList, Error>;
+
+    /// Opens the root directory of the tree as its users see it, read-only if the tree is the base of overlays.
+    /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Open` (of the reason `Busy` while an overlay is mounted where this process cannot see
+    /// it), `LowerLost`.
+    fn open_tree(&self, uid: Uid) -> Result<TreeDir, Error>;
+
+    /// Returns a mount of the tree that is attached nowhere, for [`crate::mount::bind_tree`]. A tree that is mounted already is not mounted a
+    /// second time: the result is another view of the same file system. Errors: as [`Provider::open_tree`].
+    fn open_for_mount(&self, uid: Uid) -> Result<TreeMount, Error>;
+
+    /// The live tree of this provider whose root a mount shows; None if it shows something else, a part of a tree, or a tree of another data
+    /// root.
+    fn mounted_tree(&self, mount: &Mount) -> Option<Uid>;
 }

@@ -28,6 +28,13 @@ pub(crate) fn detach_mounts(entry: impl AsFd) -> std::result::Result<(), SysErro
     Ok(())
 }
 
+/// Removes the layers of an overlay. Without any it is a success.
+pub(crate) fn remove_layers(entry: BorrowedFd) -> std::result::Result<(), SysError> {
+    remove_tree(entry, c"idle")?;
+    remove_tree(entry, c"upper")?;
+    remove_tree(entry, c"work")
+}
+
 /// Removes `name` in `entry` and all below it. Moves deep directories to `entry`, which nobody else uses. Missing is a success.
 pub(crate) fn remove_tree(entry: BorrowedFd, name: &CStr) -> std::result::Result<(), SysError> {
     let mut remover = TreeRemover { entry, moved: 0 };

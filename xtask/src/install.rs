@@ -33,7 +33,7 @@ pub fn local(instance: Instance, shape: Shape) -> Result<()> {
             cluster::link_program(instance, name, plugin)?;
         }
     }
-    fleet::start(&target.kubectl, fleet::All, &References::new())?;
+    fleet::start(&target.kubectl, &References::new())?;
     explain(instance);
     Ok(())
 }

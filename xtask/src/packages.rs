@@ -36,6 +36,7 @@ const IMAGES: &[Need] = &[
 const TESTS: &[Need] = &[
     Need { what: "mkfs.ext4", package: "e2fsprogs" },
     Need { what: "mkfs.btrfs", package: "btrfs-progs" },
+    Need { what: "mkfs.xfs", package: "xfsprogs" },
     Need { what: "mount", package: "mount" },
     Need { what: "git", package: "git" },
 ];

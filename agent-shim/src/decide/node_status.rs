@@ -35,7 +35,8 @@ pub fn status(
         .iter()
         .map(|o| OfferedProvider { name: provider_name(o.provider), available: o.available && failure.is_none(), reason: o.reason.clone() })
         .collect();
-    providers.sort_by_key(|p| p.name as u8);
+    // Auto takes the first that is available, and people see it first.
+    providers.sort_by_key(|p| p.name);
     let value = if let Some(DataRootFailure { reason, message }) = failure {
         ConditionValue::no(*reason, message)
     } else if providers.iter().any(|p| p.available) {
@@ -97,9 +98,12 @@ fn capacity(before: Option<&Capacity>, offers: &Probe) -> Capacity {
     }
 }
 
-fn provider_name(provider: ProviderKind) -> ProviderName {
+/// The provider as the API spells it.
+pub fn provider_name(provider: ProviderKind) -> ProviderName {
     match provider {
         ProviderKind::Btrfs => ProviderName::Btrfs,
+        ProviderKind::Overlay => ProviderName::Overlay,
+        ProviderKind::Reflink => ProviderName::Reflink,
         ProviderKind::Copy => ProviderName::Copy,
     }
 }

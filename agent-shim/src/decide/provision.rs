@@ -1,5 +1,6 @@
 //! Which action the tree of one workspace needs on this node.
 
+use super::node_status::provider_name;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
@@ -120,15 +121,16 @@ fn first_action(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
     let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Action::Ignore };
     let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
     match origin.kind {
-        OriginKind::Empty if ws.spec.provider == ProviderName::Unknown => {
-            refuse(reason::INVALID_SPEC, "spec.provider is of another version of Yoi".to_owned())
-        }
         OriginKind::Empty => {
+            let request = match requested_provider(ws.spec.provider) {
+                Ok(request) => request,
+                Err((reason, message)) => return refuse(reason, message),
+            };
             let owner = ws.status.as_ref().and_then(|s| s.owner).or(ws.spec.owner).unwrap_or_default();
             let (Ok(uid), Ok(gid)) = (u32::try_from(owner.uid), u32::try_from(owner.gid)) else {
                 return refuse(reason::INVALID_SPEC, format!("{}:{} are no user and group ids", owner.uid, owner.gid));
             };
-            match yoi_workspace::plan::select(requested_provider(ws.spec.provider), observed.offers) {
+            match yoi_workspace::plan::select(request, observed.offers) {
                 Ok(chosen) => Action::Create {
                     provider: chosen.provider,
                     because: chosen.reason,
@@ -177,23 +179,61 @@ fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &Obs
     let fits = match ws.spec.provider {
         ProviderName::Auto => true,
         ProviderName::Unknown => false,
-        ProviderName::Btrfs => provider == ProviderKind::Btrfs,
-        ProviderName::Copy => provider == ProviderKind::Copy,
+        named @ (ProviderName::Zfs | ProviderName::Btrfs | ProviderName::Overlay | ProviderName::Reflink | ProviderName::Copy) => {
+            named == provider_name(provider)
+        }
     };
     if !fits {
         let message = format!("{} was asked for and its {relation} {from} is made by {provider}", ws.spec.provider);
         return refuse(reason::PROVIDER_UNAVAILABLE, message);
     }
     let access = if ws.spec.read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
-    Action::Create { provider, because: format!("{provider}: as its {relation}"), making: TreeOrigin::Clone { from, access } }
+    let better = if ws.spec.provider == ProviderName::Auto { better_offer(provider, observed.offers) } else { String::new() };
+    let because = format!("{provider}: as its {relation}{better}");
+    Action::Create { provider, because, making: TreeOrigin::Clone { from, access } }
 }
 
-fn requested_provider(provider: ProviderName) -> ProviderRequest {
+/// What a user can do to get a better provider than that of the base, if the node offers one by now. Empty if it offers none.
+fn better_offer(provider: ProviderKind, offers: &[ProviderOffer]) -> String {
+    match yoi_workspace::plan::select(ProviderRequest::Auto, offers) {
+        Ok(best) if provider_name(best.provider) < provider_name(provider) => format!(
+            ". By now this node offers {}; a base and all trees made from it keep one provider. The project's next generation gets the better \
+             one: change its source, path, owner or provider, or make the project anew",
+            best.provider
+        ),
+        Ok(_) | Err(_) => String::new(),
+    }
+}
+
+/// What a user can do after the disk refused to fork a tree that may be written. `began_empty`: the tree is no clone of a base.
+pub fn way_to_fork(provider: ProviderKind, began_empty: bool) -> &'static str {
+    match (provider, began_empty) {
+        // Its clones are atomic: only its nested volumes keep it from being forked.
+        (ProviderKind::Btrfs, _) => "",
+        (ProviderKind::Overlay, false) => {
+            ". Overlay forks a tree that no Pod mounts: stop the agent that uses it (`kubectl yoi stop`), and the fork is made by itself. A tree \
+             in use is forked on Btrfs: the chart's shim.loopBtrfs.enabled=true gives each node one"
+        }
+        (ProviderKind::Overlay, true) => {
+            ". Overlay forks only trees that were made from a base: make the tree to fork from a YoiProject, whose source may be empty"
+        }
+        (ProviderKind::Reflink | ProviderKind::Copy, _) => {
+            ". Reflink and Copy make trees only from a sealed base: make this one from the YoiProject. Overlay forks a tree that no Pod mounts, and \
+             Btrfs one that is in use; a project takes another provider with its next generation"
+        }
+    }
+}
+
+/// The provider to select, or why none can be.
+fn requested_provider(provider: ProviderName) -> Result<ProviderRequest, (Reason, String)> {
     match provider {
-        // `first_action` has refused an unknown provider.
-        ProviderName::Auto | ProviderName::Unknown => ProviderRequest::Auto,
-        ProviderName::Btrfs => ProviderRequest::Btrfs,
-        ProviderName::Copy => ProviderRequest::Copy,
+        ProviderName::Auto => Ok(ProviderRequest::Auto),
+        ProviderName::Zfs => Err((reason::PROVIDER_UNAVAILABLE, "Zfs: not offered by this node".to_owned())),
+        ProviderName::Btrfs => Ok(ProviderRequest::Btrfs),
+        ProviderName::Overlay => Ok(ProviderRequest::Overlay),
+        ProviderName::Reflink => Ok(ProviderRequest::Reflink),
+        ProviderName::Copy => Ok(ProviderRequest::Copy),
+        ProviderName::Unknown => Err((reason::INVALID_SPEC, "spec.provider is of another version of Yoi".to_owned())),
     }
 }
 

@@ -1,10 +1,9 @@
 //! The shim's part of a workspace's status. Each write contains the whole part.
 
-use super::node_status::DataRootFailure;
+use super::node_status::{DataRootFailure, provider_name};
 use serde_json::{Value, json};
 use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
 use yoi_crds::reason::{self, condition as type_};
-use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::{SelectedProvider, VolumeStatus};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 use yoi_workspace::{ErrorReason, ProviderKind, TreeManifest};
@@ -88,11 +87,7 @@ pub fn changed_status(ws: &AgentWorkspace, update: StatusUpdate, now: &str) -> O
 
 /// The provider for the status.
 pub fn selected_provider(provider: ProviderKind, because: &str) -> SelectedProvider {
-    let selected = match provider {
-        ProviderKind::Btrfs => ProviderName::Btrfs,
-        ProviderKind::Copy => ProviderName::Copy,
-    };
-    SelectedProvider { selected, reason: because.to_owned() }
+    SelectedProvider { selected: provider_name(provider), reason: because.to_owned() }
 }
 
 /// What the status says of the provider, if it names this one.
@@ -185,7 +180,8 @@ pub fn condition_reason(error: ErrorReason) -> reason::Reason {
         ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => reason::SOURCE_NOT_SEALED,
         ErrorReason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
         ErrorReason::OutOfSpace => reason::OUT_OF_SPACE,
-        ErrorReason::Busy => reason::BUSY,
+        ErrorReason::Busy | ErrorReason::DependentForks => reason::BUSY,
+        ErrorReason::TreeLost => reason::TREE_LOST,
         ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
         ErrorReason::ReadOnlyFilesystem => reason::READ_ONLY_FILESYSTEM,
         ErrorReason::KernelTooOld => reason::KERNEL_TOO_OLD,

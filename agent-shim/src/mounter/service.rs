@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
+use yoi_workspace::mountinfo::Mount;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, PublishError, SysError, Uid, mountinfo};
 
@@ -136,7 +137,7 @@ impl MounterService {
     fn try_handle(&self, request: &Request, is_cancelled: &dyn Fn() -> bool) -> Result<Response, ServiceError> {
         Ok(match request {
             Request::Open { expected } => self.open(*expected)?,
-            Request::Probe => Response::Offers(self.root.probe().ok_or(ServiceError::NotOpen)??),
+            Request::Probe => self.probe()?,
             Request::Inventory => Response::Trees(self.root()?.inventory()?),
             Request::Mounts => Response::Mounts(self.mounts()?),
             Request::CreateEmpty { uid, provider, owner } => Response::Made(self.root()?.provider(*provider)?.create_empty(*uid, *owner)?),
@@ -156,6 +157,10 @@ impl MounterService {
                 MountedAnew::InUse => return Err(ServiceError::InUse),
             },
         })
+    }
+
+    fn probe(&self) -> Result<Response, ServiceError> {
+        Ok(Response::Offers(self.root.probe().ok_or(ServiceError::NotOpen)??))
     }
 
     /// Does a little of what other requests do: takes their locks and reads the mount table.
@@ -235,7 +240,9 @@ impl MounterService {
         self.with_volume_lock(volume, || {
             let target = volume.target(&self.kubelet_dir);
             let table = mountinfo::read().map_err(ServiceError::MountTable)?;
-            if table.iter().any(|m| m.mount_point == target && self.mounted_content(&m.root, volume).is_none()) {
+            // A Pod may outlive the data root that its tree is of. What such a mount shows may be unmounted all the same.
+            let is_ours = |m: &Mount| self.mounted_content(m, volume).is_some() || mountinfo::named_tree(m).is_some();
+            if table.iter().any(|m| m.mount_point == target && !is_ours(m)) {
                 return Err(ServiceError::ForeignMount { volume: volume.clone() });
             }
             Ok(done_response(mount::unbind(&self.targets, &volume.below_kubelet())?))
@@ -246,7 +253,7 @@ impl MounterService {
         let mut found = Mounts::default();
         for mount in mountinfo::read().map_err(ServiceError::MountTable)? {
             if let Ok(volume) = PodVolume::from_target(&self.kubelet_dir, &mount.mount_point)
-                && let Some(what) = self.mounted_content(&mount.root, &volume)
+                && let Some(what) = self.mounted_content(&mount, &volume)
             {
                 found.shown.push(PublishedMount { volume, what, read_only: mount.read_only });
             }
@@ -259,17 +266,13 @@ impl MounterService {
         Ok(found)
     }
 
-    /// What a mount shows, by the path of its root in its file system. None if it is not ours.
-    fn mounted_content(&self, root: &Path, volume: &PodVolume) -> Option<MountedContent> {
-        // The kernel marks a directory that was removed while it was mounted.
-        let text = root.to_str()?;
-        let root = Path::new(text.strip_suffix("//deleted").unwrap_or(text));
-        let parts: Vec<_> = root.iter().rev().map(|p| p.to_str().unwrap_or_default()).take(4).collect();
-        match parts[..] {
-            ["tree", uid, shard, "trees"] => uid.parse::<Uid>().ok().filter(|u| u.shard() == shard).map(MountedContent::Tree),
-            [pod, "pods", yoi_wire::identity::CSI_DRIVER, "plugins"] if pod == volume.pod.to_string() => Some(MountedContent::Runtime),
-            _ => None,
-        }
+    /// What a mount shows. None if it is not ours. Which trees are its own, the data root knows; before one is open, a mount is what it says it is.
+    fn mounted_content(&self, mount: &Mount, volume: &PodVolume) -> Option<MountedContent> {
+        let tree = match self.root.get() {
+            Some(root) => root.shown_tree(mount),
+            None => mountinfo::named_tree(mount),
+        };
+        tree.map(MountedContent::Tree).or_else(|| is_runtime_of(volume, &mount.root).then_some(MountedContent::Runtime))
     }
 
     fn with_volume_lock<T>(&self, volume: &PodVolume, act: impl FnOnce() -> Result<T, ServiceError>) -> Result<T, ServiceError> {
@@ -281,6 +284,13 @@ impl MounterService {
         let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         act()
     }
+}
+
+/// Whether the root of a mount is the folder of this volume's Pod. The kernel marks a directory that was removed while it was mounted.
+fn is_runtime_of(volume: &PodVolume, root: &Path) -> bool {
+    let root = root.to_str().map(|text| Path::new(text.strip_suffix("//deleted").unwrap_or(text)));
+    let below = Path::new("plugins").join(yoi_wire::identity::CSI_DRIVER).join("pods").join(volume.pod.to_string());
+    root.is_some_and(|root| root.ends_with(below))
 }
 
 fn done_response((): ()) -> Response {

@@ -143,7 +143,12 @@ async fn create(
     let made = state.mounter.make(uid, provider, making).await;
     state.metrics.count_tree_created(provider, made.is_ok(), started.elapsed());
     if let Err(failure) = made {
-        let (reason, message) = refusal(state, failure)?;
+        let (reason, mut message) = refusal(state, failure)?;
+        if let (reason::SOURCE_NOT_SEALED, TreeOrigin::Clone { from, .. }) = (reason, making) {
+            let source = record_or_damage(state.record(from).await)?.0;
+            let began_empty = source.is_some_and(|record| matches!(record.origin, TreeOrigin::Empty { .. }));
+            message.push_str(provision::way_to_fork(provider, began_empty));
+        }
         // Nothing was made, so the next attempt may use another provider or source.
         state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
         return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(

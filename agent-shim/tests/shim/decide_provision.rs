@@ -3,8 +3,8 @@
 use crate::fixtures::{NODE, offers, record, uid, workspace};
 use serde_json::{Value, json};
 use yoi_agent_shim::decide::provision::{Action, ObservedTree, decide};
-use yoi_workspace::ProviderKind::{Btrfs, Copy};
-use yoi_workspace::{CloneAccess, Owner, ProviderOffer, Record, RecordState, TreeOrigin};
+use yoi_workspace::ProviderKind::{Btrfs, Copy, Overlay, Reflink};
+use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, Record, RecordState, TreeOrigin};
 
 struct Case {
     over: Value,
@@ -47,7 +47,12 @@ fn a_workspace_of_another_node_or_without_an_origin_is_ignored() {
 
 #[test]
 fn an_empty_tree_belongs_to_its_owner_and_is_made_by_the_best_provider() {
-    for (available, provider) in [(vec![Btrfs, Copy], Btrfs), (vec![Copy], Copy)] {
+    for (available, provider) in [
+        (vec![Btrfs, Overlay, Reflink, Copy], Btrfs),
+        (vec![Copy, Reflink, Overlay], Overlay),
+        (vec![Copy, Reflink], Reflink),
+        (vec![Copy], Copy),
+    ] {
         let case = Case { offers: offers(&available), ..case(json!({ "status": { "owner": { "uid": 5, "gid": 6 } } })) };
         let Action::Create { provider: chosen, making, .. } = case.action() else { panic!("{:?}", case.action()) };
         assert_eq!((chosen, making), (provider, TreeOrigin::Empty { owner: Owner { uid: 5, gid: 6 } }));
@@ -62,6 +67,59 @@ fn a_named_provider_never_falls_back() {
     over["spec"]["provider"] = json!("Copy");
     let case = Case { origin: Some(record(2, Btrfs, RecordState::Sealed)), ..self::case(over) };
     assert_eq!(case.refusal_reason(), "ProviderUnavailable");
+}
+
+#[test]
+fn w13_a_provider_that_the_node_lacks_is_refused_with_its_reason_and_nothing_is_made() {
+    for (name, why) in [
+        ("Zfs", "Zfs: not offered by this node"),
+        ("Btrfs", "Btrfs: as the test says"),
+        ("Overlay", "Overlay: as the test says"),
+        ("Reflink", "Reflink: as the test says"),
+    ] {
+        let case = Case { offers: offers(&[Copy]), ..case(json!({ "spec": { "provider": name } })) };
+        let Action::Refuse { provider: None, reason, message } = case.action() else { panic!("{name}: {:?}", case.action()) };
+        assert_eq!((reason.as_str(), &*message), ("ProviderUnavailable", why));
+    }
+    let all = offers(&[Copy, Reflink, Overlay, Btrfs]);
+    for (name, provider) in [("Btrfs", Btrfs), ("Overlay", Overlay), ("Reflink", Reflink), ("Copy", Copy)] {
+        let case = Case { offers: all.clone(), ..case(json!({ "spec": { "provider": name } })) };
+        assert!(matches!(case.action(), Action::Create { provider: chosen, .. } if chosen == provider), "{name}");
+    }
+}
+
+#[test]
+fn w11_auto_names_what_it_passed_over_and_w14_without_any_provider_it_makes_nothing() {
+    let Action::Create { because, .. } = (Case { offers: offers(&[Reflink, Copy]), ..case(json!({})) }).action() else { panic!() };
+    assert_eq!(because, "Reflink: as the test says (Btrfs: as the test says; Overlay: as the test says)");
+    assert_eq!(Case { offers: offers(&[]), ..case(json!({})) }.refusal_reason(), "ProviderUnavailable");
+}
+
+#[test]
+fn w11_a_clone_has_the_provider_of_its_base_and_says_so_when_auto_would_take_a_better_one_by_now() {
+    let made = |provider, available: &[ProviderKind], asked: &str| {
+        let mut over = base();
+        over["spec"]["provider"] = json!(asked);
+        let origin = Some(record(2, provider, RecordState::Sealed));
+        match (Case { origin, offers: offers(available), ..case(over) }).action() {
+            Action::Create { provider: chosen, because, .. } => {
+                assert_eq!(chosen, provider);
+                Ok(because)
+            }
+            Action::Refuse { reason, message, .. } => Err((reason.as_str(), message)),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(made(Overlay, &[Overlay, Reflink, Copy], "Auto").unwrap(), "Overlay: as its base");
+    assert_eq!(made(Btrfs, &[Copy], "Auto").unwrap(), "Btrfs: as its base", "a worse offer is no reason to change");
+    let kept = made(Copy, &[Overlay, Copy], "Auto").unwrap();
+    assert!(kept.starts_with("Copy: as its base. By now this node offers Overlay;") && kept.contains("next generation"), "{kept}");
+    assert_eq!(made(Copy, &[Overlay, Copy], "Copy").unwrap(), "Copy: as its base", "who names a provider gets it");
+    for asked in ["Zfs", "Btrfs", "Reflink", "Copy"] {
+        let (reason, message) = made(Overlay, &[Btrfs, Overlay, Reflink, Copy], asked).unwrap_err();
+        assert_eq!(reason, "ProviderUnavailable");
+        assert!(message.contains(asked) && message.contains("made by Overlay"), "{message}");
+    }
 }
 
 #[test]

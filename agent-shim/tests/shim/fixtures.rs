@@ -56,7 +56,7 @@ pub fn record(n: u8, provider: ProviderKind, state: RecordState) -> Record {
 
 pub fn offers(available: &[ProviderKind]) -> Vec<ProviderOffer> {
     let offer = |provider| ProviderOffer { provider, available: available.contains(&provider), reason: "as the test says".into() };
-    vec![offer(ProviderKind::Btrfs), offer(ProviderKind::Copy)]
+    ProviderKind::ALL.map(offer).to_vec()
 }
 
 pub fn manifest() -> TreeManifest {
@@ -89,7 +89,7 @@ impl FakeMounter {
     }
 
     fn made(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Response {
-        let marker = Marker { version: 1, uid, provider, origin: making, sealed: None };
+        let marker = Marker { version: 1, uid, provider, origin: making, lower: None, sealed: None };
         self.trees.lock().unwrap().insert(uid, marker.clone());
         Response::Made(marker)
     }

@@ -1,6 +1,6 @@
 //! Callers of change lists that hang up, with a real mounter.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -19,8 +19,9 @@ use crate::fixtures::uid;
 use crate::real_disk::mounter;
 use crate::test_shim::{TestShim, volume};
 
-/// So much that a comparison of its content takes minutes. It is a hole and takes no room.
-const HUGE_FILE_BYTES: u64 = 512 << 30;
+/// A file with so many names that a comparison, which reads it once for each, takes about a minute. It takes this much room once.
+const FILE_BYTES: usize = 32 << 20;
+const NAMES: usize = 5000;
 
 /// A Pod's runtime asks for changes and hangs up once the comparison has begun.
 async fn ask_and_hang_up(socket: &Path) {
@@ -43,7 +44,7 @@ async fn a_hundred_callers_that_hang_up_leave_no_comparison_behind_and_the_mount
     let line: &dyn Mounter = &*client;
     line.open(ExpectedRoot::Any).await.unwrap();
 
-    // A base with a huge file, and a clone in which it may have changed.
+    // A base with a large file, and a clone in which it may have changed.
     let owner = Owner { uid: 0, gid: 0 };
     let origins = [(1, TreeOrigin::Empty { owner }), (2, TreeOrigin::Clone { from: uid(1), access: CloneAccess::ReadWrite })];
     for (n, origin) in origins {
@@ -52,7 +53,8 @@ async fn a_hundred_callers_that_hang_up_leave_no_comparison_behind_and_the_mount
         shim.state.journal.record_created(uid(n)).unwrap();
         let file = pool.join("trees").join(uid(n).shard()).join(uid(n).to_string()).join("tree/huge");
         if n == 1 {
-            File::create(file).unwrap().set_len(HUGE_FILE_BYTES).unwrap();
+            fs::write(&file, vec![7; FILE_BYTES]).unwrap();
+            (1..NAMES).for_each(|n| fs::hard_link(&file, file.with_extension(n.to_string())).unwrap());
             line.seal(uid(1)).await.unwrap();
             shim.state.journal.begin_seal(uid(1)).unwrap();
             shim.state.journal.record_sealed(uid(1)).unwrap();

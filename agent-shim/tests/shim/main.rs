@@ -12,6 +12,7 @@ mod hung_up;
 mod liveness;
 mod node_restart;
 mod orphans;
+mod overlay;
 mod provisioning;
 mod read_only;
 mod real_disk;

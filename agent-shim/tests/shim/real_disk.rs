@@ -82,8 +82,13 @@ fn shows(path: &Path) -> usize {
 }
 
 pub async fn prepare(disk: &RealDisk) -> TestShim {
-    let shim = TestShim::with(disk.dir.path().join("kubelet"), disk.client.clone());
-    *shim.state.offers.write().unwrap() = probe_offers(&disk.client).await;
+    prepare_on(disk.dir.path(), &disk.client).await
+}
+
+/// A shim that knows what its mounter offers.
+pub async fn prepare_on(dir: &Path, client: &Arc<MounterClient>) -> TestShim {
+    let shim = TestShim::with(dir.join("kubelet"), client.clone());
+    *shim.state.offers.write().unwrap() = probe_offers(client).await;
     shim
 }
 

@@ -1,21 +1,37 @@
 //! The status of WorkspaceNodes.
 
 use anyhow::{Result, ensure};
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::is_true;
 use yoi_crds::source::ProviderName;
+use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::test_namespace::TestNamespace;
+
+/// Whether the node's trees lie on a Btrfs: of its own, or of the chart in a file.
+async fn is_on_btrfs(cluster: &LocalCluster, node: &str) -> Result<bool> {
+    let root = std::env::var("YOI_DATA_ROOT")?;
+    let script = format!("grep -cE ' ({root}|{root}/pool) .* - btrfs ' /proc/self/mountinfo");
+    Ok(cluster.run_on_node(node, &script).await?.code == 0)
+}
 
 #[tokio::test]
 async fn every_node_reports_what_it_offers() -> Result<()> {
     let ns = TestNamespace::create("node").await?;
     let nodes = Api::<WorkspaceNode>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     ensure!(!nodes.is_empty(), "no WorkspaceNode");
+    let cluster = LocalCluster::from_environment()?;
     for node in nodes {
+        let name = node.name_any();
         let status = node.status.unwrap_or_default();
         ensure!(is_true(&status.conditions, "Ready"), "{status:?}");
-        ensure!(status.providers.iter().any(|p| p.name == ProviderName::Btrfs && p.available), "{status:?}");
+        let taken = ProviderName::OFFERED.into_iter().find(|name| status.providers.iter().any(|p| p.name == *name && p.available));
+        let listed_first = status.providers.iter().find(|p| p.available).map(|p| p.name);
+        ensure!(taken == listed_first, "people see another provider first than Auto takes: {status:?}");
+        let on_btrfs = is_on_btrfs(&cluster, &name).await?;
+        ensure!(taken == Some(if on_btrfs { ProviderName::Btrfs } else { ProviderName::Overlay }), "{on_btrfs}: {status:?}");
+        ensure!(status.providers.iter().all(|p| p.available || !p.reason.is_empty()), "no word on why not: {status:?}");
         let capacity = status.capacity.clone().unwrap_or_default();
         ensure!(capacity.free_bytes > 0 && capacity.free_bytes <= capacity.total_bytes, "{status:?}");
         let shown = ns.kubectl(&["get", "workspacenodes"]).await?.exit_ok()?.out;

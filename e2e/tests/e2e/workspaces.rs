@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
+use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::fixtures::TREE_PATH;
 use yoi_e2e::test_namespace::{TestNamespace, uid};
@@ -95,10 +96,10 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     ensure!(destroyer.contains("Moved") && !destroyer.contains("src/main.c"), "the destroyer did nothing: {destroyer}");
     // The first agent sees a clean work tree: clone and snapshot leave no files behind.
     ensure!(!before.contains("?? ") && !before.contains(" M "), "{before}");
-    // The tree is a snapshot, not a copy.
+    // The tree is a snapshot or an overlay, not a copy.
     let workspace: AgentWorkspace = ns.get("before").await?;
     let provider = workspace.status.unwrap_or_default().provider;
-    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Btrfs), "{provider:?}");
+    ensure!(provider.as_ref().is_some_and(|p| [ProviderName::Btrfs, ProviderName::Overlay].contains(&p.selected)), "{provider:?}");
     ns.remove().await
 }
 
@@ -106,7 +107,7 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
 async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> Result<()> {
     let ns = TestNamespace::create("forks").await?;
     ns.create_model(SCRIPT).await?;
-    ns.create_empty_project("p").await?;
+    ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Btrfs" })).await?;
     ns.create_agent("parent", "p", json!({ "task": "write as parent" })).await?;
     ns.wait_task_complete("parent").await?;
     let fork = json!({ "template": { "source": { "workspace": { "name": "parent" } } } });
@@ -147,6 +148,44 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
 }
 
 #[tokio::test]
+async fn a_fork_of_an_agent_on_overlay_says_what_to_do_and_is_made_once_the_agent_is_stopped() -> Result<()> {
+    let ns = TestNamespace::create("overlay").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Overlay" })).await?;
+    ns.create_agent("parent", "p", json!({ "task": "write as parent" })).await?;
+    ns.wait_task_complete("parent").await?;
+    let workspace: AgentWorkspace = ns.get("parent").await?;
+    let provider = workspace.status.unwrap_or_default().provider;
+    ensure!(provider.as_ref().is_some_and(|p| p.selected == ProviderName::Overlay && p.reason == "Overlay: as its base"), "{provider:?}");
+    let diff = ns.yoi(&["diff", "parent", "--name-only"]).await?.exit_ok()?.out;
+    ensure!(!diff.trim().is_empty(), "no change in the tree");
+
+    let fork = json!({ "template": { "source": { "workspace": { "name": "parent" } } } });
+    ns.create_agent("left", "p", json!({ "task": "write left", "workspace": fork })).await?;
+    let refused = ns.wait_reason::<AgentWorkspace>("left", "Provisioned", "SourceNotSealed").await?;
+    ensure!(refused.message.contains("kubectl yoi stop"), "{}", refused.message);
+    ns.yoi(&["stop", "parent", "--wait"]).await?.exit_ok()?;
+    ns.wait_task_complete("left").await?;
+    let seen = last_output(&ns, "left").await?;
+    ensure!(seen.contains("left\nparent"), "left sees {seen}");
+
+    // W19: the agent finds what it wrote, in the same upper layer.
+    ns.yoi(&["start", "parent", "--wait"]).await?.exit_ok()?;
+    let before = ns.log("parent").await?.len();
+    ns.yoi(&["send", "parent", "look again"]).await?.exit_ok()?;
+    let seen = ns
+        .wait_log("parent", "its second look", |log| {
+            log.iter().skip(before).find_map(|l| match &l.entry.body {
+                Body::ToolEnded(t) => Some(t.output.clone()),
+                _ => None,
+            })
+        })
+        .await?;
+    ensure!(seen.starts_with("parent\n") && !seen.contains("left"), "the parent sees a fork's file: {seen}");
+    ns.remove().await
+}
+
+#[tokio::test]
 async fn a_fork_of_nothing_says_so() -> Result<()> {
     let ns = TestNamespace::create("orphan").await?;
     ns.create_empty_project("p").await?;
@@ -167,7 +206,7 @@ async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result
     ns.wait_task_complete("copied").await?;
     let workspace: AgentWorkspace = ns.get("copied").await?;
     let provider = workspace.status.unwrap_or_default().provider;
-    ensure!(provider.as_ref().is_some_and(|p| p.selected == yoi_crds::source::ProviderName::Copy), "{provider:?}");
+    ensure!(provider.as_ref().is_some_and(|p| p.selected == ProviderName::Copy), "{provider:?}");
 
     // A copy of a tree that is in use would not be of one point in time.
     let workspace = |name: &str, source: serde_json::Value, provider: &str| {

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use yoi_crds::condition::is_true;
+use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::test_namespace::{TestNamespace, TestObject};
 
@@ -48,9 +49,8 @@ pub fn workspace(name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": spec })
 }
 
-fn fork(name: &str) -> Value {
-    workspace(name, &json!({ "source": { "workspace": { "name": "a" } } }))
-}
+/// A tree that no Pod mounts: what is forked where the provider forks no tree in use.
+pub const AT_REST: &str = "at-rest";
 
 /// A Pod that is not ours and works in the tree of a claim.
 fn foreign_pod(name: &str, claim: &str, image: &str) -> Value {
@@ -70,11 +70,22 @@ const HASTY: u64 = 6;
 /// The objects of one round.
 pub struct Churn {
     round: u64,
+    /// Name of the workspace that is forked.
+    parent: &'static str,
 }
 
 impl Churn {
-    pub fn new(round: u64) -> Churn {
-        Churn { round }
+    /// `provider`: the one that made the agents' trees.
+    pub fn new(round: u64, provider: ProviderName) -> Churn {
+        let parent = match provider {
+            ProviderName::Zfs | ProviderName::Btrfs => "a",
+            ProviderName::Overlay | ProviderName::Reflink | ProviderName::Copy | ProviderName::Auto | ProviderName::Unknown => AT_REST,
+        };
+        Churn { round, parent }
+    }
+
+    fn fork(&self, name: &str) -> Value {
+        workspace(name, &json!({ "source": { "workspace": { "name": self.parent } } }))
     }
 
     fn name(&self, what: &str) -> String {
@@ -95,7 +106,7 @@ impl Churn {
         };
         let fork_workspace = async {
             sleep(moments[1]).await;
-            create::<AgentWorkspace>(ns, fork(&self.name("fork"))).await
+            create::<AgentWorkspace>(ns, self.fork(&self.name("fork"))).await
         };
         let agent = async {
             sleep(moments[2]).await;
@@ -116,7 +127,7 @@ impl Churn {
             async move {
                 sleep(before).await;
                 let name = format!("hasty-{}-{number}", self.round);
-                create::<AgentWorkspace>(ns, fork(&name)).await?;
+                create::<AgentWorkspace>(ns, self.fork(&name)).await?;
                 sleep(between).await;
                 delete::<AgentWorkspace>(ns, &name).await
             }
@@ -126,7 +137,7 @@ impl Churn {
 
     async fn remove_previous(&self, ns: &TestNamespace) -> Result<()> {
         let Some(round) = self.round.checked_sub(1) else { return Ok(()) };
-        Churn { round }.remove(ns).await
+        Churn { round, ..*self }.remove(ns).await
     }
 
     pub async fn remove(&self, ns: &TestNamespace) -> Result<()> {
@@ -139,7 +150,7 @@ impl Churn {
 
     /// Creates a fork after the last fault. It gets ready only when all processes work again.
     pub async fn create_last_fork(&self, ns: &TestNamespace) -> Result<()> {
-        create::<AgentWorkspace>(ns, fork(&self.name("last"))).await
+        create::<AgentWorkspace>(ns, self.fork(&self.name("last"))).await
     }
 
     /// Returns whether this object belongs to this round and stays until the next one.
@@ -167,7 +178,7 @@ impl Churn {
         }
         let known = ["claim", "fork", "last"].map(|what| self.name(what));
         for extra in workspaces.iter().filter(|w| w.spec.base.is_none()).map(ResourceExt::name_any) {
-            if !known.contains(&extra) && !crate::workload::AGENTS.contains(&extra.as_str()) {
+            if !known.contains(&extra) && extra != AT_REST && !crate::workload::AGENTS.contains(&extra.as_str()) {
                 pending.push(format!("AgentWorkspace {extra} is still there"));
             }
         }

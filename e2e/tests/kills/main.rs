@@ -86,7 +86,7 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
                 bail!("round {} ({}) broke {} promises; again: {again}\n  {}", round + 1, kind.name(), broken.len(), broken.join("\n  "));
             }
         }
-        let last = Churn::new(kinds.len() as u64 - 1);
+        let last = Churn::new(kinds.len() as u64 - 1, workload.provider);
         last.remove(&workload.ns).await?;
         workload.remove().await?;
     }
@@ -99,7 +99,7 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
 }
 
 async fn run_round(workload: &Workload, turn: u64, kind: FaultKind, rng: &mut SeededRng) -> Result<Row> {
-    let churn = Churn::new(turn);
+    let churn = Churn::new(turn, workload.provider);
     let mut churn_rng = rng.branch("churn");
     workload.set_busy(true);
     let injection = async {

@@ -142,10 +142,19 @@ impl Node {
         self.cluster.reboot().await
     }
 
-    /// Returns a file of the tree of a workspace, by the workspace's UID, or an empty text when there is none.
+    /// Returns a sentence for each overlay of ours that has more than one super block, as the kernel shows them.
+    pub async fn uppers_mounted_twice(&self) -> Result<Vec<String>> {
+        let overlays = r#"awk '{ for (i = 7; i <= NF; i++) if ($i == "-") { if ($(i+1) == "overlay" && $(i+2) ~ /^yoi:/) print $(i+2), $3; next } }' \
+            /proc/self/mountinfo | sort -u | cut -d ' ' -f 1 | uniq -d"#;
+        let doubled = self.sh(overlays).await?;
+        Ok(doubled.lines().map(|source| format!("the upper layer of {source} is mounted twice")).collect())
+    }
+
+    /// Returns a file of the tree of a workspace, by the workspace's UID, or an empty text when there is none. Of an overlay, only what was written.
     pub async fn file(&self, workspace: &str, path: &str) -> Result<String> {
         self.sh(&format!(
-            "cat \"$ROOT\"/trees/*/{workspace}/tree/{path} \"$ROOT\"/pool/trees/*/{workspace}/tree/{path} 2>/dev/null || true"
+            "for base in \"$ROOT\" \"$ROOT/pool\"; do cat \"$base\"/trees/*/{workspace}/tree/{path} \"$base\"/trees/*/{workspace}/upper/{path} \
+             2>/dev/null; done; true"
         ))
         .await
     }

@@ -77,7 +77,7 @@ mod tests {
             one("Pod", "foreign-3", None),
             one("Pod", "scripted-model", None),
         ]);
-        let round = Churn::new(3);
+        let round = Churn::new(3, yoi_crds::source::ProviderName::Btrfs);
         assert!(unexpected(&now, &first, &round).is_empty());
         let leaks = [
             claim("brief-3-session"),

@@ -15,12 +15,20 @@ use crate::node::{Component, Node};
 use crate::rng::SeededRng;
 use crate::workload::{AGENTS, Workload};
 
+/// Begins a loop over the folder that a tree is, or that holds what was written to an overlay.
+fn each_tree(workspace: &str) -> String {
+    format!(
+        "for tree in \"$ROOT\"/trees/*/{workspace}/tree \"$ROOT\"/pool/trees/*/{workspace}/tree \"$ROOT\"/trees/*/{workspace}/upper; do
+           [ -d \"$tree\" ] || continue"
+    )
+}
+
 /// Returns a tree's path, its subvolume id and the checksums of the files that [`write_files`] wrote.
 async fn tree_contents(node: &Node, workspace: &str) -> Result<String> {
+    let each = each_tree(workspace);
     let found = node
         .sh(&format!(
-            "for tree in \"$ROOT\"/trees/*/{workspace}/tree \"$ROOT\"/pool/trees/*/{workspace}/tree; do
-               [ -d \"$tree\" ] || continue
+            "{each}
                echo \"$tree\"; btrfs inspect-internal rootid \"$tree\" 2>/dev/null || stat -c %i \"$tree\"
                cd \"$tree/still\" && find . -type f | sort | xargs sha256sum
              done"
@@ -32,9 +40,13 @@ async fn tree_contents(node: &Node, workspace: &str) -> Result<String> {
 
 /// Writes 40 files into a tree that no process changes.
 async fn write_files(node: &Node, workspace: &str) -> Result<()> {
+    // What lies below an overlay must not be changed while that is mounted, so this is written where a Pod sees it.
+    let shown = "$(awk -v w=:{w} '$0 ~ w\" \" && $4 == \"/\" { print $5; exit }' /proc/self/mountinfo)".replace("{w}", workspace);
+    let each = each_tree(workspace);
     node.sh(&format!(
-        "for tree in \"$ROOT\"/trees/*/{workspace}/tree \"$ROOT\"/pool/trees/*/{workspace}/tree; do
-           [ -d \"$tree\" ] || continue
+        "shown={shown}
+         {each}
+           [ -z \"$shown\" ] || tree=$shown
            mkdir -p \"$tree/still\"; for i in $(seq 40); do echo {workspace} $i > \"$tree/still/$i\"; done; chown -R 1000:1000 \"$tree/still\"
          done"
     ))
@@ -56,7 +68,7 @@ async fn agents_come_back_from_a_reboot_on_their_own_trees() -> Result<()> {
     let node = Node::from_environment()?;
     let mut rng = SeededRng::new(u64::from(std::process::id()));
     let workload = Workload::create(&node, &mut rng, false).await?;
-    let churn = Churn::new(0);
+    let churn = Churn::new(0, workload.provider);
     workload.set_busy(true);
     churn.run(&workload.ns, &mut rng).await?;
     churn.create_last_fork(&workload.ns).await?;

@@ -13,12 +13,13 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use yoi_crds::condition::ConditionStatus;
+use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
 use yoi_e2e::test_namespace::{TestNamespace, uid};
 
 use crate::agent_client::AgentClient;
 use crate::checks::{self, AgentHistory};
-use crate::churn::Churn;
+use crate::churn::{self, Churn};
 use crate::deadlines::{self, Deadlines};
 use crate::endpoints;
 use crate::inventory::{self, NodeInventory};
@@ -70,6 +71,8 @@ pub struct Workload {
     pub agent_clients: Vec<Arc<AgentClient>>,
     /// UIDs of the agents' trees.
     pub trees: BTreeMap<&'static str, String>,
+    /// The provider that made them.
+    pub provider: ProviderName,
     pub before: NodeInventory,
     /// Objects that exist as long as the workload.
     first_objects: BTreeSet<ObjectName>,
@@ -101,6 +104,11 @@ impl Workload {
             ns.wait_agent_ready(agent).await?;
             trees.insert(agent, uid(&ns.get::<AgentWorkspace>(agent).await?));
         }
+        let made_by = ns.get::<AgentWorkspace>(AGENTS[0]).await?.status.and_then(|status| status.provider);
+        let provider = made_by.context("no provider in the status of a tree")?.selected;
+        let at_rest = json!({ "path": "/workspace/tree", "claim": true, "binding": "Immediate", "source": { "project": { "name": "p" } } });
+        ns.apply(&churn::workspace(churn::AT_REST, &at_rest).to_string()).await?;
+        ns.wait_condition::<AgentWorkspace>(churn::AT_REST, "Ready", ConditionStatus::True).await?;
         ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
         let agent_clients: Vec<_> = AGENTS.iter().map(|agent| AgentClient::new(&ns.name, agent)).collect();
         let mut tasks = JoinSet::new();
@@ -111,7 +119,7 @@ impl Workload {
         let with_disk = NodeInventory::collect(&client, node).await?;
         let before = before.with(disk.iter().flat_map(|disk| with_disk.matching(&disk.name)));
         let first_objects = objects::list(&ns).await?;
-        Ok(Workload { ns, node: node.clone(), disk, agent_clients, trees, before, first_objects, other_runtimes, tasks })
+        Ok(Workload { ns, node: node.clone(), disk, agent_clients, trees, provider, before, first_objects, other_runtimes, tasks })
     }
 
     pub fn set_busy(&self, on: bool) {
@@ -146,6 +154,7 @@ impl Workload {
         for (from, to) in [("a", "b"), ("b", "a")] {
             violations.extend(checks::peer_message_violations(from, &logs[from], to, &logs[to]));
         }
+        violations.extend(self.node.uppers_mounted_twice().await?);
         Ok(violations)
     }
 

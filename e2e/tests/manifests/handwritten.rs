@@ -286,7 +286,7 @@ fn trees(t: &mut Table) {
     for generation in ["", "a/b", "A", "../x", "g g", "ä"] {
         t.expect_refused("tree", "base", &[("/spec/base/generation", json!(generation))], "generation");
     }
-    for provider in ["InPlace", "auto", "Zfs", ""] {
+    for provider in ["InPlace", "auto", "ZFS", ""] {
         t.expect_refused("tree", "fork", &[("/spec/provider", json!(provider))], "provider");
     }
 }

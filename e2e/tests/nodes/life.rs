@@ -49,7 +49,7 @@ async fn a_node_joins_takes_a_pod_that_waited_for_it_and_is_removed_without_a_tr
     })
     .await?;
 
-    cluster.node(&["add", "--name", cluster.name()]).await?;
+    cluster.node(&["add", "--name", cluster.name(), "--data-root", "ext4"]).await?;
     let joined = async {
         ensure!(ready(&ns.client, &node).await? == "True", "{node} was added and is not Ready");
         ns.wait_pod_ready("waits").await

@@ -86,7 +86,10 @@ pub fn desired_state_name(state: DesiredState) -> &'static str {
 pub fn provider(provider: ProviderName) -> &'static str {
     match provider {
         ProviderName::Auto => "Auto",
+        ProviderName::Zfs => "Zfs",
         ProviderName::Btrfs => "Btrfs",
+        ProviderName::Overlay => "Overlay",
+        ProviderName::Reflink => "Reflink",
         ProviderName::Copy => "Copy",
         ProviderName::Unknown => "?",
     }

@@ -233,6 +233,20 @@ impl<'a> BaseSet<'a> {
         (steps, recheck)
     }
 
+    /// The nodes where Auto would take a better provider by now than the one that made the base there, as a part of a sentence. All trees of a base have
+    /// its provider, so only the next generation gets the better one.
+    pub(crate) fn better_providers(&self) -> String {
+        if self.provider != ProviderName::Auto {
+            return String::new();
+        }
+        let better = self.living().filter_map(|base| {
+            let made_by = base.workspace.get().status.as_ref()?.provider.as_ref()?.selected;
+            let best = self.nodes.best_provider(base.node).filter(|best| *best < made_by && made_by != ProviderName::Unknown)?;
+            Some(format!("node {} offers {best} by now, and keeps {made_by} until the project's generation changes", base.node))
+        });
+        join_sentences(better)
+    }
+
     /// Why no base holds the source yet, while none does.
     pub(crate) fn not_populated(&self, now: jiff::Timestamp) -> ConditionValue {
         let mut populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));

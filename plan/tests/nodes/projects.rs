@@ -175,3 +175,47 @@ fn the_projects_condition_says_why_its_base_was_refused() {
     assert_eq!(ready.reason, "ApplyFailed");
     assert!(ready.message.contains(refused), "{}", ready.message);
 }
+
+#[test]
+fn w13_a_named_provider_that_no_node_offers_is_refused_with_the_reason_of_each_node() {
+    let overlay = json!({"metadata": {"name": "n"}, "spec": {}, "status": {"runtimeDigests": ["d"], "capacity": {"totalBytes": 9, "freeBytes": 9},
+        "providers": [{"name": "Btrfs", "available": false, "reason": "the data root is not on Btrfs"},
+            {"name": "Overlay", "available": true, "reason": "instant overlays"}]}});
+    let only_overlay = nodes(vec![("a", Node { offer: Some(Arc::new(made(overlay))), ..plain(9) }), ("b", without_shim())]);
+    let plan_for = |provider: &str| {
+        let project: Arc<YoiProject> =
+            stored(json!({"metadata": meta("p"), "spec": {"source": {"git": {"url": "https://git.example/a"}}, "provider": provider}}));
+        project::plan(&project_with(&project, &[], &only_overlay), &settings(), now())
+    };
+    for (provider, why) in
+        [("Zfs", "node a: not offered"), ("Btrfs", "node a: the data root is not on Btrfs"), ("Reflink", "node a: not offered")]
+    {
+        let plan = plan_for(provider);
+        assert_eq!(plan.steps, Vec::new(), "{provider}");
+        let ready = condition(&plan.status.expect("a status").conditions, "Ready").clone();
+        assert_eq!(ready.reason, "NoEligibleNode");
+        assert!(ready.message.contains(provider) && ready.message.ends_with(why), "{}", ready.message);
+    }
+    for provider in ["Auto", "Overlay"] {
+        assert_eq!(outcome(&plan_for(provider).steps, Kind::Workspace).0, ["a"], "{provider}");
+    }
+}
+
+#[test]
+fn w11_a_project_keeps_the_provider_of_its_base_and_says_so_when_its_node_offers_a_better_one() {
+    let sentence = |asked: &str, made_by: &str| {
+        let project: Arc<YoiProject> =
+            stored(json!({"metadata": meta("p"), "spec": {"source": {"git": {"url": "https://git.example/a"}}, "provider": asked}}));
+        let mut base = (*sealed_on(&project, "a")).clone();
+        let mut status = base.status.take().expect("a status");
+        status.provider = Some(made(json!({"selected": made_by, "reason": "as it was then"})));
+        base.status = Some(status);
+        let plan = project::plan(&project_with(&project, &[Arc::new(base)], &nodes(vec![("a", plain(9))])), &settings(), now());
+        assert!(plan.steps.iter().all(|step| !matches!(step, Step::EnsureWorkspace(_))), "another base: {:?}", plan.steps);
+        condition(&plan.status.expect("a status").conditions, "Sealed").message.clone()
+    };
+    let kept = "sealed on 1 node; node a offers Btrfs by now, and keeps Copy until the project's generation changes";
+    assert_eq!(sentence("Auto", "Copy"), kept);
+    assert_eq!(sentence("Auto", "Btrfs"), "sealed on 1 node");
+    assert_eq!(sentence("Auto", "Zfs"), "sealed on 1 node", "a worse offer is no reason to change");
+}

@@ -9,27 +9,41 @@ fn offer(provider: ProviderKind, available: bool) -> ProviderOffer {
 
 #[test]
 fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
-    use ProviderKind::{Btrfs, Copy};
-    let table = [
-        (ProviderRequest::Auto, true, true, Ok(Btrfs)),
-        (ProviderRequest::Auto, false, true, Ok(Copy)),
-        (ProviderRequest::Auto, true, false, Ok(Btrfs)),
-        (ProviderRequest::Auto, false, false, Err("Btrfs: no ioctl; Copy: no ioctl")),
-        (ProviderRequest::Btrfs, true, true, Ok(Btrfs)),
-        (ProviderRequest::Btrfs, false, true, Err("Btrfs: no ioctl")),
-        (ProviderRequest::Copy, true, true, Ok(Copy)),
-        (ProviderRequest::Copy, true, false, Err("Copy: no ioctl")),
-    ];
-    for (wanted, btrfs, copy, expected) in table {
-        let got = select(wanted, &[offer(Copy, copy), offer(Btrfs, btrfs)]);
-        match expected {
-            Ok(kind) => assert_eq!(got.unwrap().provider, kind, "{wanted:?} {btrfs} {copy}"),
-            Err(reason) => assert_eq!(got.unwrap_err().reason, reason, "{wanted:?} {btrfs} {copy}"),
+    for (kind, only) in [
+        (ProviderKind::Btrfs, ProviderRequest::Btrfs),
+        (ProviderKind::Overlay, ProviderRequest::Overlay),
+        (ProviderKind::Reflink, ProviderRequest::Reflink),
+        (ProviderKind::Copy, ProviderRequest::Copy),
+    ] {
+        // Whatever else the node has.
+        for others in [true, false] {
+            let offers = |this| ProviderKind::ALL.map(|other| offer(other, if other == kind { this } else { others }));
+            assert_eq!(select(only, &offers(true)).unwrap().provider, kind);
+            assert_eq!(select(only, &offers(false)).unwrap_err().reason, format!("{kind}: no ioctl"));
         }
+        assert_eq!(select(only, &[]).unwrap_err().reason, format!("{kind}: not offered by this node"));
     }
-    assert_eq!(select(ProviderRequest::Btrfs, &[]).unwrap_err().reason, "Btrfs: not offered by this node");
-    let passed_over = select(ProviderRequest::Auto, &[offer(Btrfs, false), offer(Copy, true)]).unwrap();
-    assert_eq!(passed_over.reason, "Copy: works (Btrfs: no ioctl)");
+    let none = ProviderKind::ALL.map(|kind| offer(kind, false));
+    let reason = select(ProviderRequest::Auto, &none).unwrap_err().reason;
+    assert_eq!(reason, "Btrfs: no ioctl; Overlay: no ioctl; Reflink: no ioctl; Copy: no ioctl");
+    assert_eq!(select(ProviderRequest::Auto, &[]).unwrap_err().reason, "this node offers no provider");
+}
+
+#[test]
+fn w11_auto_takes_the_best_that_works_and_says_why_the_better_ones_do_not() {
+    use ProviderKind::{Btrfs, Copy, Overlay, Reflink};
+    let chosen = |available: &[ProviderKind]| {
+        // The order of the offers does not matter.
+        let offers = [Copy, Overlay, Btrfs, Reflink].map(|kind| offer(kind, available.contains(&kind)));
+        select(ProviderRequest::Auto, &offers).unwrap()
+    };
+    assert_eq!(chosen(&[Btrfs, Overlay, Reflink, Copy]).reason, "Btrfs: works");
+    assert_eq!(chosen(&[Copy, Reflink, Overlay]).reason, "Overlay: works (Btrfs: no ioctl)");
+    assert_eq!(chosen(&[Copy, Reflink]).reason, "Reflink: works (Btrfs: no ioctl; Overlay: no ioctl)");
+    assert_eq!(chosen(&[Copy]).reason, "Copy: works (Btrfs: no ioctl; Overlay: no ioctl; Reflink: no ioctl)");
+    // An older mounter does not offer all of them.
+    let some = select(ProviderRequest::Auto, &[offer(Btrfs, false), offer(Copy, true)]).unwrap();
+    assert_eq!(some.reason, "Copy: works (Btrfs: no ioctl)");
 }
 
 /// What disk and journal hold of one tree; steps change it.
@@ -61,7 +75,7 @@ impl OneTree {
         let marker = |sealed: bool| {
             let manifest = TreeManifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
             let sealed = sealed.then_some(Seal { manifest, transid: None });
-            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, origin, sealed }
+            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, origin, lower: None, sealed }
         };
         let entry = |location, marker| DataRootEntry { uid: UID, location, marker };
         let building = self.building.map(|marked| entry(EntryLocation::Building, marked.then(|| marker(false))));
@@ -181,6 +195,7 @@ fn steps_and_markers_keep_their_spelling() {
         uid: UID,
         provider: ProviderKind::Btrfs,
         origin: TreeOrigin::Clone { from: UID, access: CloneAccess::ReadOnly },
+        lower: Some(UID),
         sealed: Some(Seal {
             manifest: TreeManifest {
                 files: u64::MAX,
@@ -194,7 +209,7 @@ fn steps_and_markers_keep_their_spelling() {
     };
     let text = serde_json::to_string(&marker).unwrap();
     assert!(text.contains(r#""making":{"Clone":{"from":"07070707-0707-0707-0707-070707070707","access":"ReadOnly"}}"#), "{text}");
-    assert!(text.len() < 1000, "a link holds at most 4095 bytes");
+    assert!(text.len() < 1000, "on XFS a link holds at most 1024 bytes");
     assert_eq!(serde_json::from_str::<Marker>(&text).unwrap(), marker);
     let entry = DataRootEntry { uid: UID, location: EntryLocation::Trash, marker: None };
     assert_eq!(serde_json::to_string(&entry).unwrap(), r#"{"uid":"07070707-0707-0707-0707-070707070707","place":"Trash","marker":null}"#);

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-use yoi_workspace::{ChangeLimits, CloneAccess, Error, ErrorReason, Owner, ProviderKind, ensure_loop_btrfs, loopback};
+use yoi_workspace::plan::select;
+use yoi_workspace::{
+    ChangeLimits, CloneAccess, DataRoot, Error, ErrorReason, Owner, ProviderKind, ProviderRequest, ensure_loop_btrfs, loopback,
+};
 
-use crate::fixture::{Fixture, Lane, content, current_owner, fill_repository, git, is_root};
+use crate::fixture::{Fixture, content, current_owner, fill_repository, git, is_root};
+use crate::lanes::{DiskKind, Lane};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -22,8 +27,9 @@ pub const CASES: &[Case] = &[
     ("every_operation_can_be_repeated", repeated),
     ("a_uid_never_stands_for_two_trees", conflict),
     ("equal_trees_have_equal_digests_under_every_provider", digests),
-    ("a_sealed_tree_cannot_be_written_by_path_on_btrfs", sealed),
+    ("w17_a_sealed_tree_cannot_be_written_not_even_by_us_on_btrfs_and_overlay", sealed),
     ("what_is_offered_is_what_the_file_system_can", probe),
+    ("w11_a_data_root_that_can_hold_no_upper_layer_says_so_and_auto_passes_it_over", no_upper),
     ("an_existing_image_is_never_formatted", image),
     ("an_image_keeps_its_room_on_the_disk_or_is_refused_with_figures", image_room),
     ("an_image_that_is_full_of_data_still_takes_what_trees_need_of_metadata", image_full),
@@ -42,13 +48,20 @@ fn w1(fixture: &Fixture) -> Verdict {
     fixture.sync();
     let usage = fixture.provider().usage(clone).unwrap();
     assert!(usage.logical_bytes > 3 << 20);
-    match fixture.kind() {
-        ProviderKind::Btrfs => {
-            assert!(before.saturating_sub(free()) <= 512 << 10, "{} bytes", before - free());
+    let taken = before.saturating_sub(free());
+    match fixture.lane {
+        Lane::Btrfs | Lane::OverlayOnExt4 | Lane::OverlayOnXfs | Lane::OverlayOnBtrfs => {
+            assert!(taken <= 512 << 10, "{taken} bytes");
             assert_eq!(usage.exclusive_bytes, 0);
         }
-        // A copy takes as much space as its source, and `usage` says so.
-        ProviderKind::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
+        // Each file has an inode of its own, and all blocks of its data are shared.
+        Lane::ReflinkOnXfs | Lane::ReflinkOnBtrfs => {
+            assert!(taken <= 1 << 20, "{taken} bytes");
+            assert_eq!(usage.exclusive_bytes, 0);
+        }
+        // Btrfs shares the blocks by itself, and `usage` says so.
+        Lane::CopyOnBtrfs => assert!(usage.exclusive_bytes < 1 << 20, "{} bytes", usage.exclusive_bytes),
+        Lane::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
     }
     Verdict::Ran
 }
@@ -135,7 +148,9 @@ fn w42(fixture: &Fixture) -> Verdict {
     let path = fixture.path(uid);
     let facts = |path: &std::path::Path| {
         let m = fs::symlink_metadata(path).unwrap();
-        (m.uid(), m.gid(), m.mode(), m.mtime(), m.mtime_nsec(), m.nlink(), m.len())
+        // An overlay counts one link of each directory that has a lower one, and file systems give directories sizes of their own.
+        let (links, size) = if m.is_dir() { (0, 0) } else { (m.nlink(), m.len()) };
+        (m.uid(), m.gid(), m.mode(), m.mtime(), m.mtime_nsec(), links, size)
     };
     assert_eq!((facts(&path).0, facts(&path).1, facts(&path).2 & 0o7777), (1000, 1001, 0o755));
     let file = path.join("file");
@@ -204,12 +219,15 @@ fn digests(fixture: &Fixture) -> Verdict {
 }
 
 fn sealed(fixture: &Fixture) -> Verdict {
-    let (_, path) = fixture.base();
-    let written = fs::write(path.join("late"), "x");
+    let (base, _) = fixture.base();
+    let tree = fixture.root.open_tree(base).unwrap();
+    let written = fs::write(format!("/proc/self/fd/{}/late", tree.as_raw_fd()), "x");
     match fixture.kind() {
-        ProviderKind::Btrfs => assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem),
+        ProviderKind::Btrfs | ProviderKind::Overlay => {
+            assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        }
         // Root can always write to a directory. `publish` mounts it read-only instead, see `mounts`.
-        ProviderKind::Copy => written.unwrap(),
+        ProviderKind::Reflink | ProviderKind::Copy => written.unwrap(),
     }
     Verdict::Ran
 }
@@ -220,11 +238,36 @@ fn probe(fixture: &Fixture) -> Verdict {
         let offered = |kind| probe.offers.iter().find(|o| o.provider == kind).unwrap();
         assert!(offered(ProviderKind::Copy).available);
         assert_eq!(offered(ProviderKind::Btrfs).available, fixture.on_btrfs(), "{probe:?}");
+        assert_eq!(offered(ProviderKind::Overlay).available, is_root(), "{probe:?}");
+        assert_eq!(offered(ProviderKind::Reflink).available, fixture.lane.disk() != DiskKind::Ext4, "{probe:?}");
+        assert!(probe.offers.iter().all(|o| o.available || !o.reason.is_empty()));
         assert!(probe.free_bytes > 0 && probe.total_bytes > probe.free_bytes && !probe.kernel.release.is_empty());
     }
     if !fixture.on_btrfs() {
         assert_eq!(fixture.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), ErrorReason::ProviderUnavailable);
     }
+    Verdict::Ran
+}
+
+fn no_upper(fixture: &Fixture) -> Verdict {
+    if fixture.kind() != ProviderKind::Overlay {
+        return Verdict::NotRun("about overlays");
+    }
+    // An overlay is no place for the upper layer of another.
+    let (base, _) = fixture.base();
+    let (_, path) = fixture.clone_of(base);
+    let dir = path.join("data-root");
+    fs::create_dir(&dir).unwrap();
+    let offers = DataRoot::open(&dir).unwrap().probe().unwrap().offers;
+    let overlay = offers.iter().find(|o| o.provider == ProviderKind::Overlay).unwrap();
+    assert!(!overlay.available && overlay.reason.contains("type 0x794c7630 can hold no upper layer"), "{overlay:?}");
+    let chosen = select(ProviderRequest::Auto, &offers).unwrap();
+    // An overlay shares blocks if the file system below it does.
+    assert_eq!(chosen.provider, if fixture.lane.disk() == DiskKind::Ext4 { ProviderKind::Copy } else { ProviderKind::Reflink });
+    assert!(chosen.reason.contains(&format!("Overlay: {}", overlay.reason)), "{chosen:?}");
+    println!("    {}", overlay.reason);
+    assert_eq!(select(ProviderRequest::Overlay, &offers).unwrap_err().reason, format!("Overlay: {}", overlay.reason));
+    assert!(!dir.join(".probe.overlay").exists());
     Verdict::Ran
 }
 

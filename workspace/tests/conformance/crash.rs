@@ -10,7 +10,7 @@ use yoi_workspace::{
     CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, RecordState, TreeOrigin, Uid,
 };
 
-use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, recover};
+use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, read_in, recover, write_in};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -68,7 +68,7 @@ fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: Sk
     };
     create(base, TreeOrigin::Empty { owner: current_owner() });
     if journal.get(base).unwrap().unwrap().state == RecordState::Ready {
-        std::fs::write(path_of(root, base).join("file"), "x").unwrap();
+        write_in(root, base, "file", b"x");
     }
     journal.begin_seal(base).unwrap();
     provider.seal(base).unwrap();
@@ -83,12 +83,6 @@ fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: Sk
         journal.begin_destroy(gone).unwrap();
     }
     journal.record_destroyed(gone).unwrap();
-}
-
-fn path_of(root: &DataRoot, uid: Uid) -> PathBuf {
-    use std::os::fd::AsRawFd;
-    let tree = root.open_tree(uid).unwrap();
-    std::fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
 }
 
 /// A data root with its journal, for one run.
@@ -138,7 +132,7 @@ impl Setup {
         assert!(!done);
         let uids: Vec<_> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         assert_eq!(uids, [(nth_uid(1), RecordState::Sealed), (nth_uid(2), RecordState::Ready)]);
-        assert_eq!(std::fs::read_to_string(path_of(&root, nth_uid(2)).join("file")).unwrap_or_default().len(), 1);
+        assert_eq!(read_in(&root, nth_uid(2), "file").unwrap_or_default().len(), 1);
         assert_eq!(self.inconsistency(), None);
     }
 }
@@ -244,7 +238,7 @@ fn lost_rename(fixture: &Fixture) -> Verdict {
     let live = setup.dir.join("trees").join(kept.shard()).join(kept.to_string());
     std::fs::rename(&live, live.with_extension("tmp")).unwrap();
     assert_eq!(setup.inconsistency(), None);
-    assert!(path_of(&root, kept).join("file").exists());
+    assert!(read_in(&root, kept, "file").is_some());
     Verdict::Ran
 }
 

@@ -13,13 +13,15 @@ use self::operations::{
     CORRECT, Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_without_journal, recover_as_the_shim,
 };
 use self::setup::Setup;
-use crate::fixture::{Fixture, Lane, current_owner, is_root};
+use crate::fixture::{Fixture, current_owner, is_root};
+use crate::lanes::Lane;
 use crate::syscall_faults::{Counted, Fault, run_with_fault};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
     ("w32_whatever_disk_operation_fails_a_tree_is_made_or_not", make),
     ("w32_whatever_disk_operation_fails_a_fork_is_made_or_not", fork),
+    ("w32_whatever_disk_operation_fails_a_fork_of_a_fork_is_made_or_not", fork_of_fork),
     ("w32_whatever_disk_operation_fails_a_tree_is_sealed_or_not", seal),
     ("w32_whatever_disk_operation_fails_a_tree_is_mounted_or_not", publish),
     ("w32_whatever_disk_operation_fails_a_tree_is_destroyed_or_not", destroy),
@@ -50,7 +52,7 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
     let (mut cases, mut each) = (0, Vec::new());
     for (mut counted, fault) in ERRORS {
         // The calls with which a recovery reads do not depend on the provider, so one lane is enough for them.
-        if operation == Operation::Recover && fixture.lane == Lane::Copy {
+        if operation == Operation::Recover && fixture.lane != Lane::Btrfs {
             counted = Counted::Changes;
         }
         let n = setup.run_all(operation, counted, fault).unwrap_or_else(|complaint| panic!("{complaint}"));
@@ -66,8 +68,8 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
 }
 
 fn not_here(fixture: &Fixture) -> Option<Verdict> {
-    if fixture.lane == Lane::CopyOnBtrfs {
-        return Some(Verdict::NotRun("the lanes Copy and Btrfs are enough"));
+    if !matches!(fixture.lane, Lane::Copy | Lane::Btrfs | Lane::OverlayOnExt4 | Lane::ReflinkOnXfs) {
+        return Some(Verdict::NotRun("one lane of each provider is enough"));
     }
     (!is_root()).then_some(Verdict::Lacks("needs root to mount, and to own files of others"))
 }
@@ -95,7 +97,7 @@ fn old_kernel(_: &Fixture) -> Verdict {
 
 fn failing_probe(fixture: &Fixture) -> Verdict {
     if fixture.lane != Lane::Btrfs {
-        return Verdict::NotRun("only Btrfs is tried out by a probe");
+        return Verdict::NotRun("about Btrfs");
     }
     let mut failures = 0;
     for (nth, errno) in (1..30).flat_map(|nth| [libc::EIO, libc::ENOMEM, libc::EROFS].map(|errno| (nth, errno))) {
@@ -120,6 +122,10 @@ fn make(fixture: &Fixture) -> Verdict {
 
 fn fork(fixture: &Fixture) -> Verdict {
     all(fixture, Operation::Fork, 80)
+}
+
+fn fork_of_fork(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::ForkOfFork, 80)
 }
 
 fn seal(fixture: &Fixture) -> Verdict {

@@ -8,18 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::lanes::{DiskKind, Lane};
 use rustix::fs::{IFlags, Mode, OFlags};
+use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
-use yoi_workspace::{DataRoot, Faults, Journal, Owner, Provider, ProviderKind, Uid, loopback};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    /// Provider Copy on ext4, or without root in a temporary directory.
-    Copy,
-    /// Provider Copy on Btrfs.
-    CopyOnBtrfs,
-    Btrfs,
-}
+use yoi_workspace::{DataRoot, FaultPoint, Faults, Journal, Owner, PlantedFault, Provider, ProviderKind, Uid, mountinfo};
 
 /// The file system of a lane. It is unmounted and removed when dropped.
 pub struct LaneFilesystem {
@@ -33,6 +26,17 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Enters a new mount namespace. Without it, another process that makes a namespace at the wrong moment copies our mounts, and keeps an
+/// overlay in use that a case has unmounted. Call it before there is another thread.
+pub fn enter_mount_namespace() {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    if is_root() {
+        // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+    }
+}
+
 /// True if `cargo xtask test` has prepared the machine so that every case can run.
 pub fn must_run() -> bool {
     std::env::var_os("YOI_MUST_RUN").is_some()
@@ -43,43 +47,19 @@ impl LaneFilesystem {
         // In memory if possible, so that a flush does not wait for what other processes write to the disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
-        let loops = Path::new("/dev/loop-control").exists();
-        let mounted = match lane {
-            Lane::Copy if is_root() && loops && is_installed("mkfs.ext4") => {
-                make_ext4(&image, 1 << 30, &dir);
+        let mounted = match lane.disk().lack() {
+            None => {
+                lane.disk().make(&image, 1 << 30, &dir);
                 true
             }
-            Lane::Copy if must_run() => return Err("needs root, loop devices and mkfs.ext4"),
-            Lane::Copy => {
+            Some(why) if lane != Lane::Copy || must_run() => return Err(why),
+            Some(_) => {
                 fs::create_dir(&dir).unwrap();
                 false
-            }
-            Lane::CopyOnBtrfs | Lane::Btrfs if !is_root() => return Err("needs root"),
-            Lane::CopyOnBtrfs | Lane::Btrfs if !loops => return Err("needs loop devices"),
-            Lane::CopyOnBtrfs | Lane::Btrfs if !is_installed("mkfs.btrfs") => return Err("needs mkfs.btrfs"),
-            Lane::CopyOnBtrfs | Lane::Btrfs => {
-                loopback::ensure_loop_btrfs(&image, 1 << 30, &dir).unwrap();
-                true
             }
         };
         Ok(Self { lane, dir, mounted, _temp: temp })
     }
-}
-
-pub fn is_installed(program: &str) -> bool {
-    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
-}
-
-/// Makes an ext4 in a new file and mounts it.
-pub fn make_ext4(image: &Path, size: u64, at: &Path) {
-    fs::File::create(image).unwrap().set_len(size).unwrap();
-    run("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), image]);
-    fs::create_dir(at).unwrap();
-    mount_ext4(image, at);
-}
-
-pub fn mount_ext4(image: &Path, at: &Path) {
-    run("mount", &["-t".as_ref(), "ext4".as_ref(), "-o".as_ref(), "loop".as_ref(), image, at]);
 }
 
 pub fn run(program: &str, args: &[&Path]) {
@@ -111,14 +91,19 @@ impl Fixture {
     }
 
     pub fn kind(&self) -> ProviderKind {
-        match self.lane {
-            Lane::Copy | Lane::CopyOnBtrfs => ProviderKind::Copy,
-            Lane::Btrfs => ProviderKind::Btrfs,
-        }
+        self.lane.kind()
     }
 
     pub fn on_btrfs(&self) -> bool {
-        self.lane != Lane::Copy
+        self.lane.disk() == DiskKind::Btrfs
+    }
+
+    /// True if a tree that is not sealed can be cloned once nobody uses it.
+    pub fn forks_at_rest(&self) -> bool {
+        match self.kind() {
+            ProviderKind::Btrfs | ProviderKind::Overlay => true,
+            ProviderKind::Reflink | ProviderKind::Copy => false,
+        }
     }
 
     pub fn provider(&self) -> &dyn Provider {
@@ -138,9 +123,25 @@ impl Fixture {
         nth_uid(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Where a test sees the tree. An overlay is mounted there, in its own entry, until it is destroyed or the test calls [`Self::rest`].
     pub fn path(&self, uid: Uid) -> PathBuf {
-        let tree = self.root.open_tree(uid).unwrap();
-        fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
+        let entry = self.entry(uid);
+        if self.root.marker(uid).unwrap().lower.is_some() {
+            let tree = self.provider().open_for_mount(uid).unwrap();
+            mount::bind_tree(tree, &TargetRoot::open(&entry).unwrap(), Path::new("tree"), false).unwrap();
+        }
+        entry.join("tree")
+    }
+
+    pub fn entry(&self, uid: Uid) -> PathBuf {
+        self.dir.join("trees").join(uid.shard()).join(uid.to_string())
+    }
+
+    /// Ends what [`Self::path`] mounted, as the end of a Pod does.
+    pub fn rest(&self, uid: Uid) {
+        if self.root.marker(uid).unwrap().lower.is_some() {
+            mount::unbind(&TargetRoot::open(&self.entry(uid)).unwrap(), Path::new("tree")).unwrap();
+        }
     }
 
     /// Makes an empty tree.
@@ -173,6 +174,43 @@ impl Fixture {
         expected.sort();
         assert_eq!(names, expected);
     }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        unmount_below(&self.dir);
+    }
+}
+
+/// Unmounts everything below a directory.
+pub fn unmount_below(dir: &Path) {
+    for mount in mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(dir) && m.mount_point != dir) {
+        _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// The content of a file of a tree, read through the tree's descriptor. None if it is not there.
+pub fn read_in(root: &DataRoot, uid: Uid, name: &str) -> Option<String> {
+    let tree = root.open_tree(uid).unwrap();
+    fs::read_to_string(format!("/proc/self/fd/{}/{name}", tree.as_raw_fd())).ok()
+}
+
+/// Writes a file into a tree, through the tree's descriptor.
+pub fn write_in(root: &DataRoot, uid: Uid, name: &str, bytes: &[u8]) {
+    let tree = root.open_tree(uid).unwrap();
+    fs::write(format!("/proc/self/fd/{}/{name}", tree.as_raw_fd()), bytes).unwrap();
+}
+
+/// Faults that are only this one.
+pub fn planted(fault: PlantedFault) -> Arc<dyn Faults> {
+    struct Planted(PlantedFault);
+    impl Faults for Planted {
+        fn on_point(&self, _: FaultPoint) {}
+        fn has(&self, fault: PlantedFault) -> bool {
+            fault == self.0
+        }
+    }
+    Arc::new(Planted(fault))
 }
 
 /// Writes all dirty data of the file system to the device. On Btrfs it also wakes the cleaner of deleted subvolumes.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use yoi_workspace::{CloneAccess, Error, ErrorReason, ProviderKind};
+use yoi_workspace::{CloneAccess, Error, ErrorReason, ProviderKind, Uid};
 
 use crate::fixture::{Fixture, StopOnDrop, content, make_subvolume};
 use crate::{Case, Verdict};
@@ -43,16 +43,20 @@ fn w24(fixture: &Fixture) -> Verdict {
     let (base, _) = fixture.base();
     let (original, path) = fixture.clone_of(base);
     fs::write(path.join("M1"), "1").unwrap();
-    if fixture.kind() == ProviderKind::Copy {
-        return Verdict::NotRun("copy takes no checkpoint of a live tree");
+    if !fixture.forks_at_rest() {
+        return Verdict::NotRun("forks sealed trees only");
     }
     let checkpoint = fixture.uid();
+    fixture.rest(original);
     fixture.provider().clone_tree(checkpoint, original, CloneAccess::ReadOnly).unwrap();
+    let path = fixture.path(original);
     fs::write(path.join("M2"), "2").unwrap();
     let (_, fork) = fixture.clone_of(checkpoint);
     assert!(fork.join("M1").exists() && !fork.join("M2").exists());
     assert!(path.join("M1").exists() && path.join("M2").exists());
-    assert!(fs::write(fixture.path(checkpoint).join("x"), "x").is_err());
+    if fixture.kind() == ProviderKind::Btrfs {
+        assert!(fs::write(fixture.path(checkpoint).join("x"), "x").is_err());
+    }
     Verdict::Ran
 }
 
@@ -60,14 +64,27 @@ fn w25(fixture: &Fixture) -> Verdict {
     let (base, source) = fixture.base();
     let before = content(&source);
     let (fork, path) = fixture.clone_of(base);
-    fixture.provider().destroy(base).unwrap();
+    let stays = destroy_or_refuse(fixture, base, &[fork]);
     fixture.sync();
     assert_eq!(content(&path), before);
     fs::write(path.join("after"), "x").unwrap();
-    fixture.assert_only(&[fork]);
+    fixture.assert_only(&if stays { vec![base, fork] } else { vec![fork] });
     fixture.provider().destroy(fork).unwrap();
+    fixture.provider().destroy(base).unwrap();
     fixture.assert_only(&[]);
     Verdict::Ran
+}
+
+/// Destroys a base. Overlays cannot live without theirs, so it is refused while there are some, and true is returned.
+fn destroy_or_refuse(fixture: &Fixture, base: Uid, expected: &[Uid]) -> bool {
+    match (fixture.kind(), fixture.provider().destroy(base)) {
+        (ProviderKind::Overlay, Err(Error::DependentForks { uid, forks })) => {
+            assert_eq!((uid, &*forks), (base, expected));
+            true
+        }
+        (ProviderKind::Btrfs | ProviderKind::Reflink | ProviderKind::Copy, Ok(())) => false,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn w26(fixture: &Fixture) -> Verdict {
@@ -79,8 +96,9 @@ fn w26(fixture: &Fixture) -> Verdict {
     fixture.provider().destroy(middle).unwrap();
     assert!(path.join("middle").exists());
     fixture.assert_only(&[base, last]);
-    fixture.provider().destroy(base).unwrap();
+    destroy_or_refuse(fixture, base, &[last]);
     fixture.provider().destroy(last).unwrap();
+    fixture.provider().destroy(base).unwrap();
     fixture.assert_only(&[]);
     Verdict::Ran
 }
@@ -88,7 +106,7 @@ fn w26(fixture: &Fixture) -> Verdict {
 fn live(fixture: &Fixture) -> Verdict {
     let (base, _) = fixture.base();
     let (parent, path) = fixture.clone_of(base);
-    if fixture.kind() == ProviderKind::Copy {
+    if fixture.kind() != ProviderKind::Btrfs {
         let error = fixture.provider().clone_tree(fixture.uid(), parent, CloneAccess::ReadWrite).unwrap_err();
         assert_eq!(error.reason(), ErrorReason::SourceNotSealed);
         fixture.assert_only(&[base, parent]);
@@ -122,13 +140,11 @@ fn live(fixture: &Fixture) -> Verdict {
 }
 
 fn wrong_provider(fixture: &Fixture) -> Verdict {
-    if fixture.kind() != ProviderKind::Btrfs {
-        return Verdict::NotRun("only one provider on this file system");
-    }
     let (base, _) = fixture.base();
-    let copy = fixture.root.provider(ProviderKind::Copy).unwrap();
-    assert!(matches!(copy.clone_tree(fixture.uid(), base, CloneAccess::ReadWrite), Err(Error::WrongProvider { .. })));
-    assert!(matches!(copy.destroy(base), Err(Error::WrongProvider { .. })));
+    let other = if fixture.kind() == ProviderKind::Copy { ProviderKind::Reflink } else { ProviderKind::Copy };
+    let other = fixture.root.provider(other).unwrap();
+    assert!(matches!(other.clone_tree(fixture.uid(), base, CloneAccess::ReadWrite), Err(Error::WrongProvider { .. })));
+    assert!(matches!(other.destroy(base), Err(Error::WrongProvider { .. })));
     fixture.root.provider_of(base).unwrap().usage(base).unwrap();
     Verdict::Ran
 }

@@ -1,14 +1,15 @@
 //! The power is cut right after a call returns: only what is on the device at that moment is left.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use yoi_workspace::{
-    CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid, loopback,
-    plan::select,
+    CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid, plan::select,
 };
 
-use crate::fixture::{Fixture, Lane, content, current_owner, is_installed, is_root, make_ext4, mount_ext4, nth_uid, recover, run, sync};
+use crate::fixture::{Fixture, current_owner, nth_uid, read_in, recover, run, sync, write_in};
+use crate::lanes::{DiskKind, Lane};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -16,28 +17,32 @@ pub const CASES: &[Case] = &[
     ("a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go", full_disk),
 ];
 
-/// A file system in a file.
+/// A file system in a file, with a provider's trees.
 struct Disk {
     image: PathBuf,
     at: PathBuf,
     kind: ProviderKind,
+    disk: DiskKind,
 }
 
-impl Disk {
-    fn make(dir: &Path, kind: ProviderKind, size: u64) -> Self {
-        let disk = Self { image: dir.join(format!("{kind}.img")), at: dir.join(format!("{kind}-at")), kind };
-        match kind {
-            ProviderKind::Btrfs => disk.mount(size),
-            ProviderKind::Copy => make_ext4(&disk.image, size, &disk.at),
-        }
-        disk
-    }
+const DISKS: [(ProviderKind, DiskKind); 7] = [
+    (ProviderKind::Btrfs, DiskKind::Btrfs),
+    (ProviderKind::Overlay, DiskKind::Ext4),
+    (ProviderKind::Overlay, DiskKind::Xfs),
+    (ProviderKind::Overlay, DiskKind::Btrfs),
+    (ProviderKind::Reflink, DiskKind::Xfs),
+    (ProviderKind::Reflink, DiskKind::Btrfs),
+    (ProviderKind::Copy, DiskKind::Ext4),
+];
 
-    fn mount(&self, size: u64) {
-        match self.kind {
-            ProviderKind::Btrfs => _ = loopback::ensure_loop_btrfs(&self.image, size, &self.at).unwrap(),
-            ProviderKind::Copy => mount_ext4(&self.image, &self.at),
-        }
+impl Disk {
+    fn make(dir: &Path, (kind, disk): (ProviderKind, DiskKind), size: u64) -> Self {
+        let name = format!("{kind}-on-{disk:?}");
+        // XFS takes at least this.
+        let size = if disk == DiskKind::Xfs { size.max(300 << 20) } else { size };
+        let made = Self { image: dir.join(format!("{name}.img")), at: dir.join(format!("{name}-at")), kind, disk };
+        disk.make(&made.image, size, &made.at);
+        made
     }
 
     /// Replaces the device by a copy of what it holds now.
@@ -46,7 +51,7 @@ impl Disk {
         run("cp", &["--sparse=always".as_ref(), &self.image, &kept]);
         rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::empty()).unwrap();
         fs::rename(kept, &self.image).unwrap();
-        self.mount(0);
+        self.disk.mount(&self.image, &self.at);
     }
 }
 
@@ -58,12 +63,10 @@ impl Drop for Disk {
 }
 
 fn not_here(fixture: &Fixture) -> Option<Verdict> {
-    match fixture.lane {
-        Lane::Btrfs | Lane::CopyOnBtrfs => Some(Verdict::NotRun("brings disks of its own; one lane is enough")),
-        Lane::Copy if !is_root() => Some(Verdict::Lacks("needs root")),
-        Lane::Copy if !is_installed("mkfs.ext4") || !is_installed("mkfs.btrfs") => Some(Verdict::Lacks("needs mkfs.ext4 and mkfs.btrfs")),
-        Lane::Copy => None,
+    if fixture.lane != Lane::Copy {
+        return Some(Verdict::NotRun("brings disks of its own; one lane is enough"));
     }
+    DISKS.iter().find_map(|(_, disk)| disk.lack()).map(Verdict::Lacks)
 }
 
 /// What is done before the power cut, and its name.
@@ -74,15 +77,16 @@ fn power_cut(fixture: &Fixture) -> Verdict {
         return not_run;
     }
     let mut cuts = 0;
-    for kind in [ProviderKind::Btrfs, ProviderKind::Copy] {
-        let disk = Disk::make(&fixture.dir, kind, 200 << 20);
-        let journal_dir = fixture.dir.join(format!("{kind}-journal"));
+    for on in DISKS {
+        let disk = Disk::make(&fixture.dir, on, 200 << 20);
+        let kind = disk.kind;
+        let journal_dir = fixture.dir.join(format!("{kind}-on-{:?}-journal", disk.disk));
         let (base, clone, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
         let clone_of = |from| TreeOrigin::Clone { from, access: CloneAccess::ReadWrite };
         let steps: [Action; 5] = [
             ("an empty tree", &|root, journal| create(root, journal, kind, base, TreeOrigin::Empty { owner: current_owner() })),
             ("a sealed tree", &|root, journal| {
-                fs::write(tree(root, base).join("file"), "precious").unwrap();
+                write_in(root, base, "file", b"precious");
                 journal.begin_seal(base).unwrap();
                 root.provider(kind).unwrap().seal(base).unwrap();
                 journal.record_sealed(base).unwrap();
@@ -112,7 +116,7 @@ fn power_cut(fixture: &Fixture) -> Verdict {
         let states: Vec<_> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         assert_eq!(states, [(base, RecordState::Sealed), (clone, RecordState::Ready)]);
         for uid in [base, clone] {
-            assert_eq!(fs::read_to_string(tree(&root, uid).join("file")).unwrap(), "precious", "{kind}: {uid}");
+            assert_eq!(read_in(&root, uid, "file").as_deref(), Some("precious"), "{kind}: {uid}");
         }
         assert!(root.inventory().unwrap().entries.iter().all(|e| e.location == EntryLocation::Live));
     }
@@ -128,12 +132,6 @@ fn create(root: &DataRoot, journal: &Journal, kind: ProviderKind, uid: Uid, orig
         TreeOrigin::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
     };
     journal.record_created(uid).unwrap();
-}
-
-fn tree(root: &DataRoot, uid: Uid) -> PathBuf {
-    use std::os::fd::AsRawFd;
-    let tree = root.open_tree(uid).unwrap();
-    fs::read_link(format!("/proc/self/fd/{}", tree.as_raw_fd())).unwrap()
 }
 
 /// Fills the disk with data and then with names, until not even a name fits.
@@ -158,47 +156,50 @@ fn full_disk(fixture: &Fixture) -> Verdict {
     if let Some(not_run) = not_here(fixture) {
         return not_run;
     }
-    for kind in [ProviderKind::Btrfs, ProviderKind::Copy] {
-        let disk = Disk::make(&fixture.dir, kind, 160 << 20);
-        let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&fixture.dir.join(format!("{kind}-full"))).unwrap());
+    for on in DISKS {
+        let disk = Disk::make(&fixture.dir, on, 160 << 20);
+        let kind = disk.kind;
+        let journal_dir = fixture.dir.join(format!("{kind}-on-{:?}-full", disk.disk));
+        let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
         let provider = root.provider(kind).unwrap();
         let (base, old) = (nth_uid(1), nth_uid(2));
         create(&root, &journal, kind, base, TreeOrigin::Empty { owner: current_owner() });
-        fs::write(tree(&root, base).join("file"), vec![1; 3 << 20]).unwrap();
+        write_in(&root, base, "file", &[b'1'; 3 << 20]);
         provider.seal(base).unwrap();
         create(&root, &journal, kind, old, TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
-        fill(&tree(&root, old).join("filling"));
+        let opened = root.open_tree(old).unwrap();
+        fill(&PathBuf::from(format!("/proc/self/fd/{}/filling", opened.as_raw_fd())));
+        drop(opened);
         // A snapshot is small. Some more can be made until the reserve is used up, too.
         let made: Vec<_> =
             (10..2000).map(nth_uid).take_while(|uid| provider.clone_tree(*uid, base, CloneAccess::ReadWrite).is_ok()).collect();
         let refused = provider.clone_tree(nth_uid(9), base, CloneAccess::ReadWrite).unwrap_err();
         assert_eq!(refused.reason(), ErrorReason::OutOfSpace, "{kind}: {refused:?}");
         let offers = root.probe().unwrap().offers;
-        assert_eq!(
-            select(ProviderRequest::Auto, &offers).unwrap().provider,
-            kind,
-            "a full disk is no reason to choose otherwise: {offers:?}"
-        );
+        let offered = offers.iter().find(|o| o.provider == kind).unwrap();
+        assert!(offered.available, "a full disk is no reason to choose otherwise: {offers:?}");
+        let best = if disk.disk == DiskKind::Btrfs { ProviderKind::Btrfs } else { ProviderKind::Overlay };
+        assert_eq!(select(ProviderRequest::Auto, &offers).unwrap().provider, best, "{offers:?}");
         let entries = root.inventory().unwrap().entries;
         assert!(
             entries.iter().all(|e| e.location == EntryLocation::Live && e.marker.is_some()),
             "{kind}: half a tree was left: {entries:?}"
         );
         assert_eq!(entries.len(), made.len() + 2);
-        assert_eq!(fs::read(tree(&root, base).join("file")).unwrap().len(), 3 << 20);
+        assert_eq!(read_in(&root, base, "file").unwrap().len(), 3 << 20);
 
         journal.begin_destroy(old).unwrap();
         provider.destroy(old).unwrap();
         journal.record_destroyed(old).unwrap();
         // By itself the cleaner of Btrfs would begin within 30 s.
         let again = (0..200).find_map(|_| {
-            sync(&disk.at, kind == ProviderKind::Btrfs);
+            sync(&disk.at, disk.disk == DiskKind::Btrfs);
             let done = provider.clone_tree(nth_uid(9), base, CloneAccess::ReadWrite);
             std::thread::sleep(if done.is_ok() { std::time::Duration::ZERO } else { std::time::Duration::from_millis(100) });
             done.ok()
         });
         assert!(again.is_some(), "{kind}: there is room again, and no tree is made");
-        assert_eq!(content(&tree(&root, nth_uid(9))), content(&tree(&root, base)));
+        assert_eq!(read_in(&root, nth_uid(9), "file"), read_in(&root, base, "file"));
         println!("    {kind}: refused after {} more, made again after the largest went", made.len());
     }
     Verdict::Ran

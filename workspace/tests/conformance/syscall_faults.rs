@@ -202,6 +202,15 @@ calls! {
     SYS_syncfs true,
     SYS_open_tree false,
     SYS_fsopen false,
+    SYS_fsconfig true,
+    SYS_fsmount false,
+    SYS_setns false,
+    SYS_unshare false,
+    SYS_pivot_root false,
+    SYS_lgetxattr false,
+    SYS_llistxattr false,
+    SYS_lsetxattr true,
+    SYS_open_by_handle_at false,
     SYS_mount_setattr false,
     SYS_move_mount true,
     SYS_mount true,
@@ -225,6 +234,8 @@ fn name(number: i32) -> &'static str {
     CALLS.iter().find(|(n, ..)| *n == libc::c_long::from(number)).map_or("another", |(_, name, _)| &name[4..])
 }
 
+const FSCONFIG_CMD_CREATE: u64 = 6;
+
 /// True if this call can change a disk.
 fn changes(asked: &Question) -> bool {
     let number = libc::c_long::from(asked.number);
@@ -233,11 +244,13 @@ fn changes(asked: &Question) -> bool {
         libc::SYS_openat => flags(2),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open => flags(1),
-        // The Btrfs ioctls (create, snapshot, delete, read-only, sync), and flags of files.
+        // The Btrfs ioctls (create, snapshot, delete, read-only, sync), FICLONE, and flags of files.
         libc::SYS_ioctl => match asked.args[1] as u32 {
             0x4008_6602 => true,
-            code => code >> 8 & 0xff == 0x94 && matches!(code & 0xff, 8 | 14 | 15 | 23 | 24 | 26 | 63),
+            code => code >> 8 & 0xff == 0x94 && matches!(code & 0xff, 8 | 9 | 14 | 15 | 23 | 24 | 26 | 63),
         },
+        // An overlay writes to its layers when it is made; the options before only name them.
+        libc::SYS_fsconfig => asked.args[1] == FSCONFIG_CMD_CREATE,
         _ => CALLS.iter().any(|(n, _, changes)| *n == number && *changes),
     }
 }

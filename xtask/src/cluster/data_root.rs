@@ -14,9 +14,9 @@ pub enum DataRoot {
     Folder,
     /// A Btrfs of the node's own
     Btrfs,
-    /// An ext4 of the node's own: trees are copies
+    /// An ext4 of the node's own: trees are overlays
     Ext4,
-    /// An XFS of the node's own: trees share extents
+    /// An XFS of the node's own: trees are overlays
     Xfs,
 }
 

@@ -51,7 +51,7 @@ pub fn existing(cluster: ExistingCluster) -> Result<()> {
     };
     let target = InstallTarget { context: Some(context.clone()), kubeconfig: None, kubectl, settings };
     charts(&target, &chart)?;
-    fleet::start(&target.kubectl, fleet::of_nodes(&target.kubectl)?, &examples)?;
+    fleet::start(&target.kubectl, &examples)?;
     println!("\nYoi runs in {context}.");
     if let Some(plugin) = built.programs.get("kubectl-yoi") {
         println!("The plugin for your PATH: {}", plugin.display());

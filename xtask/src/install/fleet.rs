@@ -1,13 +1,11 @@
 //! The example fleet: applied, and awaited until every agent has done its task.
 
 use crate::cluster::Kubectl;
-use crate::command::wait;
 use crate::images::References;
 use crate::instance::repository;
 use crate::progress;
 use anyhow::{Context, Result};
 use std::fs;
-use std::time::Duration;
 
 pub const NAMESPACE: &str = "yoi-example";
 
@@ -18,29 +16,29 @@ const STAGES: [Stage; 6] = [
         file: "1-surroundings",
         goals: &[("pod/git", "Ready"), ("pod/scripted-model", "Ready")],
         now: "a git server and a scripted model start",
-        forks: false,
+        is_fork: false,
     },
-    Stage { file: "2-project", goals: &[("yoiproject/yoi", "Ready")], now: "the project's tree is cloned and sealed", forks: false },
+    Stage { file: "2-project", goals: &[("yoiproject/yoi", "Ready")], now: "the project's tree is cloned and sealed", is_fork: false },
     Stage {
         file: "3-alice",
         goals: &[("yoipod/alice", "TaskComplete"), ("yoipod/alice", "Ready")],
         now: "alice edits, builds and commits in her tree",
-        forks: false,
+        is_fork: false,
     },
     Stage {
         file: "4-bob-and-the-peer",
         // bob's script goes on only when the message is in alice's inbox.
         goals: &[("yoipeer/alice.bob", "Ready"), ("yoipod/bob", "TaskComplete")],
         now: "bob writes to alice",
-        forks: false,
+        is_fork: false,
     },
     Stage {
         file: "5-carol-a-fork-of-alice",
         goals: &[("yoipod/carol", "TaskComplete")],
         now: "carol goes on in a fork of alice's tree",
-        forks: true,
+        is_fork: true,
     },
-    Stage { file: "6-ci", goals: &[("job/ci", "Complete")], now: "a CI job builds in a tree of its own", forks: false },
+    Stage { file: "6-ci", goals: &[("job/ci", "Complete")], now: "a CI job builds in a tree of its own", is_fork: false },
 ];
 
 struct Stage {
@@ -48,46 +46,48 @@ struct Stage {
     /// Objects and the condition that each must come to.
     goals: &'static [(&'static str, &'static str)],
     now: &'static str,
-    forks: bool,
+    is_fork: bool,
 }
 
-/// How much of it the cluster's nodes allow.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    All,
-    /// No node has Btrfs, which a fork of a living tree takes.
-    WithoutForks,
+/// How a fork of a tree in use is made where its parent is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Forks {
+    /// While the parent runs.
+    Live,
+    /// While no Pod mounts the parent's tree: its agent is stopped meanwhile.
+    AtRest,
+    /// Not at all.
+    Never,
 }
-pub use Part::All;
 
-/// What the nodes offer, once one of them has said it.
-pub fn of_nodes(kubectl: &Kubectl) -> Result<Part> {
-    let btrfs = ["get", "workspacenodes", "-o", "jsonpath={.items[*].status.providers[?(@.available==true)].name}"];
-    let offered = wait("what the nodes offer", Duration::from_secs(60), || {
-        let offered = kubectl.run(btrfs)?;
-        Ok((!offered.trim().is_empty()).then_some(offered))
-    })?;
-    if offered.split_whitespace().any(|provider| provider == "Btrfs") {
-        return Ok(All);
+/// `provider`: the one that made the parent's tree.
+fn forks(provider: &str) -> Forks {
+    match provider {
+        "Zfs" | "Btrfs" => Forks::Live,
+        "Overlay" => Forks::AtRest,
+        _ => Forks::Never,
     }
-    progress::note(
-        "no node keeps its trees on Btrfs, so carol, a fork of alice's living tree, is left out; \
-         `--set shim.loopBtrfs.enabled=true` gives each node a Btrfs in a file",
-    );
-    Ok(Part::WithoutForks)
 }
 
 /// `images`: what stands for `yoi.dev/NAME:dev` in the examples, by NAME.
-pub fn start(kubectl: &Kubectl, part: Part, images: &References) -> Result<()> {
+pub fn start(kubectl: &Kubectl, images: &References) -> Result<()> {
     let step = progress::start("Start the example fleet (about half a minute)");
     // A Job cannot be changed, and a workspace that is on its way out would take the new Job's claim with it.
     let ci = ["delete", "job/ci", "agentworkspace/ci", "--ignore-not-found", "--wait", "--timeout=120s"];
     kubectl.run(["--namespace", NAMESPACE].into_iter().chain(ci)).with_context(|| kubectl.diagnostics(NAMESPACE))?;
-    for Stage { file, goals, now, forks } in STAGES {
-        if forks && part == Part::WithoutForks {
+    let mut left_out = false;
+    for Stage { file, goals, now, is_fork } in STAGES {
+        let parent = ["get", "agentworkspace/alice", "-o", "jsonpath={.status.provider.selected}"];
+        let forks = if is_fork { forks(&in_namespace(kubectl, &parent)?) } else { Forks::Live };
+        if forks == Forks::Never {
+            left_out = true;
             continue;
         }
         step.progress(now);
+        if forks == Forks::AtRest {
+            set_desired_state(kubectl, "Stopped")?;
+            in_namespace(kubectl, &["wait", "--for=condition=InUse=false", "agentworkspace/alice", "--timeout=120s"])?;
+        }
         let path = repository().join("examples/fleet").join(format!("{file}.yaml"));
         let mut manifests = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
         for (name, reference) in images {
@@ -96,10 +96,40 @@ pub fn start(kubectl: &Kubectl, part: Part, images: &References) -> Result<()> {
         kubectl.apply(&manifests)?;
         for (what, condition) in goals {
             let condition = format!("--for=condition={condition}");
-            let words = ["--namespace", NAMESPACE, "wait", &condition, what, "--timeout=300s"];
-            kubectl.run(words).with_context(|| kubectl.diagnostics(NAMESPACE))?;
+            in_namespace(kubectl, &["wait", &condition, what, "--timeout=300s"])?;
+        }
+        if forks == Forks::AtRest {
+            set_desired_state(kubectl, "Running")?;
+            in_namespace(kubectl, &["wait", "--for=condition=Ready", "yoipod/alice", "--timeout=300s"])?;
         }
     }
-    step.done(if part == All { "every agent has done its task" } else { "alice and bob have done their tasks" });
+    step.done(if left_out { "alice and bob have done their tasks" } else { "every agent has done its task" });
+    if left_out {
+        progress::note(
+            "alice's tree is a plain copy, which cannot be forked, so carol, a fork of it, is left out; \
+             `--set shim.loopBtrfs.enabled=true` gives each node a Btrfs in a file",
+        );
+    }
     Ok(())
+}
+
+fn in_namespace(kubectl: &Kubectl, words: &[&str]) -> Result<String> {
+    let words = [&["--namespace", NAMESPACE], words].concat();
+    kubectl.run(words).with_context(|| kubectl.diagnostics(NAMESPACE))
+}
+
+fn set_desired_state(kubectl: &Kubectl, state: &str) -> Result<()> {
+    let patch = format!("{{\"spec\":{{\"desiredState\":\"{state}\"}}}}");
+    in_namespace(kubectl, &["patch", "yoipod/alice", "--type=merge", "--patch", &patch]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_parents_provider_cannot_fork_is_left_out() {
+        let found = ["Zfs", "Btrfs", "Overlay", "Reflink", "Copy", ""].map(forks);
+        assert_eq!(found, [Forks::Live, Forks::Live, Forks::AtRest, Forks::Never, Forks::Never, Forks::Never]);
+    }
 }

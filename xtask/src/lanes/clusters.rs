@@ -3,7 +3,7 @@
 
 use super::report::{Lane, LaneOutcome, Report};
 use super::{Selection, program, registry_install};
-use crate::cluster::{self, HostInventory, Shape};
+use crate::cluster::{self, DataRoot, HostInventory, Shape};
 use crate::images::{self, Built};
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
@@ -51,7 +51,7 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
         }
         BOTH.into_iter().try_for_each(cluster::down)?;
         prepared.before = Some(HostInventory::take()?);
-        cluster::up(SHARED, Shape { nodes: Some(SHARED_NODES), ..Shape::default() })?;
+        shared_up()?;
         cluster::up(DISRUPTED, Shape::default())?;
         Ok(LaneOutcome::Passed)
     });
@@ -107,6 +107,14 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
     });
 }
 
+/// The last worker has its trees as overlays on ext4, the others on Btrfs: every test meets both.
+fn shared_up() -> Result<()> {
+    for (nodes, data_root) in [(SHARED_NODES - 1, DataRoot::Btrfs), (SHARED_NODES, DataRoot::Ext4)] {
+        cluster::up(SHARED, Shape { nodes: Some(nodes), data_root: Some(data_root) })?;
+    }
+    Ok(())
+}
+
 fn charts(instance: Instance, built: &Built) -> Result<()> {
     install::charts(&InstallTarget::local(instance)?, &built.references())
 }
@@ -149,7 +157,16 @@ fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
 fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
     let teardown = run_targets(DISRUPTED, built, &DISRUPTIVE_TARGETS[..1], selection, &["--test-threads=6"])?;
     charts(DISRUPTED, built)?;
-    outcome(vec![teardown, kills(DISRUPTED, built, selection, selection.filters)?])
+    let mut runs = vec![teardown, kills(DISRUPTED, built, selection, selection.filters)?];
+    if selection.filters.is_empty() || selection.filters.iter().any(|filter| ROUNDS_TEST.contains(filter.as_str())) {
+        // The same rounds where trees are overlays. A node keeps the file system that it was made with.
+        cluster::down(DISRUPTED)?;
+        cluster::up(DISRUPTED, Shape { data_root: Some(DataRoot::Ext4), ..Shape::default() })?;
+        images::import_all(DISRUPTED, built)?;
+        charts(DISRUPTED, built)?;
+        runs.push(kills(DISRUPTED, built, selection, &[ROUNDS_TEST.to_owned()])?);
+    }
+    outcome(runs)
 }
 
 fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filters: &[String]) -> Result<TestRun> {

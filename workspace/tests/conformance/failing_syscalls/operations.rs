@@ -9,6 +9,8 @@ use yoi_workspace::{DataRoot, Journal, ProviderKind, TreeOrigin, Uid};
 pub(super) enum Operation {
     Make,
     Fork,
+    /// A clone of a sealed clone.
+    ForkOfFork,
     Seal,
     Publish,
     Destroy,

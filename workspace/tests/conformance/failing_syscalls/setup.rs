@@ -10,7 +10,7 @@ use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, Journal, RecordState, 
 use super::operations::{
     Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_as_the_shim, make_without_journal, seal_as_the_shim,
 };
-use crate::fixture::{Fixture, content, current_owner, nothing_to_do, nth_uid};
+use crate::fixture::{Fixture, content, current_owner, nothing_to_do, nth_uid, write_in};
 use crate::syscall_faults::{Counted, Fault, run_with_fault};
 
 /// A data root with a base, and with files that are not ours.
@@ -18,6 +18,8 @@ pub(super) struct Setup<'a> {
     fixture: &'a Fixture,
     operations: Operations,
     base: Uid,
+    /// A sealed clone of the base, changed.
+    fork: Uid,
     foreign_files: Vec<PathBuf>,
     foreign_uid: Uid,
     targets: PathBuf,
@@ -34,6 +36,14 @@ impl<'a> Setup<'a> {
         fs::hard_link(path.join("dir/file"), path.join("twin")).unwrap();
         std::os::unix::fs::symlink("dir/file", path.join("link")).unwrap();
         seal_as_the_shim(&process, base).unwrap();
+        let fork = fixture.uid();
+        make_as_the_shim(&process, fork, TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite }).unwrap();
+        write_in(&fixture.root, fork, "dir/file", b"changed under both names");
+        write_in(&fixture.root, fork, "new", b"x");
+        let tree = fixture.root.open_tree(fork).unwrap();
+        rustix::fs::unlinkat(&tree, "link", rustix::fs::AtFlags::empty()).unwrap();
+        drop(tree);
+        seal_as_the_shim(&process, fork).unwrap();
         let foreign_uid = fixture.uid();
         let foreign_files = [
             fixture.dir.join("trees").join(foreign_uid.shard()).join(foreign_uid.to_string()).join("tree/file"),
@@ -46,7 +56,7 @@ impl<'a> Setup<'a> {
         }
         let targets = fixture.dir.join("targets");
         fs::create_dir_all(&targets).unwrap();
-        Self { fixture, operations, base, foreign_files: foreign_files.to_vec(), foreign_uid, targets }
+        Self { fixture, operations, base, fork, foreign_files: foreign_files.to_vec(), foreign_uid, targets }
     }
 
     fn start(fixture: &Fixture) -> Process {
@@ -59,7 +69,11 @@ impl<'a> Setup<'a> {
     }
 
     fn origin(&self, operation: Operation) -> TreeOrigin {
-        if operation == Operation::Make { TreeOrigin::Empty { owner: current_owner() } } else { self.clone_of_base() }
+        match operation {
+            Operation::Make => TreeOrigin::Empty { owner: current_owner() },
+            Operation::ForkOfFork => TreeOrigin::Clone { from: self.fork, access: CloneAccess::ReadWrite },
+            Operation::Fork | Operation::Seal | Operation::Publish | Operation::Destroy | Operation::Recover => self.clone_of_base(),
+        }
     }
 
     fn entry(&self, uid: Uid) -> PathBuf {
@@ -72,7 +86,7 @@ impl<'a> Setup<'a> {
         // Always the same UIDs, so that the n-th system call is always the same.
         let uids: Vec<_> = (1001..if operation == Operation::Recover { 1006 } else { 1002 }).map(nth_uid).collect();
         match operation {
-            Operation::Make | Operation::Fork => {}
+            Operation::Make | Operation::Fork | Operation::ForkOfFork => {}
             Operation::Seal | Operation::Publish | Operation::Destroy => make(uids[0]),
             Operation::Recover => {
                 let [half, unnamed, trashed, sealing, doomed] = uids[..] else { unreachable!() };
@@ -96,7 +110,7 @@ impl<'a> Setup<'a> {
 
     fn run(&self, process: &Process, operation: Operation, uids: &[Uid]) -> Outcome {
         match operation {
-            Operation::Make | Operation::Fork => (self.operations.make)(process, uids[0], self.origin(operation)),
+            Operation::Make | Operation::Fork | Operation::ForkOfFork => (self.operations.make)(process, uids[0], self.origin(operation)),
             Operation::Seal => seal_as_the_shim(process, uids[0]),
             Operation::Destroy => (self.operations.destroy)(process, uids[0]),
             Operation::Recover => (self.operations.recover)(process),
@@ -117,7 +131,7 @@ impl<'a> Setup<'a> {
     fn check_promise(&self, process: &Process, operation: Operation, uids: &[Uid]) -> Outcome {
         let sealed = |uid| described(process.root.marker(uid)).map(|m| m.sealed.is_some());
         match operation {
-            Operation::Make | Operation::Fork => drop(described(process.root.marker(uids[0]))?),
+            Operation::Make | Operation::Fork | Operation::ForkOfFork => drop(described(process.root.marker(uids[0]))?),
             Operation::Seal if !sealed(uids[0])? => return Err("seal returned Ok, and the tree is not sealed".into()),
             Operation::Destroy if self.entry(uids[0]).exists() => return Err("destroy returned Ok, and the tree is there".into()),
             Operation::Publish if self.mount_count() != 1 => {
@@ -155,7 +169,11 @@ impl<'a> Setup<'a> {
                 Some(_) => {}
             }
             let found = content(&self.fixture.path(*uid));
-            let right = if operation == Operation::Make { found.is_empty() } else { found == wanted };
+            let right = match operation {
+                Operation::Make => found.is_empty(),
+                Operation::ForkOfFork => found == content(&self.fixture.path(self.fork)),
+                _ => found == wanted,
+            };
             if !right {
                 return Err(format!("{uid} stands under its name and holds {:?}", found.iter().map(|(p, ..)| p).collect::<Vec<_>>()));
             }
@@ -195,7 +213,7 @@ impl<'a> Setup<'a> {
         let records: Vec<_> = described(process.journal.read_and_clean())?.records.into_iter().filter(|r| uids.contains(&r.uid)).collect();
         let shown = fs::read_dir(&self.targets).map_err(|e| e.to_string())?.count();
         let files = fs::read_dir(self.fixture.dir.join("journal")).map_err(|e| e.to_string())?.count();
-        if !left.is_empty() || !records.is_empty() || shown + self.mount_count() != 0 || files != 1 {
+        if !left.is_empty() || !records.is_empty() || shown + self.mount_count() != 0 || files != 2 {
             return Err(format!("left behind: {left:?} {records:?}, {shown} targets, {files} records"));
         }
         Ok(())

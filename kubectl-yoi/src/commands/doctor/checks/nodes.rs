@@ -60,18 +60,31 @@ fn uses_loop_file(observed: &ObservedCluster) -> bool {
     containers.flat_map(|c| c.args.iter().flatten()).any(|arg| arg.starts_with("--loop-size"))
 }
 
+/// In GiB, cut to one digit behind the point if that is not 0.
+fn gib(bytes: i64) -> String {
+    match (bytes / GIB, bytes % GIB * 10 / GIB) {
+        (whole, 0) => whole.to_string(),
+        (whole, tenth) => format!("{whole}.{tenth}"),
+    }
+}
+
 fn node_summary(observed: &ObservedCluster, node: &WorkspaceNode) -> String {
     let status = node.status.clone().unwrap_or_default();
     let offers: Vec<_> = status.providers.iter().filter(|p| p.available).map(|p| show::provider(p.name)).collect();
+    let offers = match offers.split_first() {
+        None => "no provider".to_owned(),
+        Some((taken, [])) => (*taken).to_owned(),
+        Some((taken, others)) => format!("{taken} (also {})", others.join(", ")),
+    };
     let kernel = status.kernel.as_deref().unwrap_or("?");
-    let room = status.capacity.as_ref().map_or_else(
-        || "room unknown".to_owned(),
-        |c| format!("{}.{} of {} GiB free", c.free_bytes / GIB, c.free_bytes % GIB * 10 / GIB, c.total_bytes / GIB),
-    );
+    let room = status
+        .capacity
+        .as_ref()
+        .map_or_else(|| "room unknown".to_owned(), |c| format!("{} of {} GiB free", gib(c.free_bytes), gib(c.total_bytes)));
     let digest = status.runtime_digests.first().map_or_else(String::new, |d| format!(", runtime {}", d.get(..12).unwrap_or(d)));
     let age = node.creation_timestamp().map(|t| format!(", known for {}", show::duration(observed.age(t.0)))).unwrap_or_default();
     let file = if uses_loop_file(observed) { " in a loop-backed file" } else { "" };
-    format!("{}: {}, kernel {kernel}, {room}{file}{digest}{age}", node.name_any(), offers.join(" and "))
+    format!("{}: {offers}, kernel {kernel}, {room}{file}{digest}{age}", node.name_any())
 }
 
 fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Finding> {
@@ -85,14 +98,7 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
     if let Some(c) = ready.filter(|c| c.status != ConditionStatus::True) {
         found.push(not_ready(node, &status.providers, c, &mounter));
     } else {
-        for provider in status.providers.iter().filter(|p| !p.available && p.name == ProviderName::Btrfs) {
-            let what = format!("no snapshots, because {}; trees are copied, which takes time and room by their size", provider.reason);
-            let command = format!(
-                "helm upgrade yoi-operator charts/yoi-operator -n {} --reuse-values --set shim.loopBtrfs.enabled=true",
-                observed.operator_namespace
-            );
-            found.push(Finding::note(display_name(node), what, command));
-        }
+        found.extend(better_provider(observed, node, &status.providers));
     }
     if let Some(c) = find(&status.conditions, condition::JOURNAL_READABLE).filter(|c| c.status == ConditionStatus::False) {
         let advice = JOURNAL_DAMAGED.advice().unwrap_or_default();
@@ -117,6 +123,28 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
     found
 }
 
+/// What the provider that Auto takes on a node cannot do, why the better ones are passed over, and the command that gives the node a better one.
+fn better_provider(observed: &ObservedCluster, node: &WorkspaceNode, providers: &[OfferedProvider]) -> Option<Finding> {
+    let offer = |name| providers.iter().find(|p| p.name == name);
+    let taken = ProviderName::OFFERED.into_iter().find(|name| offer(*name).is_some_and(|p| p.available))?;
+    let lacks = match taken {
+        ProviderName::Zfs | ProviderName::Btrfs | ProviderName::Auto | ProviderName::Unknown => return None,
+        ProviderName::Overlay => "trees are overlays, and the tree of an agent that runs cannot be forked",
+        ProviderName::Reflink => "trees are made by visiting each file, and the tree of an agent that runs cannot be forked",
+        ProviderName::Copy => {
+            "trees are copied, which takes time and room by their size, and the tree of an agent that runs cannot be forked"
+        }
+    };
+    let better = ProviderName::OFFERED.into_iter().take_while(|name| *name != taken);
+    let why: Vec<_> = better.filter_map(|name| Some(format!("{}: {}", show::provider(name), offer(name)?.reason))).collect();
+    let command = format!(
+        "helm upgrade yoi-operator charts/yoi-operator -n {} --reuse-values --set shim.loopBtrfs.enabled=true",
+        observed.operator_namespace
+    );
+    let what = format!("its provider is {}: {lacks}. Not taken are {}", show::provider(taken), why.join("; "));
+    Some(Finding::note(display_name(node), what, command))
+}
+
 /// The finding about a node whose condition Ready is `ready`. `mounter` is the command that shows what the mounter logged.
 fn not_ready(node: &WorkspaceNode, providers: &[OfferedProvider], ready: &Condition, mounter: &str) -> Finding {
     let what = format!("{}: {}", ready.reason, ready.message.trim_end_matches('.'));
@@ -133,6 +161,7 @@ fn not_ready(node: &WorkspaceNode, providers: &[OfferedProvider], ready: &Condit
 mod tests {
     use super::super::sample::{expect_finding, healthy};
     use super::super::{Severity, check_named};
+    use yoi_crds::source::ProviderName;
 
     #[test]
     fn a_data_root_that_fills_up_is_a_warning_and_then_an_error() {
@@ -199,12 +228,40 @@ mod tests {
         assert!(expect_finding(&observed, "nodes", "Btrfs").message.contains("no btrfs here"));
         let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
         status.conditions[0].status = yoi_crds::ConditionStatus::True;
-        assert_eq!(expect_finding(&observed, "nodes", "no snapshots").severity, Severity::Note);
+        let copies = expect_finding(&observed, "nodes", "its provider is Copy: trees are copied");
+        assert!(copies.message.ends_with("Not taken are Btrfs: no btrfs here"), "{}", copies.message);
+        assert_eq!(copies.severity, Severity::Note);
+    }
+
+    #[test]
+    fn a_node_says_why_it_has_no_better_provider_and_which_command_gives_it_one() {
+        let with = |available: &[ProviderName]| {
+            let mut observed = healthy();
+            let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
+            let offer = |name: &ProviderName| yoi_crds::node::OfferedProvider {
+                name: *name,
+                available: available.contains(name),
+                reason: format!("because of {name}"),
+            };
+            status.providers = ProviderName::OFFERED.iter().map(offer).collect();
+            observed
+        };
+        let overlays = with(&[ProviderName::Overlay, ProviderName::Copy]);
+        let finding = expect_finding(&overlays, "nodes", "its provider is Overlay");
+        assert!(finding.message.ends_with("Not taken are Zfs: because of Zfs; Btrfs: because of Btrfs"), "{}", finding.message);
+        assert!(finding.command.unwrap().ends_with("--reuse-values --set shim.loopBtrfs.enabled=true"));
+        let best = check_named(&with(&[ProviderName::Btrfs, ProviderName::Overlay, ProviderName::Copy]), "nodes");
+        assert!(best[0].message.contains("Btrfs (also Overlay, Copy), kernel"), "{best:?}");
+    }
+
+    #[test]
+    fn a_small_data_root_has_no_more_free_than_in_all() {
+        assert_eq!([1 << 30, (1 << 30) + (1 << 29), 1 << 29, 0].map(super::gib), ["1", "1.5", "0.5", "0"]);
     }
 
     #[test]
     fn the_ok_finding_lists_what_each_node_offers() {
         let findings = check_named(&healthy(), "nodes");
-        assert!(findings[0].message.contains("Btrfs and Copy, kernel 6.18, 0.5 of 1 GiB free"), "{findings:?}");
+        assert!(findings[0].message.contains("Btrfs (also Copy), kernel 6.18, 0.5 of 1 GiB free"), "{findings:?}");
     }
 }

@@ -1,10 +1,13 @@
 //! The bytes of a file that no other tree shares, by FIEMAP.
 
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::SysError;
+use rustix::fs::Stat;
+
 use crate::error::StepContext;
+use crate::{SysError, dir};
 
 const FS_IOC_FIEMAP: u32 = 3 << 30 | (32 << 16) | (0x66 << 8) | 11;
 const SYNC: u32 = 1;
@@ -63,6 +66,18 @@ pub fn exclusive_bytes(file: &OwnedFd) -> Result<u64, SysError> {
             Some(last) if last.flags & LAST == 0 => start = last.logical + last.length,
             _ => return Ok(sum),
         }
+    }
+}
+
+/// The same for the file `name` in `parent`. 0 if it is gone.
+pub fn exclusive_bytes_at(parent: BorrowedFd, name: &CStr, stat: &Stat) -> Result<u64, SysError> {
+    if stat.st_blocks == 0 {
+        return Ok(0);
+    }
+    match dir::open_file(parent, name) {
+        Ok(file) => exclusive_bytes(&file),
+        Err(rustix::io::Errno::NOENT) => Ok(0),
+        Err(e) => Err(e).step("open a file"),
     }
 }
 

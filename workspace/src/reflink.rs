@@ -1,0 +1,89 @@
+//! Provider Reflink: folders, and clones whose files share all their blocks with the source's. A file whose blocks cannot be shared is an
+//! error: nothing is ever copied in silence.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::change_list::ChangeCollector;
+use crate::error::StepContext;
+use crate::layout::Layout;
+use crate::tree_copy::Data;
+use crate::trees::{Backend, LiveTree};
+use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, Owner, PlantedFault, ProviderKind, SysError, folder};
+
+pub(crate) struct Reflink {
+    pub layout: Arc<Layout>,
+}
+
+impl Backend for Reflink {
+    const KIND: ProviderKind = ProviderKind::Reflink;
+    const FORKS_LIVE: bool = false;
+
+    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+        folder::make_empty(entry, owner)
+    }
+
+    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
+        let falls_back = self.layout.faults.has(PlantedFault::FallsBackToCopy);
+        folder::copy(source, entry, if falls_back { Data::SharedOrCopied } else { Data::Shared })
+    }
+
+    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+        folder::has_nested_volume(tree)
+    }
+
+    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+        folder::flush(tree)
+    }
+
+    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+        folder::remove(entry)
+    }
+
+    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError> {
+        folder::commit_removals(root)
+    }
+
+    fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+        let tree = self.open(live)?;
+        folder::usage(tree.as_fd(), &*self.layout.faults).map_err(|source| Error::Measure { uid: live.marker.uid, source })
+    }
+
+    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {
+        let (opened, base) = (self.open(tree)?, self.open(since)?);
+        folder::changes((tree, opened.as_fd()), (since, base.as_fd()), limits, out)
+            .map_err(|source| Error::Compare { uid: tree.marker.uid, source })
+    }
+}
+
+const FROM: &str = ".probe.from";
+const TO: &str = ".probe.to";
+
+/// Tries it: a file of one block is made and cloned.
+pub(crate) fn try_here(root: BorrowedFd) -> Result<(), SysError> {
+    remove_probes(root)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let make = |name: &str| rustix::fs::openat(root, name, flags, Mode::RUSR).step("make a file");
+    let attempt = || {
+        let (from, to) = (make(FROM)?, make(TO)?);
+        // Nothing written is flushed: the kernel writes the block out when it is cloned.
+        rustix::io::write(&from, &[7; 4096]).step("write a file")?;
+        rustix::fs::ioctl_ficlone(&to, &from).step("share the blocks of a file")
+    };
+    let tried = attempt();
+    remove_probes(root)?;
+    tried
+}
+
+fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
+    for name in [FROM, TO] {
+        match rustix::fs::unlinkat(root, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e).step("remove a probe"),
+        }
+    }
+    Ok(())
+}

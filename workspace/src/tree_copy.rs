@@ -1,0 +1,226 @@
+//! Copies a folder with all that is in it: data, holes, hard links, attributes, owners, modes and times.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid as UserId, XattrFlags};
+use rustix::io::Errno;
+
+use crate::error::StepContext;
+use crate::{NodeKind, SysError, dir};
+
+/// How the data of a file gets into its copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// By copy_file_range: the file system may share the blocks.
+    Copied,
+    /// All blocks are shared, or it is an error.
+    Shared,
+    /// All blocks are shared if that is possible.
+    SharedOrCopied,
+}
+
+/// One copy of one or several folders, between which hard links are kept.
+pub(crate) struct TreeCopy<'a> {
+    /// By inode number, the path of the first copy of a file with several links, relative to `root`.
+    linked: HashMap<u64, CString>,
+    root: BorrowedFd<'a>,
+    device: u64,
+    data: Data,
+    /// A fault for a test to find.
+    pub forgets_whiteouts: bool,
+}
+
+impl<'a> TreeCopy<'a> {
+    /// Everything that is copied is on `device`, and goes below `root`.
+    pub fn new(root: BorrowedFd<'a>, device: u64, data: Data) -> Self {
+        Self { linked: HashMap::new(), root, device, data, forgets_whiteouts: false }
+    }
+
+    /// Fills `to`; `path` is its path from the root. `stat` is that of `from`.
+    pub fn copy_dir(&mut self, from: BorrowedFd, to: BorrowedFd, stat: &Stat, path: &mut Vec<u8>, depth: usize) -> Result<(), SysError> {
+        if depth > dir::MAX_DEPTH {
+            return Err(dir::too_deep()).step("copy a directory");
+        }
+        for name in dir::names(from).step("read a directory")? {
+            let before = dir::push_component(path, &name);
+            let stat = dir::stat(from, &name).step("stat an entry")?;
+            if dir::kind(&stat) == NodeKind::Dir {
+                let source = dir::open(from, &*name).step("open a directory")?;
+                if stat.st_dev != self.device {
+                    return Err(std::io::Error::from(Errno::XDEV)).step("copy a nested volume");
+                }
+                rustix::fs::mkdirat(to, &*name, Mode::from_raw_mode(0o700)).step("make a directory")?;
+                let target = dir::open(to, &*name).step("open a directory")?;
+                self.copy_dir(source.as_fd(), target.as_fd(), &stat, path, depth + 1)?;
+            } else {
+                self.copy_entry(from, to, &name, &stat, path)?;
+            }
+            path.truncate(before);
+        }
+        copy_xattrs(from, to)?;
+        set_metadata(to, stat)
+    }
+
+    /// Copies one name that is no directory; `path` is that of its copy from the root.
+    pub fn copy_entry(&mut self, from: BorrowedFd, to: BorrowedFd, name: &CStr, stat: &Stat, path: &[u8]) -> Result<(), SysError> {
+        if self.forgets_whiteouts && is_whiteout(stat) {
+            return Ok(());
+        }
+        if stat.st_nlink > 1 {
+            if let Some(first) = self.linked.get(&stat.st_ino) {
+                return rustix::fs::linkat(self.root, &**first, to, name, AtFlags::empty()).step("link a file");
+            }
+            let path = CString::new(path).map_err(std::io::Error::other).step("name a link")?;
+            self.linked.insert(stat.st_ino, path);
+        }
+        match dir::kind(stat) {
+            NodeKind::File => {
+                let source = dir::open_file(from, name).step("open a file")?;
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let target = rustix::fs::openat(to, name, flags, Mode::from_raw_mode(0o600)).step("make a file")?;
+                self.fill(&source, &target, stat.st_size as u64)?;
+                copy_xattrs(source.as_fd(), target.as_fd())?;
+                set_metadata(target.as_fd(), stat)
+            }
+            NodeKind::Symlink => {
+                let text = rustix::fs::readlinkat(from, name, Vec::new()).step("read a link")?;
+                rustix::fs::symlinkat(&*text, to, name).step("make a link")?;
+                copy_xattrs_at(from, to, name)?;
+                set_metadata_at(to, name, stat, false)
+            }
+            NodeKind::Special => {
+                let kind = FileType::from_raw_mode(stat.st_mode);
+                rustix::fs::mknodat(to, name, kind, Mode::from_raw_mode(0o600), stat.st_rdev).step("make a special file")?;
+                copy_xattrs_at(from, to, name)?;
+                set_metadata_at(to, name, stat, true)
+            }
+            NodeKind::Dir => Ok(()),
+        }
+    }
+
+    fn fill(&self, from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
+        let share = || match size {
+            // Inline data of some file systems cannot be shared, and here there is none.
+            0 => Ok(()),
+            _ => rustix::fs::ioctl_ficlone(to, from).step("share the blocks of a file"),
+        };
+        match self.data {
+            Data::Copied => copy_data(from, to, size),
+            Data::Shared => share(),
+            Data::SharedOrCopied => share().or_else(|_| copy_data(from, to, size)),
+        }
+    }
+}
+
+/// True for what an overlay leaves in its upper layer where a name of the lower layer was deleted.
+pub(crate) fn is_whiteout(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
+}
+
+/// Copies data and keeps holes.
+fn copy_data(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
+    rustix::fs::ftruncate(to, size).step("size a file")?;
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(()),
+            Err(Errno::INVAL) => at,
+            Err(e) => return Err(e).step("find data in a file"),
+        };
+        let end = rustix::fs::seek(from, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+        let (mut source, mut target) = (start, start);
+        while source < end {
+            let room = usize::try_from(end - source).unwrap_or(usize::MAX);
+            match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), room).step("copy a file")? {
+                0 => return Ok(()),
+                _ => continue,
+            }
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+/// Copies the extended attributes of an open file or directory.
+pub(crate) fn copy_xattrs(from: BorrowedFd, to: BorrowedFd) -> Result<(), SysError> {
+    let list = |buffer: &mut [u8]| rustix::fs::flistxattr(from, buffer);
+    each_xattr(list, |name| {
+        let mut value = vec![0u8; MAX_XATTR];
+        let len = match rustix::fs::fgetxattr(from, name, &mut value) {
+            Ok(len) => len,
+            Err(Errno::NODATA) => return Ok(()),
+            Err(e) => return Err(e).step("read an extended attribute"),
+        };
+        rustix::fs::fsetxattr(to, name, &value[..len], XattrFlags::empty()).step("write an extended attribute")
+    })
+}
+
+/// The same for a name that cannot be opened: a link or a special file.
+fn copy_xattrs_at(from: BorrowedFd, to: BorrowedFd, name: &CStr) -> Result<(), SysError> {
+    let (from, to) = (path_through(from, name), path_through(to, name));
+    let list = |buffer: &mut [u8]| rustix::fs::llistxattr(&from, buffer);
+    each_xattr(list, |name| {
+        let mut value = vec![0u8; MAX_XATTR];
+        let len = match rustix::fs::lgetxattr(&from, name, &mut value) {
+            Ok(len) => len,
+            Err(Errno::NODATA) => return Ok(()),
+            Err(e) => return Err(e).step("read an extended attribute"),
+        };
+        rustix::fs::lsetxattr(&to, name, &value[..len], XattrFlags::empty()).step("write an extended attribute")
+    })
+}
+
+/// The longest value, and the longest list of names, that the kernel gives.
+const MAX_XATTR: usize = 64 << 10;
+
+/// Calls `act` with each name that `list` writes.
+pub(crate) fn each_xattr(
+    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+    mut act: impl FnMut(&CStr) -> Result<(), SysError>,
+) -> Result<(), SysError> {
+    let mut names = vec![0u8; MAX_XATTR];
+    let len = match list(&mut names) {
+        Ok(len) => len,
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        Err(e) => return Err(e).step("list extended attributes"),
+    };
+    for name in names[..len].split_inclusive(|b| *b == 0) {
+        act(CStr::from_bytes_with_nul(name).map_err(std::io::Error::other).step("read extended attributes")?)?;
+    }
+    Ok(())
+}
+
+/// A path to `name` in an open directory, for system calls that take no descriptor and do not follow the last component.
+pub(crate) fn path_through(dir: BorrowedFd, name: &CStr) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(name.to_bytes()))
+}
+
+/// Sets the owner, then the mode (chown clears set-user-id), then the times.
+pub(crate) fn set_metadata(target: BorrowedFd, stat: &Stat) -> Result<(), SysError> {
+    rustix::fs::fchown(target, Some(UserId::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid))).step("set an owner")?;
+    rustix::fs::fchmod(target, Mode::from_raw_mode(stat.st_mode)).step("set a mode")?;
+    rustix::fs::futimens(target, &times(stat)).step("set times")
+}
+
+fn set_metadata_at(at: BorrowedFd, name: &CStr, stat: &Stat, has_mode: bool) -> Result<(), SysError> {
+    let (owner, group) = (UserId::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    rustix::fs::chownat(at, name, Some(owner), Some(group), AtFlags::SYMLINK_NOFOLLOW).step("set an owner")?;
+    if has_mode {
+        rustix::fs::chmodat(at, name, Mode::from_raw_mode(stat.st_mode), AtFlags::empty()).step("set a mode")?;
+    }
+    rustix::fs::utimensat(at, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW).step("set times")
+}
+
+#[allow(clippy::unnecessary_cast)] // The fields' types differ by target.
+fn times(stat: &Stat) -> Timestamps {
+    let time = |seconds, nanos| Timespec { tv_sec: seconds, tv_nsec: nanos };
+    Timestamps {
+        last_access: time(stat.st_atime as i64, stat.st_atime_nsec as _),
+        last_modification: time(stat.st_mtime as i64, stat.st_mtime_nsec as _),
+    }
+}

@@ -1,0 +1,146 @@
+//! Trees that nobody would make but to break something: cloned, compared and destroyed, or refused with the reason. None is silently
+//! another tree.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, XattrFlags};
+use yoi_workspace::{ChangeKind, ChangeLimits, CloneAccess, Error, ErrorReason, ProviderKind};
+
+use crate::changes::changes_of;
+use crate::fixture::{Fixture, needs_root, set_immutable};
+use crate::{Case, Verdict};
+
+pub const CASES: &[Case] = &[
+    ("a_tree_of_100000_names_10000_links_holes_and_devices_is_cloned_compared_and_destroyed", strange),
+    ("a_tree_with_marks_of_an_overlay_is_cloned_as_it_is_or_refused", marks),
+    ("a_tree_of_300_levels_is_cloned_or_refused_with_the_reason", deep),
+];
+
+fn strange(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let (base, path) = fixture.empty();
+    fs::create_dir(path.join("many")).unwrap();
+    for n in 0..100_000 {
+        // Two inodes, because ext4 gives one at most 65,000 names.
+        let first = path.join(format!("many/{}", n % 2));
+        match n {
+            0 | 1 => fs::write(first, "x").unwrap(),
+            _ => fs::hard_link(first, path.join(format!("many/{n}"))).unwrap(),
+        }
+    }
+    // With one name: on Btrfs every name of a file differs once one of them went.
+    fs::write(path.join("many/single"), "x").unwrap();
+    fs::write(path.join("linked"), "x").unwrap();
+    fs::create_dir(path.join("links")).unwrap();
+    (1..10_000).for_each(|n| fs::hard_link(path.join("linked"), path.join(format!("links/{n}"))).unwrap());
+    let sparse = fs::File::create(path.join("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", 1 << 39).unwrap();
+    let node = |name: &str, kind, device| rustix::fs::mknodat(CWD, path.join(name), kind, Mode::RUSR | Mode::WUSR, device).unwrap();
+    node("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3));
+    node("disk", FileType::BlockDevice, rustix::fs::makedev(7, 200));
+    node("socket", FileType::Socket, 0);
+    node("pipe", FileType::Fifo, 0);
+    fs::write(path.join("closed"), "x").unwrap();
+    fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::write(path.join("fixed"), "x").unwrap();
+    fixture.provider().seal(base).unwrap();
+    _ = fixture.kind() == ProviderKind::Btrfs || set_immutable(&path.join("fixed"));
+
+    let (clone, copy) = fixture.clone_of(base);
+    let facts = |at: &Path| {
+        let m = fs::symlink_metadata(at).unwrap();
+        (m.mode(), m.rdev(), m.len(), m.nlink())
+    };
+    for name in ["many/7", "links/9999", "sparse", "null", "disk", "socket", "pipe", "closed", "fixed"] {
+        assert_eq!(facts(&copy.join(name)), facts(&path.join(name)), "{name}");
+    }
+    assert!(fs::metadata(copy.join("sparse")).unwrap().blocks() < 1024, "a hole was filled");
+    assert_eq!(fs::read_dir(copy.join("many")).unwrap().count(), 100_001);
+    assert_eq!(changes_of(fixture, clone, base), []);
+    fs::remove_file(copy.join("many/single")).unwrap();
+    fs::write(copy.join("many/new"), "x").unwrap();
+    let sparse = fs::File::options().write(true).open(copy.join("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"MIDDLE", 1 << 39).unwrap();
+    drop(sparse);
+    let list: Vec<_> = changes_of(fixture, clone, base).into_iter().map(|(kind, _, path)| (kind, path)).collect();
+    assert_eq!(list.len(), 3);
+    let expected = [(ChangeKind::Added, "many/new"), (ChangeKind::Deleted, "many/single"), (ChangeKind::Modified, "sparse")];
+    assert_eq!(list, expected.map(|(kind, path)| (kind, path.to_owned())));
+    fixture.provider().destroy(clone).unwrap();
+    fixture.provider().destroy(base).unwrap();
+    fixture.assert_only(&[]);
+    Verdict::Ran
+}
+
+/// An overlay obeys these in its lower layer, so they would change what it shows.
+fn marks(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    for (name, what) in [("whiteout", "a character device 0:0"), ("opaque", "trusted.overlay"), ("redirect", "trusted.overlay")] {
+        let (base, path) = fixture.empty();
+        fs::create_dir(path.join("dir")).unwrap();
+        let at = path.join("dir").join(name);
+        if name == "whiteout" {
+            rustix::fs::mknodat(CWD, &at, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+        } else {
+            fs::create_dir(&at).unwrap();
+            fs::write(at.join("file"), "x").unwrap();
+            let (attribute, value) = if name == "opaque" { ("trusted.overlay.opaque", "y") } else { ("trusted.overlay.redirect", "/dir") };
+            rustix::fs::setxattr(&at, attribute, value.as_bytes(), XattrFlags::empty()).unwrap();
+        }
+        match fixture.provider().seal(base) {
+            Err(error @ Error::NotALower { .. }) if fixture.kind() == ProviderKind::Overlay => {
+                assert_eq!(error.reason(), ErrorReason::InvalidRequest);
+                assert!(error.to_string().contains(&format!("dir/{name} as it is: ")) && error.to_string().contains(what), "{error}");
+                assert!(fixture.provider().clone_tree(fixture.uid(), base, CloneAccess::ReadWrite).is_err());
+            }
+            Ok(_) if fixture.kind() != ProviderKind::Overlay => {
+                let (clone, copy) = fixture.clone_of(base);
+                let kind = |at: &Path| (fs::symlink_metadata(at).unwrap().mode(), fs::symlink_metadata(at).unwrap().rdev());
+                assert_eq!(kind(&copy.join("dir").join(name)), kind(&at));
+                assert_eq!(changes_of(fixture, clone, base), []);
+                fixture.provider().destroy(clone).unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+        fixture.provider().destroy(base).unwrap();
+    }
+    fixture.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn deep(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    let (uid, path) = fixture.clone_of(base);
+    let mut at = rustix::fs::open(&path, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..300 {
+        rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    drop(at);
+    fixture.rest(uid);
+    // A tree that is not whole is never sealed, so no clone of it is.
+    let refused = fixture.provider().seal(uid).unwrap_err();
+    assert!(matches!(&refused, Error::Seal { source, .. } if source.source.to_string().contains("deeper than 256 levels")), "{refused:?}");
+    let fork = fixture.uid();
+    match (fixture.kind(), fixture.provider().clone_tree(fork, uid, CloneAccess::ReadWrite)) {
+        (ProviderKind::Btrfs, Ok(_)) => {
+            let tree = fixture.root.open_tree(fork).unwrap();
+            assert!(fs::metadata(format!("/proc/self/fd/{}/{}", tree.as_raw_fd(), "d/".repeat(300))).is_ok());
+            drop(tree);
+            fixture.provider().destroy(fork).unwrap();
+        }
+        (ProviderKind::Overlay, Err(Error::Make { source, .. })) => {
+            assert!(source.source.to_string().contains("deeper than 256 levels"), "{source:?}");
+        }
+        (ProviderKind::Reflink | ProviderKind::Copy, Err(Error::SourceNotSealed { .. })) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(!fixture.provider().changes(uid, base, &ChangeLimits::NONE).unwrap().too_deep.is_empty());
+    fixture.provider().destroy(uid).unwrap();
+    fixture.assert_only(&[base]);
+    Verdict::Ran
+}

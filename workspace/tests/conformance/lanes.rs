@@ -1,0 +1,111 @@
+//! The lanes: a provider on a file system in a file.
+
+use std::fs;
+use std::path::Path;
+
+use yoi_workspace::{ProviderKind, loopback};
+
+use crate::fixture::{is_root, run};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Provider Copy on ext4, or without root in a temporary directory.
+    Copy,
+    CopyOnBtrfs,
+    Btrfs,
+    OverlayOnExt4,
+    OverlayOnXfs,
+    OverlayOnBtrfs,
+    ReflinkOnXfs,
+    ReflinkOnBtrfs,
+}
+
+/// A file system in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskKind {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Lane {
+    pub const ALL: [Lane; 8] = [
+        Lane::Copy,
+        Lane::CopyOnBtrfs,
+        Lane::Btrfs,
+        Lane::OverlayOnExt4,
+        Lane::OverlayOnXfs,
+        Lane::OverlayOnBtrfs,
+        Lane::ReflinkOnXfs,
+        Lane::ReflinkOnBtrfs,
+    ];
+
+    pub fn kind(self) -> ProviderKind {
+        match self {
+            Lane::Copy | Lane::CopyOnBtrfs => ProviderKind::Copy,
+            Lane::Btrfs => ProviderKind::Btrfs,
+            Lane::OverlayOnExt4 | Lane::OverlayOnXfs | Lane::OverlayOnBtrfs => ProviderKind::Overlay,
+            Lane::ReflinkOnXfs | Lane::ReflinkOnBtrfs => ProviderKind::Reflink,
+        }
+    }
+
+    pub fn disk(self) -> DiskKind {
+        match self {
+            Lane::Copy | Lane::OverlayOnExt4 => DiskKind::Ext4,
+            Lane::OverlayOnXfs | Lane::ReflinkOnXfs => DiskKind::Xfs,
+            Lane::CopyOnBtrfs | Lane::Btrfs | Lane::OverlayOnBtrfs | Lane::ReflinkOnBtrfs => DiskKind::Btrfs,
+        }
+    }
+}
+
+impl DiskKind {
+    fn mkfs(self) -> &'static str {
+        match self {
+            DiskKind::Ext4 => "mkfs.ext4",
+            DiskKind::Xfs => "mkfs.xfs",
+            DiskKind::Btrfs => "mkfs.btrfs",
+        }
+    }
+
+    /// Why this machine makes no such disk; None if it does.
+    pub fn lack(self) -> Option<&'static str> {
+        match self {
+            _ if !is_root() => Some("needs root"),
+            _ if !Path::new("/dev/loop-control").exists() => Some("needs loop devices"),
+            _ if is_installed(self.mkfs()) => None,
+            DiskKind::Ext4 => Some("needs mkfs.ext4"),
+            DiskKind::Xfs => Some("needs mkfs.xfs"),
+            DiskKind::Btrfs => Some("needs mkfs.btrfs"),
+        }
+    }
+
+    /// Makes the file system in a new file and mounts it.
+    pub fn make(self, image: &Path, size: u64, at: &Path) {
+        match self {
+            DiskKind::Ext4 | DiskKind::Xfs => {
+                fs::File::create(image).unwrap().set_len(size).unwrap();
+                let force = if self == DiskKind::Ext4 { "-F" } else { "-f" };
+                run(self.mkfs(), &["-q".as_ref(), force.as_ref(), image]);
+                fs::create_dir(at).unwrap();
+                self.mount(image, at);
+            }
+            DiskKind::Btrfs => _ = loopback::ensure_loop_btrfs(image, size, at).unwrap(),
+        }
+    }
+
+    pub fn mount(self, image: &Path, at: &Path) {
+        let kind = match self {
+            DiskKind::Ext4 => "ext4",
+            DiskKind::Xfs => "xfs",
+            DiskKind::Btrfs => {
+                loopback::attach_loop_btrfs(image, at).unwrap();
+                return;
+            }
+        };
+        run("mount", &["-t".as_ref(), kind.as_ref(), "-o".as_ref(), "loop".as_ref(), image, at]);
+    }
+}
+
+pub fn is_installed(program: &str) -> bool {
+    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists())
+}

@@ -1,0 +1,111 @@
+//! Which case does not run in which lane, and why. The suite fails on any difference, either way.
+
+use crate::lanes::Lane::{self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, OverlayOnExt4, OverlayOnXfs, ReflinkOnBtrfs, ReflinkOnXfs};
+
+/// Lanes, a reason, and the cases that do not run in these lanes for this reason.
+type Row = (&'static [Lane], &'static str, &'static [&'static str]);
+
+const TABLE: &[Row] = &[
+    (
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "one lane is enough",
+        &[
+            "an_existing_image_is_never_formatted",
+            "an_image_keeps_its_room_on_the_disk_or_is_refused_with_figures",
+            "an_image_that_is_full_of_data_still_takes_what_trees_need_of_metadata",
+        ],
+    ),
+    (
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "brings disks of its own; one lane is enough",
+        &["a_power_cut_takes_no_tree_that_was_made_and_brings_none_back", "a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go"],
+    ),
+    (
+        &[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs],
+        "no nested volumes on this file system",
+        &["w9_a_nested_volume_is_refused_and_nothing_is_left"],
+    ),
+    (
+        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "forks sealed trees only",
+        &["w24_a_fork_has_what_was_before_the_checkpoint", "a_fork_whose_parent_is_gone_is_compared_with_their_base"],
+    ),
+    (
+        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "its change list visits every file",
+        &["on_btrfs_and_overlay_a_change_list_visits_only_what_changed"],
+    ),
+    (
+        &[CopyOnBtrfs, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnBtrfs],
+        "one lane of each provider is enough",
+        &[
+            "w32_whatever_disk_operation_fails_a_tree_is_made_or_not",
+            "w32_whatever_disk_operation_fails_a_fork_is_made_or_not",
+            "w32_whatever_disk_operation_fails_a_fork_of_a_fork_is_made_or_not",
+            "w32_whatever_disk_operation_fails_a_tree_is_sealed_or_not",
+            "w32_whatever_disk_operation_fails_a_tree_is_mounted_or_not",
+            "w32_whatever_disk_operation_fails_a_tree_is_destroyed_or_not",
+            "w32_whatever_disk_operation_fails_a_recovery_goes_on_where_it_stopped",
+            "planted_an_intent_written_too_late_is_found",
+            "planted_a_name_given_before_the_marker_is_found",
+            "planted_a_destruction_by_name_alone_is_found",
+            "planted_a_trash_that_is_never_emptied_is_found",
+            "planted_a_recovery_that_makes_a_tree_anew_is_found",
+        ],
+    ),
+    (
+        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "about Btrfs",
+        &["a_btrfs_that_fails_a_probe_is_still_offered_so_that_no_base_is_a_copy_for_good"],
+    ),
+    (
+        &[Copy, CopyOnBtrfs, Btrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "about overlays",
+        &[
+            "w11_a_data_root_that_can_hold_no_upper_layer_says_so_and_auto_passes_it_over",
+            "w19_an_upper_layer_is_mounted_once_whoever_asks",
+            "an_older_kernel_that_takes_layers_by_path_makes_the_same_overlays",
+            "planted_an_upper_layer_that_is_mounted_twice_is_found",
+            "w19_an_overlay_that_is_mounted_out_of_sight_is_busy",
+            "an_overlay_at_rest_stands_in_no_mount_table_and_takes_64_kib",
+            "an_overlay_keeps_its_writes_over_a_restart",
+            "w27_a_fork_of_an_overlay_at_rest_is_whole",
+            "planted_a_whiteout_forgotten_in_a_fork_is_found",
+            "planted_an_index_tied_to_the_source_of_a_fork_is_found",
+            "planted_a_redirect_that_a_change_list_ignores_is_found",
+            "planted_a_base_that_can_be_written_is_found",
+            "an_overlay_whose_base_is_gone_or_another_one_is_lost_and_never_mounted",
+        ],
+    ),
+    (
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs],
+        "every file can share its blocks, or it is not about Reflink",
+        &["w12_reflink_shares_every_block_or_refuses_and_leaves_nothing", "planted_a_reflink_that_falls_back_to_a_copy_is_found"],
+    ),
+    (
+        &[Copy, Btrfs, OverlayOnExt4],
+        "shares no blocks, or has one way to count them",
+        &["planted_shared_blocks_that_count_as_exclusive_are_found"],
+    ),
+];
+
+/// Why a case does not run in a lane; None if it runs.
+pub fn reason(lane: Lane, case: &str) -> Option<&'static str> {
+    TABLE.iter().find(|(lanes, _, cases)| lanes.contains(&lane) && cases.contains(&case)).map(|(_, reason, _)| *reason)
+}
+
+/// The first name in the table that no case bears.
+pub fn stranger(cases: &[&str]) -> Option<&'static str> {
+    TABLE.iter().flat_map(|(_, _, named)| *named).find(|name| !cases.contains(name)).copied()
+}
+
+/// What is wrong with the verdict of a case, by the table. A case that lacks something is judged by the harness.
+pub fn difference(expected: Option<&str>, found: Option<&str>) -> Option<String> {
+    match (expected, found) {
+        (None, None) => None,
+        (Some(expected), Some(found)) if expected == found => None,
+        (Some(expected), Some(found)) => Some(format!("it does not run because {found:?}, and not_run.rs says {expected:?}")),
+        (None, Some(found)) => Some(format!("it does not run because {found:?}, and not_run.rs says that it runs")),
+        (Some(expected), None) => Some(format!("it ran, and not_run.rs says that it does not because {expected:?}")),
+    }
+}
