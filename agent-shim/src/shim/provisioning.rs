@@ -112,14 +112,14 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Provi
     // The status stays as it is until the disk answers: it is the only record that the tree was provisioned.
     let found = state.mounter.inventory().await?;
     let marker = found.entries.into_iter().find(|e| e.uid == uid && e.location == EntryLocation::Live).and_then(|e| e.marker);
-    let Some(Marker { provider, origin, sealed, .. }) = marker else {
+    let Some(Marker { provider, origin, quota, sealed, .. }) = marker else {
         tracing::error!("a tree that stood is on no disk of this node");
         return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
     };
     let (sealed, of) = (sealed.is_some(), orphan::journaled_name(ws));
     state
         .journal(move |j| {
-            j.begin_create_for(uid, provider, origin, of)?;
+            j.begin_create_for(uid, provider, origin, quota, of)?;
             j.record_created(uid)?;
             if sealed { j.begin_seal(uid).and_then(|()| j.record_sealed(uid)) } else { Ok(()) }
         })
@@ -139,7 +139,7 @@ async fn create(
     making: TreeOrigin,
 ) -> Result<ProvisionOutcome, Error> {
     let (started, of) = (Instant::now(), orphan::journaled_name(ws));
-    state.journal(move |j| j.begin_create_for(uid, provider, making, of)).await?;
+    state.journal(move |j| j.begin_create_for(uid, provider, making, None, of)).await?;
     let made = state.mounter.make(uid, provider, making).await;
     state.metrics.count_tree_created(provider, made.is_ok(), started.elapsed());
     if let Err(failure) = made {

@@ -261,7 +261,7 @@ fn live_fork(pool: &Pool, from: Uid, table: &mut Table) {
     let mut fork = live;
     times.time(|| fork = make(provider, live));
     pool.sync();
-    let (disk, data) = (pool.used().saturating_sub(before), provider.usage(fork).unwrap().exclusive_bytes);
+    let (disk, data) = (pool.used().saturating_sub(before), provider.measure(fork).unwrap().exclusive_bytes);
     table.head("Fork of a live tree of 57,000 files");
     let words = format!("{data} bytes of data, {disk} on disk");
     let most = data.max(disk) as f64;
