@@ -13,6 +13,7 @@ mod liveness;
 mod node_restart;
 mod orphans;
 mod provisioning;
+mod quota;
 mod read_only;
 mod real_disk;
 mod required_tasks;
