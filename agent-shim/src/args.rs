@@ -82,6 +82,10 @@ pub struct MounterArgs {
     /// Keep the trees in a Btrfs file of this size below the data root, e.g. `20Gi`. Without it they lie in the data root itself.
     #[arg(long, value_parser = parse_bytes)]
     pub loop_size: Option<u64>,
+    /// Turn on simple quotas in the Btrfs of the data root, which no kernel before Linux 6.7 can mount then. In a file of `--loop-size` they
+    /// are always on.
+    #[arg(long)]
+    pub btrfs_simple_quota: bool,
     /// Where the shim finds this mounter.
     #[arg(long, default_value = "/run/yoi/mounter.sock")]
     pub mounter_socket: PathBuf,

@@ -79,7 +79,7 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
     exit_on_signal().map_err(MounterError::Signals)?;
     raise_descriptor_limit();
-    let config = DataRootConfig { data_root: args.data_root.clone(), loop_size: args.loop_size };
+    let config = DataRootConfig { data_root: args.data_root.clone(), loop_size: args.loop_size, simple_quota: args.btrfs_simple_quota };
     let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?;
     listener::run(&args.mounter_socket, service).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
 }
@@ -117,12 +117,22 @@ fn exit_on_signal() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Trees work without quotas, so a failure is only logged.
+fn set_up_quotas(root: &DataRoot) {
+    match root.set_up_quotas() {
+        Ok(state) => tracing::info!(?state, "quotas of trees"),
+        Err(error) => tracing::warn!(error = yoi_wire::error_chain(&error), "quotas of trees could not be turned on"),
+    }
+}
+
 /// Where the trees are.
 pub struct DataRootConfig {
     /// The directory of the data root.
     pub data_root: PathBuf,
     /// Size in bytes of the Btrfs file in `data_root` that holds the trees. None: they are in `data_root` itself.
     pub loop_size: Option<u64>,
+    /// Whether simple quotas may be turned on in a Btrfs that is not in such a file.
+    pub simple_quota: bool,
 }
 
 impl DataRootConfig {
@@ -131,14 +141,22 @@ impl DataRootConfig {
         let make_dir =
             |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
         make_dir(&self.data_root)?;
-        let Some(size) = self.loop_size else { return Ok(DataRoot::open_expected(&self.data_root, expected)?) };
+        let Some(size) = self.loop_size else {
+            let root = DataRoot::open_expected(&self.data_root, expected)?;
+            if self.simple_quota {
+                set_up_quotas(&root);
+            }
+            return Ok(root);
+        };
         let (image, pool) = self.image_and_pool();
         let ensured = match expected {
             ExpectedRoot::Any => loopback::ensure_loop_btrfs(&image, size, &pool)?,
             ExpectedRoot::Used | ExpectedRoot::Named(_) => loopback::attach_loop_btrfs(&image, &pool)?,
         };
         tracing::info!(?ensured, pool = %pool.display(), "the pool is mounted");
-        Ok(DataRoot::open_expected(&pool, expected)?)
+        let root = DataRoot::open_expected(&pool, expected)?;
+        set_up_quotas(&root);
+        Ok(root)
     }
 
     fn image_and_pool(&self) -> (PathBuf, PathBuf) {

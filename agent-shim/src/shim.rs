@@ -29,6 +29,7 @@ mod registration;
 pub mod required_tasks;
 pub mod runtime_store;
 pub mod state;
+pub mod usage;
 mod workspace_report;
 pub mod workspaces;
 
@@ -147,6 +148,7 @@ async fn run(args: ShimArgs) -> Result<(), ShimError> {
     let health = tokio::spawn(health::serve(state.clone(), args.health_address));
     let mut tasks = RequiredTasks::default();
     tasks.spawn("the provision controller", provision_controller::run(state.clone(), client.clone(), inputs).in_current_span());
+    tasks.spawn("the usage of trees", usage::run(state.clone(), client.clone()).in_current_span());
     tasks.spawn("the report of the node", node_report::run(state.clone(), client).in_current_span());
     let result = serve_sockets(&state, health, &mut tasks).await;
     state.stop.cancel();

@@ -63,7 +63,12 @@ async fn a_change_list_of_many_long_paths_takes_little_memory() {
     let (pool, kubelet, socket) = (dir.path().join("pool"), dir.path().join("kubelet"), dir.path().join("mounter.sock"));
     fs::create_dir(&pool).unwrap();
     fs::create_dir(&kubelet).unwrap();
-    let service = MounterService::new("node-1".to_owned(), DataRootConfig { data_root: pool.clone(), loop_size: None }, &kubelet).unwrap();
+    let service = MounterService::new(
+        "node-1".to_owned(),
+        DataRootConfig { data_root: pool.clone(), loop_size: None, simple_quota: false },
+        &kubelet,
+    )
+    .unwrap();
     let served = socket.clone();
     std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, service));
     let client: Arc<dyn Mounter> = Arc::new(MounterClient::new(socket));

@@ -17,6 +17,7 @@ pub mod peer;
 pub mod pod;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod project;
+pub mod quota;
 pub mod reason;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod source;

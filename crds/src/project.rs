@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::pod::{Model, PodSettings};
+use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner, default_path};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
@@ -48,13 +49,19 @@ pub struct YoiProjectSpec {
 }
 
 /// What a YoiPod takes from its project when its own spec is silent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodDefaults {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Model>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodSettings>,
+    /// How much the tree may take on its node's disk, e.g. `10Gi`; at least `1Mi`. Of every workspace that is made
+    /// from this project and names none itself. It may be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = QUOTA_PATTERN))]
+    #[x_kube(validation = (QUOTA_RULE, QUOTA_MESSAGE))]
+    pub quota: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

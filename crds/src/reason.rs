@@ -223,7 +223,17 @@ reasons! {
     SOURCE_NOT_SEALED = "SourceNotSealed",
         "Wait until the parent has its tree. Btrfs forks a tree in use, `Overlay` one that no Pod mounts: stop the parent's agent, and it goes on by itself.",
         "kubectl get agentworkspaces -n $NAMESPACE";
-    /// The node's data root is full.
+    /// The file system of the node refuses what is over the quota.
+    ENFORCED = "Enforced";
+    /// The node cannot enforce the quota; the message says what its file system lacks. The tree works without.
+    @! UNSUPPORTED = "Unsupported",
+        "Use a node whose data root is Btrfs with simple quotas (`shim.loopBtrfs`, or `shim.btrfs.simpleQuota`), or XFS or ext4 mounted with `prjquota`.",
+        "kubectl describe workspacenodes";
+    /// The tree takes as much as its quota allows, or more. It can be used, and what is written to it may fail.
+    @! QUOTA_EXCEEDED = "QuotaExceeded",
+        "Remove files from the tree, or raise `spec.quota` of the workspace.",
+        "kubectl yoi ls workspaces -n $NAMESPACE";
+    /// The node's data root is full, or smaller than the quota that is asked for.
     OUT_OF_SPACE = "OutOfSpace",
         "Make room in the data root of the node: delete workspaces that nobody needs, or enlarge the volume.",
         "kubectl yoi ls workspaces -A";

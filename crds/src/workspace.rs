@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::open_enum::open_enum;
+use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{
     PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource, default_path,
 };
@@ -73,6 +74,12 @@ pub struct AgentWorkspaceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = r"^[0-9]{1,8}(s|m|h)$"))]
     pub ttl_after_release: Option<String>,
+    /// How much the tree may take on its node's disk, e.g. `10Gi`; at least `1Mi`. When absent, that of its project's
+    /// defaults, or for a fork that of the parent. It may be changed; what the tree holds already stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = QUOTA_PATTERN))]
+    #[x_kube(validation = (QUOTA_RULE, QUOTA_MESSAGE))]
+    pub quota: Option<String>,
     /// Set by the operator on the base of a generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseRef>,
@@ -115,6 +122,9 @@ pub struct AgentWorkspaceStatus {
     /// Operator: owner of the files, resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<TreeOwner>,
+    /// Operator: bytes of the quota, resolved. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<i64>,
     /// Operator: claim of `spec.claim`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
@@ -130,7 +140,8 @@ pub struct AgentWorkspaceStatus {
     /// Shim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeStatus>,
-    /// Operator: Accepted, Scheduled, Populated, Bound, Ready. Shim: ProviderSelected, Provisioned, Sealed, InUse, CleanedUp.
+    /// Operator: Accepted, Scheduled, Populated, Bound, Ready. Shim: ProviderSelected, Provisioned, QuotaEnforced, Healthy, Sealed,
+    /// InUse, CleanedUp.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 24))]
@@ -178,9 +189,12 @@ pub struct VolumeStatus {
     /// Of a base, once sealed: git HEAD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Of a base, once sealed: bytes of all files.
+    /// Bytes of all files. Written at most once a minute, and for a change of more than 5 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logical_bytes: Option<i64>,
+    /// Bytes on the disk that are freed when this tree goes. Written together with `logicalBytes`; a base's are not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive_bytes: Option<i64>,
     /// Of a base, once sealed: number of files, folders and links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entries: Option<i64>,

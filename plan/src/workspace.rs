@@ -86,8 +86,8 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     let mut conditions = ConditionSet::new(workspace.conditions(), generation, now);
     let mut needed = vec![condition::ACCEPTED, condition::SCHEDULED, condition::PROVISIONED];
 
-    // The shim reports it only once the data root has failed.
-    if find(workspace.conditions(), condition::HEALTHY).is_some() {
+    // The shim reports it only once the data root has failed. A tree that is full can be mounted: its files must be removed somehow.
+    if find(workspace.conditions(), condition::HEALTHY).is_some_and(|healthy| healthy.reason != reason::QUOTA_EXCEEDED) {
         needed.push(condition::HEALTHY);
     }
 
@@ -105,6 +105,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     let provisioned_on = node.filter(|_| conditions.is_true(condition::PROVISIONED)).map(str::to_owned);
     if is_accepted || has_node {
         status.owner = Some(input.owner());
+        status.quota_bytes = input.quota_bytes();
         conditions.set(condition::SCHEDULED, schedule::scheduled_condition(input, &schedule.assignment));
         match schedule.assignment {
             Ok(assignment) => {

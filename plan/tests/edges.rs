@@ -136,6 +136,32 @@ fn a_tree_whose_data_root_is_read_only_is_not_ready_and_is_again_once_it_is_moun
     };
     assert_eq!(of("False", "ReadOnlyFilesystem"), ("ReadOnlyFilesystem".to_owned(), "delete these Pods".to_owned()));
     assert_eq!(of("True", "AllMet").0, "AllMet");
+    assert_eq!(of("False", "QuotaExceeded").0, "AllMet", "a full tree can be mounted, to remove files from it");
+}
+
+#[test]
+fn a_workspace_has_its_own_quota_or_that_of_its_project_or_parent_and_a_base_has_none() {
+    let resolved = |workspace: Arc<AgentWorkspace>, project: Option<Arc<YoiProject>>, parent: Option<Arc<AgentWorkspace>>| {
+        status(workspace::plan(&workspace::Observed { project, parent, ..seen(workspace) }, &settings(), now())).quota_bytes
+    };
+    let placed = |quota: Value| json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "quotaBytes": quota});
+    let project: Arc<YoiProject> = made(json!({
+        "metadata": meta("p", None),
+        "spec": {"source": {"git": {"url": "https://git.example/a"}}, "defaults": {"quota": "10Gi"}},
+    }));
+    let of_project = |quota: Value| tree("w", json!({"source": {"project": {"name": "p"}}, "quota": quota}), placed(json!(5)));
+    assert_eq!(resolved(of_project(Value::Null), Some(project.clone()), None), Some(10 << 30));
+    assert_eq!(resolved(of_project(json!("2Mi")), Some(project.clone()), None), Some(2 << 20));
+    assert_eq!(resolved(of_project(Value::Null), Some(git_project("/workspace")), None), None, "the default was taken away");
+    assert_eq!(resolved(of_project(Value::Null), None, None), Some(5), "a project that is gone takes nothing with it");
+    let parent = tree("parent", json!({"source": {"empty": {}}}), placed(json!(7)));
+    let fork = |quota: Value| tree("w", json!({"source": {"workspace": {"name": "parent"}}, "quota": quota}), placed(json!(5)));
+    assert_eq!(resolved(fork(Value::Null), None, Some(parent.clone())), Some(7));
+    assert_eq!(resolved(fork(json!("1Gi")), None, Some(parent)), Some(1 << 30));
+    assert_eq!(resolved(fork(Value::Null), None, None), Some(5));
+    let empty = |quota: Value| tree("w", json!({"source": {"empty": {}}, "quota": quota}), placed(json!(5)));
+    assert_eq!(resolved(empty(Value::Null), None, None), None);
+    assert_eq!(resolved(base_on(&project, "n1"), Some(project), None), None);
 }
 
 #[test]

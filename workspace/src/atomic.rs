@@ -57,12 +57,18 @@ pub(crate) fn write_with_faults(
 
 /// Replaces the symbolic link `name` in `dir` by one with this text. A link is metadata: it appears whole, with no flush of its own.
 pub(crate) fn replace_link(dir: BorrowedFd, name: &OsStr, temporary: &OsStr, text: &str) -> Result<(), SysError> {
+    replace_link_later(dir, name, temporary, text)?;
+    rustix::fs::fsync(dir).step("flush the directory")
+}
+
+/// Like [`replace_link`], but the link reaches the device with the next commit of the file system, after everything that was done before.
+pub(crate) fn replace_link_later(dir: BorrowedFd, name: &OsStr, temporary: &OsStr, text: &str) -> Result<(), SysError> {
     match rustix::fs::unlinkat(dir, temporary, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(e) => return Err(e).step("remove the temporary link"),
     }
     rustix::fs::symlinkat(text, dir, temporary).step("make a temporary link")?;
-    rename_and_flush(dir, temporary, name, || {})
+    rustix::fs::renameat(dir, temporary, dir, name).step("rename the temporary link")
 }
 
 /// The name under which a file is written before it is renamed to `name`.

@@ -2,6 +2,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod ioctl;
+pub(crate) mod quota;
 mod search;
 mod shared_sync;
 
@@ -12,9 +13,11 @@ use shared_sync::SharedSync;
 
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
-use crate::layout::TREE;
+use crate::layout::{Layout, TREE};
 use crate::trees::{self, Backend, LiveTree, TreeDir};
-use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, Owner, ProviderKind, SysError, compare, dir, extents, folder, remove};
+use crate::{
+    ChangeLimits, CloneAccess, DiskUsage, Error, Owner, ProviderKind, Quota, QuotaState, SysError, compare, dir, extents, folder, remove,
+};
 
 /// More changed inodes than this are not looked up one by one: every file is visited instead, which takes no memory.
 const MAX_CHANGED_INODES: usize = 100_000;
@@ -58,7 +61,10 @@ impl Backend for Btrfs {
         if !ioctl::is_subvolume(&tree) {
             return remove::remove_tree(entry, c"tree");
         }
-        remove_nested(tree.as_fd(), 0)?;
+        let id = ioctl::subvolume(&tree).step("ask about the subvolume")?.id;
+        quota::lift(entry, id)?;
+        remove_nested(tree.as_fd(), (entry, id), 0)?;
+        quota::forget(entry, id, id)?;
         // Snapshots made from this tree are not part of it. Only the flags of its own root can forbid its deletion.
         remove::clear_protection(tree.as_fd());
         drop(tree);
@@ -69,9 +75,29 @@ impl Backend for Btrfs {
         commit::commit(root).step("commit the removal")
     }
 
-    fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
         let tree = self.open(live)?;
         trees::measure(tree.as_fd(), extents::exclusive_bytes_at).map_err(|source| Error::Measure { uid: live.marker.uid, source })
+    }
+
+    fn set_quota(&self, _: &Layout, live: &LiveTree, quota: Option<Quota>) -> Result<QuotaState, SysError> {
+        let tree = dir::open(&live.entry, TREE).step("open the tree")?;
+        match (quota::support(tree.as_fd())?, quota) {
+            (Ok(id), quota) => quota::limit(live.entry.as_fd(), id, quota).map(|()| QuotaState::Enforced),
+            (Err(_), None) => Ok(QuotaState::Enforced),
+            (Err(unsupported), Some(_)) => Ok(unsupported),
+        }
+    }
+
+    fn charged(&self, _: &Layout, live: &LiveTree) -> Result<Option<u64>, SysError> {
+        quota::charged(dir::open(&live.entry, TREE).step("open the tree")?.as_fd())
+    }
+
+    fn usage(&self, live: &LiveTree, charged: u64) -> Result<DiskUsage, Error> {
+        let tree = self.open(live)?;
+        let sizes = search::sizes(&tree).step("read the sizes of all files");
+        let (logical_bytes, entries) = sizes.map_err(|source| Error::Measure { uid: live.marker.uid, source })?;
+        Ok(DiskUsage { logical_bytes, exclusive_bytes: charged, entries, charged_bytes: Some(charged) })
     }
 
     /// A snapshot keeps inode numbers and ctimes, and any change to a file moves its ctime. If one tree is a clone of the other, the kernel
@@ -140,9 +166,9 @@ fn same_inode(a: &Stat, b: &Stat) -> bool {
     identity(a) == identity(b) && compare::same_metadata(a, b)
 }
 
-/// Deletes the subvolumes inside `subvolume`, innermost first. They are found by id and opened by handle, whatever
+/// Deletes the subvolumes inside `subvolume`, a part of the subvolume `tree` in `entry`, innermost first. They are found by id and opened by handle, whatever
 /// their names and modes.
-fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
+fn remove_nested(subvolume: BorrowedFd, (entry, tree): (BorrowedFd, u64), depth: usize) -> Result<(), SysError> {
     if depth > dir::MAX_DEPTH {
         return Err(dir::too_deep()).step("delete nested subvolumes");
     }
@@ -160,7 +186,8 @@ fn remove_nested(subvolume: BorrowedFd, depth: usize) -> Result<(), SysError> {
         remove::clear_protection(subvolume);
         for child in children {
             let root = ioctl::open_inode(subvolume, child.id, ioctl::ROOT_INODE).step("open a nested subvolume")?;
-            remove_nested(root.as_fd(), depth + 1)?;
+            remove_nested(root.as_fd(), (entry, tree), depth + 1)?;
+            quota::forget(entry, child.id, tree)?;
             remove::clear_protection(root.as_fd());
             drop(root);
             if ioctl::delete_by_id(subvolume, child.id).is_err() {

@@ -42,7 +42,7 @@ impl Backend for Copy {
     }
 
     /// The file system may have shared blocks between a file and its copy, so it is asked.
-    fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
         let tree = self.open(live)?;
         folder::usage(tree.as_fd(), &*self.layout.faults).map_err(|source| Error::Measure { uid: live.marker.uid, source })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::btrfs::{Btrfs, ioctl};
+use crate::btrfs::{self, Btrfs, ioctl};
 use crate::copy::Copy;
 use crate::faults::{self, Faults};
 use crate::layout::{self, Layout};
@@ -16,7 +16,7 @@ use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
 use crate::reflink::Reflink;
 use crate::trees::{TreeDir, TreeProvider};
-use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, Uid, mountinfo, overlay};
+use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, QuotaState, Uid, mountinfo, overlay};
 
 /// The opened data root of a node.
 ///
@@ -91,6 +91,16 @@ impl DataRoot {
         // Two probes at once would use the same names. No object has the zero UID, so its lock serves them.
         let _guard = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
         probe::probe(&self.layout, self.on_btrfs, &self.overlay.backend).map_err(Error::Probe)
+    }
+
+    /// Makes the file system count what each tree takes, where that must be turned on: simple quotas of Btrfs. For a data root that is ours
+    /// alone, or whose owner allows it, because no kernel before Linux 6.7 can mount the file system afterwards. Nothing is turned on where
+    /// classic quota groups are. Says whether quotas of trees made from now on by the best provider here are enforced. Errors: `Probe`.
+    pub fn set_up_quotas(&self) -> Result<QuotaState, Error> {
+        match self.on_btrfs {
+            true => btrfs::quota::set_up(self.layout.root()).map_err(Error::Probe),
+            false => Ok(self.layout.projects.state()),
+        }
     }
 
     /// The targets where trees of this data root are mounted: whatever its file system shows outside of it. Errors: `Probe`.
@@ -181,6 +191,7 @@ impl DataRoot {
             }
             DiskStep::Destroy { uid, provider } => self.provider(provider)?.destroy(uid),
             DiskStep::Seal { uid, provider } => self.provider(provider)?.seal(uid).map(drop),
+            DiskStep::SetQuota { uid, provider, quota } => self.provider(provider)?.set_quota(uid, quota).map(drop),
         }
     }
 

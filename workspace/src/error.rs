@@ -69,6 +69,10 @@ pub enum Error {
     Open { uid: Uid, source: SysError },
     #[error("failed to measure tree {uid}")]
     Measure { uid: Uid, source: SysError },
+    #[error("failed to set the quota of tree {uid}")]
+    SetQuota { uid: Uid, source: SysError },
+    #[error("failed to set the quota of tree {uid}: {} MiB are more than the {} MiB of the data root", .quota >> 20, .total >> 20)]
+    QuotaTooLarge { uid: Uid, quota: u64, total: u64 },
     #[error("failed to find the changes of tree {uid}")]
     Compare { uid: Uid, source: SysError },
     #[error("failed to offer provider {provider} on this data root")]
@@ -178,12 +182,14 @@ impl Error {
             Error::NestedVolume { .. } => ErrorReason::NestedVolume,
             Error::Busy { .. } => ErrorReason::Busy,
             Error::NotOffered { .. } => ErrorReason::ProviderUnavailable,
+            Error::QuotaTooLarge { .. } => ErrorReason::OutOfSpace,
             Error::OpenRoot { source, .. }
             | Error::Make { source, .. }
             | Error::Seal { source, .. }
             | Error::Destroy { source, .. }
             | Error::Open { source, .. }
             | Error::Measure { source, .. }
+            | Error::SetQuota { source, .. }
             | Error::Compare { source, .. } => source.reason(),
             Error::List(source) | Error::Probe(source) => source.reason(),
         }

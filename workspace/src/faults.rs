@@ -13,6 +13,10 @@ pub enum FaultPoint {
     TreeMade,
     /// The entry has its final name.
     Committed,
+    /// The kernel has the limit of a tree.
+    QuotaSet,
+    /// The marker has the quota of a tree.
+    QuotaMarked,
     /// The tree to seal is durable, and read-only if the file system can do that.
     ReadOnlySet,
     /// The marker says that the tree is sealed.
@@ -62,6 +66,8 @@ pub enum PlantedFault {
     FallsBackToCopy,
     /// Blocks that another tree shares are counted.
     SharedCountedAsExclusive,
+    /// A clone gets no quota.
+    QuotaNotSetOnClone,
     /// No mistake: the kernel takes the layers of an overlay by path only, as before Linux 6.15.
     LayersByPathOnly,
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::StepContext as _;
 use crate::faults::{self, FaultPoint, Faults};
 use crate::plan::JournalStep;
-use crate::{ProviderKind, SysError, TreeOrigin, Uid, atomic};
+use crate::{ProviderKind, Quota, SysError, TreeOrigin, Uid, atomic};
 
 /// The state of a tree. The states in `-ing` are intents: the disk may be in the state before or after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct Record {
     /// What its changes are counted from.
     #[serde(default)]
     pub since: ChangeBase,
+    /// How much the tree may take on the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
     /// The object that the tree was made for, in the caller's format. None if the caller gave none, and once the tree may have been
     /// written.
     #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +121,7 @@ impl JournalError {
 /// A directory of records.
 ///
 /// # Flow
-/// [`Journal::begin_create_for`], the provider's call, [`Journal::record_created`]; the same for sealing and destroying. After a restart:
+/// [`Journal::begin_create_for`], the provider's calls, [`Journal::record_created`]; the same for sealing and destroying. After a restart:
 /// [`Journal::read_and_clean`], [`crate::plan::recover`], then its steps, those of the journal by [`Journal::apply`].
 ///
 /// # Guarantees
@@ -208,15 +211,17 @@ impl Journal {
     /// Records the intent to make a tree. Returns `Creating`, or the state of an equal record that is there already.
     /// Errors: `Conflict` if the record there is not equal, `Transition` if the tree is to be destroyed.
     pub fn begin_create(&self, uid: Uid, provider: ProviderKind, origin: TreeOrigin) -> Result<RecordState, JournalError> {
-        self.begin_create_for(uid, provider, origin, None)
+        self.begin_create_for(uid, provider, origin, None, None)
     }
 
-    /// Like [`Journal::begin_create`], with the object that the tree is made for. A record that is there already keeps its own.
+    /// Like [`Journal::begin_create`], with the quota of the tree and the object that it is made for. A record that is there already keeps
+    /// its own.
     pub fn begin_create_for(
         &self,
         uid: Uid,
         provider: ProviderKind,
         origin: TreeOrigin,
+        quota: Option<Quota>,
         object: Option<String>,
     ) -> Result<RecordState, JournalError> {
         match self.get(uid)? {
@@ -226,7 +231,8 @@ impl Journal {
             }
             Some(r) => Ok(r.state),
             None => {
-                self.write(&Record { uid, provider, origin, state: RecordState::Creating, since: self.change_base(origin)?, object })?;
+                let since = self.change_base(origin)?;
+                self.write(&Record { uid, provider, origin, state: RecordState::Creating, since, quota, object })?;
                 Ok(RecordState::Creating)
             }
         }
@@ -244,7 +250,15 @@ impl Journal {
         }
     }
 
-    /// Records that the tree is made.
+    /// Records the intent to change the quota of a tree. Does nothing if it is the one that is recorded. Errors: `NotFound`.
+    pub fn begin_set_quota(&self, uid: Uid, quota: Option<Quota>) -> Result<(), JournalError> {
+        match self.get(uid)?.ok_or(JournalError::NotFound { uid })? {
+            record if record.quota == quota => Ok(()),
+            record => self.write(&Record { quota, ..record }),
+        }
+    }
+
+    /// Records that the tree is made, and that its quota is set.
     pub fn record_created(&self, uid: Uid) -> Result<(), JournalError> {
         self.set_state(uid, RecordState::Ready)
     }

@@ -12,7 +12,11 @@ use rustix::io::Errno;
 use crate::error::StepContext;
 use crate::faults::{FaultPoint, Faults};
 use crate::locks::Locks;
-use crate::{DataRootEntry, EntryLocation, Error, ExpectedRoot, Inventory, Marker, SHARDS, SysError, Uid, UnreadableEntry, atomic, dir};
+use crate::projects::Projects;
+use crate::trees::LiveTree;
+use crate::{
+    DataRootEntry, EntryLocation, Error, ExpectedRoot, Inventory, Marker, Quota, SHARDS, SysError, Uid, UnreadableEntry, atomic, dir,
+};
 
 pub(crate) const TREE: &str = "tree";
 /// The upper layer of an overlay.
@@ -33,6 +37,7 @@ pub(crate) struct Layout {
     pub name: Uid,
     pub locks: Locks,
     pub faults: Arc<dyn Faults>,
+    pub projects: Projects,
 }
 
 impl Layout {
@@ -51,7 +56,8 @@ impl Layout {
             ExpectedRoot::Named(wanted) => return other(Some(wanted)),
         }
         let name = create_layout(&root, found).map_err(wrap)?;
-        Ok(Self { root, name, locks: Locks::default(), faults })
+        let projects = Projects::of(root.as_fd());
+        Ok(Self { root, name, locks: Locks::default(), faults, projects })
     }
 
     pub fn root(&self) -> BorrowedFd<'_> {
@@ -121,6 +127,28 @@ impl Layout {
         atomic::replace_link(entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &encode_marker(marker)?)?;
         self.faults.on_point(FaultPoint::SealMarked);
         Ok(())
+    }
+
+    /// Notes in the marker of a tree that its quota is in force. The file system writes the quota before the marker, or both at once: a flush
+    /// of the marker alone could turn that round.
+    pub fn note_quota(&self, live: &LiveTree, quota: Option<Quota>) -> Result<(), SysError> {
+        let marker = Marker { quota, ..live.marker.clone() };
+        atomic::replace_link_later(live.entry.as_fd(), MARKER.as_ref(), MARKER_NEW.as_ref(), &encode_marker(&marker)?)?;
+        self.faults.on_point(FaultPoint::QuotaMarked);
+        Ok(())
+    }
+
+    /// Ends what the file system counts for a tree, once no entry of it is left.
+    pub fn release_project(&self, uid: Uid) -> Result<(), SysError> {
+        if self.projects.why_not().is_some() {
+            return Ok(());
+        }
+        for location in [EntryLocation::Building, EntryLocation::Live, EntryLocation::Trash] {
+            if self.entry(uid, location)?.is_some() {
+                return Ok(());
+            }
+        }
+        self.projects.release(self.root(), uid)
     }
 
     /// Removes what is left of an entry once its tree is gone. The marker goes last, so that the entry is ours until then.

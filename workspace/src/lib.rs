@@ -13,6 +13,7 @@
 //! trees/<00..3f>/<uid>/{upper,work}  a tree that is an overlay instead, of the sealed `tree` of another entry
 //! trees/<00..3f>/<uid>.tmp/          the same while it is made; the rename is the commit point
 //! trash/<uid>/                       the same while it is destroyed
+//! projects/<id>                      a symbolic link whose text is the UID of the tree that the file system counts under this project id
 //! ```
 
 #![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
@@ -41,7 +42,9 @@ pub mod mountinfo;
 mod overlay;
 pub mod plan;
 mod probe;
+mod projects;
 mod provider;
+mod quota;
 mod reflink;
 mod remove;
 mod tree_copy;
@@ -62,5 +65,6 @@ pub use model::{
 pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailable};
 pub use probe::{KernelFacts, Probe, RootFailure};
 pub use provider::Provider;
+pub use quota::{Quota, QuotaState, QuotaTooSmall};
 pub use trees::TreeDir;
 pub use uid::{ParseUidError, SHARDS, Uid};

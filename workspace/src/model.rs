@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Uid;
+use crate::{Quota, Uid};
 
 /// How a tree is made and isolated from its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -92,6 +92,9 @@ pub struct Marker {
     /// Overlay only: the sealed tree that is the lower layer of this one. A clone of a clone has the lower layer of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower: Option<Uid>,
+    /// The quota that the kernel enforces. It is set before it stands here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
     /// Present once the tree is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Seal>,
@@ -143,10 +146,14 @@ pub struct TreeManifest {
 pub struct DiskUsage {
     /// Sum of the sizes of regular files, hard links counted once, in bytes.
     pub logical_bytes: u64,
-    /// Bytes of file data on disk that no other tree shares. Metadata (about 34 KiB for a fresh snapshot) is not in it.
+    /// Bytes of file data on disk that no other tree shares. Where simple quotas of Btrfs count, it is what they charge to the tree, with its
+    /// metadata (16 KiB for a fresh snapshot); else metadata is not in it.
     pub exclusive_bytes: u64,
     /// Number of entries below the root, directories included.
     pub entries: u64,
+    /// What a quota of this tree is compared with. None if the file system does not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_bytes: Option<u64>,
 }
 
 /// What happened to a path.

@@ -314,7 +314,7 @@ impl Backend for Overlay {
         folder::commit_removals(root)
     }
 
-    fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
         let tree = self.open(live)?;
         let measure = || match live.marker.lower {
             None => folder::usage(tree.as_fd(), &*self.layout.faults),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::JournalContents;
-use crate::{DataRootEntry, EntryLocation, Inventory, Marker, ProviderKind, Record, RecordState, Uid};
+use crate::{DataRootEntry, EntryLocation, Inventory, Marker, ProviderKind, Quota, Record, RecordState, Uid};
 
 /// The provider that a workspace asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +92,8 @@ pub enum DiskStep {
     Destroy { uid: Uid, provider: ProviderKind },
     /// Seal the tree.
     Seal { uid: Uid, provider: ProviderKind },
+    /// Set, change or end the quota of the tree. A quota that the file system cannot enforce is tried again by each recovery.
+    SetQuota { uid: Uid, provider: ProviderKind, quota: Option<Quota> },
 }
 
 /// A step for the process that has the journal.
@@ -120,7 +122,7 @@ impl RecoveryStep {
     pub fn uid(&self) -> Uid {
         match *self {
             RecoveryStep::Disk(DiskStep::Discard { uid } | DiskStep::Commit { uid } | DiskStep::Purge { uid })
-            | RecoveryStep::Disk(DiskStep::Destroy { uid, .. } | DiskStep::Seal { uid, .. })
+            | RecoveryStep::Disk(DiskStep::Destroy { uid, .. } | DiskStep::Seal { uid, .. } | DiskStep::SetQuota { uid, .. })
             | RecoveryStep::Journal(JournalStep::Ready { uid } | JournalStep::Sealed { uid } | JournalStep::Forget { uid }) => uid,
         }
     }
@@ -205,6 +207,11 @@ fn recover_one(uid: Uid, observed: &Observed, plan: &mut Recovery) {
         return;
     };
     let provider = record.provider;
+    // Nothing is written to a tree that is being sealed or is sealed.
+    let may_be_written = matches!(record.state, RecordState::Creating | RecordState::Ready);
+    if may_be_written && marker.is_some_and(|marker| marker.quota != record.quota) {
+        plan.steps.push(RecoveryStep::Disk(DiskStep::SetQuota { uid, provider, quota: record.quota }));
+    }
     match (record.state, marker) {
         (RecordState::Creating, None) => plan.steps.push(RecoveryStep::Journal(JournalStep::Forget { uid })),
         (RecordState::Creating, Some(_)) => plan.steps.push(RecoveryStep::Journal(JournalStep::Ready { uid })),

@@ -1,6 +1,6 @@
 use crate::mount::TreeMount;
 use crate::mountinfo::Mount;
-use crate::{ChangeLimits, ChangeList, CloneAccess, DiskUsage, Error, Marker, Owner, TreeDir, TreeManifest, Uid};
+use crate::{ChangeLimits, ChangeList, CloneAccess, DiskUsage, Error, Marker, Owner, Quota, QuotaState, TreeDir, TreeManifest, Uid};
 
 /// Makes, clones, seals and destroys trees.
 ///
@@ -49,9 +49,20 @@ pub trait Provider: Send + Sync {
     /// `Foreign`, `WrongProvider`, `Destroy`.
     fn destroy(&self, uid: Uid) -> Result<(), Error>;
 
-    /// Returns the disk usage of the tree. Visits every file.
+    /// Limits what the tree may take on the disk; None ends that. Returns whether the kernel refuses what is over it. A quota may be below
+    /// what the tree takes already: then the next write fails. The caller sets a quota before anybody writes to a new tree, and again after
+    /// a restart: a power cut may lose one that the marker does not have yet.
+    /// Errors: `QuotaTooLarge`, `NotFound`, `WrongProvider`, `Foreign`, `SetQuota`.
+    fn set_quota(&self, uid: Uid, quota: Option<Quota>) -> Result<QuotaState, Error>;
+
+    /// Returns the disk usage of the tree, by counters of the file system where there are any; they are as of its last commit, at most 30 s
+    /// ago with Btrfs. Otherwise as [`Provider::measure`].
     /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Measure`.
     fn usage(&self, uid: Uid) -> Result<DiskUsage, Error>;
+
+    /// Returns the disk usage of the tree, without metadata. Visits every file.
+    /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Measure`.
+    fn measure(&self, uid: Uid) -> Result<DiskUsage, Error>;
 
     /// Returns the paths that differ from `since`, a sealed or read-only tree, including those in `.git`, as far as `limits` allow.
     /// Of a renamed directory the old paths are deleted and the new ones added.

@@ -47,7 +47,7 @@ impl Backend for Reflink {
         folder::commit_removals(root)
     }
 
-    fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
         let tree = self.open(live)?;
         folder::usage(tree.as_fd(), &*self.layout.faults).map_err(|source| Error::Measure { uid: live.marker.uid, source })
     }

@@ -11,8 +11,8 @@ use crate::layout::{self, Layout, TREE};
 use crate::locks::LocksGuard;
 use crate::mount::TreeMount;
 use crate::{
-    ChangeLimits, ChangeList, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, NodeKind, Owner, Provider, ProviderKind,
-    Seal, SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, remove,
+    ChangeLimits, ChangeList, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, NodeKind, Owner, PlantedFault, Provider,
+    ProviderKind, Quota, QuotaState, Seal, SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, projects, remove,
 };
 
 /// What differs between providers.
@@ -63,7 +63,19 @@ pub(crate) trait Backend: Send + Sync {
     fn remove(&self, entry: BorrowedFd) -> Result<(), SysError>;
     /// Makes earlier removals durable: the caller forgets a destroyed tree, so a power cut must not bring it back.
     fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError>;
-    fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error>;
+    /// Visits every file.
+    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error>;
+    fn set_quota(&self, layout: &Layout, live: &LiveTree, quota: Option<Quota>) -> Result<QuotaState, SysError> {
+        layout.projects.set_quota(layout.root(), live.marker.uid, quota)
+    }
+    /// The bytes that a quota of this tree is compared with, if the file system counts them.
+    fn charged(&self, layout: &Layout, live: &LiveTree) -> Result<Option<u64>, SysError> {
+        layout.projects.charged(layout.root(), live.marker.uid)
+    }
+    /// The usage of a tree that the file system counts.
+    fn usage(&self, live: &LiveTree, charged: u64) -> Result<DiskUsage, Error> {
+        Ok(DiskUsage { charged_bytes: Some(charged), ..self.measure(live)? })
+    }
     /// Tells `out` of each change, in any order and some twice.
     fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error>;
 }
@@ -106,7 +118,7 @@ pub(crate) fn measure(
     tree: BorrowedFd,
     mut exclusive: impl FnMut(BorrowedFd, &CStr, &rustix::fs::Stat) -> Result<u64, SysError>,
 ) -> Result<DiskUsage, SysError> {
-    let mut usage = DiskUsage { logical_bytes: 0, exclusive_bytes: 0, entries: 0 };
+    let mut usage = DiskUsage { logical_bytes: 0, exclusive_bytes: 0, entries: 0, charged_bytes: None };
     let mut linked = std::collections::HashSet::new();
     dir::walk(tree, &mut |entry| {
         usage.entries += 1;
@@ -153,7 +165,11 @@ impl<B: Backend> TreeProvider<B> {
         let uid = marker.uid;
         let attempt = || -> Result<(), SysError> {
             let entry = self.layout.create_entry(&marker)?;
+            let is_counted = self.layout.projects.begin(self.layout.root(), uid, entry.as_fd())?;
             make(entry.as_fd())?;
+            if is_counted {
+                projects::end(entry.as_fd())?;
+            }
             self.layout.faults.on_point(FaultPoint::TreeMade);
             drop(entry);
             self.layout.commit(uid)
@@ -190,7 +206,8 @@ impl<B: Backend> TreeProvider<B> {
             remove::detach_mounts(&entry)?;
             self.backend.remove(entry.as_fd())?;
             self.layout.faults.on_point(FaultPoint::TreeGone);
-            self.layout.finish_removal(uid, location)
+            self.layout.finish_removal(uid, location)?;
+            self.layout.release_project(uid)
         };
         empty().map_err(wrap)
     }
@@ -220,7 +237,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
         match self.existing(uid, origin)? {
             Some(marker) => Ok(marker),
             None => {
-                let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower: None, sealed: None };
+                let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower: None, quota: None, sealed: None };
                 self.build(marker, |entry| self.backend.make_empty(entry, owner))
             }
         }
@@ -261,7 +278,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             (false, false) => self.backend.hold_still(&source)?,
         };
         let lower = self.backend.lower_of_clone(&source.marker);
-        let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower, sealed: None };
+        let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower, quota: None, sealed: None };
         let marker = self.build(marker, |entry| self.backend.clone_into(&source, entry, access))?;
         // A live source may have got a nested volume between the check and the clone.
         if B::FORKS_LIVE
@@ -320,12 +337,46 @@ impl<B: Backend> Provider for TreeProvider<B> {
             }
         }
         // Also if there was nothing to remove: an earlier call may have stopped between the removal and this line.
+        self.layout.release_project(uid).map_err(|source| Error::Destroy { uid, source })?;
         self.backend.commit_removals(self.layout.root()).map_err(|source| Error::Destroy { uid, source })
     }
 
     fn usage(&self, uid: Uid) -> Result<DiskUsage, Error> {
         let _guard = self.layout.locks.shared(&[uid]);
-        self.backend.usage(&self.live_tree(uid)?)
+        let live = self.live_tree(uid)?;
+        match self.backend.charged(&self.layout, &live).map_err(|source| Error::Measure { uid, source })? {
+            Some(charged) => self.backend.usage(&live, charged),
+            None => self.backend.measure(&live),
+        }
+    }
+
+    fn measure(&self, uid: Uid) -> Result<DiskUsage, Error> {
+        let _guard = self.layout.locks.shared(&[uid]);
+        self.backend.measure(&self.live_tree(uid)?)
+    }
+
+    fn set_quota(&self, uid: Uid, quota: Option<Quota>) -> Result<QuotaState, Error> {
+        let _guard = self.layout.locks.exclusive(uid);
+        let live = self.live_tree(uid)?;
+        let forgets = self.layout.faults.has(PlantedFault::QuotaNotSetOnClone) && matches!(live.marker.origin, TreeOrigin::Clone { .. });
+        let set = || -> Result<QuotaState, SysError> {
+            let state = if forgets { QuotaState::Enforced } else { self.backend.set_quota(&self.layout, &live, quota)? };
+            self.layout.faults.on_point(FaultPoint::QuotaSet);
+            let in_force = quota.filter(|_| state == QuotaState::Enforced);
+            if live.marker.quota != in_force {
+                self.layout.note_quota(&live, in_force)?;
+            }
+            Ok(state)
+        };
+        let wrap = |source| Error::SetQuota { uid, source };
+        if let Some(quota) = quota {
+            let space = rustix::fs::fstatvfs(self.layout.root()).step("ask for the size of the data root").map_err(wrap)?;
+            let total = space.f_blocks * space.f_frsize;
+            if quota.bytes() > total {
+                return Err(Error::QuotaTooLarge { uid, quota: quota.bytes(), total });
+            }
+        }
+        set().map_err(wrap)
     }
 
     fn changes(&self, uid: Uid, since: Uid, limits: &ChangeLimits) -> Result<ChangeList, Error> {

@@ -5,7 +5,7 @@ use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, name};
-use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Record, RecordState, TreeOrigin, Uid};
+use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Quota, Record, RecordState, TreeOrigin, Uid};
 
 /// What the node knows of one workspace.
 pub struct ObservedTree<'a> {
@@ -53,6 +53,13 @@ pub enum Action {
         /// The provider of the tree.
         provider: ProviderKind,
     },
+    /// Set, change or end the quota of the tree.
+    SetQuota {
+        /// The provider of the tree.
+        provider: ProviderKind,
+        /// None: no quota.
+        quota: Option<Quota>,
+    },
     /// Look for the tree on disk and write its record: the object says that it was provisioned, and the journal has no record.
     Adopt,
     /// Nothing: the tree is as it should be.
@@ -98,12 +105,26 @@ pub fn decide(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
         RecordState::Sealing => Action::Seal { provider },
         // The tree was sealed and its digest was not reported. To seal again returns the digest.
         RecordState::Sealed if ws.spec.base.is_some() && !has_digest(ws) => Action::Seal { provider },
+        RecordState::Ready if needs_quota(ws, record) => Action::SetQuota { provider, quota: wanted_quota(ws) },
         RecordState::Ready | RecordState::Sealed => Action::Keep { provider },
         RecordState::Destroying => {
             let message = "the tree of this workspace is being destroyed".to_owned();
             Action::Refuse { provider: Some(provider), reason: reason::BACKEND_ERROR, message }
         }
     }
+}
+
+/// The quota that the operator has resolved.
+pub fn wanted_quota(ws: &AgentWorkspace) -> Option<Quota> {
+    let bytes = ws.status.as_ref()?.quota_bytes?;
+    u64::try_from(bytes).ok().and_then(|bytes| Quota::new(bytes).ok())
+}
+
+/// Whether the quota must be set: it is another one than was recorded, or nobody was told yet whether it is enforced.
+fn needs_quota(ws: &AgentWorkspace, record: &Record) -> bool {
+    let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let wanted = wanted_quota(ws);
+    record.quota != wanted || (wanted.is_some() && yoi_crds::condition::find(conditions, condition::QUOTA_ENFORCED).is_none())
 }
 
 /// The message for a lost tree. It is not made again: an agent must never find an empty directory in its place.

@@ -3,14 +3,15 @@
 use super::node_status::{DataRootFailure, provider_name};
 use serde_json::{Value, json};
 use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
+use yoi_crds::node::quantity;
 use yoi_crds::reason::{self, condition as type_};
 use yoi_crds::workspace::{SelectedProvider, VolumeStatus};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
-use yoi_workspace::{ErrorReason, ProviderKind, TreeManifest};
+use yoi_workspace::{DiskUsage, ErrorReason, ProviderKind, Quota, QuotaState, TreeManifest};
 
 /// The conditions that the shim owns.
-const OWNED_CONDITIONS: [&str; 6] =
-    [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::HEALTHY, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
+const OWNED_CONDITIONS: [&str; 7] =
+    [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::QUOTA_ENFORCED, type_::HEALTHY, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
 
 /// A change of the shim's part of a status. `None`, and a condition that is not named, leave the field as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,16 +134,51 @@ pub fn in_use_value(mounts: usize) -> ConditionValue {
     }
 }
 
-/// The condition Healthy of a tree on a data root with this failure. None if there is none and never was: a tree is taken for healthy.
-pub fn health(ws: &AgentWorkspace, failure: Option<&DataRootFailure>) -> Option<ConditionValue> {
+/// The condition Healthy of a tree that takes this much, on a data root with this failure. None if all is well and always was: a tree is taken for
+/// healthy. None, too, if nobody has measured a tree again that was over its quota.
+pub fn health(ws: &AgentWorkspace, failure: Option<&DataRootFailure>, usage: Option<&DiskUsage>) -> Option<ConditionValue> {
     let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    match failure {
-        Some(DataRootFailure { reason, message }) => Some(ConditionValue::no(*reason, message)),
-        None if condition::find(before, type_::HEALTHY).is_some() => {
-            Some(ConditionValue::yes(reason::ALL_MET, "the data root of its node works"))
-        }
-        None => None,
+    if let Some(DataRootFailure { reason, message }) = failure {
+        return Some(ConditionValue::no(*reason, message));
     }
+    let quota = ws.status.as_ref().and_then(|s| s.quota_bytes);
+    let used = usage.map(|usage| bytes(usage.charged_bytes.unwrap_or(usage.exclusive_bytes)));
+    let former = condition::find(before, type_::HEALTHY);
+    match (used, quota) {
+        (Some(used), Some(quota)) if used >= quota => {
+            let message = format!("the tree takes {}, and its quota is {}", quantity(used), quantity(quota));
+            Some(ConditionValue::no(reason::QUOTA_EXCEEDED, message))
+        }
+        (None, Some(_)) if former.is_some_and(|c| c.reason == *reason::QUOTA_EXCEEDED) => None,
+        _ => former.map(|_| ConditionValue::yes(reason::ALL_MET, "the data root of its node works")),
+    }
+}
+
+/// The volume of a tree that takes this much, if one of its figures has changed by more than 5 %.
+pub fn measured_volume(ws: &AgentWorkspace, usage: &DiskUsage) -> Option<VolumeStatus> {
+    let before = ws.status.as_ref().and_then(|s| s.volume.clone()).unwrap_or_default();
+    let has_changed = |old: Option<i64>, new: i64| old.is_none_or(|old| i128::from(old.abs_diff(new)) * 20 > i128::from(old));
+    let (logical, exclusive) = (bytes(usage.logical_bytes), bytes(usage.exclusive_bytes));
+    (has_changed(before.logical_bytes, logical) || has_changed(before.exclusive_bytes, exclusive)).then_some(VolumeStatus {
+        logical_bytes: Some(logical),
+        exclusive_bytes: Some(exclusive),
+        ..before
+    })
+}
+
+/// The condition QuotaEnforced.
+pub fn quota_value(quota: Option<Quota>, state: &QuotaState) -> ConditionValue {
+    match (quota, state) {
+        (None, _) => ConditionValue::yes(reason::ENFORCED, "the workspace has no quota any more"),
+        (Some(quota), QuotaState::Enforced) => {
+            ConditionValue::yes(reason::ENFORCED, format!("the file system refuses what is over {}", quantity(bytes(quota.bytes()))))
+        }
+        (Some(_), QuotaState::Unsupported { reason }) => ConditionValue::no(reason::UNSUPPORTED, reason),
+    }
+}
+
+fn bytes(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// VolumeStatus and condition Sealed of a tree with this manifest.
@@ -152,6 +188,7 @@ pub fn sealed_status(manifest: &TreeManifest) -> (VolumeStatus, ConditionValue) 
         manifest_digest: Some(manifest.digest.clone()),
         revision: manifest.git_head.clone(),
         logical_bytes: count(manifest.bytes),
+        exclusive_bytes: None,
         entries: count(manifest.files + manifest.dirs),
     };
     let message = format!("{} entries, {} bytes, read-only from now on", manifest.files + manifest.dirs, manifest.bytes);

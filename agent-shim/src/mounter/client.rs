@@ -10,7 +10,10 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{ChangeList, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, TreeManifest, TreeOrigin, Uid};
+use yoi_workspace::{
+    ChangeList, CloneAccess, DiskUsage, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, Quota, QuotaState, TreeManifest,
+    TreeOrigin, Uid,
+};
 
 use super::frame;
 use super::log_context::LogContext;
@@ -71,6 +74,17 @@ impl dyn Mounter {
     /// Seals a tree, or returns the manifest of a sealed one.
     pub async fn seal(&self, uid: Uid) -> Result<TreeManifest, MounterFailure> {
         if let Response::Sealed(manifest) = self.call(Request::Seal { uid }).await? { Ok(manifest) } else { Err(MounterFailure::Protocol) }
+    }
+
+    /// Sets, changes or ends the quota of a tree.
+    pub async fn set_quota(&self, uid: Uid, quota: Option<Quota>) -> Result<QuotaState, MounterFailure> {
+        let response = self.call(Request::SetQuota { uid, quota }).await?;
+        if let Response::Quota(state) = response { Ok(state) } else { Err(MounterFailure::Protocol) }
+    }
+
+    /// What a tree takes.
+    pub async fn usage(&self, uid: Uid) -> Result<DiskUsage, MounterFailure> {
+        if let Response::Usage(usage) = self.call(Request::Usage { uid }).await? { Ok(usage) } else { Err(MounterFailure::Protocol) }
     }
 
     /// Destroys a tree. Succeeds if there is none.

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use yoi_workspace::plan::{DiskStep, RecoveryStep};
-use yoi_workspace::{ChangeList, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
+use yoi_workspace::{
+    ChangeList, CloneAccess, DiskUsage, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, Quota, QuotaState,
+    TreeManifest, Uid,
+};
 
 use super::log_context::LogContext;
 use crate::runtime_digest::RuntimeDigest;
@@ -58,6 +61,18 @@ pub enum Request {
         /// UID of the workspace whose tree it is.
         uid: Uid,
     },
+    /// Sets, changes or ends the quota of a tree. Returns [`Response::Quota`].
+    SetQuota {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+        /// None: no quota.
+        quota: Option<Quota>,
+    },
+    /// Measures a tree, by counters of the file system if there are any. Returns [`Response::Usage`].
+    Usage {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+    },
     /// Destroys a tree of ours. Succeeds if there is none. Returns [`Response::Done`].
     Destroy {
         /// UID of the workspace whose tree it is.
@@ -110,10 +125,11 @@ impl Request {
     pub fn changes_node(&self) -> bool {
         match self {
             Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => false,
-            Request::Changes { .. } | Request::Check => false,
+            Request::Changes { .. } | Request::Usage { .. } | Request::Check => false,
             Request::CreateEmpty { .. }
             | Request::Clone { .. }
             | Request::Seal { .. }
+            | Request::SetQuota { .. }
             | Request::Destroy { .. }
             | Request::Recover { .. } => true,
             Request::Publish { .. } | Request::PublishRuntime { .. } | Request::Unpublish { .. } | Request::MountAnew => true,
@@ -128,6 +144,7 @@ impl Request {
             }
             Request::CreateEmpty { uid, .. } | Request::Clone { uid, .. } | Request::Seal { uid } => (Some(*uid), None),
             Request::Destroy { uid } | Request::Changes { uid, .. } => (Some(*uid), None),
+            Request::SetQuota { uid, .. } | Request::Usage { uid } => (Some(*uid), None),
             Request::Recover { step } => (Some(RecoveryStep::Disk(*step).uid()), None),
             Request::Publish { tree, volume, .. } => (Some(*tree), Some(volume.pod)),
             Request::PublishRuntime { volume, .. } | Request::Unpublish { volume } => (None, Some(volume.pod)),
@@ -152,6 +169,10 @@ pub enum Response {
     Made(Marker),
     /// The manifest of the sealed tree.
     Sealed(TreeManifest),
+    /// Whether the quota is enforced.
+    Quota(QuotaState),
+    /// What the tree takes.
+    Usage(DiskUsage),
     /// What has changed in a tree.
     Changes(ChangeList),
 }

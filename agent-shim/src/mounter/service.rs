@@ -145,6 +145,8 @@ impl MounterService {
                 Response::Made(self.root()?.provider(*provider)?.clone_tree(*uid, *from, *access)?)
             }
             Request::Seal { uid } => Response::Sealed(self.root()?.provider_of(*uid)?.seal(*uid)?),
+            Request::SetQuota { uid, quota } => Response::Quota(self.root()?.provider_of(*uid)?.set_quota(*uid, *quota)?),
+            Request::Usage { uid } => Response::Usage(self.root()?.provider_of(*uid)?.usage(*uid)?),
             Request::Destroy { uid } => self.destroy(*uid)?,
             Request::Recover { step } => done_response(self.root()?.perform(step)?),
             Request::Publish { tree, volume, access } => self.publish(*tree, volume, *access)?,

@@ -152,7 +152,9 @@ impl Node for CsiService {
     }
 
     async fn node_get_capabilities(&self, _: Request<NodeGetCapabilitiesRequest>) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities: Vec::new() }))
+        let rpc = node_service_capability::Rpc { r#type: node_service_capability::rpc::Type::GetVolumeStats.into() };
+        let capabilities = vec![NodeServiceCapability { r#type: Some(node_service_capability::Type::Rpc(rpc)) }];
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities }))
     }
 
     async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
@@ -171,13 +173,39 @@ impl Node for CsiService {
         Err(not_advertised())
     }
 
-    async fn node_get_volume_stats(&self, _: Request<NodeGetVolumeStatsRequest>) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        Err(not_advertised())
+    /// What a tree takes of its quota, by the figures of its status. A tree without a quota has no total.
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        let r = request.into_inner();
+        if r.volume_id.is_empty() || r.volume_path.is_empty() {
+            return Err(Status::invalid_argument("a volume id and a volume path are required"));
+        }
+        let volume =
+            PodVolume::from_target(&self.0.kubelet_dir, Path::new(&r.volume_path)).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let Some(record) = self.0.publish_records.get(&volume) else { return Err(Status::not_found("this volume is not mounted")) };
+        // The folder of a Pod's runtime takes nothing.
+        let (used, quota) = match record.shows.tree() {
+            None => (0, None),
+            Some(uid) => {
+                let usage = self.0.usages.get(uid).ok_or_else(|| Status::unavailable("the tree was not measured yet"))?;
+                let used = usage.charged_bytes.unwrap_or(usage.exclusive_bytes);
+                (bytes_of(used), self.0.workspaces.get(uid).and_then(|ws| ws.status.as_ref()?.quota_bytes))
+            }
+        };
+        let (total, available) = quota.map_or((0, 0), |quota| (quota, quota.saturating_sub(used).max(0)));
+        let usage = VolumeUsage { available, total, used, unit: volume_usage::Unit::Bytes.into() };
+        Ok(Response::new(NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition: None }))
     }
 
     async fn node_expand_volume(&self, _: Request<NodeExpandVolumeRequest>) -> Result<Response<NodeExpandVolumeResponse>, Status> {
         Err(not_advertised())
     }
+}
+
+fn bytes_of(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 fn not_advertised() -> Status {

@@ -65,7 +65,7 @@ async fn ready(State(state): State<Arc<ShimState>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(state): State<Arc<ShimState>>) -> impl IntoResponse {
-    match state.metrics.encode(state.workspaces.count(), state.publish_records.all().len()) {
+    match state.metrics.encode(state.workspaces.count(), state.publish_records.all().len(), state.usages.exclusive_bytes()) {
         Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text),
         Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], e.to_string()),
     }

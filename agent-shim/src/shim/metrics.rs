@@ -55,6 +55,7 @@ pub struct ShimMetrics {
     publishing: Histogram,
     workspaces: Gauge,
     volumes: Gauge,
+    exclusive: Gauge,
 }
 
 impl Default for ShimMetrics {
@@ -68,6 +69,7 @@ impl Default for ShimMetrics {
             publishing: buckets(),
             workspaces: Gauge::default(),
             volumes: Gauge::default(),
+            exclusive: Gauge::default(),
         };
         let r = &mut metrics.registry;
         r.register("trees_made", "Trees made on this node", metrics.made.clone());
@@ -76,6 +78,11 @@ impl Default for ShimMetrics {
         r.register("publish_seconds", "Time of a NodePublishVolume, waiting included, in seconds", metrics.publishing.clone());
         r.register("workspaces", "AgentWorkspaces of this node", metrics.workspaces.clone());
         r.register("published_volumes", "Volumes that Pods have mounted", metrics.volumes.clone());
+        r.register(
+            "trees_exclusive_bytes",
+            "What the trees of this node have for themselves on its disk, in bytes",
+            metrics.exclusive.clone(),
+        );
         metrics
     }
 }
@@ -95,10 +102,11 @@ impl ShimMetrics {
         self.publishing.observe(took.as_secs_f64());
     }
 
-    /// All of them in the OpenMetrics text format. `workspaces` and `volumes` are counted by the caller at this moment.
-    pub fn encode(&self, workspaces: usize, volumes: usize) -> Result<String, std::fmt::Error> {
+    /// All of them in the OpenMetrics text format. `workspaces`, `volumes` and `exclusive` bytes are counted by the caller at this moment.
+    pub fn encode(&self, workspaces: usize, volumes: usize, exclusive: u64) -> Result<String, std::fmt::Error> {
         self.workspaces.set(i64::try_from(workspaces).unwrap_or(i64::MAX));
         self.volumes.set(i64::try_from(volumes).unwrap_or(i64::MAX));
+        self.exclusive.set(i64::try_from(exclusive).unwrap_or(i64::MAX));
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
@@ -127,7 +135,8 @@ mod tests {
     /// A family without a sample is not shown, so each has one here; a new field has to be named here, too.
     #[test]
     fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
-        let ShimMetrics { registry, made, making: _, published, publishing: _, workspaces: _, volumes: _ } = ShimMetrics::default();
+        let ShimMetrics { registry, made, making: _, published, publishing: _, workspaces: _, volumes: _, exclusive: _ } =
+            ShimMetrics::default();
         drop(made.get_or_create(&TreeLabels { provider: "Copy", outcome: "made" }));
         drop(published.get_or_create(&PublishLabels { outcome: "mounted" }));
         let mut text = String::new();

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, condition as type_};
-use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Record, TreeOrigin, Uid};
+use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Quota, Record, TreeOrigin, Uid};
 
 use super::error::Error;
 use super::state::ShimState;
@@ -49,7 +49,7 @@ impl ProvisionOutcome {
 pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<ProvisionOutcome, Error> {
     let mut outcome = provision_tree(state, ws, uid).await?;
     let is_here = ws.status.as_ref().and_then(|s| s.node_name.as_deref()) == Some(&state.node);
-    let health = workspace_status::health(ws, state.data_root_failure().as_ref());
+    let health = workspace_status::health(ws, state.data_root_failure().as_ref(), state.usages.get(uid).as_ref());
     if let Some(health) = health.filter(|_| is_here && ws.metadata.deletion_timestamp.is_none()) {
         outcome.update = outcome.update.with(type_::HEALTHY, health);
     }
@@ -90,6 +90,10 @@ async fn provision_tree(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Res
         }
         Action::Create { provider, because, making } => create(state, ws, uid, provider, &because, making).await,
         Action::Seal { provider } => seal(state, ws, uid, provider, mounts).await,
+        Action::SetQuota { provider, quota } => {
+            let update = workspace_status::provisioned_status(ws, provider, None, None, mounts);
+            set_quota(state, uid, quota, update).await
+        }
         Action::WaitForPods => {
             let message = format!("{mounts} mounts of the tree are left");
             let update = StatusUpdate::default().with(type_::CLEANED_UP, ConditionValue::no(reason::WAITING_FOR_PODS, message));
@@ -112,14 +116,14 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Provi
     // The status stays as it is until the disk answers: it is the only record that the tree was provisioned.
     let found = state.mounter.inventory().await?;
     let marker = found.entries.into_iter().find(|e| e.uid == uid && e.location == EntryLocation::Live).and_then(|e| e.marker);
-    let Some(Marker { provider, origin, sealed, .. }) = marker else {
+    let Some(Marker { provider, origin, quota, sealed, .. }) = marker else {
         tracing::error!("a tree that stood is on no disk of this node");
         return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
     };
     let (sealed, of) = (sealed.is_some(), orphan::journaled_name(ws));
     state
         .journal(move |j| {
-            j.begin_create_for(uid, provider, origin, of)?;
+            j.begin_create_for(uid, provider, origin, quota, of)?;
             j.record_created(uid)?;
             if sealed { j.begin_seal(uid).and_then(|()| j.record_sealed(uid)) } else { Ok(()) }
         })
@@ -130,6 +134,21 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Provi
     Ok(ProvisionOutcome::await_change(workspace_status::provisioned_status(ws, provider, None, None, mounts)))
 }
 
+/// Changes the quota of a tree that stands.
+async fn set_quota(state: &ShimState, uid: Uid, quota: Option<Quota>, update: StatusUpdate) -> Result<ProvisionOutcome, Error> {
+    state.journal(move |j| j.begin_set_quota(uid, quota)).await?;
+    match state.mounter.set_quota(uid, quota).await {
+        Ok(done) => {
+            tracing::info!(bytes = quota.map(Quota::bytes), ?done, "set a quota");
+            Ok(ProvisionOutcome::await_change(update.with(type_::QUOTA_ENFORCED, workspace_status::quota_value(quota, &done))))
+        }
+        Err(failure) => {
+            let (reason, message) = refusal(state, failure)?;
+            Ok(ProvisionOutcome::retry(update.with(type_::QUOTA_ENFORCED, ConditionValue::no(reason, message))))
+        }
+    }
+}
+
 async fn create(
     state: &ShimState,
     ws: &AgentWorkspace,
@@ -138,8 +157,14 @@ async fn create(
     because: &str,
     making: TreeOrigin,
 ) -> Result<ProvisionOutcome, Error> {
-    let (started, of) = (Instant::now(), orphan::journaled_name(ws));
-    state.journal(move |j| j.begin_create_for(uid, provider, making, of)).await?;
+    let (started, of, quota) = (Instant::now(), orphan::journaled_name(ws), provision::wanted_quota(ws));
+    state
+        .journal(move |j| {
+            j.begin_create_for(uid, provider, making, quota, of)?;
+            // The record of an earlier attempt may have another one.
+            j.begin_set_quota(uid, quota)
+        })
+        .await?;
     let made = state.mounter.make(uid, provider, making).await;
     state.metrics.count_tree_created(provider, made.is_ok(), started.elapsed());
     if let Err(failure) = made {
@@ -157,6 +182,18 @@ async fn create(
             &message,
         )));
     }
+    // Nobody can mount a tree before it is recorded as made, so nothing is written to it before it has its quota.
+    let enforced = match quota {
+        None => None,
+        Some(_) => match state.mounter.set_quota(uid, quota).await {
+            Ok(enforced) => Some(workspace_status::quota_value(quota, &enforced)),
+            Err(failure) => {
+                let (reason, message) = refusal(state, failure)?;
+                let chosen = selected_provider(provider, because);
+                return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(Some(chosen), reason, &message)));
+            }
+        },
+    };
     state.journal(move |j| j.record_created(uid)).await?;
     tracing::info!(%provider, took = ?started.elapsed(), "made a tree");
     state.workspaces.notify(uid);
@@ -164,13 +201,12 @@ async fn create(
         TreeOrigin::Empty { .. } => reason::TREE_CREATED,
         TreeOrigin::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
     };
-    Ok(ProvisionOutcome::await_change(workspace_status::provisioned_status(
-        ws,
-        provider,
-        Some(because),
-        Some(reason),
-        state.publish_records.count_for_tree(uid),
-    )))
+    let mounts = state.publish_records.count_for_tree(uid);
+    let update = workspace_status::provisioned_status(ws, provider, Some(because), Some(reason), mounts);
+    Ok(ProvisionOutcome::await_change(match enforced {
+        Some(enforced) => update.with(type_::QUOTA_ENFORCED, enforced),
+        None => update,
+    }))
 }
 
 async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: ProviderKind, mounts: usize) -> Result<ProvisionOutcome, Error> {

@@ -22,6 +22,7 @@ use super::metrics::ShimMetrics;
 use super::pod_sockets::PodSockets;
 use super::publish_records::PublishRecords;
 use super::runtime_store::RuntimeStore;
+use super::usage::TreeUsages;
 use super::workspaces::{WorkspaceWriter, Workspaces};
 use crate::args::driver_dir;
 use crate::decide::node_status::DataRootFailure;
@@ -78,6 +79,8 @@ pub struct ShimState {
     pub change_list_locks: KeyedLocks<Uid>,
     /// True while the CSI socket is served.
     pub serving: AtomicBool,
+    /// What the trees of this node take, as last measured.
+    pub usages: TreeUsages,
     /// When this node was last reported, or this process started.
     pub reported_at: Mutex<Instant>,
 }
@@ -136,6 +139,7 @@ impl ShimState {
             change_lists: Semaphore::new(MAX_CHANGE_LISTS),
             change_list_locks: KeyedLocks::default(),
             serving: AtomicBool::new(false),
+            usages: TreeUsages::default(),
             reported_at: Mutex::new(Instant::now()),
         };
         Ok((state, StateInputs { writer, requeued }))

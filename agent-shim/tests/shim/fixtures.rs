@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use yoi_crds::AgentWorkspace;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{
-    ChangeBase, ChangeList, DataRootEntry, EntryLocation, ErrorReason, ExpectedRoot, Inventory, KernelFacts, Marker, Probe, ProviderKind,
-    ProviderOffer, Record, RecordState, RootFailure, TreeManifest, TreeOrigin, Uid,
+    ChangeBase, ChangeList, DataRootEntry, DiskUsage, EntryLocation, ErrorReason, ExpectedRoot, Inventory, KernelFacts, Marker, Probe,
+    ProviderKind, ProviderOffer, QuotaState, Record, RecordState, RootFailure, TreeManifest, TreeOrigin, Uid,
 };
 
 use yoi_agent_shim::mounter::client::{Mounter, MounterFailure};
@@ -50,6 +50,7 @@ pub fn record(n: u8, provider: ProviderKind, state: RecordState) -> Record {
         origin: TreeOrigin::Empty { owner: yoi_workspace::Owner { uid: 1000, gid: 1000 } },
         state,
         since: ChangeBase::Nothing,
+        quota: None,
         object: Some(format!("team/ws-{n}")),
     }
 }
@@ -79,6 +80,10 @@ pub struct FakeMounter {
     pub name: Mutex<Option<Uid>>,
     /// Requests of these kinds get no response: `publish`, `make`.
     pub unanswered: Mutex<HashSet<&'static str>>,
+    /// What is answered to a quota; None: it is enforced.
+    pub quota_state: Mutex<Option<QuotaState>>,
+    /// What each tree takes.
+    pub usages: Mutex<HashMap<Uid, DiskUsage>>,
     /// The n-th request from now gets no response. The flag says whether it is carried out.
     pub lose_response: Mutex<Option<(usize, bool)>>,
 }
@@ -89,7 +94,7 @@ impl FakeMounter {
     }
 
     fn made(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Response {
-        let marker = Marker { version: 1, uid, provider, origin: making, lower: None, sealed: None };
+        let marker = Marker { version: 1, uid, provider, origin: making, lower: None, quota: None, sealed: None };
         self.trees.lock().unwrap().insert(uid, marker.clone());
         Response::Made(marker)
     }
@@ -152,6 +157,14 @@ impl FakeMounter {
             Request::CreateEmpty { uid, provider, owner } => self.made(uid, provider, TreeOrigin::Empty { owner }),
             Request::Clone { uid, provider, from, access } => self.made(uid, provider, TreeOrigin::Clone { from, access }),
             Request::Seal { .. } => Response::Sealed(manifest()),
+            Request::SetQuota { uid, quota } => match self.quota_state.lock().unwrap().clone() {
+                Some(unsupported) => Response::Quota(unsupported),
+                None => {
+                    self.trees.lock().unwrap().get_mut(&uid).unwrap().quota = quota;
+                    Response::Quota(QuotaState::Enforced)
+                }
+            },
+            Request::Usage { uid } => Response::Usage(self.usages.lock().unwrap()[&uid]),
             Request::Destroy { uid } => {
                 self.trees.lock().unwrap().remove(&uid);
                 Response::Done

@@ -14,6 +14,7 @@ mod node_restart;
 mod orphans;
 mod overlay;
 mod provisioning;
+mod quota;
 mod read_only;
 mod real_disk;
 mod required_tasks;

@@ -156,7 +156,7 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
         return;
     }
     let dir = in_memory();
-    let disk = DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(IMAGE_BYTES) };
+    let disk = DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(IMAGE_BYTES), simple_quota: false };
     for expected in [ExpectedRoot::Used, ExpectedRoot::Named(uid(1))] {
         let refused = disk.open(expected).err().unwrap();
         assert!(error_chain(&refused).contains("pool.btrfs"), "{}", error_chain(&refused));
@@ -176,7 +176,11 @@ async fn a_disk_without_room_for_the_pool_is_reported_with_figures_and_tried_aga
     for made in [&folder, &dir.path().join("kubelet")] {
         std::fs::create_dir(made).unwrap();
     }
-    let line = mounter_on(dir.path(), DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50) }, "mounter");
+    let line = mounter_on(
+        dir.path(),
+        DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50), simple_quota: false },
+        "mounter",
+    );
     let (reported, mut reports) = tokio::sync::mpsc::channel(1);
     let opening = recovery::open_data_root(&*line, ExpectedRoot::Any, &folder, async |failure: DataRootFailure| {
         reported.send(failure.message).await.unwrap();

@@ -51,8 +51,11 @@ conditions! {
     PROVISIONED = "Provisioned" {
         "AgentWorkspace" by SHIM: "The tree stands on its node.";
     }
+    QUOTA_ENFORCED = "QuotaEnforced" {
+        "AgentWorkspace" by SHIM: "Of a workspace with a quota: the file system of its node refuses what is over it.";
+    }
     HEALTHY = "Healthy" {
-        "AgentWorkspace" by SHIM: "The data root of its node works, after it did not. A tree whose data root never failed has no such condition.";
+        "AgentWorkspace" by SHIM: "The data root of its node works, and the tree is within its quota, after one of these was not so. A tree that never had such a failure has no such condition.";
     }
     POPULATED = "Populated" {
         "AgentWorkspace" by OPERATOR: "Of a base: the source's content is in it.";

@@ -341,6 +341,7 @@ impl<'a> BaseSet<'a> {
             binding: Binding::default(),
             read_only: false,
             ttl_after_release: None,
+            quota: None,
             base: Some(BaseRef { generation: self.generation.clone(), node: node.to_owned() }),
         };
         let mut base = AgentWorkspace::new(&title, spec);

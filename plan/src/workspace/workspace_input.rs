@@ -1,6 +1,7 @@
 //! The validated input of a workspace's plan.
 
 use k8s_openapi::api::core::v1::Toleration;
+use yoi_crds::quota::quota_bytes;
 use yoi_crds::source::{GitSource, TreeOwner};
 use yoi_crds::workspace::Origin;
 use yoi_crds::{AgentWorkspace, YoiProject};
@@ -92,6 +93,25 @@ impl<'a> WorkspaceInput<'a> {
             Source::Project { project, .. } => project.map(|project| BaseSet::of_project(project, &self.bases, self.nodes)),
             Source::Git(_) if self.base.is_none() => Some(BaseSet::of_workspace(self.workspace, &self.bases, self.nodes)),
             Source::Git(_) | Source::Fork { .. } | Source::Empty => None,
+        }
+    }
+
+    /// Bytes of the quota: the workspace's own, else that of the project, or for a fork the parent's. What was resolved before stays while the object
+    /// that it came from is gone. A base has none.
+    pub(super) fn quota_bytes(&self) -> Option<i64> {
+        if self.base.is_some() {
+            return None;
+        }
+        let workspace = self.workspace.get();
+        let reported = workspace.status.as_ref().and_then(|status| status.quota_bytes);
+        if let Some(own) = &workspace.spec.quota {
+            return quota_bytes(own);
+        }
+        match &self.source {
+            Source::Project { project: Some(project), .. } => project.spec.defaults.quota.as_deref().and_then(quota_bytes),
+            Source::Fork { parent: Some(parent), .. } => parent.get().status.as_ref().and_then(|status| status.quota_bytes),
+            Source::Project { project: None, .. } | Source::Fork { parent: None, .. } => reported,
+            Source::Git(_) | Source::Empty => None,
         }
     }
 

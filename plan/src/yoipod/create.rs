@@ -85,6 +85,8 @@ pub(super) fn workspace(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>
         binding: Binding::default(),
         read_only: false,
         ttl_after_release: None,
+        // That of the project's defaults, while they stand.
+        quota: None,
         base: None,
     };
     let mut workspace = AgentWorkspace::new(yoipod.name(), spec);

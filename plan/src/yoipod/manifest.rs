@@ -115,7 +115,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
 pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest, resolved: &Resolved) -> (ConfigMap, ManifestRef) {
     // Both serialize without fail: their keys are strings and their values plain data.
     let text = serde_json::to_string(manifest).unwrap_or_default();
-    let resolved = PodDefaults { model: Some(resolved.model.clone()), pod: Some(resolved.pod.clone()) };
+    let resolved = PodDefaults { model: Some(resolved.model.clone()), pod: Some(resolved.pod.clone()), quota: None };
     let resolved = serde_json::to_string(&resolved).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
     // A map is made once under its name, so that the name changes with all that it holds.

@@ -23,7 +23,7 @@ impl Pool {
         Self { at, root }
     }
 
-    fn root(&self) -> &DataRoot {
+    pub fn root(&self) -> &DataRoot {
         self.root.as_ref().unwrap()
     }
 

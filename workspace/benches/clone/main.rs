@@ -8,6 +8,7 @@
 mod disk;
 mod many_trees;
 mod overlays;
+mod usage;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -33,12 +34,19 @@ fn main() {
     let temp = tempfile::tempdir().unwrap();
     let began = Instant::now();
     let mut table = Table::default();
-    // `cargo bench -p yoi-workspace -- overlays` measures only these.
-    if !std::env::args().any(|a| a == "overlays") {
+    // `cargo bench -p yoi-workspace -- overlays` measures only these, and `-- usage` only usage.
+    let only = std::env::args().find(|a| a == "overlays" || a == "usage");
+    let wants = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    if wants("snapshots") {
         sizes(temp.path(), &mut table);
         many_trees::numbers(temp.path(), &mut table);
     }
-    overlays::overlays(temp.path(), &mut table);
+    if wants("overlays") {
+        overlays::overlays(temp.path(), &mut table);
+    }
+    if wants("usage") {
+        usage::usage(temp.path(), &mut table);
+    }
     println!("\n{:.0?} in all", began.elapsed());
     if let Some(folder) = std::env::var_os("YOI_BENCH_OUT") {
         fs::write(PathBuf::from(folder).join("workspace.json"), serde_json::to_vec_pretty(&table.rows).unwrap()).unwrap();
@@ -261,7 +269,7 @@ fn live_fork(pool: &Pool, from: Uid, table: &mut Table) {
     let mut fork = live;
     times.time(|| fork = make(provider, live));
     pool.sync();
-    let (disk, data) = (pool.used().saturating_sub(before), provider.usage(fork).unwrap().exclusive_bytes);
+    let (disk, data) = (pool.used().saturating_sub(before), provider.measure(fork).unwrap().exclusive_bytes);
     table.head("Fork of a live tree of 57,000 files");
     let words = format!("{data} bytes of data, {disk} on disk");
     let most = data.max(disk) as f64;

@@ -35,52 +35,118 @@ struct Search {
     buffer: [u8; BUFFER],
 }
 
-/// Lists all inodes of the subvolume that contains `tree` whose last change was in `first` or a later transaction. It sees only what is
-/// committed, so sync before. `None` if there are more than `limit`.
-pub fn changed_since(tree: impl AsFd, first: u64, limit: usize) -> io::Result<Option<Vec<ChangedInode>>> {
-    let mut found = Vec::new();
+/// Which items of a tree are wanted: those whose key is between `first` and `last` and that lie in a block written in `min_transid` or later.
+/// Tree 0 is the subvolume of the descriptor.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keys {
+    pub tree: u64,
+    pub first: Key,
+    pub last: Key,
+    pub min_transid: u64,
+}
+
+/// Object, type, offset.
+pub(super) type Key = (u64, u32, u64);
+
+/// An item of a tree.
+pub(super) struct Item<'a> {
+    pub object: u64,
+    pub kind: u32,
+    pub offset: u64,
+    content: &'a [u8],
+}
+
+impl Item<'_> {
+    /// A number in the content of the item.
+    pub fn u64_at(&self, at: usize) -> io::Result<u64> {
+        read_u64(self.content, at)
+    }
+}
+
+/// Gives all wanted items to `visit`, in the order of their keys, until it returns false. It sees only what is committed.
+pub(super) fn search(any: impl AsFd, keys: Keys, mut visit: impl FnMut(&Item) -> io::Result<bool>) -> io::Result<()> {
     // SAFETY: all fields are plain numbers, for which zero is a value; zeroed on the heap, as it is too large for a stack.
     let mut search: Box<Search> = unsafe { Box::<Search>::new_zeroed().assume_init() };
-    let mut next = (ioctl::ROOT_INODE, INODE_ITEM, 0);
-    loop {
+    let mut next = keys.first;
+    while next <= keys.last {
+        (search.tree, search.min_transid, search.max_transid) = (keys.tree, keys.min_transid, u64::MAX);
         (search.min_object, search.min_type, search.min_offset) = next;
-        (search.max_object, search.max_type, search.max_offset) = (u64::MAX, u32::MAX, u64::MAX);
-        (search.min_transid, search.max_transid) = (first, u64::MAX);
+        (search.max_object, search.max_type, search.max_offset) = keys.last;
         (search.items, search.buffer_size) = (u32::MAX, BUFFER as u64);
         // SAFETY: TREE_SEARCH_V2 reads the head and writes at most `buffer_size` bytes behind it; its code is made with the head's size.
-        unsafe { raw_ioctl(&tree, request_code(READ | WRITE, 17, std::mem::offset_of!(Search, buffer)), &mut *search)? };
+        unsafe { raw_ioctl(&any, request_code(READ | WRITE, 17, std::mem::offset_of!(Search, buffer)), &mut *search)? };
         if search.items == 0 {
-            return Ok(Some(found));
+            return Ok(());
         }
-        let mut at = 0;
-        let mut last = next;
+        let (mut at, mut last) = (0, next);
         for _ in 0..search.items {
             let field = |offset: usize| read_u64(&search.buffer, at + offset);
             let (object, offset, kind_and_length) = (field(8)?, field(16)?, field(24)?);
             let (kind, length) = (kind_and_length as u32, (kind_and_length >> 32) as usize);
-            let item = at + HEADER;
-            if kind == INODE_ITEM && read_u64(&search.buffer, item + 8)? >= first {
-                let mode = read_u64(&search.buffer, item + 52)? as u32;
-                found.push(ChangedInode { inode: object, is_dir: mode & libc::S_IFMT == libc::S_IFDIR });
+            let start = at + HEADER;
+            let content = search.buffer.get(start..start + length).ok_or_else(beyond)?;
+            if !visit(&Item { object, kind, offset, content })? {
+                return Ok(());
             }
             last = (object, kind, offset);
-            at = item + length;
-        }
-        if found.len() > limit {
-            return Ok(None);
+            at = start + length;
         }
         next = match last {
             (object, kind, offset) if offset < u64::MAX => (object, kind, offset + 1),
             (object, kind, _) if kind < u32::from(u8::MAX) => (object, kind + 1, 0),
-            (object, ..) => (object + 1, 0, 0),
+            (object, ..) if object < u64::MAX => (object + 1, 0, 0),
+            _ => return Ok(()),
         };
     }
+    Ok(())
+}
+
+/// Everything in the subvolume that contains `tree`.
+fn whole_subvolume(min_transid: u64) -> Keys {
+    Keys { tree: 0, first: (ioctl::ROOT_INODE, INODE_ITEM, 0), last: (u64::MAX, u32::MAX, u64::MAX), min_transid }
+}
+
+/// Lists all inodes of the subvolume that contains `tree` whose last change was in `first` or a later transaction. It sees only what is
+/// committed, so sync before. `None` if there are more than `limit`.
+pub fn changed_since(tree: impl AsFd, first: u64, limit: usize) -> io::Result<Option<Vec<ChangedInode>>> {
+    let mut found = Vec::new();
+    search(tree, whole_subvolume(first), |item| {
+        if item.kind == INODE_ITEM && item.u64_at(8)? >= first {
+            let mode = item.u64_at(52)? as u32;
+            found.push(ChangedInode { inode: item.object, is_dir: mode & libc::S_IFMT == libc::S_IFDIR });
+        }
+        Ok(found.len() <= limit)
+    })?;
+    Ok((found.len() <= limit).then_some(found))
+}
+
+/// The sum of the sizes of all regular files of the subvolume that contains `tree`, and the number of names below its root, without a
+/// visit of any file. It sees only what is committed.
+pub fn sizes(tree: impl AsFd) -> io::Result<(u64, u64)> {
+    let (mut bytes, mut names) = (0, 0);
+    search(tree, whole_subvolume(0), |item| {
+        if item.kind == INODE_ITEM {
+            let (mode, links) = (item.u64_at(52)? as u32, item.u64_at(40)? as u32);
+            if mode & libc::S_IFMT == libc::S_IFREG && links > 0 {
+                bytes += item.u64_at(16)?;
+            }
+            if item.object != ioctl::ROOT_INODE {
+                names += u64::from(links);
+            }
+        }
+        Ok(true)
+    })?;
+    Ok((bytes, names))
 }
 
 /// The kernel writes its own byte order in headers and little-endian in items; Yoi's targets are little-endian throughout.
 fn read_u64(buffer: &[u8], at: usize) -> io::Result<u64> {
     let bytes = buffer.get(at..at + 8).and_then(|b| b.try_into().ok());
-    bytes.map(u64::from_le_bytes).ok_or_else(|| io::Error::other("an item ends beyond the answer"))
+    bytes.map(u64::from_le_bytes).ok_or_else(beyond)
+}
+
+fn beyond() -> io::Error {
+    io::Error::other("an item ends beyond the answer")
 }
 
 const _: () = assert!(cfg!(target_endian = "little") && std::mem::offset_of!(Search, buffer) == 112);

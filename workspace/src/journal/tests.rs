@@ -65,6 +65,7 @@ fn half_written_records_are_removed_and_damaged_ones_are_named() {
         origin: EMPTY,
         state: RecordState::Ready,
         since: ChangeBase::Nothing,
+        quota: None,
         object: None,
     };
     std::fs::write(at.join(format!("{other}.json")), serde_json::to_string(&record).unwrap()).unwrap();
@@ -121,13 +122,28 @@ fn what_a_fork_is_compared_with_is_known_when_its_parent_is_gone() {
     assert_eq!(make(6, clone_of(9)), ChangeBase::Unknown);
     let old = r#"{"uid":"07070707-0707-0707-0707-070707070707","provider":"Copy","making":{"Empty":{"owner":{"uid":0,"gid":0}}},"state":"Ready"}"#;
     let old = serde_json::from_str::<Record>(old).unwrap();
-    assert_eq!((old.since, old.object), (ChangeBase::Unknown, None), "written by an earlier version");
+    assert_eq!((old.since, old.quota, old.object), (ChangeBase::Unknown, None, None), "written by an earlier version");
+}
+
+#[test]
+fn the_quota_of_a_tree_is_recorded_before_it_is_set_and_outlives_every_state() {
+    let (_dir, journal) = journal();
+    let quota = |mib: u64| Some(Quota::new(mib << 20).unwrap());
+    assert!(matches!(journal.begin_set_quota(UID, quota(1)), Err(JournalError::NotFound { .. })));
+    journal.begin_create_for(UID, ProviderKind::Copy, EMPTY, quota(10), None).unwrap();
+    assert_eq!(journal.get(UID).unwrap().unwrap().quota, quota(10));
+    journal.record_created(UID).unwrap();
+    journal.begin_set_quota(UID, quota(20)).unwrap();
+    journal.begin_seal(UID).unwrap();
+    assert_eq!(journal.get(UID).unwrap().unwrap().quota, quota(20));
+    journal.begin_set_quota(UID, None).unwrap();
+    assert_eq!(journal.get(UID).unwrap().unwrap().quota, None);
 }
 
 #[test]
 fn the_object_of_a_tree_stays_in_its_record() {
     let (dir, journal) = journal();
-    journal.begin_create_for(UID, ProviderKind::Copy, EMPTY, Some("team/ws".into())).unwrap();
+    journal.begin_create_for(UID, ProviderKind::Copy, EMPTY, None, Some("team/ws".into())).unwrap();
     journal.record_created(UID).unwrap();
     journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap();
     journal.begin_destroy(UID).unwrap();

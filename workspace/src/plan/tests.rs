@@ -55,6 +55,12 @@ struct OneTree {
     /// Sealed or not.
     live: Option<bool>,
     trash: Option<bool>,
+    /// In the record; in the live tree's marker.
+    quotas: (Option<Quota>, Option<Quota>),
+}
+
+fn quota(mib: u64) -> Option<Quota> {
+    Some(Quota::new(mib << 20).unwrap())
 }
 
 impl OneTree {
@@ -63,24 +69,28 @@ impl OneTree {
             [RecordState::Creating, RecordState::Ready, RecordState::Sealing, RecordState::Sealed, RecordState::Destroying].map(Some);
         let records: Vec<_> = [None].into_iter().chain(records).collect();
         let three = [None, Some(false), Some(true)];
+        let quotas = [(None, None), (quota(1), None), (quota(1), quota(2)), (None, quota(2))];
         records.into_iter().flat_map(move |record| {
             three.into_iter().flat_map(move |building| {
-                three.into_iter().flat_map(move |live| three.into_iter().map(move |trash| OneTree { record, building, live, trash }))
+                three.into_iter().flat_map(move |live| {
+                    let trees = move |trash| quotas.map(|quotas| OneTree { record, building, live, trash, quotas });
+                    three.into_iter().flat_map(trees)
+                })
             })
         })
     }
 
     fn observed(&self) -> (JournalContents, Inventory) {
         let origin = TreeOrigin::Empty { owner: Owner { uid: 0, gid: 0 } };
-        let marker = |sealed: bool| {
+        let marker = |sealed: bool, quota: Option<Quota>| {
             let manifest = TreeManifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
             let sealed = sealed.then_some(Seal { manifest, transid: None });
-            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, origin, lower: None, sealed }
+            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, origin, lower: None, quota, sealed }
         };
         let entry = |location, marker| DataRootEntry { uid: UID, location, marker };
-        let building = self.building.map(|marked| entry(EntryLocation::Building, marked.then(|| marker(false))));
-        let live = self.live.map(|sealed| entry(EntryLocation::Live, Some(marker(sealed))));
-        let trash = self.trash.map(|marked| entry(EntryLocation::Trash, marked.then(|| marker(false))));
+        let building = self.building.map(|marked| entry(EntryLocation::Building, marked.then(|| marker(false, None))));
+        let live = self.live.map(|sealed| entry(EntryLocation::Live, Some(marker(sealed, self.quotas.1))));
+        let trash = self.trash.map(|marked| entry(EntryLocation::Trash, marked.then(|| marker(false, None))));
         let entries = [building, live, trash].into_iter().flatten().collect();
         let records = self
             .record
@@ -91,6 +101,7 @@ impl OneTree {
                 origin,
                 state: *state,
                 since: crate::journal::ChangeBase::Unknown,
+                quota: self.quotas.0,
                 object: None,
             })
             .collect();
@@ -108,11 +119,16 @@ impl OneTree {
             RecoveryStep::Disk(DiskStep::Purge { .. }) => self.trash = None,
             RecoveryStep::Disk(DiskStep::Commit { .. }) => {
                 assert_eq!((self.building, self.live), (Some(true), None), "a commit over something, or of nothing of ours");
-                (self.live, self.building) = (Some(false), None);
+                (self.live, self.building, self.quotas.1) = (Some(false), None, None);
             }
             RecoveryStep::Disk(DiskStep::Destroy { .. }) => (self.building, self.live, self.trash) = (None, None, None),
             RecoveryStep::Disk(DiskStep::Seal { .. }) => self.live = Some(self.live.map(|_| true).expect("a seal of nothing")),
+            RecoveryStep::Disk(DiskStep::SetQuota { quota, .. }) => {
+                assert_eq!((self.live.is_some(), *quota), (true, self.quotas.0), "a quota of nothing, or another one");
+                self.quotas.1 = *quota;
+            }
             RecoveryStep::Journal(JournalStep::Ready { .. }) => {
+                assert_eq!(self.quotas.0, self.quotas.1, "a tree would be ready without its quota");
                 assert!(matches!(self.record, Some(RecordState::Creating | RecordState::Ready)));
                 self.record = Some(RecordState::Ready);
             }
@@ -140,6 +156,9 @@ fn from_any_state_and_after_a_crash_at_any_step_recovery_ends_and_stays_ended() 
             assert_eq!(rest.steps, [], "from {start:?}, crash after {crash_after}, at {tree:?}");
             assert_eq!((tree.building, tree.trash), (None, None), "from {start:?}");
             assert!(!matches!(tree.record, Some(RecordState::Creating | RecordState::Destroying)), "from {start:?}");
+            if (tree.record, tree.live) == (Some(RecordState::Ready), Some(false)) {
+                assert_eq!(tree.quotas.0, tree.quotas.1, "from {start:?}");
+            }
             states += 1;
         }
     }
@@ -159,7 +178,7 @@ fn a_live_tree_goes_only_if_its_destruction_was_meant() {
 #[test]
 fn a_promised_tree_that_is_nowhere_is_lost_and_its_record_stays() {
     for state in [RecordState::Ready, RecordState::Sealing, RecordState::Sealed] {
-        let nowhere = OneTree { record: Some(state), building: None, live: None, trash: None };
+        let nowhere = OneTree { record: Some(state), building: None, live: None, trash: None, quotas: (quota(1), None) };
         assert_eq!(nowhere.plan(), Recovery { lost: vec![UID], ..Recovery::default() });
     }
 }
@@ -196,6 +215,7 @@ fn steps_and_markers_keep_their_spelling() {
         provider: ProviderKind::Btrfs,
         origin: TreeOrigin::Clone { from: UID, access: CloneAccess::ReadOnly },
         lower: Some(UID),
+        quota: Some(Quota::new(u64::MAX).unwrap()),
         sealed: Some(Seal {
             manifest: TreeManifest {
                 files: u64::MAX,

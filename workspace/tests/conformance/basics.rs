@@ -46,7 +46,7 @@ fn w1(fixture: &Fixture) -> Verdict {
     assert_eq!(content(&path), content(&source));
     assert!(content(&path).iter().any(|(p, ..)| p.ends_with("ignored.bin")));
     fixture.sync();
-    let usage = fixture.provider().usage(clone).unwrap();
+    let usage = fixture.provider().measure(clone).unwrap();
     assert!(usage.logical_bytes > 3 << 20);
     let taken = before.saturating_sub(free());
     match fixture.lane {

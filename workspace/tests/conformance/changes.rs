@@ -178,7 +178,7 @@ fn only_changed(fixture: &Fixture) -> Verdict {
         (0..5).map(|_| once()).min().unwrap()
     };
     let listed = time(&|| assert_eq!(changes_of(fixture, clone, base).len(), 28));
-    let visited = time(&|| assert!(fixture.provider().usage(clone).unwrap().entries > 10_000));
+    let visited = time(&|| assert!(fixture.provider().measure(clone).unwrap().entries > 10_000));
     println!("    28 changes in 10,000 files: {listed:.2?}; a visit of every file: {visited:.2?}");
     assert!(listed * 4 < visited, "{listed:?} against {visited:?}");
     Verdict::Ran

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use yoi_workspace::{
-    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, RecordState, TreeOrigin, Uid,
+    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, Quota, RecordState, TreeOrigin, Uid,
 };
 
 use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, read_in, recover, write_in};
@@ -49,20 +49,27 @@ enum SkippedIntent {
     Destroying,
 }
 
+/// The provider of all trees, and the quota of clones.
+type Trees = (ProviderKind, Option<Quota>);
+
 /// Makes a base and two clones, and destroys one of them: every operation, in the shim's order.
-fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: SkippedIntent) {
+fn lifecycle(root: &DataRoot, journal: &Journal, (kind, quota): Trees, skipped: SkippedIntent) {
     let provider = root.provider(kind).unwrap();
     let (base, kept, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
     let create = |uid: Uid, origin: TreeOrigin| {
+        let quota = quota.filter(|_| uid != base);
         if skipped != SkippedIntent::Creating {
-            journal.begin_create(uid, kind, origin).unwrap();
+            journal.begin_create_for(uid, kind, origin, quota, None).unwrap();
         }
         match origin {
             TreeOrigin::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
             TreeOrigin::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
         };
         if skipped == SkippedIntent::Creating {
-            journal.begin_create(uid, kind, origin).unwrap();
+            journal.begin_create_for(uid, kind, origin, quota, None).unwrap();
+        }
+        if quota.is_some() {
+            provider.set_quota(uid, quota).unwrap();
         }
         journal.record_created(uid).unwrap();
     };
@@ -88,14 +95,16 @@ fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: Sk
 /// A data root with its journal, for one run.
 struct Setup {
     dir: PathBuf,
-    kind: ProviderKind,
+    trees: Trees,
 }
 
 impl Setup {
     fn new(fixture: &Fixture, name: &str) -> Self {
         let dir = fixture.dir.join(name);
         std::fs::create_dir(&dir).unwrap();
-        Self { dir, kind: fixture.kind() }
+        // Elsewhere each recovery tries again to set a quota.
+        let quota = fixture.enforces_quotas.then(|| Quota::new(10 << 20).unwrap());
+        Self { dir, trees: (fixture.kind(), quota) }
     }
 
     fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
@@ -106,7 +115,7 @@ impl Setup {
     /// True if it crashed.
     fn run_until(&self, after: usize, skipped: SkippedIntent) -> bool {
         let (root, journal) = self.open(crash_after(after));
-        crashed(|| lifecycle(&root, &journal, self.kind, skipped))
+        crashed(|| lifecycle(&root, &journal, self.trees, skipped))
     }
 
     /// Recovers, and returns what is still inconsistent.
@@ -122,13 +131,14 @@ impl Setup {
         let found = root.inventory().unwrap();
         let agree = found.entries.iter().map(|e| e.uid).eq(records.keys().copied())
             && found.entries.iter().all(|e| e.location == EntryLocation::Live && e.marker.is_some());
-        (!settled || !agree).then(|| format!("{records:?} against {found:?}"))
+        let limited = found.entries.iter().all(|e| e.marker.as_ref().and_then(|m| m.quota) == self.trees.1.filter(|_| e.uid != nth_uid(1)));
+        (!settled || !agree || !limited).then(|| format!("{records:?} against {found:?}"))
     }
 
     /// Repeats every call from the start, as a reconcile does.
     fn finish(&self) {
         let (root, journal) = self.open(Arc::new(NoFaults));
-        let done = crashed(|| repeat_lifecycle(&root, &journal, self.kind));
+        let done = crashed(|| repeat_lifecycle(&root, &journal, self.trees));
         assert!(!done);
         let uids: Vec<_> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
         assert_eq!(uids, [(nth_uid(1), RecordState::Sealed), (nth_uid(2), RecordState::Ready)]);
@@ -138,7 +148,7 @@ impl Setup {
 }
 
 /// Like [`lifecycle`], for a data root where a part of it is done.
-fn repeat_lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
+fn repeat_lifecycle(root: &DataRoot, journal: &Journal, (kind, quota): Trees) {
     let base = nth_uid(1);
     // `lifecycle` writes to the base before it seals it, so it cannot run again on a sealed base.
     if journal.get(base).unwrap().is_some_and(|r| r.state == RecordState::Sealed) {
@@ -146,15 +156,18 @@ fn repeat_lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind) {
         provider.seal(base).unwrap();
         for n in [2, 3] {
             let (uid, origin) = (nth_uid(n), TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
-            journal.begin_create(uid, kind, origin).unwrap();
+            journal.begin_create_for(uid, kind, origin, quota, None).unwrap();
             provider.clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
+            if quota.is_some() {
+                provider.set_quota(uid, quota).unwrap();
+            }
             journal.record_created(uid).unwrap();
         }
         journal.begin_destroy(nth_uid(3)).unwrap();
         provider.destroy(nth_uid(3)).unwrap();
         journal.record_destroyed(nth_uid(3)).unwrap();
     } else {
-        lifecycle(root, journal, kind, SkippedIntent::None);
+        lifecycle(root, journal, (kind, quota), SkippedIntent::None);
     }
 }
 
@@ -233,7 +246,7 @@ fn planted(fixture: &Fixture) -> Verdict {
 fn lost_rename(fixture: &Fixture) -> Verdict {
     let setup = Setup::new(fixture, "lost");
     let (root, journal) = setup.open(Arc::new(NoFaults));
-    lifecycle(&root, &journal, setup.kind, SkippedIntent::None);
+    lifecycle(&root, &journal, setup.trees, SkippedIntent::None);
     let kept = nth_uid(2);
     let live = setup.dir.join("trees").join(kept.shard()).join(kept.to_string());
     std::fs::rename(&live, live.with_extension("tmp")).unwrap();
@@ -245,8 +258,8 @@ fn lost_rename(fixture: &Fixture) -> Verdict {
 fn missing_tree(fixture: &Fixture) -> Verdict {
     let setup = Setup::new(fixture, "missing");
     let (root, journal) = setup.open(Arc::new(NoFaults));
-    lifecycle(&root, &journal, setup.kind, SkippedIntent::None);
-    root.provider(setup.kind).unwrap().destroy(nth_uid(2)).unwrap();
+    lifecycle(&root, &journal, setup.trees, SkippedIntent::None);
+    root.provider(setup.trees.0).unwrap().destroy(nth_uid(2)).unwrap();
     let plan = recover(&root, &journal);
     assert_eq!((plan.lost, plan.steps), (vec![nth_uid(2)], vec![]));
     assert!(journal.get(nth_uid(2)).unwrap().is_some());

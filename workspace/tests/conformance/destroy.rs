@@ -127,7 +127,7 @@ fn deep(fixture: &Fixture) -> Verdict {
         at = rustix::fs::openat(&at, "d", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
     }
     drop(at);
-    let refused = fixture.provider().usage(uid).unwrap_err();
+    let refused = fixture.provider().measure(uid).unwrap_err();
     assert_eq!(refused.reason(), ErrorReason::BackendError);
     fixture.provider().destroy(uid).unwrap();
     fixture.assert_only(&[]);

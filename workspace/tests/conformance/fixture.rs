@@ -12,12 +12,13 @@ use crate::lanes::{DiskKind, Lane};
 use rustix::fs::{IFlags, Mode, OFlags};
 use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
-use yoi_workspace::{DataRoot, FaultPoint, Faults, Journal, Owner, PlantedFault, Provider, ProviderKind, Uid, mountinfo};
+use yoi_workspace::{DataRoot, FaultPoint, Faults, Journal, Owner, PlantedFault, Provider, ProviderKind, QuotaState, Uid, mountinfo};
 
 /// The file system of a lane. It is unmounted and removed when dropped.
 pub struct LaneFilesystem {
     pub lane: Lane,
     pub dir: PathBuf,
+    pub enforces_quotas: bool,
     mounted: bool,
     _temp: tempfile::TempDir,
 }
@@ -58,7 +59,11 @@ impl LaneFilesystem {
                 false
             }
         };
-        Ok(Self { lane, dir, mounted, _temp: temp })
+        let first = dir.join("first");
+        fs::create_dir(&first).unwrap();
+        let may_set_up = lane == Lane::Btrfs || lane.disk() != DiskKind::Btrfs;
+        let enforces_quotas = may_set_up && DataRoot::open(&first).unwrap().set_up_quotas().unwrap() == QuotaState::Enforced;
+        Ok(Self { lane, dir, enforces_quotas, mounted, _temp: temp })
     }
 }
 
@@ -79,6 +84,7 @@ impl Drop for LaneFilesystem {
 pub struct Fixture {
     pub lane: Lane,
     pub dir: PathBuf,
+    pub enforces_quotas: bool,
     pub root: DataRoot,
     next: AtomicU64,
 }
@@ -87,7 +93,10 @@ impl Fixture {
     pub fn new(filesystem: &LaneFilesystem, name: &str) -> Self {
         let dir = filesystem.dir.join(name.replace("::", "-"));
         fs::create_dir(&dir).unwrap();
-        Self { lane: filesystem.lane, root: DataRoot::open(&dir).unwrap(), dir, next: AtomicU64::new(1) }
+        let root = DataRoot::open(&dir).unwrap();
+        let enforces_quotas = filesystem.enforces_quotas;
+        assert!(enforces_quotas || filesystem.lane != Lane::Btrfs);
+        Self { lane: filesystem.lane, enforces_quotas, root, dir, next: AtomicU64::new(1) }
     }
 
     pub fn kind(&self) -> ProviderKind {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use yoi_workspace::{ProviderKind, loopback};
 
@@ -84,9 +85,17 @@ impl DiskKind {
         match self {
             DiskKind::Ext4 | DiskKind::Xfs => {
                 fs::File::create(image).unwrap().set_len(size).unwrap();
-                let force = if self == DiskKind::Ext4 { "-F" } else { "-f" };
-                run(self.mkfs(), &["-q".as_ref(), force.as_ref(), image]);
                 fs::create_dir(at).unwrap();
+                let force = if self == DiskKind::Ext4 { "-F" } else { "-f" };
+                if self == DiskKind::Ext4 {
+                    // A kernel without quotas mounts none that has this feature.
+                    let counted = ["-q", force, "-O", "quota,project", "-E", "quotatype=prjquota"].map(Path::new);
+                    run(self.mkfs(), &[&counted[..], &[image]].concat());
+                    if self.try_mount("loop,prjquota", image, at) {
+                        return;
+                    }
+                }
+                run(self.mkfs(), &["-q".as_ref(), force.as_ref(), image]);
                 self.mount(image, at);
             }
             DiskKind::Btrfs => _ = loopback::ensure_loop_btrfs(image, size, at).unwrap(),
@@ -94,16 +103,24 @@ impl DiskKind {
     }
 
     pub fn mount(self, image: &Path, at: &Path) {
-        // The harness of power cuts relies on it that nothing is written back by itself within a few seconds, as ext4 does by default.
+        match self {
+            DiskKind::Btrfs => _ = loopback::attach_loop_btrfs(image, at).unwrap(),
+            // With project quotas where the kernel has them.
+            DiskKind::Ext4 | DiskKind::Xfs => {
+                assert!(self.try_mount("prjquota,", image, at) || self.try_mount("", image, at), "{image:?} cannot be mounted");
+            }
+        }
+    }
+
+    fn try_mount(self, more: &str, image: &Path, at: &Path) -> bool {
         let (kind, options) = match self {
+            // The harness of power cuts relies on it that nothing is written back by itself within a few seconds, as ext4 does by default.
             DiskKind::Ext4 => ("ext4", "loop,commit=600"),
             DiskKind::Xfs => ("xfs", "loop"),
-            DiskKind::Btrfs => {
-                loopback::attach_loop_btrfs(image, at).unwrap();
-                return;
-            }
+            DiskKind::Btrfs => ("btrfs", "loop"),
         };
-        run("mount", &["-t".as_ref(), kind.as_ref(), "-o".as_ref(), options.as_ref(), image, at]);
+        let mounted = Command::new("mount").args(["-t", kind, "-o", &format!("{more}{options}")]).args([image, at]).output().unwrap();
+        mounted.status.success()
     }
 }
 

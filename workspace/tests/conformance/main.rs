@@ -20,6 +20,7 @@ mod not_run;
 mod outside;
 mod overlay;
 mod power;
+mod quota;
 mod sharing;
 mod syscall_faults;
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         failing_syscalls::CASES,
         overlay::CASES,
         sharing::CASES,
+        quota::CASES,
         hostile_trees::CASES,
         mounts::CASES,
         hostile_paths::CASES,
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
                 continue;
             }
         };
+        let expected = |short: &str| not_run::reason(lane, filesystem.enforces_quotas, short);
         for (name, (short, case)) in wanted {
             let started = Instant::now();
             let verdict = catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(&filesystem, &name))));
@@ -94,9 +97,9 @@ fn main() -> ExitCode {
                 Ok(Verdict::NotRun(why)) => Some(*why),
                 Ok(Verdict::Ran) => None,
                 // It says nothing about the table.
-                Ok(Verdict::Lacks(_)) | Err(_) => not_run::reason(lane, short),
+                Ok(Verdict::Lacks(_)) | Err(_) => expected(short),
             };
-            if let Some(why) = not_run::difference(not_run::reason(lane, short), found) {
+            if let Some(why) = not_run::difference(expected(short), found) {
                 println!("test {name} ... FAILED: {why}");
                 failed.push(name);
                 continue;

@@ -5,7 +5,18 @@ use crate::lanes::Lane::{self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, Overlay
 /// Lanes, a reason, and the cases that do not run in these lanes for this reason.
 type Row = (&'static [Lane], &'static str, &'static [&'static str]);
 
+/// The reason that only stands where the file system of the lane counts nothing by project.
+pub const NO_PROJECT_QUOTAS: &str = "this kernel has no project quotas";
+
+const QUOTAS: &[&str] = &[
+    "w37_a_quota_goes_up_and_down_and_below_what_is_used",
+    "w37_a_fork_has_a_quota_of_its_own",
+    "planted_a_quota_not_set_on_a_clone_is_found",
+];
+
 const TABLE: &[Row] = &[
+    (&[CopyOnBtrfs, OverlayOnBtrfs, ReflinkOnBtrfs], "plain folders on Btrfs have no quota", QUOTAS),
+    (&[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs], NO_PROJECT_QUOTAS, QUOTAS),
     (
         &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
         "one lane is enough",
@@ -56,7 +67,12 @@ const TABLE: &[Row] = &[
     (
         &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
         "about Btrfs",
-        &["a_btrfs_that_fails_a_probe_is_still_offered_so_that_no_base_is_a_copy_for_good"],
+        &[
+            "a_btrfs_that_fails_a_probe_is_still_offered_so_that_no_base_is_a_copy_for_good",
+            "w37_a_nested_subvolume_is_no_way_around_a_quota",
+            "w44_nothing_is_left_of_the_quotas_of_trees_that_are_gone",
+            "where_classic_quota_groups_are_on_nothing_is_changed",
+        ],
     ),
     (
         &[Copy, CopyOnBtrfs, Btrfs, ReflinkOnXfs, ReflinkOnBtrfs],
@@ -90,8 +106,9 @@ const TABLE: &[Row] = &[
 ];
 
 /// Why a case does not run in a lane; None if it runs.
-pub fn reason(lane: Lane, case: &str) -> Option<&'static str> {
-    TABLE.iter().find(|(lanes, _, cases)| lanes.contains(&lane) && cases.contains(&case)).map(|(_, reason, _)| *reason)
+pub fn reason(lane: Lane, enforces_quotas: bool, case: &str) -> Option<&'static str> {
+    let holds = |row: &&Row| row.0.contains(&lane) && row.2.contains(&case) && (row.1 != NO_PROJECT_QUOTAS || !enforces_quotas);
+    TABLE.iter().find(holds).map(|(_, reason, _)| *reason)
 }
 
 /// The first name in the table that no case bears.

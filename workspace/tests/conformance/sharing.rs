@@ -72,7 +72,7 @@ fn own_bytes(fixture: &Fixture) -> Verdict {
     let (clone, path) = fixture.clone_of(base);
     let exclusive = |uid| {
         fixture.sync();
-        fixture.provider().usage(uid).unwrap().exclusive_bytes
+        fixture.provider().measure(uid).unwrap().exclusive_bytes
     };
     let before = exclusive(clone);
     fs::write(path.join("new"), vec![8; 1 << 20]).unwrap();
@@ -102,7 +102,7 @@ fn counted(fixture: &Fixture) -> Verdict {
     // Makes an overlay share the blocks of the file with its base, too.
     fs::set_permissions(path.join("large"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     fixture.sync();
-    let exclusive = |root: &DataRoot| root.provider(fixture.kind()).unwrap().usage(clone).unwrap().exclusive_bytes;
+    let exclusive = |root: &DataRoot| root.provider(fixture.kind()).unwrap().measure(clone).unwrap().exclusive_bytes;
     assert!(exclusive(&fixture.root) < 64 << 10, "{} bytes", exclusive(&fixture.root));
     let wrong = exclusive(&fixture.reopened(planted(PlantedFault::SharedCountedAsExclusive)));
     assert!(wrong >= 4 << 20, "the harness detects nothing");

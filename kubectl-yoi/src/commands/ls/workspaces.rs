@@ -21,9 +21,10 @@ impl Rows for WorkspaceRows {
     const WHAT: &'static str = "workspaces";
 
     fn header(&self, wide: bool) -> Vec<&'static str> {
-        let mut header = vec!["workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "age"];
+        let mut header =
+            vec!["workspace", "ready", "reason", "source", "provider", "node", "claim", "in use", "logical", "exclusive", "age"];
         if wide {
-            header.extend(["path", "size"]);
+            header.push("path");
         }
         header.push("message");
         header
@@ -41,11 +42,12 @@ impl Rows for WorkspaceRows {
             show::cell(status.node_name.as_deref().unwrap_or_default()),
             show::cell(status.claim_name.as_deref().unwrap_or_default()),
             show::cell(if is_true(&status.conditions, condition::IN_USE) { "yes" } else { "no" }),
+            show::cell(bytes(status.volume.as_ref().and_then(|v| v.logical_bytes))),
+            show::cell(bytes(status.volume.as_ref().and_then(|v| v.exclusive_bytes))),
             show::cell(show::age(workspace.creation_timestamp().map(|t| t.0))),
         ];
         if wide {
-            let size = status.volume.as_ref().and_then(|v| u64::try_from(v.logical_bytes?).ok()).map(show::bytes);
-            row.extend([show::cell(&workspace.spec.path), show::cell(size.unwrap_or_default())]);
+            row.push(show::cell(&workspace.spec.path));
         }
         row.push(show::message(&status.conditions, wide));
         row
@@ -54,6 +56,11 @@ impl Rows for WorkspaceRows {
     fn has(&self, workspace: &AgentWorkspace) -> bool {
         workspace.spec.base.is_none()
     }
+}
+
+/// Empty until the node has measured the tree.
+fn bytes(bytes: Option<i64>) -> String {
+    bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(show::bytes).unwrap_or_default()
 }
 
 fn source_text(source: &WorkspaceSource) -> String {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use yoi_workspace::plan::{self, RecoveryStep};
-use yoi_workspace::{DataRoot, Journal, ProviderKind, TreeOrigin, Uid};
+use yoi_workspace::{DataRoot, Journal, ProviderKind, Quota, TreeOrigin, Uid};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Operation {
@@ -35,6 +35,8 @@ pub(super) struct Process {
     pub(super) journal: Journal,
     pub(super) kind: ProviderKind,
     pub(super) dir: PathBuf,
+    /// Of clones, where quotas are enforced.
+    pub(super) quota: Option<Quota>,
 }
 
 pub(super) fn described<T, E: std::error::Error>(result: Result<T, E>) -> Result<T, String> {
@@ -51,10 +53,14 @@ pub(super) fn make_without_journal(process: &Process, uid: Uid, origin: TreeOrig
 }
 
 pub(super) fn make_as_the_shim(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
-    described(process.journal.begin_create(uid, process.kind, origin))?;
+    let quota = process.quota.filter(|_| matches!(origin, TreeOrigin::Clone { .. }));
+    described(process.journal.begin_create_for(uid, process.kind, origin, quota, None))?;
     if let Err(error) = make_without_journal(process, uid, origin) {
         described(process.journal.begin_destroy(uid).and_then(|()| process.journal.record_destroyed(uid)))?;
         return Err(error);
+    }
+    if quota.is_some() {
+        described(process.root.provider(process.kind).and_then(|provider| provider.set_quota(uid, quota)))?;
     }
     described(process.journal.record_created(uid))
 }

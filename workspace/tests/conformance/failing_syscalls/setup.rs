@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use yoi_workspace::mount::{BindOutcome, TargetRoot, unbind};
 use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
-use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, Journal, RecordState, TreeOrigin, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, Journal, Quota, RecordState, TreeOrigin, Uid, mountinfo};
 
 use super::operations::{
     Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_as_the_shim, make_without_journal, seal_as_the_shim,
@@ -61,7 +61,8 @@ impl<'a> Setup<'a> {
 
     fn start(fixture: &Fixture) -> Process {
         let journal = Journal::open(&fixture.dir.join("journal")).unwrap();
-        Process { root: DataRoot::open(&fixture.dir).unwrap(), journal, kind: fixture.kind(), dir: fixture.dir.clone() }
+        let (root, dir) = (DataRoot::open(&fixture.dir).unwrap(), fixture.dir.clone());
+        Process { root, journal, kind: fixture.kind(), dir, quota: fixture.enforces_quotas.then(|| Quota::new(10 << 20).unwrap()) }
     }
 
     fn clone_of_base(&self) -> TreeOrigin {
@@ -131,7 +132,12 @@ impl<'a> Setup<'a> {
     fn check_promise(&self, process: &Process, operation: Operation, uids: &[Uid]) -> Outcome {
         let sealed = |uid| described(process.root.marker(uid)).map(|m| m.sealed.is_some());
         match operation {
-            Operation::Make | Operation::Fork | Operation::ForkOfFork => drop(described(process.root.marker(uids[0]))?),
+            Operation::Make | Operation::Fork | Operation::ForkOfFork => {
+                let recorded = described(process.journal.get(uids[0]))?.and_then(|record| record.quota);
+                if described(process.root.marker(uids[0]))?.quota != recorded {
+                    return Err("a tree was made, and its quota is another one".into());
+                }
+            }
             Operation::Seal if !sealed(uids[0])? => return Err("seal returned Ok, and the tree is not sealed".into()),
             Operation::Destroy if self.entry(uids[0]).exists() => return Err("destroy returned Ok, and the tree is there".into()),
             Operation::Publish if self.mount_count() != 1 => {
