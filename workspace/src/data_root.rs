@@ -74,7 +74,7 @@ impl DataRoot {
             let source = std::io::Error::from(e);
             wrap(crate::SysError { step: "ask for the file system", source })
         })?;
-        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::default() };
+        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::new(layout.clone()) };
         let overlay = TreeProvider { layout: layout.clone(), backend: Overlay::new(layout.clone()) };
         let reflink = TreeProvider { layout: layout.clone(), backend: Reflink { layout: layout.clone() } };
         let copy = TreeProvider { layout: layout.clone(), backend: Copy { layout: layout.clone() } };

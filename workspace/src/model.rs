@@ -1,6 +1,6 @@
 //! What a tree is, what was found in the data root, what changed. All plain data with serde: it crosses a socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,31 @@ pub enum TreeOrigin {
         /// Whether the clone is written.
         access: CloneAccess,
     },
+    /// A folder of the host, with all that was in it. The tree is sealed as soon as it is made.
+    Host {
+        /// Owner of the folder.
+        owner: Owner,
+    },
+}
+
+/// How a folder of the host became a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CaptureMethod {
+    /// By a snapshot of the volume that the folder is, or lies in: of one moment, in constant time.
+    Snapshot,
+    /// File by file, each sharing its blocks with the folder's.
+    Reflinked,
+    /// File by file. At least one file shares no blocks with the folder's.
+    Copied,
+}
+
+/// What the marker says of a tree that was a folder of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    /// How the tree was made.
+    pub how: CaptureMethod,
+    /// Why it was not made in a better way, or what made the best one possible: a part of a sentence for people.
+    pub why: String,
 }
 
 /// The owner marker beside every tree, outside of what the agent sees. A directory without a marker, or with the marker of another UID, is
@@ -92,9 +117,20 @@ pub struct Marker {
     /// Overlay only: the sealed tree that is the lower layer of this one. A clone of a clone has the lower layer of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower: Option<Uid>,
+    /// The folder of the volume that is the root of the tree. Empty, unless the tree began as a snapshot of a volume in which a folder of
+    /// the host lies; then it and all its clones show only this folder.
+    #[serde(default, skip_serializing_if = "is_empty", with = "path_bytes")]
+    pub below: PathBuf,
+    /// Present if the tree was a folder of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured: Option<Captured>,
     /// Present once the tree is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Seal>,
+}
+
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 impl Marker {

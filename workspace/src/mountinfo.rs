@@ -125,16 +125,16 @@ pub(crate) fn is_whole_mount_of(mount: &Mount, source: &str) -> bool {
     mount.source == Path::new(source) && mount.root == Path::new("/")
 }
 
-/// The tree of the data root at `data_root` whose folder or subvolume is the root of this mount.
-pub(crate) fn tree_below(data_root: &Location, mount: &Mount) -> Option<Uid> {
+/// The tree of the data root at `data_root` whose folder or subvolume, or a folder in it, is the root of this mount; and the path of that
+/// folder in it.
+pub(crate) fn tree_below(data_root: &Location, mount: &Mount) -> Option<(Uid, PathBuf)> {
     if mount.device != data_root.device {
         return None;
     }
-    let below = mount.root.strip_prefix(&data_root.root).ok()?.to_str()?;
-    match below.split('/').collect::<Vec<_>>()[..] {
-        ["trees", shard, uid, layout::TREE] => uid.parse::<Uid>().ok().filter(|uid| uid.shard() == shard),
-        _ => None,
-    }
+    let mut parts = mount.root.strip_prefix(&data_root.root).ok()?.components();
+    let mut next = || parts.next()?.as_os_str().to_str();
+    let (trees, shard, uid, tree) = (next()?, next()?, next()?.parse::<Uid>().ok()?, next()?);
+    (trees == "trees" && uid.shard() == shard && tree == layout::TREE).then(|| (uid, parts.as_path().to_owned()))
 }
 
 #[cfg(test)]

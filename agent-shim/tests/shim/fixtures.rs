@@ -89,7 +89,7 @@ impl FakeMounter {
     }
 
     fn made(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Response {
-        let marker = Marker { version: 1, uid, provider, origin: making, lower: None, sealed: None };
+        let marker = Marker { version: 1, uid, provider, origin: making, lower: None, below: Default::default(), captured: None, sealed: None };
         self.trees.lock().unwrap().insert(uid, marker.clone());
         Response::Made(marker)
     }

@@ -11,6 +11,7 @@ mod destroy;
 mod failing_syscalls;
 mod fixture;
 mod forks;
+mod host;
 mod hostile_paths;
 mod hostile_trees;
 mod lanes;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         failing_syscalls::CASES,
         overlay::CASES,
         sharing::CASES,
+        host::CASES,
         hostile_trees::CASES,
         mounts::CASES,
         hostile_paths::CASES,
