@@ -5,6 +5,7 @@ use yoi_workspace::plan::{DiskStep, RecoveryStep};
 use yoi_workspace::{ChangeList, CloneAccess, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, TreeManifest, Uid};
 
 use super::log_context::LogContext;
+use crate::host_sources::HostSourceName;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
@@ -53,6 +54,19 @@ pub enum Request {
         /// Whether the tree or mount can be written.
         access: CloneAccess,
     },
+    /// Makes a tree with the content of a folder of the host, and seals it. Returns [`Response::Made`].
+    Capture {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+        /// Which provider makes it.
+        provider: ProviderKind,
+        /// Which folder.
+        source: HostSourceName,
+        /// Owner that the folder must have.
+        owner: Owner,
+    },
+    /// Which of the listed folders of the host are there. Returns [`Response::HostSources`].
+    HostSources,
     /// Makes a tree read-only for good. Returns [`Response::Sealed`].
     Seal {
         /// UID of the workspace whose tree it is.
@@ -109,10 +123,11 @@ impl Request {
     /// Whether the request may change the disk or the mount table.
     pub fn changes_node(&self) -> bool {
         match self {
-            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => false,
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::HostSources => false,
             Request::Changes { .. } | Request::Check => false,
             Request::CreateEmpty { .. }
             | Request::Clone { .. }
+            | Request::Capture { .. }
             | Request::Seal { .. }
             | Request::Destroy { .. }
             | Request::Recover { .. } => true,
@@ -123,10 +138,11 @@ impl Request {
     /// The UIDs of the workspace and of the Pod that the request is about, for logs.
     pub fn subjects(&self) -> (Option<Uid>, Option<Uid>) {
         match self {
-            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::MountAnew | Request::Check => {
-                (None, None)
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => (None, None),
+            Request::HostSources | Request::MountAnew | Request::Check => (None, None),
+            Request::Capture { uid, .. } | Request::CreateEmpty { uid, .. } | Request::Clone { uid, .. } | Request::Seal { uid } => {
+                (Some(*uid), None)
             }
-            Request::CreateEmpty { uid, .. } | Request::Clone { uid, .. } | Request::Seal { uid } => (Some(*uid), None),
             Request::Destroy { uid } | Request::Changes { uid, .. } => (Some(*uid), None),
             Request::Recover { step } => (Some(RecoveryStep::Disk(*step).uid()), None),
             Request::Publish { tree, volume, .. } => (Some(*tree), Some(volume.pod)),
@@ -148,6 +164,8 @@ pub enum Response {
     Trees(Inventory),
     /// Our mounts.
     Mounts(Mounts),
+    /// The folders of the host that are there.
+    HostSources(Vec<HostSourceName>),
     /// The marker of the tree that was made.
     Made(Marker),
     /// The manifest of the sealed tree.

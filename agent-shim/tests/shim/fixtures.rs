@@ -89,7 +89,8 @@ impl FakeMounter {
     }
 
     fn made(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Response {
-        let marker = Marker { version: 1, uid, provider, origin: making, lower: None, below: Default::default(), captured: None, sealed: None };
+        let marker =
+            Marker { version: 1, uid, provider, origin: making, lower: None, below: Default::default(), captured: None, sealed: None };
         self.trees.lock().unwrap().insert(uid, marker.clone());
         Response::Made(marker)
     }
@@ -107,7 +108,7 @@ impl FakeMounter {
         }
         let kind = match request {
             Request::Publish { .. } => "publish",
-            Request::CreateEmpty { .. } | Request::Clone { .. } => "make",
+            Request::CreateEmpty { .. } | Request::Clone { .. } | Request::Capture { .. } => "make",
             _ => "",
         };
         if self.unanswered.lock().unwrap().contains(kind) {
@@ -151,6 +152,8 @@ impl FakeMounter {
             Request::Mounts => Response::Mounts(Mounts { shown: self.shown.lock().unwrap().values().cloned().collect(), pods: vec![] }),
             Request::CreateEmpty { uid, provider, owner } => self.made(uid, provider, TreeOrigin::Empty { owner }),
             Request::Clone { uid, provider, from, access } => self.made(uid, provider, TreeOrigin::Clone { from, access }),
+            Request::Capture { uid, provider, owner, .. } => self.made(uid, provider, TreeOrigin::Host { owner }),
+            Request::HostSources => Response::HostSources(vec![]),
             Request::Seal { .. } => Response::Sealed(manifest()),
             Request::Destroy { uid } => {
                 self.trees.lock().unwrap().remove(&uid);

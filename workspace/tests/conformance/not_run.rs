@@ -9,7 +9,11 @@ const TABLE: &[Row] = &[
     (
         &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
         "one lane is enough",
-        &["an_existing_image_is_never_formatted", "an_image_keeps_its_room_on_the_disk_or_is_refused_with_figures"],
+        &[
+            "an_existing_image_is_never_formatted",
+            "an_image_keeps_its_room_on_the_disk_or_is_refused_with_figures",
+            "an_image_that_is_full_of_data_still_takes_what_trees_need_of_metadata",
+        ],
     ),
     (
         &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
