@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::host_sources::{self, HostSources};
+
 /// The command line of `yoi-agent-shim`.
 #[derive(Parser)]
 #[command(name = "yoi-agent-shim", version, about = "Makes and mounts the trees of one node")]
@@ -55,6 +57,9 @@ pub struct ShimArgs {
     /// The runtime that Pods of this node are given.
     #[arg(long, default_value = "/bin/yoi-runtime")]
     pub runtime_binary: PathBuf,
+    /// Folders of nodes that trees may be made from, as JSON: a list of name, path and namespaces.
+    #[arg(long, value_parser = host_sources::parse, default_value = "[]")]
+    pub host_sources: HostSources,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "0.0.0.0:8081")]
     pub health_address: SocketAddr,
@@ -86,6 +91,12 @@ pub struct MounterArgs {
     /// are always on.
     #[arg(long)]
     pub btrfs_simple_quota: bool,
+    /// Folders of nodes that trees may be made from, as JSON: a list of name, path and namespaces.
+    #[arg(long, value_parser = host_sources::parse, default_value = "[]")]
+    pub host_sources: HostSources,
+    /// Holds, under the name of each of them, the folder of the host that contains it.
+    #[arg(long, default_value = "/host-sources")]
+    pub host_sources_dir: PathBuf,
     /// Where the shim finds this mounter.
     #[arg(long, default_value = "/run/yoi/mounter.sock")]
     pub mounter_socket: PathBuf,

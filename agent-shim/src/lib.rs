@@ -2,7 +2,7 @@
 //!
 //! # Layers
 //! Each module uses only those above it.
-//! - [`args`], [`runtime_digest`], [`volume`]: the command line and the types that both processes share.
+//! - [`args`], [`runtime_digest`], [`host_sources`], [`volume`]: the command line and the types that both processes share.
 //! - [`mounter`]: the privileged process, the protocol on its socket, and the client of that socket.
 //! - [`decide`]: what to do, from what was observed. Pure functions.
 //! - [`shim`]: the process without privileges that observes, asks the mounter to act, and reports.
@@ -12,6 +12,7 @@
 
 pub mod args;
 pub mod decide;
+pub mod host_sources;
 pub mod mounter;
 pub mod proto;
 pub mod runtime_digest;

@@ -80,7 +80,8 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
     exit_on_signal().map_err(MounterError::Signals)?;
     raise_descriptor_limit();
     let config = DataRootConfig { data_root: args.data_root.clone(), loop_size: args.loop_size, simple_quota: args.btrfs_simple_quota };
-    let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?;
+    let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?
+        .with_host_sources(args.host_sources.clone(), args.host_sources_dir.clone());
     listener::run(&args.mounter_socket, service).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
 }
 

@@ -140,7 +140,7 @@ async fn run(args: ShimArgs) -> Result<(), ShimError> {
     let damage = recovery::recover(&journal, &*mounter).await.map_err(ShimError::Recover)?;
     let (node, kubelet_dir) = (args.node_name.clone(), args.kubelet_dir.clone());
     let (state, inputs) = ShimState::open(node, kubelet_dir, &args.runtime_binary, mounter, journal).map_err(ShimError::State)?;
-    let state = Arc::new(ShimState { offers: RwLock::new(probe.offers), damage, ..state });
+    let state = Arc::new(ShimState { offers: RwLock::new(probe.offers), damage, host_sources: args.host_sources.clone(), ..state });
     log_failure("record mounts without a record", record_sweep::add_missing_records(&state).await);
     log_failure("remove records of Pods that are gone", record_sweep::remove_stale_records(&state).await);
     log_failure("open the sockets of Pods", publishing::restore_pod_sockets(&state).await);

@@ -47,10 +47,35 @@ pub struct WorkspaceNodeStatus {
     #[serde(default)]
     #[schemars(length(max = 16))]
     pub runtime_digests: Vec<String>,
+    /// Folders of the node that trees can be made from, as the administrator lists them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[schemars(length(max = 64))]
+    pub host_sources: Vec<OfferedHostSource>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 8))]
     pub conditions: Vec<Condition>,
+}
+
+/// A folder of the node that trees can be made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OfferedHostSource {
+    #[schemars(length(max = 50))]
+    pub name: String,
+    /// The namespaces whose objects may name it; `*` for all.
+    #[schemars(length(max = 64), inner(length(max = 63)))]
+    pub namespaces: Vec<String>,
+    /// Whether the node has the folder now.
+    pub available: bool,
+}
+
+impl OfferedHostSource {
+    /// Whether objects of this namespace may name it.
+    #[must_use]
+    pub fn is_for(&self, namespace: &str) -> bool {
+        self.namespaces.iter().any(|allowed| allowed == "*" || allowed == namespace)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

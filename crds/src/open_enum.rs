@@ -2,7 +2,7 @@
 //! never taken for another value.
 
 use crate::pod::{Completion, DesiredState, ImagePullPolicy, ModelProvider, PodSettings, SessionRetain};
-use crate::source::{ProviderName, WorkspaceSource};
+use crate::source::{ProjectSource, ProviderName, WorkspaceSource};
 use crate::workspace::Binding;
 use crate::{AgentWorkspaceSpec, YoiPodSpec, YoiProjectSpec};
 
@@ -40,8 +40,13 @@ fn has_unknown_pod_settings(pod: &PodSettings) -> bool {
 }
 
 fn is_unknown_source(source: &WorkspaceSource) -> bool {
-    let WorkspaceSource { project, workspace, git, empty } = source;
-    [project.is_some(), workspace.is_some(), git.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
+    let WorkspaceSource { project, workspace, git, host, empty } = source;
+    [project.is_some(), workspace.is_some(), git.is_some(), host.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
+}
+
+fn is_unknown_project_source(source: &ProjectSource) -> bool {
+    let ProjectSource { git, host, empty } = source;
+    [git.is_some(), host.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
 }
 
 impl YoiProjectSpec {
@@ -50,7 +55,7 @@ impl YoiProjectSpec {
     pub fn unknown_field(&self) -> Option<&'static str> {
         let defaults = &self.defaults;
         first_unknown(&[
-            (self.source.git.is_some() == self.source.empty.is_some(), "spec.source"),
+            (is_unknown_project_source(&self.source), "spec.source"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
             (defaults.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.defaults.model.provider"),
             (defaults.pod.as_ref().is_some_and(has_unknown_pod_settings), "spec.defaults.pod.imagePullPolicy"),

@@ -171,10 +171,18 @@ reasons! {
     @retried APPLY_FAILED = "ApplyFailed",
         "Fix what the API server names: often a quota, an admission policy or a right of the operator. It is tried again by itself.",
         "kubectl describe $KIND $NAME -n $NAMESPACE";
-    /// A YoiProject, AgentWorkspace, claim or ConfigMap that the spec names does not exist.
+    /// A YoiProject, AgentWorkspace, claim, ConfigMap or folder of the node that the spec names does not exist.
     @person SOURCE_NOT_FOUND = "SourceNotFound",
         "Make what the message names; the object goes on by itself.",
         "kubectl apply -n $NAMESPACE -f MANIFEST.yaml";
+    /// The source may not be used: no node lists it for this namespace, or its folder belongs to somebody else.
+    @person SOURCE_FORBIDDEN = "SourceForbidden",
+        "Have the administrator list the folder and this namespace in the chart's `shim.hostSources`, or run the command in the message on the node.",
+        "kubectl get workspacenodes -o jsonpath='{.items[*].status.hostSources}'";
+    /// Files of the source were written each time that it was copied.
+    @retried SOURCE_CHANGING = "SourceChanging",
+        "Stop what writes to the folder for a moment; the message names the last file. It is tried again by itself.",
+        "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// A node was chosen.
     NODE_SELECTED = "NodeSelected";
     /// A late-bound workspace waits for the first Pod that uses it.

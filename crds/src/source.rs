@@ -24,6 +24,18 @@ pub struct GitSource {
     pub ref_: Option<String>,
 }
 
+/// A folder of a node, with all that is in it, committed or not. The administrator lists the folders; nothing here is a path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct HostSource {
+    /// Its name in the chart's `shim.hostSources`.
+    #[schemars(length(min = 1, max = 50), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Any word. Another word is another generation: the folder is taken anew. `kubectl yoi take` writes the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._:+-]*$"))]
+    pub take: Option<String>,
+}
+
 /// An empty tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct EmptySource {}
@@ -37,19 +49,22 @@ pub struct NamedRef {
 
 /// What fills a project's base.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("[has(self.git), has(self.empty)].filter(x, x).size() == 1", "exactly one of git and empty must be set"))]
+#[x_kube(validation = ("[has(self.git), has(self.host), has(self.empty)].filter(x, x).size() == 1",
+    "exactly one of git, host and empty must be set"))]
 #[serde(rename_all = "camelCase")]
 pub struct ProjectSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty: Option<EmptySource>,
 }
 
 /// What a workspace starts from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("[has(self.project), has(self.workspace), has(self.git), has(self.empty)].filter(x, x).size() == 1",
-    "exactly one of project, workspace, git and empty must be set"))]
+#[x_kube(validation = ("[has(self.project), has(self.workspace), has(self.git), has(self.host), has(self.empty)].filter(x, x).size() == 1",
+    "exactly one of project, workspace, git, host and empty must be set"))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSource {
     /// The sealed base of a YoiProject.
@@ -60,6 +75,8 @@ pub struct WorkspaceSource {
     pub workspace: Option<NamedRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty: Option<EmptySource>,
 }

@@ -43,7 +43,7 @@ use crate::source::{
 #[x_kube(validation = ("has(self.owner) == has(oldSelf.owner) && (!has(self.owner) || self.owner == oldSelf.owner)", "owner is immutable"))]
 #[x_kube(validation = ("has(self.base) == has(oldSelf.base) && (!has(self.base) || self.base == oldSelf.base)", "base is immutable"))]
 #[x_kube(validation = ("!has(self.base) || (!has(self.source.project) && !has(self.source.workspace) && !self.claim && !self.readOnly)",
-    "a base is filled from git or empty, has no claim and is not readOnly"))]
+    "a base is filled from git, host or empty, has no claim and is not readOnly"))]
 #[x_kube(validation = ("!has(self.owner) || (!has(self.source.project) && !has(self.source.workspace))",
     "owner cannot be set: a clone has the owner of the project or workspace that it is made from"))]
 #[x_kube(validation = ("!has(self.ttlAfterRelease) || self.claim", "ttlAfterRelease needs a claim: a YoiPod's workspace goes with its YoiPod"))]
@@ -59,7 +59,7 @@ pub struct AgentWorkspaceSpec {
     #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
     #[x_kube(validation = (PATH_RULE, PATH_MESSAGE))]
     pub path: String,
-    /// Of a git or empty source; 1000:1000 when absent. A clone has the owner of what it is made from.
+    /// Of a git, host or empty source; 1000:1000 when absent. A clone has the owner of what it is made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<TreeOwner>,
     /// True: a claim of the same name is made, for Pods that are not ours. False: only a YoiPod mounts it.
@@ -152,7 +152,7 @@ pub struct AgentWorkspaceStatus {
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
     pub kind: OriginKind,
-    /// UID of the base or of the parent; absent for Empty.
+    /// UID of the base or of the parent; absent for Empty and Host.
     #[serde(default, rename = "workspaceUID", skip_serializing_if = "Option::is_none")]
     pub workspace_uid: Option<String>,
     /// Of a clone of a project's base: the project's source at that time.
@@ -164,6 +164,8 @@ pub struct Origin {
 pub enum OriginKind {
     /// A new, empty tree.
     Empty,
+    /// The folder of the node that `spec.source.host` names, as it is when the tree is made.
+    Host,
     /// A clone of a sealed base on the same node.
     Base,
     /// A clone of a tree that may be in use, on the same node.
@@ -172,7 +174,7 @@ pub enum OriginKind {
     #[schemars(skip)]
     Unknown,
 }
-open_enum!(OriginKind: Empty, Base, Fork);
+open_enum!(OriginKind: Empty, Host, Base, Fork);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SelectedProvider {

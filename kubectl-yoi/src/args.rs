@@ -14,7 +14,7 @@ pub use agents::{
     RmOptions, RunOptions, SendOptions,
 };
 pub use connection::ClusterOptions;
-pub use trees::{ListFilter, ListKind, LsOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions};
+pub use trees::{ListFilter, ListKind, LsOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -93,6 +93,9 @@ pub enum Command {
     /// Print the commits that an agent made since the base of its tree, for `git am` or `git fetch`.
     #[command(after_help = examples::PATCH)]
     Patch(PatchOptions),
+    /// Take the folder that a project is made from as it is now. Agents that have a tree keep it.
+    #[command(after_help = examples::TAKE)]
+    Take(TakeOptions),
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
@@ -162,6 +165,7 @@ impl Command {
             Command::Stop(args) | Command::Start(args) => args.dry_run.dry_run,
             Command::Restart(args) => args.dry_run.dry_run,
             Command::Rm(args) => args.dry_run.dry_run,
+            Command::Take(args) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,

@@ -13,5 +13,6 @@ pub mod run;
 pub mod selection;
 pub mod send;
 pub mod stop_start;
+pub mod take;
 pub mod version;
 pub mod workspace;

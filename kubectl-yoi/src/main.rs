@@ -79,6 +79,7 @@ async fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Restart(args) => commands::restart::restart(&cluster, output, &args).await,
         Command::Rm(args) => commands::rm::rm(&cluster, output, &args).await,
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
+        Command::Take(args) => commands::take::take(&cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
         Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, args).await,
         Command::Workspace(WorkspaceCommand::Ls(filter)) => commands::workspace::ls(&cluster, output, &filter).await,

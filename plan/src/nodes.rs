@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{self, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Taint, Toleration};
 use yoi_crds::WorkspaceNode;
-use yoi_crds::condition::{ConditionStatus, find};
+use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
+use yoi_crds::node::OfferedHostSource;
 use yoi_crds::pod::PodSettings;
-use yoi_crds::reason::condition;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::source::ProviderName;
 
 /// How many nodes a message names.
@@ -99,6 +100,12 @@ impl Node {
         })
     }
 
+    /// What its shim says of the folder with this name, if objects of the namespace may name it.
+    fn host_source(&self, source: &str, namespace: &str) -> Option<&OfferedHostSource> {
+        let status = self.offer.as_ref()?.status.as_ref()?;
+        status.host_sources.iter().find(|offered| offered.name == source && offered.is_for(namespace))
+    }
+
     /// Since when nothing is heard of its shim, and in which words; see [`heartbeat`].
     #[must_use]
     pub fn silent_since(&self) -> Option<(jiff::Timestamp, &str)> {
@@ -179,6 +186,26 @@ impl Nodes {
         let named = eligible.iter().filter_map(|name| Some(format!("node {name} {}", self.0.get(*name)?.refusal(tolerations)?)));
         let sentence = "no node that offers a fitting provider can run the Pod that fetches the source";
         format!("{sentence}: {}", join_sentences(named))
+    }
+
+    /// Nodes that have this folder for objects of the namespace. While none has it, those that list it: their shims say what is wrong with it.
+    #[must_use]
+    pub fn with_host_source(&self, source: &str, namespace: &str) -> Vec<&str> {
+        let having = |available: bool| {
+            let has = move |node: &Node| node.host_source(source, namespace).is_some_and(|found| found.available || !available);
+            self.0.iter().filter(move |(_, node)| has(node)).map(|(name, _)| name.as_str()).collect::<Vec<_>>()
+        };
+        Some(having(true)).filter(|found| !found.is_empty()).unwrap_or_else(|| having(false))
+    }
+
+    /// The condition of an object that names a folder which no node lists for its namespace. The words do not tell whether another namespace has it.
+    /// `None` while no shim has reported.
+    #[must_use]
+    pub fn host_source_forbidden(&self, source: &str, namespace: &str) -> Option<ConditionValue> {
+        let is_listed = self.0.values().any(|node| node.host_source(source, namespace).is_some());
+        let is_known = self.0.values().any(|node| node.offer.is_some());
+        let why = || format!("no node lists a host source {source} for namespace {namespace}");
+        (is_known && !is_listed).then(|| ConditionValue::no(reason::SOURCE_FORBIDDEN, why()))
     }
 
     /// Why [`Self::eligible`] is empty, and what to check.

@@ -4,7 +4,7 @@
 pub mod base_set;
 pub(crate) mod progress;
 
-use yoi_crds::source::{GitSource, WorkspaceSource};
+use yoi_crds::source::{GitSource, HostSource, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, YoiPod};
 
 use crate::meta;
@@ -27,18 +27,21 @@ pub(crate) enum TreeSource<'a> {
     /// The tree of the AgentWorkspace of this name.
     Fork(&'a str),
     Git(&'a GitSource),
+    /// A folder of a node.
+    Host(&'a HostSource),
     /// Also for a source of another version, which is not accepted.
     Empty,
 }
 
 impl<'a> TreeSource<'a> {
     pub(crate) fn new(source: &'a WorkspaceSource) -> Self {
-        let WorkspaceSource { project, workspace, git, empty: _ } = source;
-        match (project, workspace, git) {
-            (Some(project), _, _) => TreeSource::Project(&project.name),
-            (None, Some(parent), _) => TreeSource::Fork(&parent.name),
-            (None, None, Some(git)) => TreeSource::Git(git),
-            (None, None, None) => TreeSource::Empty,
+        let WorkspaceSource { project, workspace, git, host, empty: _ } = source;
+        match (project, workspace, git, host) {
+            (Some(project), _, _, _) => TreeSource::Project(&project.name),
+            (None, Some(parent), _, _) => TreeSource::Fork(&parent.name),
+            (None, None, Some(git), _) => TreeSource::Git(git),
+            (None, None, None, Some(host)) => TreeSource::Host(host),
+            (None, None, None, None) => TreeSource::Empty,
         }
     }
 }

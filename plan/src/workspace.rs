@@ -14,7 +14,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{GitSource, ProjectSource};
+use yoi_crds::source::{GitSource, HostSource, ProjectSource};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
 use crate::conditions::{self, ConditionSet};
@@ -167,10 +167,13 @@ fn former_source(input: &WorkspaceInput<'_>) -> Option<ConditionValue> {
 }
 
 fn source_text(source: &ProjectSource) -> String {
-    match &source.git {
-        Some(GitSource { url, ref_: Some(ref_) }) => format!("{} at {ref_}", populate::without_user(url)),
-        Some(GitSource { url, ref_: None }) => populate::without_user(url),
-        None => "empty".to_owned(),
+    let ProjectSource { git, host, empty: _ } = source;
+    match (git, host) {
+        (Some(GitSource { url, ref_: Some(ref_) }), _) => format!("{} at {ref_}", populate::without_user(url)),
+        (Some(GitSource { url, ref_: None }), _) => populate::without_user(url),
+        (None, Some(HostSource { name, take: Some(take) })) => format!("the host source {name} as of {take}"),
+        (None, Some(HostSource { name, take: None })) => format!("the host source {name}"),
+        (None, None) => "empty".to_owned(),
     }
 }
 
@@ -205,7 +208,13 @@ fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
             return ConditionValue::no(reason::INVALID_SPEC, "a workspace cannot be a fork of itself");
         }
         Source::Fork { name, parent } if parent.is_none_or(|parent| parent.is_deleting()) => return missing("AgentWorkspace", name),
-        Source::Project { .. } | Source::Fork { .. } | Source::Git(_) | Source::Empty => {}
+        // Of a base its parent says it.
+        Source::Host(host) if input.base.is_none() => {
+            if let Some(forbidden) = input.nodes.host_source_forbidden(&host.name, workspace.namespace()) {
+                return forbidden;
+            }
+        }
+        Source::Project { .. } | Source::Fork { .. } | Source::Git(_) | Source::Host(_) | Source::Empty => {}
     }
     ConditionValue::yes(reason::VALID, "the spec makes sense and what it names exists")
 }

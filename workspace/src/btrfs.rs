@@ -1,22 +1,28 @@
 //! Provider Btrfs: every tree is a subvolume, every clone a snapshot.
 
 pub(crate) mod commit;
+mod in_place;
 pub(crate) mod ioctl;
 pub(crate) mod quota;
 mod search;
 mod shared_sync;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::Stat;
 use shared_sync::SharedSync;
 
+use crate::capture::CapturePlan;
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::{Layout, TREE};
 use crate::trees::{self, Backend, LiveTree, TreeDir};
 use crate::{
-    ChangeLimits, CloneAccess, DiskUsage, Error, Owner, ProviderKind, Quota, QuotaState, SysError, compare, dir, extents, folder, remove,
+    ChangeLimits, CloneAccess, DiskUsage, Error, HostFolder, Owner, ProviderKind, Quota, QuotaState, SysError, compare, dir, extents,
+    folder, remove,
 };
 
 /// More changed inodes than this are not looked up one by one: every file is visited instead, which takes no memory.
@@ -24,9 +30,15 @@ const MAX_CHANGED_INODES: usize = 100_000;
 /// The same for the bytes of their paths.
 const MAX_CHANGED_PATH_BYTES: usize = 4 << 20;
 
-#[derive(Default)]
 pub(crate) struct Btrfs {
+    layout: Arc<Layout>,
     sync: SharedSync,
+}
+
+impl Btrfs {
+    pub fn new(layout: Arc<Layout>) -> Self {
+        Self { layout, sync: SharedSync::default() }
+    }
 }
 
 impl Backend for Btrfs {
@@ -45,12 +57,28 @@ impl Backend for Btrfs {
         ioctl::snapshot(tree.as_fd(), entry, c"tree", access == CloneAccess::ReadOnly).step("make the snapshot")
     }
 
+    fn plan_capture(&self, source: &HostFolder) -> Result<CapturePlan, SysError> {
+        in_place::plan(self.layout.root(), source)
+    }
+
+    fn snapshot_volume(&self, volume: BorrowedFd, entry: BorrowedFd) -> Result<(), SysError> {
+        ioctl::snapshot(volume, entry, c"tree", false).step("make the snapshot")
+    }
+
+    fn nested_volume(&self, dir: BorrowedFd) -> Result<Option<PathBuf>, SysError> {
+        in_place::first_nested(dir)
+    }
+
+    fn make_root(&self, entry: BorrowedFd) -> Result<(), SysError> {
+        ioctl::create(entry, c"tree").step("make the subvolume")
+    }
+
     fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
-        Ok(!ioctl::children(tree).step("list nested subvolumes")?.is_empty())
+        Ok(in_place::first_nested(tree)?.is_some())
     }
 
     fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
-        ioctl::set_read_only(tree, true).step("make the subvolume read-only")?;
+        ioctl::set_read_only(in_place::root_of(tree)?, true).step("make the subvolume read-only")?;
         ioctl::sync(tree).step("commit the subvolume")?;
         Ok(Some(ioctl::subvolume(tree).step("ask about the subvolume")?.generation))
     }
@@ -119,6 +147,7 @@ impl Btrfs {
     /// The paths in `tree` of all inodes that changed. `None` if the kernel cannot list them, or they are too many.
     fn changed_paths(&self, tree: Opened, since: Opened, limits: &ChangeLimits) -> Result<Option<compare::Paths>, SysError> {
         let Some(first) = first_changed_transid(tree, since)? else { return Ok(None) };
+        let below = tree.0.marker.below.as_os_str().as_bytes();
         let tree = &tree.1.dir;
         self.sync.run(limits.is_cancelled, || ioctl::sync(tree)).step("commit the changes")?;
         let Some(changed) = search::changed_since(tree, first, MAX_CHANGED_INODES).step("search the changed inodes")? else {
@@ -133,6 +162,7 @@ impl Btrfs {
             };
             // The path is too long, the links are too many, or the call is not permitted. A comparison of all files finds them.
             let Ok(found) = found else { return Ok(None) };
+            let found: Vec<_> = found.into_iter().filter_map(|path| path_below(below, path)).collect();
             bytes += found.iter().map(Vec::len).sum::<usize>();
             if bytes > MAX_CHANGED_PATH_BYTES {
                 return Ok(None);
@@ -159,6 +189,19 @@ fn first_changed_transid(tree: Opened, (since, base): Opened) -> Result<Option<u
         return Ok(Some(theirs.created_transid + 1));
     }
     Ok(None)
+}
+
+/// `path` from the folder `below`, if it lies there: a tree may be one folder of its subvolume.
+fn path_below(below: &[u8], path: Vec<u8>) -> Option<Vec<u8>> {
+    if below.is_empty() {
+        return Some(path);
+    }
+    match path.strip_prefix(below)? {
+        [] => Some(Vec::new()),
+        [b'/', rest @ ..] => Some(rest.to_vec()),
+        // A sibling whose name begins alike.
+        _ => None,
+    }
 }
 
 fn same_inode(a: &Stat, b: &Stat) -> bool {

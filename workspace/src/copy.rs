@@ -3,11 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use crate::capture::CapturePlan;
 use crate::change_list::ChangeCollector;
 use crate::layout::Layout;
 use crate::tree_copy::Data;
 use crate::trees::{Backend, LiveTree};
-use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, Owner, ProviderKind, SysError, folder};
+use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, HostFolder, Owner, ProviderKind, SysError, folder};
 
 pub(crate) struct Copy {
     pub layout: Arc<Layout>,
@@ -23,6 +24,10 @@ impl Backend for Copy {
 
     fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
         folder::copy(source, entry, Data::Copied)
+    }
+
+    fn plan_capture(&self, _: &HostFolder) -> Result<CapturePlan, SysError> {
+        Ok(CapturePlan::Seed { data: Data::Copied, why: "this provider copies every file".to_owned() })
     }
 
     fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {

@@ -74,7 +74,7 @@ impl DataRoot {
             let source = std::io::Error::from(e);
             wrap(crate::SysError { step: "ask for the file system", source })
         })?;
-        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::default() };
+        let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::new(layout.clone()) };
         let overlay = TreeProvider { layout: layout.clone(), backend: Overlay::new(layout.clone()) };
         let reflink = TreeProvider { layout: layout.clone(), backend: Reflink { layout: layout.clone() } };
         let copy = TreeProvider { layout: layout.clone(), backend: Copy { layout: layout.clone() } };
@@ -151,7 +151,11 @@ impl DataRoot {
     pub fn shown_tree(&self, mount: &Mount) -> Option<Uid> {
         let gone = || {
             let here = mountinfo::locate(self.layout.root(), &mountinfo::read().ok()?).ok()?;
-            overlay::shown_tree(self.layout.name, mount).or_else(|| mountinfo::tree_below(&here, mount))
+            overlay::shown_tree(self.layout.name, mount).or_else(|| {
+                let (uid, below) = mountinfo::tree_below(&here, mount)?;
+                // Which folder of its volume was the root of a tree that is gone, nobody knows any more.
+                (below.as_os_str().is_empty() || matches!(self.layout.live_entry(uid), Ok(None))).then_some(uid)
+            })
         };
         self.mounted_tree(mount).or_else(gone)
     }

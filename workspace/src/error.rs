@@ -57,6 +57,14 @@ pub enum Error {
     DependentForks { uid: Uid, forks: Vec<Uid> },
     #[error("failed to seal tree {uid}: an overlay would not show {path} as it is: {what}")]
     NotALower { uid: Uid, path: PathBuf, what: &'static str },
+    #[error("failed to find the source {path}")]
+    SourceVanished { path: PathBuf, source: SysError },
+    #[error("failed to use the source {path}: {why}")]
+    SourceForbidden { path: PathBuf, why: String },
+    #[error("failed to capture the source: {path} in it is another volume, which the tree would show empty")]
+    SourceNested { path: PathBuf },
+    #[error("failed to capture the source: it changed in each of {passes} passes over it, last at {path}")]
+    SourceChanging { path: PathBuf, passes: u32 },
     #[error("failed to make tree {uid}")]
     Make { uid: Uid, source: SysError },
     #[error("failed to seal tree {uid}")]
@@ -104,8 +112,12 @@ pub enum ErrorReason {
     NestedVolume,
     /// The source is still written.
     SourceNotSealed,
-    /// There is no tree with this UID.
+    /// There is no tree with this UID, or no such folder of the host.
     SourceNotFound,
+    /// The folder of the host may not be used: it is a link, lies elsewhere, or belongs to somebody else.
+    SourceForbidden,
+    /// The folder of the host was written each time it was read. It may be quiet later.
+    SourceChanging,
     /// The provider cannot work on this data root.
     ProviderUnavailable,
     /// The disk or a quota is full.
@@ -139,6 +151,8 @@ impl ErrorReason {
             ErrorReason::NestedVolume => "NestedVolume",
             ErrorReason::SourceNotSealed => "SourceNotSealed",
             ErrorReason::SourceNotFound => "SourceNotFound",
+            ErrorReason::SourceForbidden => "SourceForbidden",
+            ErrorReason::SourceChanging => "SourceChanging",
             ErrorReason::ProviderUnavailable => "ProviderUnavailable",
             ErrorReason::OutOfSpace => "OutOfSpace",
             ErrorReason::ReadOnlyFilesystem => "ReadOnlyFilesystem",
@@ -175,11 +189,13 @@ impl Error {
             Error::DependentForks { .. } => ErrorReason::DependentForks,
             Error::NotALower { .. } => ErrorReason::InvalidRequest,
             Error::Name(_) | Error::Conflict { .. } | Error::WrongProvider { .. } => ErrorReason::InvalidRequest,
-            Error::NotFound { .. } => ErrorReason::SourceNotFound,
+            Error::NotFound { .. } | Error::SourceVanished { .. } => ErrorReason::SourceNotFound,
+            Error::SourceForbidden { .. } => ErrorReason::SourceForbidden,
+            Error::SourceChanging { .. } => ErrorReason::SourceChanging,
             Error::OtherRoot { .. } => ErrorReason::WrongDataRoot,
             Error::Foreign { .. } => ErrorReason::Foreign,
             Error::SourceNotSealed { .. } | Error::BaseNotSealed { .. } => ErrorReason::SourceNotSealed,
-            Error::NestedVolume { .. } => ErrorReason::NestedVolume,
+            Error::NestedVolume { .. } | Error::SourceNested { .. } => ErrorReason::NestedVolume,
             Error::Busy { .. } => ErrorReason::Busy,
             Error::NotOffered { .. } => ErrorReason::ProviderUnavailable,
             Error::QuotaTooLarge { .. } => ErrorReason::OutOfSpace,

@@ -9,6 +9,8 @@ pub enum FaultPoint {
     EntryMade,
     /// The new entry has its marker.
     MarkerWritten,
+    /// A file of the host is copied, and not yet looked at again.
+    HostFileCopied,
     /// The tree is complete.
     TreeMade,
     /// The entry has its final name.
@@ -68,6 +70,8 @@ pub enum PlantedFault {
     SharedCountedAsExclusive,
     /// A clone gets no quota.
     QuotaNotSetOnClone,
+    /// A file of the host that changed while it was copied is kept as it was copied.
+    TornFileKept,
     /// No mistake: the kernel takes the layers of an overlay by path only, as before Linux 6.15.
     LayersByPathOnly,
 }

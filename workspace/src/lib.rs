@@ -21,6 +21,7 @@
 
 mod atomic;
 mod btrfs;
+mod capture;
 mod change_list;
 mod compare;
 mod copy;
@@ -31,6 +32,7 @@ mod extents;
 mod faults;
 mod folder;
 mod host;
+mod host_folder;
 pub mod journal;
 mod layout;
 mod locks;
@@ -56,11 +58,12 @@ pub use change_list::{ChangeLimits, ChangeList};
 pub use data_root::{DataRoot, ExpectedRoot, PublishError};
 pub use error::{Error, ErrorReason, SysError};
 pub use faults::{FaultPoint, Faults, NoFaults, PlantedFault};
+pub use host_folder::HostFolder;
 pub use journal::{ChangeBase, Journal, JournalError, Record, RecordState};
 pub use loopback::ensure_loop_btrfs;
 pub use model::{
-    Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, EntryLocation, Inventory, Marker, NodeKind, Owner, ProviderKind, Seal,
-    TreeManifest, TreeOrigin, UnreadableEntry,
+    CaptureMethod, Captured, Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, EntryLocation, Inventory, Marker, NodeKind, Owner,
+    ProviderKind, Seal, TreeManifest, TreeOrigin, UnreadableEntry,
 };
 pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailable};
 pub use probe::{KernelFacts, Probe, RootFailure};

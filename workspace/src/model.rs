@@ -1,6 +1,6 @@
 //! What a tree is, what was found in the data root, what changed. All plain data with serde: it crosses a socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,31 @@ pub enum TreeOrigin {
         /// Whether the clone is written.
         access: CloneAccess,
     },
+    /// A folder of the host, with all that was in it. The tree is sealed as soon as it is made.
+    Host {
+        /// Owner of the folder.
+        owner: Owner,
+    },
+}
+
+/// How a folder of the host became a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CaptureMethod {
+    /// By a snapshot of the volume that the folder is, or lies in: of one moment, in constant time.
+    Snapshot,
+    /// File by file, each sharing its blocks with the folder's.
+    Reflinked,
+    /// File by file. At least one file shares no blocks with the folder's.
+    Copied,
+}
+
+/// What the marker says of a tree that was a folder of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    /// How the tree was made.
+    pub how: CaptureMethod,
+    /// Why it was not made in a better way, or what made the best one possible: a part of a sentence for people.
+    pub why: String,
 }
 
 /// The owner marker beside every tree, outside of what the agent sees. A directory without a marker, or with the marker of another UID, is
@@ -95,12 +120,28 @@ pub struct Marker {
     /// The quota that the kernel enforces. It is set before it stands here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
+    /// The folder of the volume that is the root of the tree. Empty, unless the tree began as a snapshot of a volume in which a folder of
+    /// the host lies; then it and all its clones show only this folder.
+    #[serde(default, skip_serializing_if = "is_empty", with = "path_bytes")]
+    pub below: PathBuf,
+    /// Present if the tree was a folder of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured: Option<Captured>,
     /// Present once the tree is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<Seal>,
 }
 
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}
+
 impl Marker {
+    /// The marker of a tree that is being made: with no lower layer, no quota, not captured, not sealed.
+    pub fn new(uid: Uid, provider: ProviderKind, origin: TreeOrigin) -> Self {
+        Self { version: 1, uid, provider, origin, lower: None, quota: None, below: PathBuf::new(), captured: None, sealed: None }
+    }
+
     /// True if nobody can write this tree any more: it is sealed, or is a read-only clone.
     pub fn is_frozen(&self) -> bool {
         self.sealed.is_some() || self.is_read_only_clone()

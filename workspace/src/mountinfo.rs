@@ -1,8 +1,8 @@
 //! The mount table of this process. Only this file reads `/proc/self/mountinfo`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, StatxFlags};
@@ -125,38 +125,44 @@ pub(crate) fn is_whole_mount_of(mount: &Mount, source: &str) -> bool {
     mount.source == Path::new(source) && mount.root == Path::new("/")
 }
 
-/// The tree of the data root at `data_root` whose folder or subvolume is the root of this mount.
-pub(crate) fn tree_below(data_root: &Location, mount: &Mount) -> Option<Uid> {
+/// The tree of the data root at `data_root` whose folder or subvolume, or a folder in it, is the root of this mount; and the path of that
+/// folder in it.
+pub(crate) fn tree_below(data_root: &Location, mount: &Mount) -> Option<(Uid, PathBuf)> {
     if mount.device != data_root.device {
         return None;
     }
-    let below = mount.root.strip_prefix(&data_root.root).ok()?;
-    let parts: Vec<_> = without_deleted(below)?.split('/').collect();
-    if parts.len() == 4 { tree_of_folders(&parts) } else { None }
+    tree_at_front(without_deleted(mount.root.strip_prefix(&data_root.root).ok()?)).map(|(uid, below)| (uid, below.to_owned()))
 }
 
-/// The tree that a mount says it shows: by the path of its root, or by the source of its overlay. It may be a tree of another data root, or one that
-/// is gone. This is for a process that has no data root open: [`crate::DataRoot::shown_tree`] knows which trees are its own.
+/// The tree that a mount says it shows: by the path of its root, or by the source of its overlay. It may be a tree of another data root, one that
+/// is gone, or a part of a tree: which folder is the root of a tree, only its marker says. This is for a process that has no data root open:
+/// [`crate::DataRoot::shown_tree`] knows which trees are its own.
 pub fn named_tree(mount: &Mount) -> Option<Uid> {
     if mount.fs_type == "overlay" {
         let (data_root, tree) = mount.source.to_str()?.strip_prefix(overlay::SOURCE_PREFIX)?.split_once(':')?;
         return data_root.parse::<Uid>().ok().filter(|_| mount.root == Path::new("/")).and_then(|_| tree.parse().ok());
     }
-    let parts: Vec<_> = without_deleted(&mount.root)?.split('/').collect();
-    tree_of_folders(parts.get(parts.len().checked_sub(4)?..)?)
+    let mut rest = without_deleted(&mount.root).components();
+    loop {
+        match tree_at_front(rest.as_path()) {
+            Some((uid, _)) => return Some(uid),
+            None => _ = rest.next()?,
+        }
+    }
 }
 
 /// The kernel marks a directory that was removed while it was mounted.
-fn without_deleted(root: &Path) -> Option<&str> {
-    let text = root.to_str()?;
-    Some(text.strip_suffix("//deleted").unwrap_or(text))
+fn without_deleted(root: &Path) -> &Path {
+    let text = root.as_os_str().as_bytes();
+    Path::new(OsStr::from_bytes(text.strip_suffix(b"//deleted").unwrap_or(text)))
 }
 
-fn tree_of_folders(parts: &[&str]) -> Option<Uid> {
-    match parts {
-        ["trees", shard, uid, layout::TREE] => uid.parse::<Uid>().ok().filter(|uid| uid.shard() == *shard),
-        _ => None,
-    }
+/// The tree whose folder or subvolume is at the front of a path, and the rest of the path.
+fn tree_at_front(path: &Path) -> Option<(Uid, &Path)> {
+    let mut parts = path.components();
+    let mut next = || parts.next()?.as_os_str().to_str();
+    let (trees, shard, uid, tree) = (next()?, next()?, next()?.parse::<Uid>().ok()?, next()?);
+    (trees == "trees" && uid.shard() == shard && tree == layout::TREE).then(|| (uid, parts.as_path()))
 }
 
 #[cfg(test)]
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_names_its_tree_by_its_folder_or_by_the_source_of_its_overlay() {
+    fn a_mount_names_its_tree_by_its_folder_or_one_in_it_or_by_the_source_of_its_overlay() {
         let uid = Uid::from_bytes([7; 16]);
         let folder = format!("/var/lib/yoi/trees/{}/{uid}/tree", uid.shard());
         let overlay = format!("yoi:{}:{uid}", Uid::from_bytes([9; 16]));
@@ -213,7 +219,9 @@ mod tests {
             (false, mount("ext4", &overlay, "/")),
             (false, mount("overlay", "overlay", "/")),
             (false, mount("overlay", &format!("yoi:other:{uid}"), "/")),
-            (false, mount("ext4", "/dev/vda", &format!("{folder}/src"))),
+            // It may be a snapshot of a volume, of which the tree is one folder.
+            (true, mount("btrfs", "/dev/vda", &format!("{folder}/src/a"))),
+            (true, mount("btrfs", "/dev/vda", &format!("{folder}/src//deleted"))),
             (false, mount("ext4", "/dev/vda", &format!("/trees/zz/{uid}/tree"))),
             (false, mount("ext4", "/dev/vda", "/tree")),
         ] {

@@ -30,6 +30,12 @@ pub(crate) struct TreeCopy<'a> {
     root: BorrowedFd<'a>,
     device: u64,
     data: Data,
+    /// How many files that are not empty share all their blocks with their source.
+    pub shared: u64,
+    /// How many do not, as far as this copy knows.
+    pub copied: u64,
+    /// Why the first of those that were to share their blocks does not.
+    pub why_copied: Option<SysError>,
     /// A fault for a test to find.
     pub forgets_whiteouts: bool,
 }
@@ -37,7 +43,7 @@ pub(crate) struct TreeCopy<'a> {
 impl<'a> TreeCopy<'a> {
     /// Everything that is copied is on `device`, and goes below `root`.
     pub fn new(root: BorrowedFd<'a>, device: u64, data: Data) -> Self {
-        Self { linked: HashMap::new(), root, device, data, forgets_whiteouts: false }
+        Self { linked: HashMap::new(), root, device, data, shared: 0, copied: 0, why_copied: None, forgets_whiteouts: false }
     }
 
     /// Fills `to`; `path` is its path from the root. `stat` is that of `from`.
@@ -102,17 +108,26 @@ impl<'a> TreeCopy<'a> {
         }
     }
 
-    fn fill(&self, from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
-        let share = || match size {
-            // Inline data of some file systems cannot be shared, and here there is none.
-            0 => Ok(()),
-            _ => rustix::fs::ioctl_ficlone(to, from).step("share the blocks of a file"),
-        };
-        match self.data {
-            Data::Copied => copy_data(from, to, size),
-            Data::Shared => share(),
-            Data::SharedOrCopied => share().or_else(|_| copy_data(from, to, size)),
+    fn fill(&mut self, from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
+        // Inline data of some file systems cannot be shared, and here there is none.
+        if size == 0 {
+            return Ok(());
         }
+        let share = || rustix::fs::ioctl_ficlone(to, from).step("share the blocks of a file");
+        let failed = match self.data {
+            Data::Copied => None,
+            Data::Shared | Data::SharedOrCopied => match share() {
+                Ok(()) => {
+                    self.shared += 1;
+                    return Ok(());
+                }
+                Err(e) if self.data == Data::Shared => return Err(e),
+                Err(e) => Some(e),
+            },
+        };
+        self.copied += 1;
+        self.why_copied = self.why_copied.take().or(failed);
+        copy_data(from, to, size)
     }
 }
 
@@ -136,14 +151,33 @@ fn copy_data(from: &OwnedFd, to: &OwnedFd, size: u64) -> Result<(), SysError> {
         let (mut source, mut target) = (start, start);
         while source < end {
             let room = usize::try_from(end - source).unwrap_or(usize::MAX);
-            match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), room).step("copy a file")? {
-                0 => return Ok(()),
-                _ => continue,
+            let n = match rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), room) {
+                // The two are on file systems of different types, or one of them cannot do it.
+                Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                    let n = copy_block(from, to, source, end)?;
+                    (source, target) = (source + n as u64, target + n as u64);
+                    n
+                }
+                done => done.step("copy a file")?,
+            };
+            if n == 0 {
+                return Ok(());
             }
         }
         at = end;
     }
     Ok(())
+}
+
+/// Copies up to 1 MiB that begins at `at` and ends before `end`. Returns its length, 0 at the end of `from`.
+fn copy_block(from: &OwnedFd, to: &OwnedFd, at: u64, end: u64) -> Result<usize, SysError> {
+    let mut block = vec![0; usize::try_from(end - at).unwrap_or(usize::MAX).min(1 << 20)];
+    let n = rustix::io::pread(from, &mut block, at).step("read a file")?;
+    let mut done = 0;
+    while done < n {
+        done += rustix::io::pwrite(to, &block[done..n], at + done as u64).step("write a file")?;
+    }
+    Ok(n)
 }
 
 /// Copies the extended attributes of an open file or directory.

@@ -2,17 +2,23 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::Mode;
+
+use crate::capture::CapturePlan;
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::faults::FaultPoint;
 use crate::layout::{self, Layout, TREE};
 use crate::locks::LocksGuard;
 use crate::mount::TreeMount;
+use crate::tree_copy::Data;
 use crate::{
-    ChangeLimits, ChangeList, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, NodeKind, Owner, PlantedFault, Provider,
-    ProviderKind, Quota, QuotaState, Seal, SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, projects, remove,
+    ChangeLimits, ChangeList, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, HostFolder, Marker, NodeKind, Owner, PlantedFault,
+    Provider, ProviderKind, Quota, QuotaState, Seal, SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, projects,
+    remove,
 };
 
 /// What differs between providers.
@@ -23,6 +29,22 @@ pub(crate) trait Backend: Send + Sync {
 
     fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
     fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
+    /// How a folder of the host becomes a tree of this provider.
+    fn plan_capture(&self, _source: &HostFolder) -> Result<CapturePlan, SysError> {
+        Ok(CapturePlan::Seed { data: Data::SharedOrCopied, why: "this provider makes no snapshots".to_owned() })
+    }
+    /// Makes the tree as a snapshot of the volume with this root. Called only if [`Backend::plan_capture`] says so.
+    fn snapshot_volume(&self, _volume: BorrowedFd, _entry: BorrowedFd) -> Result<(), SysError> {
+        Err(std::io::Error::from(std::io::ErrorKind::Unsupported)).step("make a snapshot")
+    }
+    /// The path of a volume inside the folder `dir` of the host, relative to it: a snapshot would show it empty.
+    fn nested_volume(&self, _dir: BorrowedFd) -> Result<Option<PathBuf>, SysError> {
+        Ok(None)
+    }
+    /// Makes the root directory of a tree that will be filled.
+    fn make_root(&self, entry: BorrowedFd) -> Result<(), SysError> {
+        rustix::fs::mkdirat(entry, TREE, Mode::RWXU).step("make the tree")
+    }
     /// [`Marker::lower`] of a clone of `source`.
     fn lower_of_clone(&self, _source: &Marker) -> Option<Uid> {
         None
@@ -87,9 +109,10 @@ pub(crate) struct LiveTree {
 }
 
 impl LiveTree {
-    /// Opens the folder `tree` of the entry.
+    /// Opens the folder `tree` of the entry, or the folder in it that is the root of the tree.
     pub fn open_folder(&self) -> Result<TreeDir, Error> {
-        let tree = dir::open(&self.entry, TREE).step("open the tree").map_err(|source| Error::Open { uid: self.marker.uid, source })?;
+        let open = dir::open(&self.entry, Path::new(TREE).join(&self.marker.below));
+        let tree = open.step("open the tree").map_err(|source| Error::Open { uid: self.marker.uid, source })?;
         Ok(TreeDir { dir: tree, _mount: None })
     }
 }
@@ -186,7 +209,7 @@ impl<B: Backend> TreeProvider<B> {
     }
 
     /// The marker of the tree that has this UID already. Errors: `Conflict` if it was made otherwise.
-    fn existing(&self, uid: Uid, origin: TreeOrigin) -> Result<Option<Marker>, Error> {
+    pub(crate) fn existing(&self, uid: Uid, origin: TreeOrigin) -> Result<Option<Marker>, Error> {
         match self.layout.live_entry(uid)? {
             None => Ok(None),
             Some((_, marker)) if marker.provider == B::KIND && marker.origin == origin => Ok(Some(marker)),
@@ -228,6 +251,26 @@ impl<B: Backend> TreeProvider<B> {
             targets => Err(Error::Busy { uid, targets }),
         }
     }
+
+    /// [`Provider::seal`] for a caller that has the lock. Returns the marker of the sealed tree, and what the tree holds.
+    pub(crate) fn seal_locked(&self, uid: Uid) -> Result<(Marker, TreeManifest), Error> {
+        let live = self.live_tree(uid)?;
+        if let Some(Seal { manifest, .. }) = live.marker.sealed.clone() {
+            return Ok((live.marker, manifest));
+        }
+        let tree = self.backend.open(&live)?;
+        let wrap = |source| Error::Seal { uid, source };
+        if self.backend.has_nested_volume(tree.as_fd()).map_err(wrap)? {
+            return Err(Error::NestedVolume { from: uid });
+        }
+        self.backend.check_sealable(&live, tree.as_fd())?;
+        let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
+        self.layout.faults.on_point(FaultPoint::ReadOnlySet);
+        let manifest = manifest::compute(tree.as_fd()).map_err(wrap)?;
+        let marker = Marker { sealed: Some(Seal { manifest: manifest.clone(), transid }), ..live.marker };
+        self.layout.replace_marker(&live.entry, &marker).map_err(wrap)?;
+        Ok((marker, manifest))
+    }
 }
 
 impl<B: Backend> Provider for TreeProvider<B> {
@@ -237,7 +280,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
         match self.existing(uid, origin)? {
             Some(marker) => Ok(marker),
             None => {
-                let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower: None, quota: None, sealed: None };
+                let marker = Marker::new(uid, B::KIND, origin);
                 self.build(marker, |entry| self.backend.make_empty(entry, owner))
             }
         }
@@ -278,7 +321,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             (false, false) => self.backend.hold_still(&source)?,
         };
         let lower = self.backend.lower_of_clone(&source.marker);
-        let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower, quota: None, sealed: None };
+        let marker = Marker { lower, below: source.marker.below.clone(), ..Marker::new(uid, B::KIND, origin) };
         let marker = self.build(marker, |entry| self.backend.clone_into(&source, entry, access))?;
         // A live source may have got a nested volume between the check and the clone.
         if B::FORKS_LIVE
@@ -292,24 +335,14 @@ impl<B: Backend> Provider for TreeProvider<B> {
         Ok(marker)
     }
 
+    fn capture(&self, uid: Uid, source: &HostFolder, owner: Owner) -> Result<Marker, Error> {
+        let _guard = self.layout.locks.exclusive(uid);
+        self.capture_locked(uid, source, owner)
+    }
+
     fn seal(&self, uid: Uid) -> Result<TreeManifest, Error> {
         let _guard = self.layout.locks.exclusive(uid);
-        let live = self.live_tree(uid)?;
-        if let Some(seal) = live.marker.sealed {
-            return Ok(seal.manifest);
-        }
-        let tree = self.backend.open(&live)?;
-        let wrap = |source| Error::Seal { uid, source };
-        if self.backend.has_nested_volume(tree.as_fd()).map_err(wrap)? {
-            return Err(Error::NestedVolume { from: uid });
-        }
-        self.backend.check_sealable(&live, tree.as_fd())?;
-        let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
-        self.layout.faults.on_point(FaultPoint::ReadOnlySet);
-        let manifest = manifest::compute(tree.as_fd()).map_err(wrap)?;
-        let marker = Marker { sealed: Some(Seal { manifest: manifest.clone(), transid }), ..live.marker };
-        self.layout.replace_marker(&live.entry, &marker).map_err(wrap)?;
-        Ok(manifest)
+        self.seal_locked(uid).map(|(_, manifest)| manifest)
     }
 
     fn destroy(&self, uid: Uid) -> Result<(), Error> {
@@ -413,7 +446,11 @@ impl<B: Backend> Provider for TreeProvider<B> {
         let here = mountinfo::locate(self.layout.root(), &table).ok()?;
         let named = |uid: &Uid| self.backend.mount_source(*uid).is_some_and(|source| mountinfo::is_whole_mount_of(mount, &source));
         let of_source = mount.source.to_str().and_then(|s| s.rsplit(':').next()).and_then(|text| text.parse().ok()).filter(named);
-        let uid = of_source.or_else(|| mountinfo::tree_below(&here, mount))?;
-        (self.layout.live_entry(uid).ok()??.1.provider == B::KIND).then_some(uid)
+        let (uid, below) = match of_source {
+            Some(uid) => (uid, PathBuf::new()),
+            None => mountinfo::tree_below(&here, mount)?,
+        };
+        let marker = self.layout.live_entry(uid).ok()??.1;
+        (marker.provider == B::KIND && marker.below == below).then_some(uid)
     }
 }

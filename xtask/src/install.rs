@@ -11,6 +11,7 @@ use crate::images::{self, References};
 use crate::instance::{Instance, Node, repository};
 use crate::{build, progress};
 use anyhow::{Context, Result};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const NAMESPACE: &str = "yoi-system";
@@ -53,14 +54,32 @@ impl InstallTarget {
         let nodes = Node::existing(instance);
         let size = data_root_gibibytes(nodes.len());
         let in_a_file = nodes.into_iter().all(|node| DataRoot::of(node) == DataRoot::Folder);
-        let settings = vec![
+        let mut settings = vec![
             format!("shim.dataRoot={}", instance.path("yoi")),
             format!("shim.loopBtrfs.enabled={in_a_file}"),
             format!("shim.loopBtrfs.size={size}Gi"),
         ];
+        settings.extend(clone_as_source(&[Path::new(&instance.path("yoi")), Path::new(KUBELET_DIR)])?);
         let kubectl = Kubectl::new(instance, &build::kubernetes()?);
         Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })
     }
+}
+
+/// The chart's default for `shim.kubeletDir`.
+const KUBELET_DIR: &str = "/var/lib/kubelet";
+
+/// The settings that list the clone which this program was built from under the name `clone`: its owner can give agents a copy with all that is not
+/// committed. None if it is root's, because no agent is root, or where the folder that contains it holds what the chart does not allow.
+fn clone_as_source(never_inside: &[&Path]) -> Result<Vec<String>> {
+    let clone = repository().canonicalize().with_context(|| format!("failed to find {}", repository().display()))?;
+    let is_roots = clone.metadata().with_context(|| format!("failed to ask for the owner of {}", clone.display()))?.uid() == 0;
+    let parent = clone.parent().filter(|parent| parent.parent().is_some());
+    let is_allowed = parent.is_some_and(|parent| !never_inside.iter().any(|folder| folder.starts_with(parent)));
+    let Some(path) = clone.to_str().filter(|_| is_allowed && !is_roots) else { return Ok(Vec::new()) };
+    // Helm reads these as the ends of a value, or of a list.
+    let path: String = path.chars().flat_map(|c| r",\{}".contains(c).then_some('\\').into_iter().chain([c])).collect();
+    let entry = "shim.hostSources[0]";
+    Ok(vec![format!("{entry}.name=clone"), format!("{entry}.path={path}"), format!("{entry}.namespaces[0]=*")])
 }
 
 pub fn charts(target: &InstallTarget, references: &References) -> Result<()> {

@@ -1,11 +1,12 @@
 //! The status of the WorkspaceNode.
 
 use yoi_crds::condition::{self, ConditionValue};
-use yoi_crds::node::{Capacity, OfferedProvider, WorkspaceNodeStatus};
+use yoi_crds::node::{Capacity, OfferedHostSource, OfferedProvider, WorkspaceNodeStatus};
 use yoi_crds::reason::{self, Reason, condition as type_};
 use yoi_crds::source::ProviderName;
 use yoi_workspace::{Probe, ProviderKind};
 
+use crate::host_sources::{HostSource, HostSourceName, HostSources};
 use crate::runtime_digest::RuntimeDigest;
 
 /// Why the node's data root does not work.
@@ -50,12 +51,34 @@ pub fn status(
         capacity: if failure.is_some() { before.capacity.clone() } else { Some(capacity(before.capacity.as_ref(), offers)) },
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
+        host_sources: before.host_sources.clone(),
         conditions: vec![
             condition::condition(&before.conditions, type_::JOURNAL_READABLE, journal_value(damaged), generation, now),
             condition::condition(&before.conditions, type_::READY, value, generation, now),
         ],
     };
     (after != *before).then_some(after)
+}
+
+/// The same with these folders of the host, of which `available` are there. `after` is the status to write otherwise.
+pub fn with_host_sources(
+    before: Option<&WorkspaceNodeStatus>,
+    after: Option<WorkspaceNodeStatus>,
+    listed: &HostSources,
+    available: &[HostSourceName],
+) -> Option<WorkspaceNodeStatus> {
+    let offered = |source: &HostSource| OfferedHostSource {
+        name: source.name.as_str().to_owned(),
+        namespaces: source.namespaces.clone(),
+        available: available.contains(&source.name),
+    };
+    let mut host_sources: Vec<_> = listed.0.iter().map(offered).collect();
+    host_sources.sort_by(|a, b| a.name.cmp(&b.name));
+    if before.is_some_and(|before| before.host_sources == host_sources) {
+        return after;
+    }
+    let changed = after.or_else(|| before.cloned())?;
+    Some(WorkspaceNodeStatus { host_sources, ..changed })
 }
 
 fn journal_value(damaged: &[String]) -> ConditionValue {
@@ -131,6 +154,25 @@ mod tests {
         let second = status(Some(&first), &offers(850), None, &[], &[], 1, "t1").unwrap();
         assert_eq!(second.capacity, Some(Capacity::new(1000, 850)));
         assert_eq!(second.conditions, first.conditions, "the transition time stays");
+    }
+
+    #[test]
+    fn a_folder_of_the_host_is_listed_with_its_namespaces_and_written_once() {
+        let list = crate::host_sources::parse(
+            r#"[{"name":"there","path":"/home/me/a","namespaces":["team"]},{"name":"gone","path":"/home/me/b","namespaces":["*"]}]"#,
+        )
+        .unwrap();
+        let there = [list.0[0].name.clone()];
+        let first = status(None, &offers(905), None, &[], &[], 1, "t0");
+        let first = with_host_sources(None, first, &list, &there).unwrap();
+        let found: Vec<_> = first.host_sources.iter().map(|s| (&*s.name, s.available, s.is_for("team"), s.is_for("other"))).collect();
+        assert_eq!(found, [("gone", false, true, true), ("there", true, true, false)]);
+        let again = |available: &[HostSourceName]| {
+            let next = status(Some(&first), &offers(905), None, &[], &[], 1, "t1");
+            with_host_sources(Some(&first), next, &list, available)
+        };
+        assert_eq!(again(&there), None);
+        assert!(again(&[]).unwrap().host_sources.iter().all(|s| !s.available));
     }
 
     #[test]

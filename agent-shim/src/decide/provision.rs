@@ -5,7 +5,11 @@ use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, name};
-use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Quota, Record, RecordState, TreeOrigin, Uid};
+use yoi_workspace::{
+    CaptureMethod, Captured, CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Quota, Record, RecordState, TreeOrigin, Uid,
+};
+
+use crate::host_sources::{HostSourceName, HostSources};
 
 /// What the node knows of one workspace.
 pub struct ObservedTree<'a> {
@@ -142,7 +146,7 @@ fn first_action(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
     let Some(origin) = ws.status.as_ref().and_then(|s| s.origin.as_ref()) else { return Action::Ignore };
     let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
     match origin.kind {
-        OriginKind::Empty => {
+        OriginKind::Empty | OriginKind::Host => {
             let request = match requested_provider(ws.spec.provider) {
                 Ok(request) => request,
                 Err((reason, message)) => return refuse(reason, message),
@@ -152,11 +156,12 @@ fn first_action(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
                 return refuse(reason::INVALID_SPEC, format!("{}:{} are no user and group ids", owner.uid, owner.gid));
             };
             match yoi_workspace::plan::select(request, observed.offers) {
-                Ok(chosen) => Action::Create {
-                    provider: chosen.provider,
-                    because: chosen.reason,
-                    making: TreeOrigin::Empty { owner: Owner { uid, gid } },
-                },
+                Ok(chosen) => {
+                    let owner = Owner { uid, gid };
+                    let is_host = origin.kind == OriginKind::Host;
+                    let making = if is_host { TreeOrigin::Host { owner } } else { TreeOrigin::Empty { owner } };
+                    Action::Create { provider: chosen.provider, because: chosen.reason, making }
+                }
                 Err(none) => refuse(reason::PROVIDER_UNAVAILABLE, none.reason),
             }
         }
@@ -174,7 +179,7 @@ fn first_action(ws: &AgentWorkspace, observed: &ObservedTree) -> Action {
 fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &ObservedTree) -> Action {
     let refuse = |reason, message| Action::Refuse { provider: None, reason, message };
     let relation = match kind {
-        OriginKind::Empty | OriginKind::Base | OriginKind::Unknown => "base",
+        OriginKind::Empty | OriginKind::Host | OriginKind::Base | OriginKind::Unknown => "base",
         OriginKind::Fork => "parent",
     };
     let Some(source) = observed.origin else {
@@ -183,7 +188,7 @@ fn clone_action(ws: &AgentWorkspace, kind: OriginKind, from: Uid, observed: &Obs
     let ready = match (kind, source.state) {
         (_, RecordState::Sealed) => true,
         (OriginKind::Fork, RecordState::Ready | RecordState::Sealing) => true,
-        (OriginKind::Empty | OriginKind::Base | OriginKind::Unknown, RecordState::Ready | RecordState::Sealing) => false,
+        (OriginKind::Empty | OriginKind::Host | OriginKind::Base | OriginKind::Unknown, RecordState::Ready | RecordState::Sealing) => false,
         (_, RecordState::Creating | RecordState::Destroying) => false,
     };
     if !ready {
@@ -256,6 +261,26 @@ fn requested_provider(provider: ProviderName) -> Result<ProviderRequest, (Reason
         ProviderName::Copy => Ok(ProviderRequest::Copy),
         ProviderName::Unknown => Err((reason::INVALID_SPEC, "spec.provider is of another version of Yoi".to_owned())),
     }
+}
+
+/// The folder that a workspace names, if the list has it for the workspace's namespace; else reason and message, which do not tell whether the
+/// list has it for another namespace.
+pub fn host_source(ws: &AgentWorkspace, listed: &HostSources) -> Result<HostSourceName, (Reason, String)> {
+    let name = ws.spec.source.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
+    let namespace = ws.metadata.namespace.as_deref().unwrap_or_default();
+    let found = listed.for_namespace(name, namespace).cloned();
+    found.ok_or_else(|| (reason::SOURCE_FORBIDDEN, format!("this node lists no host source {name} for namespace {namespace}")))
+}
+
+/// What the status says of the provider of a tree that was taken from a folder of the host.
+pub fn captured_reason(because: &str, captured: Option<&Captured>) -> String {
+    let Some(Captured { how, why }) = captured else { return because.to_owned() };
+    let how = match how {
+        CaptureMethod::Snapshot => "a snapshot of the source",
+        CaptureMethod::Reflinked => "shares its blocks with the source, file by file",
+        CaptureMethod::Copied => "copied from the source file by file",
+    };
+    format!("{because}; {how}: {why}")
 }
 
 fn is_filled_base(ws: &AgentWorkspace) -> bool {

@@ -159,6 +159,8 @@ fn pod_admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &Know
 fn cloned_read_only(record: &Record) -> bool {
     match record.origin {
         TreeOrigin::Empty { .. } => false,
+        // It is sealed as soon as it is made.
+        TreeOrigin::Host { .. } => true,
         TreeOrigin::Clone { access, .. } => access == CloneAccess::ReadOnly,
     }
 }

@@ -215,6 +215,8 @@ pub fn condition_reason(error: ErrorReason) -> reason::Reason {
     match error {
         ErrorReason::NestedVolume => reason::NESTED_VOLUME,
         ErrorReason::SourceNotSealed | ErrorReason::SourceNotFound => reason::SOURCE_NOT_SEALED,
+        ErrorReason::SourceForbidden => reason::SOURCE_FORBIDDEN,
+        ErrorReason::SourceChanging => reason::SOURCE_CHANGING,
         ErrorReason::ProviderUnavailable => reason::PROVIDER_UNAVAILABLE,
         ErrorReason::OutOfSpace => reason::OUT_OF_SPACE,
         ErrorReason::Busy | ErrorReason::DependentForks => reason::BUSY,

@@ -11,13 +11,14 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{
-    ChangeList, CloneAccess, DiskUsage, ErrorReason, ExpectedRoot, Inventory, Probe, ProviderKind, Quota, QuotaState, TreeManifest,
-    TreeOrigin, Uid,
+    Captured, ChangeList, CloneAccess, DiskUsage, ErrorReason, ExpectedRoot, Inventory, Owner, Probe, ProviderKind, Quota, QuotaState,
+    TreeManifest, TreeOrigin, Uid,
 };
 
 use super::frame;
 use super::log_context::LogContext;
 use super::protocol::{Envelope, MounterRefusal, Mounts, Request, Response};
+use crate::host_sources::HostSourceName;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
@@ -62,13 +63,31 @@ impl dyn Mounter {
         if let Response::Mounts(mounts) = self.call(Request::Mounts).await? { Ok(mounts) } else { Err(MounterFailure::Protocol) }
     }
 
-    /// Makes a tree.
+    /// Makes a tree. One of a folder of the host is made by [`Self::capture`]: an origin does not name the folder.
     pub async fn make(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Result<(), MounterFailure> {
         let request = match making {
             TreeOrigin::Empty { owner } => Request::CreateEmpty { uid, provider, owner },
             TreeOrigin::Clone { from, access } => Request::Clone { uid, provider, from, access },
+            TreeOrigin::Host { .. } => return Err(MounterFailure::Protocol),
         };
         if let Response::Made(_) = self.call(request).await? { Ok(()) } else { Err(MounterFailure::Protocol) }
+    }
+
+    /// Makes a tree of a folder of the host. Returns how it was made, and why so.
+    pub async fn capture(
+        &self,
+        uid: Uid,
+        provider: ProviderKind,
+        source: HostSourceName,
+        owner: Owner,
+    ) -> Result<Option<Captured>, MounterFailure> {
+        let made = self.call(Request::Capture { uid, provider, source, owner }).await?;
+        if let Response::Made(marker) = made { Ok(marker.captured) } else { Err(MounterFailure::Protocol) }
+    }
+
+    /// The listed folders of the host that are there.
+    pub async fn host_sources(&self) -> Result<Vec<HostSourceName>, MounterFailure> {
+        if let Response::HostSources(names) = self.call(Request::HostSources).await? { Ok(names) } else { Err(MounterFailure::Protocol) }
     }
 
     /// Seals a tree, or returns the manifest of a sealed one.

@@ -8,6 +8,7 @@ use yoi_workspace::{
 };
 
 use super::log_context::LogContext;
+use crate::host_sources::HostSourceName;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 
@@ -56,6 +57,19 @@ pub enum Request {
         /// Whether the tree or mount can be written.
         access: CloneAccess,
     },
+    /// Makes a tree with the content of a folder of the host, and seals it. Returns [`Response::Made`].
+    Capture {
+        /// UID of the workspace whose tree it is.
+        uid: Uid,
+        /// Which provider makes it.
+        provider: ProviderKind,
+        /// Which folder.
+        source: HostSourceName,
+        /// Owner that the folder must have.
+        owner: Owner,
+    },
+    /// Which of the listed folders of the host are there. Returns [`Response::HostSources`].
+    HostSources,
     /// Makes a tree read-only for good. Returns [`Response::Sealed`].
     Seal {
         /// UID of the workspace whose tree it is.
@@ -124,10 +138,11 @@ impl Request {
     /// Whether the request may change the disk or the mount table.
     pub fn changes_node(&self) -> bool {
         match self {
-            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => false,
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::HostSources => false,
             Request::Changes { .. } | Request::Usage { .. } | Request::Check => false,
             Request::CreateEmpty { .. }
             | Request::Clone { .. }
+            | Request::Capture { .. }
             | Request::Seal { .. }
             | Request::SetQuota { .. }
             | Request::Destroy { .. }
@@ -139,10 +154,11 @@ impl Request {
     /// The UIDs of the workspace and of the Pod that the request is about, for logs.
     pub fn subjects(&self) -> (Option<Uid>, Option<Uid>) {
         match self {
-            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts | Request::MountAnew | Request::Check => {
-                (None, None)
+            Request::Open { .. } | Request::Probe | Request::Inventory | Request::Mounts => (None, None),
+            Request::HostSources | Request::MountAnew | Request::Check => (None, None),
+            Request::Capture { uid, .. } | Request::CreateEmpty { uid, .. } | Request::Clone { uid, .. } | Request::Seal { uid } => {
+                (Some(*uid), None)
             }
-            Request::CreateEmpty { uid, .. } | Request::Clone { uid, .. } | Request::Seal { uid } => (Some(*uid), None),
             Request::Destroy { uid } | Request::Changes { uid, .. } => (Some(*uid), None),
             Request::SetQuota { uid, .. } | Request::Usage { uid } => (Some(*uid), None),
             Request::Recover { step } => (Some(RecoveryStep::Disk(*step).uid()), None),
@@ -165,6 +181,8 @@ pub enum Response {
     Trees(Inventory),
     /// Our mounts.
     Mounts(Mounts),
+    /// The folders of the host that are there.
+    HostSources(Vec<HostSourceName>),
     /// The marker of the tree that was made.
     Made(Marker),
     /// The manifest of the sealed tree.

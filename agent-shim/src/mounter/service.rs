@@ -19,6 +19,7 @@ use super::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Re
 use super::root_slot::{MountedAnew, RootSlot};
 use super::{DataRootConfig, MAX_CHANGE_LISTS, MounterError};
 use crate::args::driver_dir;
+use crate::host_sources::HostSources;
 use crate::runtime_digest::RuntimeDigest;
 use crate::volume::PodVolume;
 use yoi_wire::error_chain;
@@ -38,6 +39,9 @@ pub struct MounterService {
     /// Without symbolic links, as in the mount table.
     kubelet_dir: PathBuf,
     driver_dir: PathBuf,
+    host_sources: HostSources,
+    /// Holds, under the name of each source, the folder that contains it.
+    host_sources_dir: PathBuf,
     /// One lock for each volume that is being mounted or unmounted.
     volumes: Mutex<HashMap<PodVolume, Arc<Mutex<()>>>>,
 }
@@ -113,7 +117,15 @@ impl MounterService {
         let targets = TargetRoot::open(kubelet_dir)?;
         let real = kubelet_dir.canonicalize().map_err(|source| MounterError::MakeRoot { path: kubelet_dir.to_owned(), source })?;
         let (root, change_lists, volumes) = (RootSlot::new(config), AtomicUsize::new(0), Mutex::default());
-        Ok(MounterService { node, root, change_lists, targets, driver_dir: driver_dir(&real), kubelet_dir: real, volumes })
+        let (host_sources, host_sources_dir) = (HostSources::default(), PathBuf::new());
+        let driver_dir = driver_dir(&real);
+        Ok(MounterService { node, root, change_lists, targets, driver_dir, kubelet_dir: real, host_sources, host_sources_dir, volumes })
+    }
+
+    /// Lets trees be made from these folders of the host. Under the name of each, `dir` holds the folder that contains it.
+    #[must_use]
+    pub fn with_host_sources(self, host_sources: HostSources, dir: PathBuf) -> Self {
+        MounterService { host_sources, host_sources_dir: dir, ..self }
     }
 
     fn root(&self) -> Result<Arc<DataRoot>, ServiceError> {
@@ -144,6 +156,11 @@ impl MounterService {
             Request::Clone { uid, provider, from, access } => {
                 Response::Made(self.root()?.provider(*provider)?.clone_tree(*uid, *from, *access)?)
             }
+            Request::Capture { uid, provider, source, owner } => {
+                let folder = self.host_sources.open(source, &self.host_sources_dir)?;
+                Response::Made(self.root()?.provider(*provider)?.capture(*uid, &folder, *owner)?)
+            }
+            Request::HostSources => Response::HostSources(self.host_sources.available(&self.host_sources_dir)),
             Request::Seal { uid } => Response::Sealed(self.root()?.provider_of(*uid)?.seal(*uid)?),
             Request::SetQuota { uid, quota } => Response::Quota(self.root()?.provider_of(*uid)?.set_quota(*uid, *quota)?),
             Request::Usage { uid } => Response::Usage(self.root()?.provider_of(*uid)?.usage(*uid)?),

@@ -116,7 +116,7 @@ fn sealed_ancestor(journal: &Journal, tree: Uid) -> Result<Option<Uid>, JournalE
         }
         match record.origin {
             TreeOrigin::Clone { from, .. } => at = from,
-            TreeOrigin::Empty { .. } => return Ok(None),
+            TreeOrigin::Empty { .. } | TreeOrigin::Host { .. } => return Ok(None),
         }
     }
     Ok(None)

@@ -74,9 +74,15 @@ async fn report(state: &ShimState, client: &Client) -> Result<(), NodeReportErro
         tracing::error!(why, "a record of this node cannot be read");
     }
     let digests = state.runtimes.digests();
+    let available = match state.host_sources.0.is_empty() {
+        true => Vec::new(),
+        false => state.mounter.host_sources().await.map_err(|e| NodeReportError::Probe(e.into()))?,
+    };
     let status = |object: &WorkspaceNode, now: &str| {
         let generation = object.metadata.generation.unwrap_or_default();
-        node_status::status(object.status.as_ref(), &found, failure.as_ref(), digests, &damaged, generation, now)
+        let (before, listed) = (object.status.as_ref(), &state.host_sources);
+        let after = node_status::status(before, &found, failure.as_ref(), digests, &damaged, generation, now);
+        node_status::with_host_sources(before, after, listed, &available)
     };
     Ok(apply(client, &state.node, status).await?)
 }

@@ -14,6 +14,7 @@ use crate::decide::orphan;
 use crate::decide::provision::{self, Action, ObservedTree, TREE_LOST_MESSAGE};
 use crate::decide::workspace_status::{self, StatusUpdate, condition_reason, selected_provider};
 use crate::mounter::client::MounterFailure;
+use crate::mounter::protocol::MounterRefusal;
 use yoi_wire::error_chain;
 
 /// The result of one attempt.
@@ -165,23 +166,19 @@ async fn create(
             j.begin_set_quota(uid, quota)
         })
         .await?;
-    let made = state.mounter.make(uid, provider, making).await;
+    let made = match making {
+        TreeOrigin::Empty { .. } | TreeOrigin::Clone { .. } => state.mounter.make(uid, provider, making).await.map(|()| None),
+        TreeOrigin::Host { owner } => match provision::host_source(ws, &state.host_sources) {
+            Ok(source) => state.mounter.capture(uid, provider, source, owner).await,
+            Err((_, message)) => Err(MounterRefusal { reason: ErrorReason::SourceForbidden, message }.into()),
+        },
+    };
     state.metrics.count_tree_created(provider, made.is_ok(), started.elapsed());
-    if let Err(failure) = made {
-        let (reason, mut message) = refusal(state, failure)?;
-        if let (reason::SOURCE_NOT_SEALED, TreeOrigin::Clone { from, .. }) = (reason, making) {
-            let source = record_or_damage(state.record(from).await)?.0;
-            let began_empty = source.is_some_and(|record| matches!(record.origin, TreeOrigin::Empty { .. }));
-            message.push_str(provision::way_to_fork(provider, began_empty));
-        }
-        // Nothing was made, so the next attempt may use another provider or source.
-        state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
-        return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(
-            Some(selected_provider(provider, because)),
-            reason,
-            &message,
-        )));
-    }
+    let captured = match made {
+        Ok(captured) => captured,
+        Err(failure) => return not_made(state, uid, (provider, because), making, failure).await,
+    };
+    let because = &provision::captured_reason(because, captured.as_ref());
     // Nobody can mount a tree before it is recorded as made, so nothing is written to it before it has its quota.
     let enforced = match quota {
         None => None,
@@ -198,7 +195,7 @@ async fn create(
     tracing::info!(%provider, took = ?started.elapsed(), "made a tree");
     state.workspaces.notify(uid);
     let reason = match making {
-        TreeOrigin::Empty { .. } => reason::TREE_CREATED,
+        TreeOrigin::Empty { .. } | TreeOrigin::Host { .. } => reason::TREE_CREATED,
         TreeOrigin::Clone { access: CloneAccess::ReadWrite | CloneAccess::ReadOnly, .. } => reason::CLONE_CREATED,
     };
     let mounts = state.publish_records.count_for_tree(uid);
@@ -207,6 +204,30 @@ async fn create(
         Some(enforced) => update.with(type_::QUOTA_ENFORCED, enforced),
         None => update,
     }))
+}
+
+/// What follows when the tree was not made.
+async fn not_made(
+    state: &ShimState,
+    uid: Uid,
+    (provider, because): (ProviderKind, &str),
+    making: TreeOrigin,
+    failure: MounterFailure,
+) -> Result<ProvisionOutcome, Error> {
+    let (reason, message) = match (making, refusal(state, failure)?) {
+        // Nobody makes a folder of the host but a person.
+        (TreeOrigin::Host { .. }, (reason, message)) if reason == reason::SOURCE_NOT_SEALED => (reason::SOURCE_NOT_FOUND, message),
+        (TreeOrigin::Clone { from, .. }, (reason, message)) if reason == reason::SOURCE_NOT_SEALED => {
+            let source = record_or_damage(state.record(from).await)?.0;
+            let began_empty = source.is_some_and(|record| matches!(record.origin, TreeOrigin::Empty { .. }));
+            (reason, message + provision::way_to_fork(provider, began_empty))
+        }
+        (_, refused) => refused,
+    };
+    // Nothing was made, so the next attempt may use another provider or source.
+    state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
+    let chosen = Some(selected_provider(provider, because));
+    Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(chosen, reason, &message)))
 }
 
 async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: ProviderKind, mounts: usize) -> Result<ProvisionOutcome, Error> {

@@ -26,6 +26,7 @@ use super::usage::TreeUsages;
 use super::workspaces::{WorkspaceWriter, Workspaces};
 use crate::args::driver_dir;
 use crate::decide::node_status::DataRootFailure;
+use crate::host_sources::HostSources;
 use crate::mounter::client::Mounter;
 use crate::mounter::protocol::MounterRefusal;
 use crate::runtime_digest::RuntimeDigest;
@@ -53,6 +54,8 @@ pub struct ShimState {
     pub runtimes: RuntimeStore,
     /// The AgentWorkspaces of this node, as the watch shows them.
     pub workspaces: Workspaces,
+    /// The folders of the host that trees may be made from.
+    pub host_sources: HostSources,
     /// The providers of this node, as last probed.
     pub offers: RwLock<Vec<ProviderOffer>>,
     /// Why the data root does not work, as last probed. None: it works.
@@ -126,6 +129,7 @@ impl ShimState {
             publish_records,
             runtimes,
             workspaces,
+            host_sources: HostSources::default(),
             offers: RwLock::default(),
             data_root_failure: RwLock::default(),
             report_node: Notify::new(),

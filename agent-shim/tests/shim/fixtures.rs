@@ -94,7 +94,7 @@ impl FakeMounter {
     }
 
     fn made(&self, uid: Uid, provider: ProviderKind, making: TreeOrigin) -> Response {
-        let marker = Marker { version: 1, uid, provider, origin: making, lower: None, quota: None, sealed: None };
+        let marker = Marker::new(uid, provider, making);
         self.trees.lock().unwrap().insert(uid, marker.clone());
         Response::Made(marker)
     }
@@ -112,7 +112,7 @@ impl FakeMounter {
         }
         let kind = match request {
             Request::Publish { .. } => "publish",
-            Request::CreateEmpty { .. } | Request::Clone { .. } => "make",
+            Request::CreateEmpty { .. } | Request::Clone { .. } | Request::Capture { .. } => "make",
             _ => "",
         };
         if self.unanswered.lock().unwrap().contains(kind) {
@@ -156,6 +156,8 @@ impl FakeMounter {
             Request::Mounts => Response::Mounts(Mounts { shown: self.shown.lock().unwrap().values().cloned().collect(), pods: vec![] }),
             Request::CreateEmpty { uid, provider, owner } => self.made(uid, provider, TreeOrigin::Empty { owner }),
             Request::Clone { uid, provider, from, access } => self.made(uid, provider, TreeOrigin::Clone { from, access }),
+            Request::Capture { uid, provider, owner, .. } => self.made(uid, provider, TreeOrigin::Host { owner }),
+            Request::HostSources => Response::HostSources(vec![]),
             Request::Seal { .. } => Response::Sealed(manifest()),
             Request::SetQuota { uid, quota } => match self.quota_state.lock().unwrap().clone() {
                 Some(unsupported) => Response::Quota(unsupported),

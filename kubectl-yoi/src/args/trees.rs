@@ -52,6 +52,21 @@ pub enum WorkspaceCommand {
 }
 
 #[derive(Debug, Args)]
+pub struct TakeOptions {
+    /// The YoiProject, whose source is a folder of a node.
+    #[arg(value_name = "PROJECT", value_parser = object_name)]
+    pub project: String,
+    /// Wait until workspaces can be made from it. What only a person can fix ends the wait.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "5m", value_parser = duration, requires = "wait", value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunOption,
+}
+
+#[derive(Debug, Args)]
 pub struct WorkspaceRmOptions {
     /// The AgentWorkspaces.
     #[arg(value_name = "WORKSPACE", value_parser = object_name, required_unless_present_any = ["all", "selector"])]
@@ -70,7 +85,7 @@ pub struct WorkspaceRmOptions {
 }
 
 #[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("from").required(true).args(["project", "fork", "git", "empty"])))]
+#[command(group(clap::ArgGroup::new("from").required(true).args(["project", "fork", "git", "host", "empty"])))]
 pub struct WorkspaceCreateOptions {
     /// Name of the new AgentWorkspace.
     #[arg(value_parser = object_name)]
@@ -87,6 +102,9 @@ pub struct WorkspaceCreateOptions {
     /// Branch, tag or commit of --git.
     #[arg(long = "ref", requires = "git")]
     pub ref_: Option<String>,
+    /// From this folder of a node, by its name in the chart's shim.hostSources.
+    #[arg(long, value_name = "SOURCE", value_parser = object_name)]
+    pub host: Option<String>,
     /// Empty.
     #[arg(long)]
     pub empty: bool,

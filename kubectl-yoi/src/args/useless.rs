@@ -84,7 +84,7 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Patch(_) => verb("patch", &output),
         Command::Ls(_) | Command::Workspace(WorkspaceCommand::Ls(_)) => None,
         Command::Run(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) | Command::Stop(_) => wide,
-        Command::Start(_) | Command::Restart(_) | Command::Rm(_) | Command::Diff(_) => wide,
+        Command::Start(_) | Command::Restart(_) | Command::Rm(_) | Command::Take(_) | Command::Diff(_) => wide,
         Command::Workspace(WorkspaceCommand::Create(_) | WorkspaceCommand::Rm(_)) => wide,
         Command::Doctor(_) | Command::Version(_) => wide,
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use yoi_crds::condition::{find, is_true};
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{EmptySource, GitSource, NamedRef, WorkspaceSource};
+use yoi_crds::source::{EmptySource, GitSource, HostSource, NamedRef, WorkspaceSource};
 use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject};
 
@@ -22,6 +22,7 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
         project: args.project.map(|name| NamedRef { name }),
         workspace: args.fork.map(|name| NamedRef { name }),
         git: args.git.map(|url| GitSource { url, ref_: args.ref_ }),
+        host: args.host.map(|name| HostSource { name, take: None }),
         empty: args.empty.then_some(EmptySource {}),
     };
     let spec = AgentWorkspaceSpec {

@@ -74,3 +74,24 @@ async fn all_trees_are_those_that_belong_to_no_agent() -> Result<()> {
     ensure!(server.object("AgentWorkspace", "mine").is_none() && server.object("AgentWorkspace", "of-a").is_some());
     Ok(())
 }
+
+#[tokio::test]
+async fn take_writes_another_word_each_time_and_only_into_a_project_of_a_folder() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[("Ready", "True", "AllMet", "fine")]));
+    let refused = plugin.run(&["take", "p"]).await?.expect_code(1)?;
+    ensure!(refused.err.contains("no folder of a node") && server.writes().is_empty(), "{refused:?}");
+    let mut of_folder = project(&[("Ready", "True", "AllMet", "fine")]);
+    of_folder["spec"]["source"] = json!({ "host": { "name": "clone" } });
+    server.put(of_folder);
+    let mut words = Vec::new();
+    for _ in 0..2 {
+        plugin.run(&["take", "p"]).await?.expect_code(0)?;
+        let stored = server.object("YoiProject", "p").unwrap_or_default();
+        words.push(stored["spec"]["source"]["host"]["take"].as_str().unwrap_or_default().to_owned());
+        ensure!(stored["spec"]["source"]["host"]["name"] == "clone", "{stored}");
+    }
+    ensure!(words[0] != words[1] && words.iter().all(|word| word.len() == 20 && word.ends_with('Z')), "{words:?}");
+    Ok(())
+}

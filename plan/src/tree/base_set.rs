@@ -14,7 +14,7 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
+use yoi_crds::source::{HostSource, ProjectSource, ProviderName, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condition as conditions};
 
@@ -127,7 +127,8 @@ impl<'a> BaseSet<'a> {
     /// The bases of a project. `observed` are all bases that it controls.
     pub(crate) fn of_project(project: Stored<'a, YoiProject>, observed: &'a [ObservedBase<'a>], nodes: &'a Nodes) -> Self {
         let spec = &project.get().spec;
-        let source = WorkspaceSource { git: spec.source.git.clone(), empty: spec.source.empty.clone(), ..WorkspaceSource::default() };
+        let ProjectSource { git, host, empty } = spec.source.clone();
+        let source = WorkspaceSource { git, host, empty, ..WorkspaceSource::default() };
         let generation = names::generation(project.uid().as_str(), &source, spec.owner, &spec.path, spec.provider);
         BaseSet {
             parent: project.owner_reference(),
@@ -247,8 +248,45 @@ impl<'a> BaseSet<'a> {
         join_sentences(better)
     }
 
+    /// Whether a base may be on `node`. A folder of a node is another on each node, so what was taken on one node stays there.
+    pub(crate) fn may_be_on(&self, node: &str) -> bool {
+        let Some(HostSource { name, take: _ }) = &self.source.host else { return true };
+        let mut living = self.living().peekable();
+        match living.peek() {
+            Some(_) => living.any(|base| base.node == node),
+            None => self.nodes.with_host_source(name, self.namespace).contains(&node),
+        }
+    }
+
+    /// The node that a folder was taken on; `None` for another source, and until it is taken.
+    pub(crate) fn taken_on(&self) -> Option<&'a str> {
+        self.source.host.as_ref().and_then(|_| self.living().next()).map(|base| base.node)
+    }
+
+    /// Why the node could not take the folder, by the reasons that people can do something about.
+    fn not_taken(&self) -> Option<ConditionValue> {
+        self.source.host.as_ref()?;
+        let reasons = [
+            reason::SOURCE_FORBIDDEN,
+            reason::SOURCE_NOT_FOUND,
+            reason::SOURCE_CHANGING,
+            reason::NESTED_VOLUME,
+            reason::PROVIDER_UNAVAILABLE,
+            reason::OUT_OF_SPACE,
+            reason::BACKEND_ERROR,
+        ];
+        self.living().find_map(|base| {
+            let c = conditions::find(base.workspace.conditions(), condition::PROVISIONED)?;
+            let reason = reasons.into_iter().find(|reason| c.reason == *reason)?;
+            Some(ConditionValue::no(reason, format!("node {}: {}", base.node, c.message)))
+        })
+    }
+
     /// Why no base holds the source yet, while none does.
     pub(crate) fn not_populated(&self, now: jiff::Timestamp) -> ConditionValue {
+        if let Some(why) = self.not_taken() {
+            return why;
+        }
         let mut populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
         if let Some(failed) = populated.find(|c| c.reason == reason::POPULATE_FAILED) {
             return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
@@ -259,15 +297,33 @@ impl<'a> BaseSet<'a> {
         let mut ready = self.living().filter_map(|base| Some((base, conditions::find(base.workspace.conditions(), condition::READY)?)));
         match ready.find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
             Some((base, ready)) => ConditionValue::no(reason::APPLY_FAILED, format!("base {}: {}", base.workspace.name(), ready.message)),
+            None if self.source.host.is_some() => ConditionValue::no(reason::POPULATING, "the source is being taken on its node"),
             None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
         }
     }
 
     /// Why no base can be made; `None` while there is one, or a node for one.
     pub(crate) fn no_node(&self) -> Option<ConditionValue> {
-        let none = self.living().next().is_none() && self.nodes.eligible_for_pods(self.provider, self.tolerations()).is_empty();
-        let why = || self.nodes.none_eligible_for_pods(self.provider, self.tolerations());
-        none.then(|| ConditionValue::no(reason::NO_ELIGIBLE_NODE, why()))
+        if self.living().next().is_some() {
+            return None;
+        }
+        let eligible = self.nodes.eligible_for_pods(self.provider, self.tolerations());
+        if eligible.iter().any(|node| self.may_be_on(node)) {
+            return None;
+        }
+        let why = match &self.source.host {
+            Some(host) => match self.nodes.host_source_forbidden(&host.name, self.namespace) {
+                Some(forbidden) => return Some(forbidden),
+                None if !eligible.is_empty() => format!(
+                    "no node with the host source {} can make the tree and run agents: check {}",
+                    host.name,
+                    join_sentences(self.nodes.with_host_source(&host.name, self.namespace).into_iter().map(|node| format!("node {node}")))
+                ),
+                None => self.nodes.none_eligible_for_pods(self.provider, self.tolerations()),
+            },
+            None => self.nodes.none_eligible_for_pods(self.provider, self.tolerations()),
+        };
+        Some(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why))
     }
 
     /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.
@@ -327,6 +383,9 @@ impl<'a> BaseSet<'a> {
 
     /// `None` while a base of its name exists, even one that is being deleted.
     fn make_on(&self, node: &str, follows_consumer: bool) -> Option<Step> {
+        if !self.may_be_on(node) {
+            return None;
+        }
         let title = names::base(&self.generation, node);
         if self.observed.iter().any(|base| base.workspace.name() == title) {
             return None;

@@ -47,7 +47,8 @@ pub(super) struct PopulatePlan {
 pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings: &Settings, now: jiff::Timestamp) -> PopulatePlan {
     let git = match &input.source {
         Source::Git(git) => *git,
-        Source::Project { .. } | Source::Fork { .. } | Source::Empty => return PopulatePlan::done_plan(Vec::new(), None),
+        // The node takes a folder of its own when it makes the tree.
+        Source::Host(_) | Source::Project { .. } | Source::Fork { .. } | Source::Empty => return PopulatePlan::done_plan(Vec::new(), None),
     };
     if base.workspace.is_true(condition::SEALED) {
         return PopulatePlan::done_plan(delete_all(input.populators.iter().copied()), None);

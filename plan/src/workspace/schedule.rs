@@ -47,8 +47,8 @@ impl Schedule {
         let workspace_uid = source.map(|source| source.uid().as_str().to_owned());
         let is_of_project = |owner: &OwnerReference| kind == OriginKind::Base && owner.kind == YoiProject::KIND;
         let of_project = source.filter(|source| meta::controller(source.meta()).is_some_and(is_of_project)).map(|base| {
-            let WorkspaceSource { git, empty, project: _, workspace: _ } = base.get().spec.source.clone();
-            ProjectSource { git, empty }
+            let WorkspaceSource { git, host, empty, project: _, workspace: _ } = base.get().spec.source.clone();
+            ProjectSource { git, host, empty }
         });
         let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid, source: of_project } };
         Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None }
@@ -84,18 +84,18 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
     let base_set = input.base_set();
     // The node chosen before may have begun to make the tree. It is kept, and the replacement base is made there.
     if let Some(node) = input.node_name.filter(|node| input.nodes.exists(node)) {
-        return clone_on(node, base_set.as_ref());
+        return clone_on(node, base_set.as_ref(), first_content(input));
     }
-    // This workspace is itself a base: it starts empty, and its populator fills it.
+    // This workspace is itself a base: it starts empty, and its populator fills it; or it is taken from a folder of its node.
     if let Some(base) = input.base {
-        return Schedule::assigned(base.node, OriginKind::Empty, None);
+        return Schedule::assigned(base.node, first_content(input), None);
     }
     if let Source::Fork { name: _, parent } = &input.source {
         return fork(input, *parent);
     }
     // The first base comes before any consumer, so that the consumer's Pod has a node to go to.
     let (first, requeue_after) = match (&input.source, &base_set) {
-        (Source::Git(_), Some(base_set)) => base_set.first_base(now),
+        (Source::Git(_) | Source::Host(_), Some(base_set)) => base_set.first_base(now),
         // A project's own plan makes its first base.
         _ => (Vec::new(), None),
     };
@@ -109,6 +109,14 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
     Schedule { assignment: chosen.assignment, steps: first.into_iter().chain(more).collect(), requeue_after }
 }
 
+/// What a tree begins with that is not made from another.
+fn first_content(input: &WorkspaceInput<'_>) -> OriginKind {
+    match &input.source {
+        Source::Host(_) => OriginKind::Host,
+        Source::Project { .. } | Source::Fork { .. } | Source::Git(_) | Source::Empty => OriginKind::Empty,
+    }
+}
+
 fn base_is_gone(input: &WorkspaceInput<'_>, origin: &Origin) -> bool {
     let base = origin.workspace_uid.as_deref();
     origin.kind == OriginKind::Base && !input.bases.iter().any(|b| Some(b.workspace.uid().as_str()) == base)
@@ -120,9 +128,9 @@ fn project_unknown_field(project: Stored<'_, YoiProject>) -> Option<ConditionVal
     Some(ConditionValue::no(reason::PROJECT_NOT_READY, why))
 }
 
-/// The tree is made on `node`, from the sealed base there; without a base set it starts empty.
-fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>) -> Schedule {
-    let Some(base_set) = base_set else { return Schedule::assigned(node, OriginKind::Empty, None) };
+/// The tree is made on `node`, from the sealed base there; without a base set it starts as `first` says.
+fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>, first: OriginKind) -> Schedule {
+    let Some(base_set) = base_set else { return Schedule::assigned(node, first, None) };
     match base_set.on(node) {
         Some(base) if base.is_sealed() => Schedule::assigned(node, OriginKind::Base, Some(base.workspace)),
         Some(base) => {
@@ -133,6 +141,11 @@ fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>) -> Schedule {
             let reason = if is_stuck { reason::POPULATOR_NOT_RUNNING } else { reason::POPULATING };
             Schedule::waits(ConditionValue::no(reason, message), Vec::new())
         }
+        None if base_set.taken_on().is_some_and(|taken| taken != node) => {
+            let taken = base_set.taken_on().unwrap_or_default();
+            let message = format!("node {node} was chosen, and the source was taken on node {taken}");
+            Schedule::waits(ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), Vec::new())
+        }
         None => {
             let message = format!("node {node} was chosen and gets a base first");
             Schedule::waits(ConditionValue::no(reason::POPULATING, message), base_set.make_where_consumer_is(node).into_iter().collect())
@@ -142,7 +155,7 @@ fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>) -> Schedule {
 
 /// Like [`clone_on`]; but where the base on `node` is stuck and another node holds the base, a late claim's scheduler chooses again.
 fn clone_for_consumer(input: &WorkspaceInput<'_>, node: &str, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Schedule {
-    let schedule = clone_on(node, base_set);
+    let schedule = clone_on(node, base_set, first_content(input));
     let Some((base_set, base)) = base_set.and_then(|base_set| Some((base_set, base_set.on(node)?))) else { return schedule };
     match base_set.progress(base, now) {
         Progress::Sealed => schedule,
@@ -164,10 +177,11 @@ struct NoNode {
 fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Result<String, NoNode> {
     let waits = |why, message: String| Err(NoNode { why: ConditionValue::no(why, message), give_back: None });
     let provider: ProviderName = base_set.map_or(input.workspace.spec.provider, |base_set| base_set.provider);
-    let eligible = input.nodes.eligible(provider);
+    let mut eligible = input.nodes.eligible(provider);
     if eligible.is_empty() {
         return waits(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible(provider));
     }
+    eligible.retain(|node| base_set.is_none_or(|base_set| base_set.may_be_on(node)));
     let (chosen, waits_for) = match &input.consumer {
         Consumer::Agent(pod) => (pod.and_then(|pod| pod.get().node.as_deref()), "waits for the YoiPod's Pod to get a node"),
         Consumer::Claim(claim) => match input.workspace.spec.binding {
@@ -223,9 +237,10 @@ fn give_back(input: &WorkspaceInput<'_>, others: &[&str]) -> Option<Step> {
 /// The node of a tree whose consumer comes later: one that holds a sealed base and takes Pods. When all that hold one take none, another node gets a base.
 /// `None` while there is a source and no base of it is sealed. A tree without a source needs only a node that takes Pods, if there is one.
 fn best_node<'a>(nodes: &'a Nodes, provider: ProviderName, base_set: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> Option<&'a str> {
-    let eligible = nodes.eligible(provider);
+    let may_be_on = |node: &&str| base_set.is_none_or(|base_set| base_set.may_be_on(node));
+    let eligible: Vec<&str> = nodes.eligible(provider).into_iter().filter(may_be_on).collect();
     // The Pods that come to use the tree are not known.
-    let for_pods = nodes.eligible_for_pods(provider, &[]);
+    let for_pods: Vec<&str> = nodes.eligible_for_pods(provider, &[]).into_iter().filter(may_be_on).collect();
     let Some(base_set) = base_set else { return for_pods.first().or(eligible.first()).copied() };
     let sealed = base_set.sealed_nodes();
     if sealed.is_empty() {

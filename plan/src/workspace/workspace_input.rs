@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Toleration;
 use yoi_crds::quota::quota_bytes;
-use yoi_crds::source::{GitSource, TreeOwner};
+use yoi_crds::source::{GitSource, HostSource, TreeOwner};
 use yoi_crds::workspace::Origin;
 use yoi_crds::{AgentWorkspace, YoiProject};
 
@@ -19,6 +19,7 @@ pub(super) enum Source<'a> {
     Project { name: &'a str, project: Option<Stored<'a, YoiProject>> },
     Fork { name: &'a str, parent: Option<Stored<'a, AgentWorkspace>> },
     Git(&'a GitSource),
+    Host(&'a HostSource),
     Empty,
 }
 
@@ -58,6 +59,7 @@ impl<'a> WorkspaceInput<'a> {
             TreeSource::Project(name) => Source::Project { name, project: Stored::of(&seen.project) },
             TreeSource::Fork(name) => Source::Fork { name, parent: Stored::of(&seen.parent) },
             TreeSource::Git(git) => Source::Git(git),
+            TreeSource::Host(host) => Source::Host(host),
             TreeSource::Empty => Source::Empty,
         };
         let consumer = if seen.workspace.spec.claim {
@@ -91,8 +93,8 @@ impl<'a> WorkspaceInput<'a> {
     pub(super) fn base_set(&self) -> Option<BaseSet<'_>> {
         match &self.source {
             Source::Project { project, .. } => project.map(|project| BaseSet::of_project(project, &self.bases, self.nodes)),
-            Source::Git(_) if self.base.is_none() => Some(BaseSet::of_workspace(self.workspace, &self.bases, self.nodes)),
-            Source::Git(_) | Source::Fork { .. } | Source::Empty => None,
+            Source::Git(_) | Source::Host(_) if self.base.is_none() => Some(BaseSet::of_workspace(self.workspace, &self.bases, self.nodes)),
+            Source::Git(_) | Source::Host(_) | Source::Fork { .. } | Source::Empty => None,
         }
     }
 
@@ -111,7 +113,7 @@ impl<'a> WorkspaceInput<'a> {
             Source::Project { project: Some(project), .. } => project.spec.defaults.quota.as_deref().and_then(quota_bytes),
             Source::Fork { parent: Some(parent), .. } => parent.get().status.as_ref().and_then(|status| status.quota_bytes),
             Source::Project { project: None, .. } | Source::Fork { parent: None, .. } => reported,
-            Source::Git(_) | Source::Empty => None,
+            Source::Git(_) | Source::Host(_) | Source::Empty => None,
         }
     }
 
@@ -121,7 +123,7 @@ impl<'a> WorkspaceInput<'a> {
         let of_source = match &self.source {
             Source::Project { project, .. } => project.map(|project| project.spec.owner),
             Source::Fork { parent, .. } => parent.and_then(|parent| parent.get().status.as_ref()?.owner),
-            Source::Git(_) | Source::Empty => None,
+            Source::Git(_) | Source::Host(_) | Source::Empty => None,
         };
         reported.filter(|_| self.origin.is_some()).or(of_source).or(self.workspace.spec.owner).or(reported).unwrap_or_default()
     }

@@ -44,8 +44,10 @@ impl<'a> Placement<'a> {
                 let project = input.project.filter(|p| p.name() == title && p.spec.unknown_field().is_none());
                 project.map(|project| BaseSet::of_project(project, &input.bases, input.nodes))
             }
-            TreeSource::Git(_) if workspace.spec.base.is_none() => Some(BaseSet::of_workspace(workspace, &input.bases, input.nodes)),
-            TreeSource::Git(_) | TreeSource::Fork(_) | TreeSource::Empty => None,
+            TreeSource::Git(_) | TreeSource::Host(_) if workspace.spec.base.is_none() => {
+                Some(BaseSet::of_workspace(workspace, &input.bases, input.nodes))
+            }
+            TreeSource::Git(_) | TreeSource::Host(_) | TreeSource::Fork(_) | TreeSource::Empty => None,
         };
         Placement { input, workspace, source, base_set, agent, now }
     }
@@ -85,6 +87,9 @@ impl<'a> Placement<'a> {
         if let Some(Progress::Stuck(why)) = self.progress_on(node) {
             return Some(format!("does not get on with the source: {why}"));
         }
+        if let Some(taken_on) = self.base_set.as_ref().and_then(BaseSet::taken_on).filter(|taken_on| *taken_on != node) {
+            return Some(format!("does not hold the source, which was taken on node {taken_on}"));
+        }
         if !nodes.is_eligible(node, self.provider()) {
             return Some("offers no fitting provider".to_owned());
         }
@@ -118,9 +123,12 @@ impl<'a> Placement<'a> {
             return node.map(|node| vec![node]).ok_or_else(why);
         }
         let provider = self.provider();
-        let eligible = nodes.eligible(provider);
+        let mut eligible = nodes.eligible(provider);
         if eligible.is_empty() {
             return Err(ConditionValue::no(reason::NO_ELIGIBLE_NODE, nodes.none_eligible(provider)));
+        }
+        if let Some(base_set) = &self.base_set {
+            eligible.retain(|node| base_set.may_be_on(node));
         }
         let Some(base_set) = &self.base_set else { return Ok(eligible) };
         let sealed = base_set.sealed_nodes();
@@ -145,7 +153,8 @@ impl<'a> Placement<'a> {
     pub(super) fn can_make(&self, node: &str, runtime_digest: &str) -> bool {
         let nodes = self.input.nodes;
         let has_runtime = nodes.0.get(node).is_some_and(|node| node.has_runtime(runtime_digest));
-        has_runtime && nodes.is_eligible(node, self.provider()) && !self.is_stuck_on(node)
+        let may_be_there = self.base_set.as_ref().is_none_or(|base_set| base_set.may_be_on(node));
+        has_runtime && may_be_there && nodes.is_eligible(node, self.provider()) && !self.is_stuck_on(node)
     }
 
     /// Whether there is a base on `node` that does not get on.

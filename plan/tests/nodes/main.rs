@@ -2,6 +2,7 @@
 
 mod agents;
 mod heartbeat;
+mod host;
 mod projects;
 #[path = "../samples/observed.rs"]
 mod samples;

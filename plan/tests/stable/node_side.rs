@@ -169,6 +169,7 @@ pub fn offered(c: &Cluster, node: &str, ready: bool) -> yoi_crds::WorkspaceNodeS
     let value = if ready { ConditionValue::yes(reason::ALL_MET, "") } else { ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "") };
     let provider = OfferedProvider { name: yoi_crds::source::ProviderName::Btrfs, available: ready, reason: "here".into() };
     yoi_crds::WorkspaceNodeStatus {
+        host_sources: Vec::new(),
         providers: vec![provider],
         capacity: Some(Capacity::new(100, free)),
         kernel: None,

@@ -73,9 +73,9 @@ fn git(n: u64) -> GitSource {
 fn project(c: &mut Cluster, random: &mut Random) {
     let title = *random.pick(&["p", "p", "p", "q"]).expect("names");
     let (source, feature) = match random.roll(8) {
-        0 | 1 => (ProjectSource { empty: Some(EmptySource {}), git: None }, "project: empty source"),
+        0 | 1 => (ProjectSource { empty: Some(EmptySource {}), ..Default::default() }, "project: empty source"),
         2 => (ProjectSource::default(), "project: no source at all"),
-        n => (ProjectSource { git: Some(git(n % 2)), empty: None }, "project: git source"),
+        n => (ProjectSource { git: Some(git(n % 2)), ..Default::default() }, "project: git source"),
     };
     c.coverage.feature(feature);
     let model = !random.one_in(8);

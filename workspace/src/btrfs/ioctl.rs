@@ -10,6 +10,8 @@ const SUBVOL_RDONLY: u64 = 1 << 1;
 const SPEC_BY_ID: u64 = 1 << 4;
 /// The inode number of every subvolume's root.
 pub const ROOT_INODE: u64 = 256;
+/// The id of the subvolume that every file system has, in which all others lie.
+pub const TOP_LEVEL: u64 = 5;
 
 pub(super) const fn request_code(direction: u32, number: u32, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | MAGIC << 8 | number
@@ -170,6 +172,32 @@ pub fn subvolume(fd: impl AsFd) -> io::Result<Subvolume> {
     Ok(Subvolume { id, generation, created_transid, uuid, parent_uuid })
 }
 
+/// The name of the subvolume that contains `fd`, in the directory that holds it.
+pub fn subvolume_name(fd: impl AsFd) -> io::Result<Vec<u8>> {
+    // SAFETY: all fields are plain numbers, for which zero is a value.
+    let mut info: Box<SubvolInfo> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: GET_SUBVOL_INFO writes a get_subvol_info_args.
+    unsafe { raw_ioctl(fd, request_code(READ, 60, size_of::<SubvolInfo>()), &mut *info)? };
+    Ok(info.name.split(|b| *b == 0).next().unwrap_or_default().to_vec())
+}
+
+/// `struct btrfs_ioctl_fs_info_args`: two numbers, the id, and more.
+#[repr(C)]
+struct FsInfo {
+    max_id: u64,
+    devices: u64,
+    fsid: [u8; 16],
+    rest: [u64; 124],
+}
+
+/// The id of the file system that contains `fd`.
+pub fn fsid(fd: impl AsFd) -> io::Result<[u8; 16]> {
+    let mut info = Box::new(FsInfo { max_id: 0, devices: 0, fsid: [0; 16], rest: [0; 124] });
+    // SAFETY: FS_INFO reads and writes an fs_info_args.
+    unsafe { raw_ioctl(fd, request_code(READ, 31, size_of::<FsInfo>()), &mut *info)? };
+    Ok(info.fsid)
+}
+
 /// A subvolume inside another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildSubvolume {
@@ -189,15 +217,32 @@ struct RootRefs {
 
 /// Lists the subvolumes directly inside the one that contains `fd`: at most 255 of them, so call it again after removing some.
 pub fn children(fd: impl AsFd) -> io::Result<Vec<ChildSubvolume>> {
-    let mut args = Box::new(RootRefs { min_treeid: 0, refs: [[0; 2]; 255], num_items: 0, align: [0; 7] });
-    // SAFETY: GET_SUBVOL_ROOTREF reads and writes a get_subvol_rootref_args.
-    match unsafe { raw_ioctl(fd, request_code(READ | WRITE, 61, size_of::<RootRefs>()), &mut *args) } {
-        Ok(()) => {}
-        // There are more; the first 255 are in the buffer.
-        Err(e) if e.raw_os_error() == Some(libc::EOVERFLOW) => {}
-        Err(e) => return Err(e),
+    children_from(fd, 0).map(|(children, _)| children)
+}
+
+/// Lists all subvolumes directly inside the one that contains `fd`.
+pub fn all_children(fd: impl AsFd) -> io::Result<Vec<ChildSubvolume>> {
+    let mut all = Vec::new();
+    loop {
+        let (children, more) = children_from(&fd, all.last().map_or(0, |last: &ChildSubvolume| last.id + 1))?;
+        all.extend(children);
+        if !more {
+            return Ok(all);
+        }
     }
-    Ok(args.refs.iter().take(usize::from(args.num_items)).map(|&[id, dir]| ChildSubvolume { id, dir }).collect())
+}
+
+/// Lists those whose id is `first` or higher, and says whether there are more.
+fn children_from(fd: impl AsFd, first: u64) -> io::Result<(Vec<ChildSubvolume>, bool)> {
+    let mut args = Box::new(RootRefs { min_treeid: first, refs: [[0; 2]; 255], num_items: 0, align: [0; 7] });
+    // SAFETY: GET_SUBVOL_ROOTREF reads and writes a get_subvol_rootref_args.
+    let more = match unsafe { raw_ioctl(fd, request_code(READ | WRITE, 61, size_of::<RootRefs>()), &mut *args) } {
+        Ok(()) => false,
+        // There are more; the first 255 are in the buffer.
+        Err(e) if e.raw_os_error() == Some(libc::EOVERFLOW) => true,
+        Err(e) => return Err(e),
+    };
+    Ok((args.refs.iter().take(usize::from(args.num_items)).map(|&[id, dir]| ChildSubvolume { id, dir }).collect(), more))
 }
 
 /// `struct file_handle` with the content that Btrfs gives it.
@@ -227,4 +272,4 @@ pub fn open_inode(any: BorrowedFd, subvolume: u64, inode: u64) -> io::Result<Own
 }
 
 const _: () = assert!(size_of::<VolArgs>() == 4096 && size_of::<RootRefs>() == 4096 && size_of::<SubvolInfo>() == 504);
-const _: () = assert!(size_of::<Handle>() == 28);
+const _: () = assert!(size_of::<Handle>() == 28 && size_of::<FsInfo>() == 1024);

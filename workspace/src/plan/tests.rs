@@ -1,5 +1,7 @@
+use std::path::PathBuf;
+
 use super::*;
-use crate::{CloneAccess, Owner, Seal, TreeManifest, TreeOrigin};
+use crate::{CaptureMethod, Captured, CloneAccess, Owner, Seal, TreeManifest, TreeOrigin};
 
 const UID: Uid = Uid::from_bytes([7; 16]);
 
@@ -85,7 +87,7 @@ impl OneTree {
         let marker = |sealed: bool, quota: Option<Quota>| {
             let manifest = TreeManifest { files: 0, dirs: 0, bytes: 0, git_head: None, digest: String::new() };
             let sealed = sealed.then_some(Seal { manifest, transid: None });
-            Marker { version: 1, uid: UID, provider: ProviderKind::Copy, origin, lower: None, quota, sealed }
+            Marker { quota, sealed, ..Marker::new(UID, ProviderKind::Copy, origin) }
         };
         let entry = |location, marker| DataRootEntry { uid: UID, location, marker };
         let building = self.building.map(|marked| entry(EntryLocation::Building, marked.then(|| marker(false, None))));
@@ -216,6 +218,8 @@ fn steps_and_markers_keep_their_spelling() {
         origin: TreeOrigin::Clone { from: UID, access: CloneAccess::ReadOnly },
         lower: Some(UID),
         quota: Some(Quota::new(u64::MAX).unwrap()),
+        below: PathBuf::new(),
+        captured: Some(Captured { how: CaptureMethod::Reflinked, why: "c".repeat(240) }),
         sealed: Some(Seal {
             manifest: TreeManifest {
                 files: u64::MAX,

@@ -64,6 +64,7 @@ fn lifecycle(root: &DataRoot, journal: &Journal, (kind, quota): Trees, skipped: 
         match origin {
             TreeOrigin::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
             TreeOrigin::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
+            TreeOrigin::Host { .. } => unreachable!("no host folder is in this life"),
         };
         if skipped == SkippedIntent::Creating {
             journal.begin_create_for(uid, kind, origin, quota, None).unwrap();

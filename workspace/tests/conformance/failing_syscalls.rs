@@ -22,6 +22,7 @@ pub const CASES: &[Case] = &[
     ("w32_whatever_disk_operation_fails_a_tree_is_made_or_not", make),
     ("w32_whatever_disk_operation_fails_a_fork_is_made_or_not", fork),
     ("w32_whatever_disk_operation_fails_a_fork_of_a_fork_is_made_or_not", fork_of_fork),
+    ("w32_whatever_disk_operation_fails_a_host_folder_is_captured_or_not", capture),
     ("w32_whatever_disk_operation_fails_a_tree_is_sealed_or_not", seal),
     ("w32_whatever_disk_operation_fails_a_tree_is_mounted_or_not", publish),
     ("w32_whatever_disk_operation_fails_a_tree_is_destroyed_or_not", destroy),
@@ -126,6 +127,10 @@ fn fork(fixture: &Fixture) -> Verdict {
 
 fn fork_of_fork(fixture: &Fixture) -> Verdict {
     all(fixture, Operation::ForkOfFork, 80)
+}
+
+fn capture(fixture: &Fixture) -> Verdict {
+    all(fixture, Operation::Capture, 100)
 }
 
 fn seal(fixture: &Fixture) -> Verdict {

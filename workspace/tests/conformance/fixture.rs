@@ -135,11 +135,12 @@ impl Fixture {
     /// Where a test sees the tree. An overlay is mounted there, in its own entry, until it is destroyed or the test calls [`Self::rest`].
     pub fn path(&self, uid: Uid) -> PathBuf {
         let entry = self.entry(uid);
-        if self.root.marker(uid).unwrap().lower.is_some() {
+        let marker = self.root.marker(uid).unwrap();
+        if marker.lower.is_some() {
             let tree = self.provider().open_for_mount(uid).unwrap();
             mount::bind_tree(tree, &TargetRoot::open(&entry).unwrap(), Path::new("tree"), false).unwrap();
         }
-        entry.join("tree")
+        if marker.below.as_os_str().is_empty() { entry.join("tree") } else { entry.join("tree").join(marker.below) }
     }
 
     pub fn entry(&self, uid: Uid) -> PathBuf {

@@ -10,15 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Change, ChangeKind, ChangeLimits, Marker, Uid, mountinfo};
+use yoi_workspace::{Change, ChangeKind, ChangeLimits, HostFolder, Marker, Uid, mountinfo};
 
 use crate::fixture::{Fixture, needs_root};
+use crate::host;
 use crate::outside::Outside;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
     ("no_path_for_a_mount_leads_outside", targets),
     ("planted_a_target_that_is_judged_by_its_prefix_is_found", prefix),
+    ("no_path_of_a_host_folder_leads_outside", sources),
+    ("planted_a_host_folder_that_is_judged_by_its_prefix_is_found", source_prefix),
     ("no_text_but_a_uid_names_a_tree", uids),
     ("hostile_names_are_listed_whole_and_once", names),
 ];
@@ -127,6 +130,53 @@ fn prefix(fixture: &Fixture) -> Verdict {
         }
     });
     println!("    found: {}", harm.expect_err("the harness detects nothing"));
+    Verdict::Ran
+}
+
+/// A folder of host folders that contains links to outside.
+fn source_root(fixture: &Fixture) -> (Outside, PathBuf) {
+    let outside = Outside::new(fixture, "outside");
+    let (_, inside) = target_root(fixture, &outside);
+    let dir = host::beside(fixture);
+    fs::rename(inside, &dir).unwrap();
+    ["dir", "linked"].iter().for_each(|name| host::give_away(&dir.join(name)));
+    (outside, dir)
+}
+
+fn sources(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let (outside, dir) = source_root(fixture);
+    let (root, captured) = (fs::File::open(&dir).unwrap(), AtomicUsize::new(0));
+    let inputs = try_all(&outside, &|path| {
+        let Ok(folder) = HostFolder::open(&root, path, path) else { return };
+        let plain = path.components().all(|c| matches!(c, std::path::Component::Normal(_)));
+        assert!(plain && !path.starts_with("link"), "{path:?}");
+        let uid = fixture.uid();
+        if fixture.provider().capture(uid, &folder, host::USER).is_ok() {
+            assert!(fixture.provider().usage(uid).unwrap().logical_bytes < 1 << 40, "{path:?}");
+            fixture.provider().destroy(uid).unwrap();
+            captured.fetch_add(1, Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    println!("    {inputs} paths");
+    assert!(inputs >= 300 && captured.load(Ordering::Relaxed) == 0);
+    // The one folder that may be captured.
+    let folder = HostFolder::open(&root, Path::new("dir"), Path::new("dir")).unwrap();
+    let uid = fixture.uid();
+    fixture.provider().capture(uid, &folder, host::USER).unwrap();
+    fixture.provider().destroy(uid).unwrap();
+    fixture.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn source_prefix(fixture: &Fixture) -> Verdict {
+    let (outside, dir) = source_root(fixture);
+    let found = hostile_paths(&outside.dir).into_iter().map(|path| dir.join(path)).find(|full| {
+        // The planted fault: a path that begins with the folder may still lead outside, where the canary is.
+        full.starts_with(&dir) && fs::metadata(full.join("canary")).is_ok()
+    });
+    println!("    found: {:?}", found.expect("the harness detects nothing").strip_prefix(&dir).unwrap());
     Verdict::Ran
 }
 

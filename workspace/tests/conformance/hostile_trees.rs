@@ -1,22 +1,27 @@
 //! Trees that nobody would make but to break something: cloned, compared and destroyed, or refused with the reason. None is silently
 //! another tree.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, XattrFlags};
 use yoi_workspace::{ChangeKind, ChangeLimits, CloneAccess, Error, ErrorReason, ProviderKind};
 
 use crate::changes::changes_of;
-use crate::fixture::{Fixture, needs_root, set_immutable};
+use crate::fixture::{Fixture, make_subvolume, needs_root, set_immutable};
+use crate::host;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
     ("a_tree_of_100000_names_10000_links_holes_and_devices_is_cloned_compared_and_destroyed", strange),
     ("a_tree_with_marks_of_an_overlay_is_cloned_as_it_is_or_refused", marks),
     ("a_tree_of_300_levels_is_cloned_or_refused_with_the_reason", deep),
+    ("a_host_folder_of_strange_files_is_captured_whole", strange_host),
+    ("a_host_folder_of_300_levels_or_with_marks_of_an_overlay_is_refused_with_the_reason", refused_host),
 ];
 
 fn strange(fixture: &Fixture) -> Verdict {
@@ -142,5 +147,88 @@ fn deep(fixture: &Fixture) -> Verdict {
     assert!(!fixture.provider().changes(uid, base, &ChangeLimits::NONE).unwrap().too_deep.is_empty());
     fixture.provider().destroy(uid).unwrap();
     fixture.assert_only(&[base]);
+    Verdict::Ran
+}
+
+/// Makes a host folder that a snapshot is made of where that is possible.
+fn host_folder(fixture: &Fixture) -> PathBuf {
+    let source = host::beside(fixture);
+    match fixture.kind() {
+        ProviderKind::Btrfs => make_subvolume(&source),
+        ProviderKind::Overlay | ProviderKind::Reflink | ProviderKind::Copy => fs::create_dir(&source).unwrap(),
+    }
+    source
+}
+
+fn strange_host(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let source = host_folder(fixture);
+    let node = |name: &str, kind, device| rustix::fs::mknodat(CWD, source.join(name), kind, Mode::RUSR | Mode::WUSR, device).unwrap();
+    node("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3));
+    node("disk", FileType::BlockDevice, rustix::fs::makedev(7, 200));
+    node("pipe", FileType::Fifo, 0);
+    let listener = std::os::unix::net::UnixListener::bind(source.join("socket")).unwrap();
+    fs::write(source.join("linked"), "x").unwrap();
+    (0..1000).for_each(|n| fs::hard_link(source.join("linked"), source.join(format!("link{n}"))).unwrap());
+    let sparse = fs::File::create(source.join("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", 1 << 39).unwrap();
+    drop(sparse);
+    let odd = OsStr::from_bytes(b"\xff\xfe\n");
+    fs::create_dir(source.join(odd)).unwrap();
+    fs::write(source.join(odd).join(odd), "odd").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", source.join("out")).unwrap();
+    fs::create_dir(source.join("closed")).unwrap();
+    fs::write(source.join("closed/inside"), "x").unwrap();
+    for (name, mode) in [("closed", 0o000), ("linked", 0o4751), ("closed/inside", 0o000)] {
+        fs::set_permissions(source.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    rustix::fs::setxattr(source.join("linked"), "user.colour", b"red", XattrFlags::empty()).unwrap();
+    host::give_away(&source);
+    fs::write(source.join("fixed"), "x").unwrap();
+    set_immutable(&source.join("fixed"));
+
+    let uid = fixture.uid();
+    host::capture_with(fixture.provider(), uid, &source).unwrap();
+    let (clone, copy) = fixture.clone_of(uid);
+    let facts = |at: &Path| {
+        let m = fs::symlink_metadata(at).unwrap();
+        let (links, size) = if m.is_dir() { (0, 0) } else { (m.nlink(), m.len()) };
+        (m.mode(), m.uid(), m.rdev(), size, links, m.mtime(), m.mtime_nsec())
+    };
+    let names = ["", "null", "disk", "pipe", "socket", "link999", "sparse", "out", "closed", "closed/inside", "fixed"];
+    names.iter().for_each(|name| assert_eq!(facts(&copy.join(name)), facts(&source.join(name)), "{name}"));
+    assert!(fs::metadata(copy.join("sparse")).unwrap().blocks() < 1024, "a hole was filled");
+    assert_eq!(fs::read(copy.join(odd).join(odd)).unwrap(), b"odd");
+    assert_eq!(rustix::fs::getxattr(copy.join("link0"), "user.colour", &mut [0; 8]).unwrap(), 3);
+    drop(listener);
+    fixture.provider().destroy(clone).unwrap();
+    fixture.provider().destroy(uid).unwrap();
+    fixture.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn refused_host(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let source = host_folder(fixture);
+    host::give_away(&source);
+    let uid = fixture.uid();
+    rustix::fs::mknodat(CWD, source.join("whiteout"), FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+    match host::capture_with(fixture.provider(), uid, &source) {
+        Err(Error::NotALower { path, .. }) if fixture.kind() == ProviderKind::Overlay => assert_eq!(path, Path::new("whiteout")),
+        Ok(_) if fixture.kind() != ProviderKind::Overlay => fixture.provider().destroy(uid).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    fixture.assert_only(&[]);
+    fs::remove_file(source.join("whiteout")).unwrap();
+    let mut at = rustix::fs::open(&source, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..300 {
+        rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    let error = host::capture_with(fixture.provider(), uid, &source).unwrap_err();
+    let text = std::error::Error::source(&error).and_then(|step| step.source()).unwrap().to_string();
+    assert_eq!(text, "the tree is deeper than 256 levels", "{error:?}");
+    fixture.assert_only(&[]);
     Verdict::Ran
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
-use yoi_workspace::{ChangeLimits, CloneAccess, ProviderKind, mountinfo};
+use yoi_workspace::{ChangeLimits, CloneAccess, HostFolder, ProviderKind, mountinfo};
 
 use crate::fixture::{Fixture, StopOnDrop, needs_root};
+use crate::host;
 use crate::outside::Outside;
 use crate::{Case, Verdict};
 
@@ -17,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("a_tree_is_destroyed_while_its_folders_become_links", destroyed),
     ("planted_a_removal_by_path_is_found", by_path),
     ("a_tree_is_measured_sealed_and_compared_while_its_folders_become_links", read),
+    ("a_host_folder_is_captured_while_it_and_its_folders_become_links", captured),
     ("a_tree_is_mounted_while_the_path_to_its_target_becomes_a_link", mounted),
     ("planted_a_mount_by_path_is_found", mounted_by_path),
 ];
@@ -162,6 +164,52 @@ fn read(fixture: &Fixture) -> Verdict {
     assert!(answers > rounds, "only {answers} answers");
     assert_eq!(outside.harm(), None);
     println!("    {} swaps, {rounds} trees, {answers} answers", swapper.done.load(Ordering::Relaxed));
+    Verdict::Ran
+}
+
+fn captured(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let (outside, swapper, top) = (Outside::new(fixture, "outside"), Swapper::new(), host::beside(fixture));
+    let source = top.join("source");
+    fs::create_dir_all(&source).unwrap();
+    let mut pairs: Vec<_> =
+        fill_with_links(&source, &outside).into_iter().map(|(a, b)| (format!("source/{a}"), format!("source/{b}"))).collect();
+    std::os::unix::fs::symlink(&outside.dir, top.join("source-link")).unwrap();
+    host::give_away(&source);
+    let root = fs::File::open(&top).unwrap();
+    let (mut rounds, mut opened, mut whole) = (0, 0, 0);
+    let mut attempt = || {
+        rounds += 1;
+        let Ok(folder) = HostFolder::open(&root, Path::new("source"), &source) else { return };
+        opened += 1;
+        let uid = fixture.uid();
+        // It may be refused as changing, but no link may be followed.
+        if fixture.provider().capture(uid, &folder, host::USER).is_ok() {
+            assert!(fixture.provider().usage(uid).unwrap().logical_bytes < 1 << 40, "it captured what is outside");
+            whole += 1;
+            fixture.provider().destroy(uid).unwrap();
+        }
+    };
+    // First what is in it, then the folder itself, then nothing.
+    for _ in 0..2 {
+        let begun = swapper.done.load(Ordering::Relaxed);
+        swapper.during(&top, &pairs, || {
+            let mut tries = 0;
+            while swapper.done.load(Ordering::Relaxed) < begun + SWAPS || tries < 10 {
+                attempt();
+                tries += 1;
+            }
+        });
+        pairs = vec![("source".to_owned(), "source-link".to_owned())];
+    }
+    if top.join("source").is_symlink() {
+        rustix::fs::renameat_with(CWD, top.join("source"), CWD, top.join("source-link"), RenameFlags::EXCHANGE).unwrap();
+    }
+    attempt();
+    assert_eq!(outside.harm(), None);
+    assert!(whole > 0, "it was never captured");
+    println!("    {} swaps, {rounds} attempts, {opened} opened, {whole} captured", swapper.done.load(Ordering::Relaxed));
+    fixture.assert_only(&[]);
     Verdict::Ran
 }
 

@@ -11,6 +11,7 @@ mod destroy;
 mod failing_syscalls;
 mod fixture;
 mod forks;
+mod host;
 mod hostile_paths;
 mod hostile_trees;
 mod lanes;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         overlay::CASES,
         sharing::CASES,
         quota::CASES,
+        host::CASES,
         hostile_trees::CASES,
         mounts::CASES,
         hostile_paths::CASES,

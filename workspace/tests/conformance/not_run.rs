@@ -37,6 +37,14 @@ const TABLE: &[Row] = &[
         &["w9_a_nested_volume_is_refused_and_nothing_is_left"],
     ),
     (
+        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "makes no snapshots of host folders",
+        &[
+            "w6_a_folder_inside_a_subvolume_is_a_folder_of_its_snapshot",
+            "w7_of_two_subvolumes_whose_names_begin_alike_the_right_one_is_captured",
+        ],
+    ),
+    (
         &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
         "forks sealed trees only",
         &["w24_a_fork_has_what_was_before_the_checkpoint", "a_fork_whose_parent_is_gone_is_compared_with_their_base"],
@@ -53,6 +61,7 @@ const TABLE: &[Row] = &[
             "w32_whatever_disk_operation_fails_a_tree_is_made_or_not",
             "w32_whatever_disk_operation_fails_a_fork_is_made_or_not",
             "w32_whatever_disk_operation_fails_a_fork_of_a_fork_is_made_or_not",
+            "w32_whatever_disk_operation_fails_a_host_folder_is_captured_or_not",
             "w32_whatever_disk_operation_fails_a_tree_is_sealed_or_not",
             "w32_whatever_disk_operation_fails_a_tree_is_mounted_or_not",
             "w32_whatever_disk_operation_fails_a_tree_is_destroyed_or_not",

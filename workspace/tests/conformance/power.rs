@@ -130,6 +130,7 @@ fn create(root: &DataRoot, journal: &Journal, kind: ProviderKind, uid: Uid, orig
     match origin {
         TreeOrigin::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
         TreeOrigin::Clone { from, access } => provider.clone_tree(uid, from, access).unwrap(),
+        TreeOrigin::Host { .. } => unreachable!("no host folder is on the disk"),
     };
     journal.record_created(uid).unwrap();
 }

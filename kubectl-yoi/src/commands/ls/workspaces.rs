@@ -68,7 +68,8 @@ fn source_text(source: &WorkspaceSource) -> String {
         WorkspaceSource { project: Some(p), .. } => format!("project/{}", p.name),
         WorkspaceSource { workspace: Some(w), .. } => format!("fork of {}", w.name),
         WorkspaceSource { git: Some(g), .. } => g.url.clone(),
+        WorkspaceSource { host: Some(h), .. } => format!("host/{}", h.name),
         WorkspaceSource { empty: Some(_), .. } => "empty".to_owned(),
-        WorkspaceSource { project: None, workspace: None, git: None, empty: None } => "-".to_owned(),
+        WorkspaceSource { project: None, workspace: None, git: None, host: None, empty: None } => "-".to_owned(),
     }
 }

@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use yoi_workspace::plan::{self, RecoveryStep};
 use yoi_workspace::{DataRoot, Journal, ProviderKind, Quota, TreeOrigin, Uid};
 
+use crate::host;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Operation {
     Make,
     Fork,
     /// A clone of a sealed clone.
     ForkOfFork,
+    /// A tree of a folder of the host.
+    Capture,
     Seal,
     Publish,
     Destroy,
@@ -48,6 +52,7 @@ pub(super) fn make_without_journal(process: &Process, uid: Uid, origin: TreeOrig
     match origin {
         TreeOrigin::Empty { owner } => described(provider.create_empty(uid, owner))?,
         TreeOrigin::Clone { from, access } => described(provider.clone_tree(uid, from, access))?,
+        TreeOrigin::Host { .. } => described(host::capture_with(provider, uid, &process.dir.with_extension("host")))?,
     };
     Ok(())
 }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use yoi_workspace::mount::{BindOutcome, TargetRoot, unbind};
 use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
-use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, Journal, Quota, RecordState, TreeOrigin, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, Journal, ProviderKind, Quota, RecordState, TreeOrigin, Uid, mountinfo};
 
 use super::operations::{
     Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_as_the_shim, make_without_journal, seal_as_the_shim,
 };
-use crate::fixture::{Fixture, content, current_owner, nothing_to_do, nth_uid, write_in};
+use crate::fixture::{Fixture, content, current_owner, make_subvolume, nothing_to_do, nth_uid, write_in};
+use crate::host;
 use crate::syscall_faults::{Counted, Fault, run_with_fault};
 
 /// A data root with a base, and with files that are not ours.
@@ -44,6 +45,15 @@ impl<'a> Setup<'a> {
         rustix::fs::unlinkat(&tree, "link", rustix::fs::AtFlags::empty()).unwrap();
         drop(tree);
         seal_as_the_shim(&process, fork).unwrap();
+        let source = host::beside(fixture);
+        match fixture.kind() {
+            ProviderKind::Btrfs => make_subvolume(&source),
+            ProviderKind::Overlay | ProviderKind::Reflink | ProviderKind::Copy => fs::create_dir(&source).unwrap(),
+        }
+        fs::create_dir(source.join("dir")).unwrap();
+        fs::write(source.join("dir/file"), "not committed").unwrap();
+        fs::hard_link(source.join("dir/file"), source.join("twin")).unwrap();
+        host::give_away(&source);
         let foreign_uid = fixture.uid();
         let foreign_files = [
             fixture.dir.join("trees").join(foreign_uid.shard()).join(foreign_uid.to_string()).join("tree/file"),
@@ -72,6 +82,7 @@ impl<'a> Setup<'a> {
     fn origin(&self, operation: Operation) -> TreeOrigin {
         match operation {
             Operation::Make => TreeOrigin::Empty { owner: current_owner() },
+            Operation::Capture => TreeOrigin::Host { owner: host::USER },
             Operation::ForkOfFork => TreeOrigin::Clone { from: self.fork, access: CloneAccess::ReadWrite },
             Operation::Fork | Operation::Seal | Operation::Publish | Operation::Destroy | Operation::Recover => self.clone_of_base(),
         }
@@ -87,7 +98,7 @@ impl<'a> Setup<'a> {
         // Always the same UIDs, so that the n-th system call is always the same.
         let uids: Vec<_> = (1001..if operation == Operation::Recover { 1006 } else { 1002 }).map(nth_uid).collect();
         match operation {
-            Operation::Make | Operation::Fork | Operation::ForkOfFork => {}
+            Operation::Make | Operation::Fork | Operation::ForkOfFork | Operation::Capture => {}
             Operation::Seal | Operation::Publish | Operation::Destroy => make(uids[0]),
             Operation::Recover => {
                 let [half, unnamed, trashed, sealing, doomed] = uids[..] else { unreachable!() };
@@ -111,7 +122,9 @@ impl<'a> Setup<'a> {
 
     fn run(&self, process: &Process, operation: Operation, uids: &[Uid]) -> Outcome {
         match operation {
-            Operation::Make | Operation::Fork | Operation::ForkOfFork => (self.operations.make)(process, uids[0], self.origin(operation)),
+            Operation::Make | Operation::Fork | Operation::ForkOfFork | Operation::Capture => {
+                (self.operations.make)(process, uids[0], self.origin(operation))
+            }
             Operation::Seal => seal_as_the_shim(process, uids[0]),
             Operation::Destroy => (self.operations.destroy)(process, uids[0]),
             Operation::Recover => (self.operations.recover)(process),
@@ -138,12 +151,13 @@ impl<'a> Setup<'a> {
                     return Err("a tree was made, and its quota is another one".into());
                 }
             }
+            Operation::Capture if !sealed(uids[0])? => return Err("capture returned Ok, and the tree is not sealed".into()),
             Operation::Seal if !sealed(uids[0])? => return Err("seal returned Ok, and the tree is not sealed".into()),
             Operation::Destroy if self.entry(uids[0]).exists() => return Err("destroy returned Ok, and the tree is there".into()),
             Operation::Publish if self.mount_count() != 1 => {
                 return Err(format!("publish returned Ok, and there are {} mounts", self.mount_count()));
             }
-            Operation::Seal | Operation::Destroy | Operation::Publish => {}
+            Operation::Capture | Operation::Seal | Operation::Destroy | Operation::Publish => {}
             Operation::Recover => {
                 let [half, unnamed, trashed, sealing, doomed] = uids[..] else { unreachable!() };
                 if !self.entry(unnamed).exists() || !sealed(sealing)? {
@@ -178,6 +192,7 @@ impl<'a> Setup<'a> {
             let right = match operation {
                 Operation::Make => found.is_empty(),
                 Operation::ForkOfFork => found == content(&self.fixture.path(self.fork)),
+                Operation::Capture => found == content(&host::beside(self.fixture)),
                 _ => found == wanted,
             };
             if !right {

@@ -1,0 +1,93 @@
+//! A base that is taken from a folder of the host: by its name, through both halves, on a real disk.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yoi_agent_shim::host_sources::{self, HostSources};
+use yoi_agent_shim::mounter::DataRootConfig;
+use yoi_agent_shim::mounter::client::{Mounter, MounterClient};
+use yoi_agent_shim::mounter::service::MounterService;
+use yoi_agent_shim::shim::provisioning::{ProvisionOutcome, provision};
+use yoi_workspace::ExpectedRoot;
+
+use crate::fixtures::{NODE, uid, workspace};
+use crate::real_disk::RealDisk;
+use crate::test_shim::TestShim;
+
+/// The folder `clone` for the namespace `team`.
+fn listed() -> HostSources {
+    host_sources::parse(r#"[{"name":"clone","path":"/home/me/clone","namespaces":["team"]}]"#).unwrap()
+}
+
+async fn shim(disk: &RealDisk) -> TestShim {
+    let dir = disk.dir.path();
+    let config = DataRootConfig { data_root: dir.join("pool"), loop_size: None, simple_quota: false };
+    let service = MounterService::new(NODE.to_owned(), config, &dir.join("kubelet")).unwrap();
+    let (service, socket) = (service.with_host_sources(listed(), dir.join("sources")), dir.join("sources.sock"));
+    let served = socket.clone();
+    std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, service));
+    let client: Arc<dyn Mounter> = Arc::new(MounterClient::new(socket));
+    client.open(ExpectedRoot::Any).await.unwrap();
+    let mut shim = TestShim::with(dir.join("kubelet"), client.clone());
+    let state = Arc::get_mut(&mut shim.state).unwrap();
+    state.host_sources = listed();
+    *state.offers.write().unwrap() = client.probe().await.unwrap().offers;
+    shim
+}
+
+fn base(n: u8, source: &str, namespace: &str, populated: bool) -> yoi_crds::AgentWorkspace {
+    let filled = json!({ "type": "Populated", "status": "True", "reason": "Filled", "message": "", "lastTransitionTime": "" });
+    let conditions: Vec<Value> = if populated { vec![filled] } else { vec![] };
+    let over = json!({
+        "metadata": { "namespace": namespace },
+        "spec": { "source": { "empty": null, "host": { "name": source } }, "base": { "generation": "g", "node": NODE } },
+        "status": { "origin": { "kind": "Host" }, "conditions": conditions },
+    });
+    workspace(n, over)
+}
+
+fn provisioned(outcome: &ProvisionOutcome) -> (String, String) {
+    let c = outcome.update.conditions.iter().find(|(type_, _)| *type_ == "Provisioned").unwrap();
+    (c.1.reason.to_string(), c.1.message.clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_taken_by_its_name_with_what_is_not_committed() {
+    let Some(disk) = RealDisk::new() else { return };
+    let shim = shim(&disk).await;
+    let folder = disk.dir.path().join("sources/clone/clone");
+    let attempt = async |n, source, namespace| provision(&shim.state, &base(n, source, namespace, false), uid(n)).await.unwrap();
+
+    let (gone, _) = provisioned(&attempt(1, "clone", "team").await);
+    assert_eq!(gone, "SourceNotFound");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("not-committed"), "mine").unwrap();
+    let (of_root, why) = provisioned(&attempt(1, "clone", "team").await);
+    assert_eq!(of_root, "SourceForbidden");
+    assert!(why.contains("chown -R 1000:1000 /home/me/clone"), "{why}");
+    own(&folder);
+    own(&folder.join("not-committed"));
+
+    let words = |(reason, message): (String, String)| (reason, message.replace("missing", "clone").replace("other", "team"));
+    let unlisted = words(provisioned(&attempt(2, "missing", "team").await));
+    assert_eq!(unlisted, words(provisioned(&attempt(2, "clone", "other").await)));
+    assert_eq!(unlisted.0, "SourceForbidden");
+
+    let taken = attempt(1, "clone", "team").await;
+    assert_eq!(provisioned(&taken).0, "TreeCreated");
+    let because = taken.update.provider.unwrap().reason;
+    assert!(
+        because.starts_with("Btrfs: ") && because.contains("copied from the source file by file: the source is not on Btrfs"),
+        "{because}"
+    );
+    let sealed = provision(&shim.state, &base(1, "clone", "team", true), uid(1)).await.unwrap();
+    assert_eq!(sealed.update.volume.unwrap().entries, Some(1));
+    let tree = disk.dir.path().join("pool/trees").join(uid(1).shard()).join(uid(1).to_string()).join("tree/not-committed");
+    assert_eq!(std::fs::read_to_string(tree).unwrap(), "mine");
+    assert_eq!(shim.state.mounter.host_sources().await.unwrap().len(), 1);
+}
+
+fn own(path: &Path) {
+    std::os::unix::fs::chown(path, Some(1000), Some(1000)).unwrap();
+}
