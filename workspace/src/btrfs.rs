@@ -14,7 +14,9 @@ use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::TREE;
 use crate::trees::{self, Backend, LiveTree, TreeDir};
-use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, Owner, ProviderKind, SysError, compare, dir, extents, folder, remove};
+use crate::{
+    ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, Owner, ProviderKind, SysError, Uid, compare, dir, extents, folder, remove,
+};
 
 /// More changed inodes than this are not looked up one by one: every file is visited instead, which takes no memory.
 const MAX_CHANGED_INODES: usize = 100_000;
@@ -30,29 +32,29 @@ impl Backend for Btrfs {
     const KIND: ProviderKind = ProviderKind::Btrfs;
     const FORKS_LIVE: bool = true;
 
-    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+    fn make_empty(&self, _: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         ioctl::create(entry, c"tree").step("make the subvolume")?;
         folder::set_root_owner(entry, owner)?;
         // Unlike a snapshot, an empty subvolume is made without a commit.
         ioctl::sync(entry).step("commit the subvolume")
     }
 
-    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
+    fn clone_into(&self, source: &LiveTree, _: Uid, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
         let tree = dir::open(&source.entry, TREE).step("open the tree")?;
         ioctl::snapshot(tree.as_fd(), entry, c"tree", access == CloneAccess::ReadOnly).step("make the snapshot")
     }
 
-    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+    fn has_nested_volume(&self, _: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
         Ok(!ioctl::children(tree).step("list nested subvolumes")?.is_empty())
     }
 
-    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+    fn freeze(&self, _: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
         ioctl::set_read_only(tree, true).step("make the subvolume read-only")?;
         ioctl::sync(tree).step("commit the subvolume")?;
         Ok(Some(ioctl::subvolume(tree).step("ask about the subvolume")?.generation))
     }
 
-    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
         remove::remove_layers(entry)?;
         let Some(tree) = dir::open_opt(entry, c"tree").step("open the tree")? else { return Ok(()) };
         if !ioctl::is_subvolume(&tree) {

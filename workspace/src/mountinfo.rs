@@ -114,9 +114,9 @@ pub(crate) fn mounts_elsewhere(location: &Location, data_root: &Path, table: &[M
     table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
 }
 
-/// The mount points outside of the data root of mounts with this source.
-pub(crate) fn mounts_of_source(source: &str, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
-    let of_tree = |m: &&Mount| m.source == Path::new(source) && !m.mount_point.starts_with(data_root);
+/// The mount points outside of the data root of mounts with one of these types and this source.
+pub(crate) fn mounts_of_source(types: &[&str], source: &str, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+    let of_tree = |m: &&Mount| types.contains(&&*m.fs_type) && m.source == Path::new(source) && !m.mount_point.starts_with(data_root);
     table.iter().filter(of_tree).map(|m| m.mount_point.clone()).collect()
 }
 

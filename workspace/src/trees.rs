@@ -21,8 +21,14 @@ pub(crate) trait Backend: Send + Sync {
     /// Whether a tree can be cloned while it is written.
     const FORKS_LIVE: bool;
 
-    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
-    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
+    /// Whether a tree has one name of the provider's own, wherever its entry is. Then what is left of a tree in the trash goes before another
+    /// is made with its UID.
+    const HAS_ONE_NAME: bool = false;
+    /// The file system types of mounts with [`Backend::mount_source`]. The source alone proves nothing: whoever mounts chooses it.
+    const MOUNT_TYPES: &'static [&'static str] = &[];
+
+    fn make_empty(&self, uid: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
+    fn clone_into(&self, source: &LiveTree, uid: Uid, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
     /// [`Marker::lower`] of a clone of `source`.
     fn lower_of_clone(&self, _source: &Marker) -> Option<Uid> {
         None
@@ -53,14 +59,19 @@ pub(crate) trait Backend: Send + Sync {
         Ok(())
     }
     /// True if a clone of this tree would have an empty directory where the source has content.
-    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError>;
+    fn has_nested_volume(&self, live: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError>;
+    /// The same of the source of a clone, if the provider forks live trees.
+    fn live_has_nested_volume(&self, live: &LiveTree) -> Result<bool, Error> {
+        let tree = self.open(live)?;
+        self.has_nested_volume(live, tree.as_fd()).map_err(|source| Error::Open { uid: live.marker.uid, source })
+    }
     /// Fails if a clone of this tree would show something else than the tree does.
     fn check_sealable(&self, _live: &LiveTree, _tree: BorrowedFd) -> Result<(), Error> {
         Ok(())
     }
     /// Makes the tree durable, and read-only if the file system can. Returns [`Seal::transid`].
-    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
-    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError>;
+    fn freeze(&self, live: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
+    fn remove(&self, uid: Uid, entry: BorrowedFd, location: EntryLocation) -> Result<(), SysError>;
     /// Makes earlier removals durable: the caller forgets a destroyed tree, so a power cut must not bring it back.
     fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError>;
     fn usage(&self, live: &LiveTree) -> Result<DiskUsage, Error>;
@@ -159,6 +170,9 @@ impl<B: Backend> TreeProvider<B> {
             self.layout.commit(uid)
         };
         self.remove_entry(uid, EntryLocation::Building)?;
+        if B::HAS_ONE_NAME {
+            self.remove_entry(uid, EntryLocation::Trash)?;
+        }
         match attempt() {
             Ok(()) => Ok(marker),
             Err(source) => {
@@ -182,13 +196,17 @@ impl<B: Backend> TreeProvider<B> {
     pub fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
         let Some(entry) = self.layout.entry(uid, location).map_err(wrap)? else { return Ok(()) };
-        if layout::read_marker(&entry, uid).map_err(wrap)?.is_none() {
+        let Some(marker) = layout::read_marker(&entry, uid).map_err(wrap)? else {
             return self.layout.remove_unmarked(uid, location);
+        };
+        // What only the provider knows of that made it would stay behind.
+        if (marker.provider == ProviderKind::Zfs) != (B::KIND == ProviderKind::Zfs) {
+            return Err(Error::WrongProvider { uid, found: marker.provider, wanted: B::KIND });
         }
         self.refuse_mounted(uid, &entry)?;
         let empty = || -> Result<(), SysError> {
             remove::detach_mounts(&entry)?;
-            self.backend.remove(entry.as_fd())?;
+            self.backend.remove(uid, entry.as_fd(), location)?;
             self.layout.faults.on_point(FaultPoint::TreeGone);
             self.layout.finish_removal(uid, location)
         };
@@ -202,7 +220,7 @@ impl<B: Backend> TreeProvider<B> {
             let data_root = mountinfo::path_of(self.layout.root())?;
             let mut targets = mountinfo::mounts_elsewhere(&here, &data_root, &table);
             if let Some(source) = self.backend.mount_source(uid) {
-                targets.extend(mountinfo::mounts_of_source(&source, &data_root, &table));
+                targets.extend(mountinfo::mounts_of_source(B::MOUNT_TYPES, &source, &data_root, &table));
             }
             Ok(targets)
         };
@@ -221,7 +239,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             Some(marker) => Ok(marker),
             None => {
                 let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower: None, sealed: None };
-                self.build(marker, |entry| self.backend.make_empty(entry, owner))
+                self.build(marker, |entry| self.backend.make_empty(uid, entry, owner))
             }
         }
     }
@@ -244,11 +262,9 @@ impl<B: Backend> Provider for TreeProvider<B> {
             return Ok(marker);
         }
         let refuse_nested = || -> Result<(), Error> {
-            let tree = self.backend.open(&source)?;
-            match self.backend.has_nested_volume(tree.as_fd()) {
-                Ok(false) => Ok(()),
-                Ok(true) => Err(Error::NestedVolume { from }),
-                Err(source) => Err(Error::Make { uid, source }),
+            match self.backend.live_has_nested_volume(&source)? {
+                false => Ok(()),
+                true => Err(Error::NestedVolume { from }),
             }
         };
         let _still = match (B::FORKS_LIVE, source.marker.is_frozen()) {
@@ -262,7 +278,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
         };
         let lower = self.backend.lower_of_clone(&source.marker);
         let marker = Marker { version: 1, uid, provider: B::KIND, origin, lower, sealed: None };
-        let marker = self.build(marker, |entry| self.backend.clone_into(&source, entry, access))?;
+        let marker = self.build(marker, |entry| self.backend.clone_into(&source, uid, entry, access))?;
         // A live source may have got a nested volume between the check and the clone.
         if B::FORKS_LIVE
             && !source.marker.is_frozen()
@@ -283,11 +299,11 @@ impl<B: Backend> Provider for TreeProvider<B> {
         }
         let tree = self.backend.open(&live)?;
         let wrap = |source| Error::Seal { uid, source };
-        if self.backend.has_nested_volume(tree.as_fd()).map_err(wrap)? {
+        if self.backend.has_nested_volume(&live, tree.as_fd()).map_err(wrap)? {
             return Err(Error::NestedVolume { from: uid });
         }
         self.backend.check_sealable(&live, tree.as_fd())?;
-        let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
+        let transid = self.backend.freeze(&live, tree.as_fd()).map_err(wrap)?;
         self.layout.faults.on_point(FaultPoint::ReadOnlySet);
         let manifest = manifest::compute(tree.as_fd()).map_err(wrap)?;
         let marker = Marker { sealed: Some(Seal { manifest: manifest.clone(), transid }), ..live.marker };
@@ -360,8 +376,10 @@ impl<B: Backend> Provider for TreeProvider<B> {
     fn mounted_tree(&self, mount: &mountinfo::Mount) -> Option<Uid> {
         let table = mountinfo::read().ok()?;
         let here = mountinfo::locate(self.layout.root(), &table).ok()?;
-        let named = |uid: &Uid| self.backend.mount_source(*uid).is_some_and(|source| mountinfo::is_whole_mount_of(mount, &source));
-        let of_source = mount.source.to_str().and_then(|s| s.rsplit(':').next()).and_then(|text| text.parse().ok()).filter(named);
+        let is_type = B::MOUNT_TYPES.contains(&&*mount.fs_type);
+        let named =
+            |uid: &Uid| is_type && self.backend.mount_source(*uid).is_some_and(|source| mountinfo::is_whole_mount_of(mount, &source));
+        let of_source = mount.source.to_str().and_then(|s| s.rsplit([':', '/']).next()).and_then(|text| text.parse().ok()).filter(named);
         let uid = of_source.or_else(|| mountinfo::tree_below(&here, mount))?;
         (self.layout.live_entry(uid).ok()??.1.provider == B::KIND).then_some(uid)
     }

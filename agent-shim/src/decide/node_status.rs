@@ -101,7 +101,7 @@ fn provider_name(provider: ProviderKind) -> ProviderName {
     match provider {
         ProviderKind::Btrfs => ProviderName::Btrfs,
         // The API has no name for them yet, so `MounterService` offers none.
-        ProviderKind::Overlay | ProviderKind::Reflink => ProviderName::Unknown,
+        ProviderKind::Zfs | ProviderKind::Overlay | ProviderKind::Reflink => ProviderName::Unknown,
         ProviderKind::Copy => ProviderName::Copy,
     }
 }

@@ -91,7 +91,7 @@ pub fn selected_provider(provider: ProviderKind, because: &str) -> SelectedProvi
     let selected = match provider {
         ProviderKind::Btrfs => ProviderName::Btrfs,
         // The API has no name for them yet, so `MounterService` offers none.
-        ProviderKind::Overlay | ProviderKind::Reflink => ProviderName::Unknown,
+        ProviderKind::Zfs | ProviderKind::Overlay | ProviderKind::Reflink => ProviderName::Unknown,
         ProviderKind::Copy => ProviderName::Copy,
     };
     SelectedProvider { selected, reason: because.to_owned() }

@@ -165,7 +165,7 @@ impl MounterService {
         // Those that the API has a name for.
         probe.offers.retain(|offer| match offer.provider {
             ProviderKind::Btrfs | ProviderKind::Copy => true,
-            ProviderKind::Overlay | ProviderKind::Reflink => false,
+            ProviderKind::Zfs | ProviderKind::Overlay | ProviderKind::Reflink => false,
         });
         Ok(Response::Offers(probe))
     }
