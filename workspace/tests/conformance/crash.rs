@@ -10,7 +10,8 @@ use yoi_workspace::{
     CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, RecordState, TreeOrigin, Uid,
 };
 
-use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, read_in, recover, write_in};
+use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, open_root, read_in, recover, unmount_below, write_in};
+use crate::lanes::Lane;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -88,6 +89,7 @@ fn lifecycle(root: &DataRoot, journal: &Journal, kind: ProviderKind, skipped: Sk
 /// A data root with its journal, for one run.
 struct Setup {
     dir: PathBuf,
+    lane: Lane,
     kind: ProviderKind,
 }
 
@@ -95,11 +97,11 @@ impl Setup {
     fn new(fixture: &Fixture, name: &str) -> Self {
         let dir = fixture.dir.join(name);
         std::fs::create_dir(&dir).unwrap();
-        Self { dir, kind: fixture.kind() }
+        Self { dir, lane: fixture.lane, kind: fixture.kind() }
     }
 
     fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
-        let root = DataRoot::open_with_faults(&self.dir, yoi_workspace::ExpectedRoot::Any, faults.clone()).unwrap();
+        let root = open_root(self.lane, &self.dir, faults.clone());
         (root, Journal::open_with_faults(&self.dir.join("journal"), faults).unwrap())
     }
 
@@ -168,7 +170,8 @@ fn crashed(act: impl FnOnce()) -> bool {
 }
 
 fn remove(dir: &Path) {
-    // Subvolumes that cannot be removed this way only take space.
+    unmount_below(dir);
+    // Subvolumes and datasets that cannot be removed this way only take space.
     let _ = std::fs::remove_dir_all(dir);
 }
 
