@@ -179,7 +179,7 @@ impl DataRoot {
     }
 
     /// Limits what a tree of provider Zfs may refer to, in bytes; None takes the limit away. A limit below what is used is taken: the next
-    /// write fails. Errors: the tree is not ours, or `zfs` refused.
+    /// write fails (zfs-fuse refuses it). Errors: the tree is not ours, or `zfs` refused.
     pub fn set_refquota(&self, uid: Uid, bytes: Option<u64>) -> Result<(), SysError> {
         self.zfs_trees()?.set_refquota(uid, bytes)
     }

@@ -14,7 +14,7 @@ impl Zfs {
             self.open_dataset(probe).map(drop)
         };
         let tried = attempt();
-        self.remove_dataset(probe, None)?;
-        tried
+        let removed = self.remove_dataset(probe, None);
+        tried.and(removed)
     }
 }

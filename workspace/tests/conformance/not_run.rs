@@ -96,6 +96,7 @@ const TABLE: &[Row] = &[
             "w32_what_an_earlier_attempt_left_of_a_dataset_is_no_part_of_the_next",
             "planted_a_dataset_destroyed_with_its_forks_is_found",
             "planted_a_foreign_dataset_destroyed_is_found",
+            "w36_a_dataset_that_is_mounted_out_of_sight_is_busy",
             "w37_a_dataset_with_a_refquota_holds_it",
             "a_zfs_that_is_missing_hangs_or_speaks_another_language_is_not_offered",
             "a_zfs_below_a_view_of_the_hosts_root_is_the_one_that_is_used",

@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use yoi_workspace::plan::select;
-use yoi_workspace::{CloneAccess, Error, ErrorReason, PlantedFault, ProviderKind, ProviderRequest, Uid, mountinfo};
+use yoi_workspace::{
+    CloneAccess, DataRoot, Error, ErrorReason, PlantedFault, ProviderKind, ProviderRequest, RootOptions, Uid, ZfsOptions, mountinfo,
+};
 
 use crate::fixture::{Fixture, current_owner, dataset_of, fill_repository, planted, read_in, write_in};
+use crate::lanes::Lane;
 use crate::zfs_fuse::{POOL, below, exists, sync, zfs};
 use crate::{Case, Verdict};
 
@@ -22,6 +25,7 @@ pub const CASES: &[Case] = &[
     ("w32_what_an_earlier_attempt_left_of_a_dataset_is_no_part_of_the_next", leftovers),
     ("planted_a_dataset_destroyed_with_its_forks_is_found", dependents),
     ("planted_a_foreign_dataset_destroyed_is_found", foreign),
+    ("w36_a_dataset_that_is_mounted_out_of_sight_is_busy", out_of_sight),
     ("w37_a_dataset_with_a_refquota_holds_it", refquota),
 ];
 
@@ -296,6 +300,28 @@ fn foreign(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
+fn out_of_sight(fixture: &Fixture) -> Verdict {
+    only_zfs!(fixture);
+    let (base, _) = fixture.base();
+    let uid = fixture.uid();
+    fixture.provider().clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
+    let mut options = ZfsOptions::new(dataset_of(&fixture.dir).parse().unwrap());
+    options.deadline = Duration::from_secs(2);
+    let root = DataRoot::open_with(&fixture.dir, RootOptions { zfs: Some(options), ..RootOptions::default() }).unwrap();
+    // Attached nowhere, as it is in the mount namespace of a container that has not ended.
+    let held = fixture.provider().open_for_mount(uid).unwrap();
+    for _ in 0..2 {
+        let refused = root.provider(ProviderKind::Zfs).unwrap().destroy(uid).unwrap_err();
+        assert_eq!(refused.reason(), ErrorReason::Busy, "{refused:?}");
+        assert!(exists(&dataset(fixture, uid)));
+    }
+    drop(held);
+    fixture.provider().destroy(uid).unwrap();
+    assert!(!exists(&dataset(fixture, uid)));
+    fixture.assert_only(&[base]);
+    Verdict::Ran
+}
+
 fn refquota(fixture: &Fixture) -> Verdict {
     only_zfs!(fixture);
     let (base, path) = fixture.empty();
@@ -322,9 +348,14 @@ fn refquota(fixture: &Fixture) -> Verdict {
     assert_eq!(fill(&sibling.join("own")), (15 << 20, None), "a sibling pays");
     fixture.root.set_refquota(clone, Some(30 << 20)).unwrap();
     assert_eq!(fill(&path.join("more")), (15 << 20, None));
-    // Below what is used: taken, and the next write fails.
-    fixture.root.set_refquota(clone, Some(1 << 20)).unwrap();
-    assert_eq!(fill(&path.join("again")).1, Some(libc::EDQUOT));
+    // Below what is used: taken, and the next write fails. An old `zfs` refuses it, and what was set stays.
+    match fixture.root.set_refquota(clone, Some(1 << 20)) {
+        Ok(()) => assert_eq!(fill(&path.join("again")).1, Some(libc::EDQUOT)),
+        Err(refused) => {
+            assert!(fixture.lane == Lane::ZfsFuse && refused.source.to_string().contains("less than current used"), "{refused:?}");
+            assert_eq!(number(&dataset(fixture, clone), "refquota"), 30 << 20);
+        }
+    }
     fixture.root.set_refquota(clone, None).unwrap();
     assert_eq!(fill(&path.join("again")).1, None);
     fixture.root.set_refreservation(clone, Some(5 << 20)).unwrap();
