@@ -21,8 +21,8 @@ use crate::error::StepContext;
 use crate::layout::{Layout, TREE};
 use crate::trees::{self, Backend, LiveTree, TreeDir};
 use crate::{
-    ChangeLimits, CloneAccess, DiskUsage, Error, HostFolder, Owner, ProviderKind, Quota, QuotaState, SysError, compare, dir, extents,
-    folder, remove,
+    ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, HostFolder, Owner, ProviderKind, Quota, QuotaState, SysError, Uid, compare,
+    dir, extents, folder, remove,
 };
 
 /// More changed inodes than this are not looked up one by one: every file is visited instead, which takes no memory.
@@ -45,14 +45,14 @@ impl Backend for Btrfs {
     const KIND: ProviderKind = ProviderKind::Btrfs;
     const FORKS_LIVE: bool = true;
 
-    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+    fn make_empty(&self, _: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         ioctl::create(entry, c"tree").step("make the subvolume")?;
         folder::set_root_owner(entry, owner)?;
         // Unlike a snapshot, an empty subvolume is made without a commit.
         ioctl::sync(entry).step("commit the subvolume")
     }
 
-    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
+    fn clone_into(&self, source: &LiveTree, _: Uid, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
         let tree = dir::open(&source.entry, TREE).step("open the tree")?;
         ioctl::snapshot(tree.as_fd(), entry, c"tree", access == CloneAccess::ReadOnly).step("make the snapshot")
     }
@@ -69,21 +69,22 @@ impl Backend for Btrfs {
         in_place::first_nested(dir)
     }
 
-    fn make_root(&self, entry: BorrowedFd) -> Result<(), SysError> {
-        ioctl::create(entry, c"tree").step("make the subvolume")
+    fn make_root(&self, _: Uid, entry: BorrowedFd) -> Result<TreeDir, SysError> {
+        ioctl::create(entry, c"tree").step("make the subvolume")?;
+        TreeDir::in_entry(entry)
     }
 
-    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+    fn has_nested_volume(&self, _: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
         Ok(in_place::first_nested(tree)?.is_some())
     }
 
-    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+    fn freeze(&self, _: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
         ioctl::set_read_only(in_place::root_of(tree)?, true).step("make the subvolume read-only")?;
         ioctl::sync(tree).step("commit the subvolume")?;
         Ok(Some(ioctl::subvolume(tree).step("ask about the subvolume")?.generation))
     }
 
-    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
         remove::remove_layers(entry)?;
         let Some(tree) = dir::open_opt(entry, c"tree").step("open the tree")? else { return Ok(()) };
         if !ioctl::is_subvolume(&tree) {
@@ -122,6 +123,10 @@ impl Backend for Btrfs {
     }
 
     fn usage(&self, live: &LiveTree, charged: u64) -> Result<DiskUsage, Error> {
+        if !live.marker.below.as_os_str().is_empty() {
+            // The sizes are those of the whole subvolume, of which the tree is one folder.
+            return Ok(DiskUsage { exclusive_bytes: charged, charged_bytes: Some(charged), ..self.measure(live)? });
+        }
         let tree = self.open(live)?;
         let sizes = search::sizes(&tree).step("read the sizes of all files");
         let (logical_bytes, entries) = sizes.map_err(|source| Error::Measure { uid: live.marker.uid, source })?;

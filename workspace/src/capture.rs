@@ -51,7 +51,7 @@ impl<B: Backend> TreeProvider<B> {
         if self.existing(uid, TreeOrigin::Host { owner })?.is_none() {
             source.check_owner(owner)?;
             source.check_place(self.layout.root())?;
-            self.remove_entry(uid, EntryLocation::Building)?;
+            self.make_way(uid)?;
             if let Err(error) = self.take(uid, source, owner) {
                 // The first error is the one to report. What stays behind is removed by the next call or by recovery.
                 let _ = self.remove_entry(uid, EntryLocation::Building);
@@ -126,16 +126,18 @@ impl<B: Backend> TreeProvider<B> {
         let wrap = |source| Error::Make { uid, source };
         let mut changed = PathBuf::new();
         for _ in 0..MAX_PASSES {
-            self.backend.make_root(entry).map_err(wrap)?;
-            let tree = dir::open(entry, TREE).step("open the tree").map_err(wrap)?;
+            let tree = self.backend.make_root(uid, entry).map_err(wrap)?;
             match seed::fill(source, tree.as_fd(), data, &*self.layout.faults) {
-                Ok(seeded) => return Ok(seeded),
+                Ok(seeded) => {
+                    self.backend.flush_filled(tree.as_fd()).map_err(wrap)?;
+                    return Ok(seeded);
+                }
                 Err(Stop::Changed(path)) => changed = path,
                 Err(Stop::Nested(path)) => return Err(Error::SourceNested { path }),
                 Err(Stop::Failed(source)) => return Err(wrap(source)),
             }
             drop(tree);
-            self.backend.remove(entry).map_err(wrap)?;
+            self.backend.remove(uid, entry, EntryLocation::Building).map_err(wrap)?;
         }
         Err(Error::SourceChanging { path: changed, passes: MAX_PASSES })
     }

@@ -8,7 +8,7 @@ use crate::change_list::ChangeCollector;
 use crate::layout::Layout;
 use crate::tree_copy::Data;
 use crate::trees::{Backend, LiveTree};
-use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, HostFolder, Owner, ProviderKind, SysError, folder};
+use crate::{ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, HostFolder, Owner, ProviderKind, SysError, Uid, folder};
 
 pub(crate) struct Copy {
     pub layout: Arc<Layout>,
@@ -18,11 +18,11 @@ impl Backend for Copy {
     const KIND: ProviderKind = ProviderKind::Copy;
     const FORKS_LIVE: bool = false;
 
-    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+    fn make_empty(&self, _: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         folder::make_empty(entry, owner)
     }
 
-    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
+    fn clone_into(&self, source: &LiveTree, _: Uid, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
         folder::copy(source, entry, Data::Copied)
     }
 
@@ -30,15 +30,15 @@ impl Backend for Copy {
         Ok(CapturePlan::Seed { data: Data::Copied, why: "this provider copies every file".to_owned() })
     }
 
-    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+    fn has_nested_volume(&self, _: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
         folder::has_nested_volume(tree)
     }
 
-    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+    fn freeze(&self, _: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
         folder::flush(tree)
     }
 
-    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
         folder::remove(entry)
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::btrfs::{self, Btrfs, ioctl};
 use crate::copy::Copy;
+use crate::error::StepContext;
 use crate::faults::{self, Faults};
 use crate::layout::{self, Layout};
 use crate::mount::{self, BindOutcome, MountError, TargetRoot};
@@ -16,17 +17,21 @@ use crate::plan::DiskStep;
 use crate::probe::{self, Probe};
 use crate::reflink::Reflink;
 use crate::trees::{TreeDir, TreeProvider};
-use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, QuotaState, Uid, mountinfo, overlay};
+use crate::zfs::Zfs;
+use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, QuotaState, SysError, Uid, ZfsOptions, mountinfo, overlay};
 
 /// The opened data root of a node.
 ///
 /// # Guarantees
-/// Everything is reached from the root's descriptor, through no link and into no other mount.
+/// Everything is reached from the root's descriptor, through no link and into no other mount. A tree of provider Zfs is a dataset: only its
+/// entry is in the data root.
 ///
 /// # Assumptions
 /// One process has the data root open at a time. The directory belongs to root, and nobody else writes to it.
 pub struct DataRoot {
     layout: Arc<Layout>,
+    /// None if no dataset is named for trees.
+    zfs: Option<TreeProvider<Zfs>>,
     btrfs: TreeProvider<Btrfs>,
     overlay: TreeProvider<Overlay>,
     reflink: TreeProvider<Reflink>,
@@ -45,6 +50,22 @@ pub enum ExpectedRoot {
     Named(Uid),
 }
 
+/// How a data root is opened.
+pub struct RootOptions {
+    /// What the caller knows of it.
+    pub expected: ExpectedRoot,
+    /// Where trees of provider Zfs are. Without it the data root has none.
+    pub zfs: Option<ZfsOptions>,
+    /// Called at each step.
+    pub faults: Arc<dyn Faults>,
+}
+
+impl Default for RootOptions {
+    fn default() -> Self {
+        Self { expected: ExpectedRoot::Any, zfs: None, faults: faults::none() }
+    }
+}
+
 /// Why [`DataRoot::publish`] failed.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the message of a variant says what it is")]
@@ -58,27 +79,34 @@ pub enum PublishError {
 impl DataRoot {
     /// Opens an existing directory, whatever is in it, and makes what is missing of the layout. Errors: `OpenRoot`.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_with_faults(path, ExpectedRoot::Any, faults::none())
+        Self::open_with(path, RootOptions::default())
     }
 
     /// Opens an existing directory if it is the expected one, and makes what is missing of the layout. Errors: `OtherRoot`, `OpenRoot`.
     pub fn open_expected(path: &Path, expected: ExpectedRoot) -> Result<Self, Error> {
-        Self::open_with_faults(path, expected, faults::none())
+        Self::open_with(path, RootOptions { expected, ..RootOptions::default() })
     }
 
     /// Like [`DataRoot::open_expected`], and calls `faults` at each step.
     pub fn open_with_faults(path: &Path, expected: ExpectedRoot, faults: Arc<dyn Faults>) -> Result<Self, Error> {
+        Self::open_with(path, RootOptions { expected, faults, ..RootOptions::default() })
+    }
+
+    /// Like [`DataRoot::open_expected`], with all that can be chosen. Runs no program: a pool that hangs keeps no data root from being opened.
+    pub fn open_with(path: &Path, options: RootOptions) -> Result<Self, Error> {
+        let RootOptions { expected, zfs, faults } = options;
         let wrap = |source| Error::OpenRoot { path: path.to_owned(), source };
         let layout = Arc::new(Layout::open(path, expected, faults)?);
         let on_btrfs = ioctl::is_btrfs(layout.root()).map_err(|e| {
             let source = std::io::Error::from(e);
             wrap(crate::SysError { step: "ask for the file system", source })
         })?;
+        let zfs = zfs.map(|options| TreeProvider { layout: layout.clone(), backend: Zfs::new(layout.clone(), options) });
         let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::new(layout.clone()) };
         let overlay = TreeProvider { layout: layout.clone(), backend: Overlay::new(layout.clone()) };
         let reflink = TreeProvider { layout: layout.clone(), backend: Reflink { layout: layout.clone() } };
         let copy = TreeProvider { layout: layout.clone(), backend: Copy { layout: layout.clone() } };
-        Ok(Self { layout, btrfs, overlay, reflink, copy, on_btrfs })
+        Ok(Self { layout, zfs, btrfs, overlay, reflink, copy, on_btrfs })
     }
 
     /// The name of this data root. It is generated at random when the data root is first opened, and never changes.
@@ -90,7 +118,7 @@ impl DataRoot {
     pub fn probe(&self) -> Result<Probe, Error> {
         // Two probes at once would use the same names. No object has the zero UID, so its lock serves them.
         let _guard = self.layout.locks.exclusive(Uid::from_bytes([0; 16]));
-        probe::probe(&self.layout, self.on_btrfs, &self.overlay.backend).map_err(Error::Probe)
+        probe::probe(&self.layout, self.on_btrfs, &self.overlay.backend, self.zfs.as_ref().map(|zfs| &zfs.backend)).map_err(Error::Probe)
     }
 
     /// Makes the file system count what each tree takes, where that must be turned on: simple quotas of Btrfs. For a data root that is ours
@@ -110,6 +138,7 @@ impl DataRoot {
             let here = mountinfo::locate(self.layout.root(), &table)?;
             let mut found = mountinfo::mounts_elsewhere(&here, &here.path, &table);
             found.extend(overlay::mounts_elsewhere(self.layout.name, &here.path, &table));
+            found.extend(self.zfs.iter().flat_map(|zfs| zfs.backend.mounts_elsewhere(&here.path, &table)));
             Ok(found)
         };
         look().map_err(Error::Probe)
@@ -118,12 +147,17 @@ impl DataRoot {
     /// Returns a provider. Errors: `NotOffered` if it cannot work on this file system.
     pub fn provider(&self, kind: ProviderKind) -> Result<&dyn Provider, Error> {
         match kind {
+            ProviderKind::Zfs => Ok(self.zfs()?),
             ProviderKind::Btrfs if self.on_btrfs => Ok(&self.btrfs),
             ProviderKind::Btrfs => Err(Error::NotOffered { provider: kind }),
             ProviderKind::Overlay => Ok(&self.overlay),
             ProviderKind::Reflink => Ok(&self.reflink),
             ProviderKind::Copy => Ok(&self.copy),
         }
+    }
+
+    fn zfs(&self) -> Result<&TreeProvider<Zfs>, Error> {
+        self.zfs.as_ref().ok_or(Error::NotOffered { provider: ProviderKind::Zfs })
     }
 
     /// Returns the provider that made a live tree. Errors: `NotFound`, `Foreign`, `Open`.
@@ -168,6 +202,12 @@ impl DataRoot {
         Ok(mount::bind_tree(tree, root, target, read_only)?)
     }
 
+    /// Keeps this many bytes of the pool for a tree of provider Zfs; None gives them back. Errors: the tree is not ours, or `zfs` refused.
+    pub fn set_refreservation(&self, uid: Uid, bytes: Option<u64>) -> Result<(), SysError> {
+        let missing = || std::io::Error::from(std::io::ErrorKind::Unsupported);
+        self.zfs.as_ref().ok_or_else(missing).step("find the dataset for trees")?.backend.set_refreservation(uid, bytes)
+    }
+
     /// Lists everything in the data root, for [`crate::plan::recover`]. Errors: `List`.
     pub fn inventory(&self) -> Result<Inventory, Error> {
         self.layout.inventory()
@@ -201,7 +241,15 @@ impl DataRoot {
 
     fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let _guard = self.layout.locks.exclusive(uid);
-        // Each provider can remove the trees of the others. Btrfs is fast.
+        let wrap = |source| Error::Destroy { uid, source };
+        let marker = match self.layout.entry(uid, location).map_err(wrap)? {
+            Some(entry) => layout::read_marker(&entry, uid).map_err(wrap)?,
+            None => return Ok(()),
+        };
+        if marker.is_some_and(|marker| marker.provider == ProviderKind::Zfs) {
+            return self.zfs()?.remove_entry(uid, location);
+        }
+        // Each other provider can remove the trees of the others. Btrfs is fast.
         if self.on_btrfs { self.btrfs.remove_entry(uid, location) } else { self.copy.remove_entry(uid, location) }
     }
 }

@@ -13,6 +13,15 @@ pub struct SysError {
     pub source: io::Error,
 }
 
+/// An error of a program, with its class. It is the source of a [`SysError`].
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct ProgramError {
+    pub reason: ErrorReason,
+    /// What the program said.
+    pub text: String,
+}
+
 /// Adds to an error what was tried.
 pub(crate) trait StepContext<T> {
     fn step(self, step: &'static str) -> Result<T, SysError>;
@@ -171,6 +180,9 @@ impl ErrorReason {
 
 impl SysError {
     pub(crate) fn reason(&self) -> ErrorReason {
+        if let Some(error) = self.source.get_ref().and_then(|e| e.downcast_ref::<ProgramError>()) {
+            return error.reason;
+        }
         match self.source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => ErrorReason::OutOfSpace,
             Some(libc::EROFS) => ErrorReason::ReadOnlyFilesystem,

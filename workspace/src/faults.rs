@@ -45,10 +45,26 @@ pub trait Faults: Send + Sync {
     /// The disk or the journal has changed as `point` says.
     fn on_point(&self, point: FaultPoint);
 
+    /// What happens to a command of `zfs` with these arguments. An implementation may panic: the process dies before the command.
+    fn on_command(&self, _args: &[&str]) -> CommandFault {
+        CommandFault::None
+    }
+
     /// Whether a provider has this fault. Only a test that must find the fault answers yes.
     fn has(&self, _fault: PlantedFault) -> bool {
         false
     }
+}
+
+/// What happens to a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CommandFault {
+    /// Nothing: it is run.
+    None,
+    /// It fails and has done nothing.
+    NotRun,
+    /// It is run, and its caller does not hear of it: it seems to have failed.
+    AnswerLost,
 }
 
 /// A mistake that a provider could make, for a test to find.
@@ -72,6 +88,10 @@ pub enum PlantedFault {
     QuotaNotSetOnClone,
     /// A file of the host that changed while it was copied is kept as it was copied.
     TornFileKept,
+    /// A dataset is destroyed together with what depends on it.
+    DependentsDestroyed,
+    /// A dataset that has the name of a tree is destroyed, whoever made it.
+    ForeignDatasetDestroyed,
     /// No mistake: the kernel takes the layers of an overlay by path only, as before Linux 6.15.
     LayersByPathOnly,
 }

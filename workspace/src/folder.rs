@@ -23,9 +23,13 @@ pub(crate) fn make_empty(entry: BorrowedFd, owner: Owner) -> Result<(), SysError
 
 /// Sets owner and mode of a new tree's root.
 pub(crate) fn set_root_owner(entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
-    let tree = dir::open(entry, TREE).step("open the tree")?;
-    rustix::fs::fchown(&tree, Some(UserId::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid))).step("own the tree")?;
-    rustix::fs::fchmod(&tree, Mode::from_raw_mode(0o755)).step("set the mode of the tree")
+    own_root(dir::open(entry, TREE).step("open the tree")?.as_fd(), owner)
+}
+
+/// Sets owner and mode of the root directory of a tree.
+pub(crate) fn own_root(tree: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+    rustix::fs::fchown(tree, Some(UserId::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid))).step("own the tree")?;
+    rustix::fs::fchmod(tree, Mode::from_raw_mode(0o755)).step("set the mode of the tree")
 }
 
 /// Makes the tree of a new entry, with all that is in the source.

@@ -1,9 +1,12 @@
 //! Other programs and system calls that no crate wraps.
 #![expect(clippy::disallowed_types, reason = "this file is the one that starts programs")]
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,7 +23,32 @@ const MAX_STDERR: usize = 2000;
 /// but success is an error that carries what it wrote to stderr. More than 1 MiB of output is an error: a part of it would be read as the
 /// whole.
 pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
-    let mut child = Command::new(program)
+    run_below(None, program, args, deadline)
+}
+
+/// A program that ended without success. It is the source of a [`SysError`].
+#[derive(Debug, thiserror::Error)]
+#[error("{program}: {status}: {stderr}")]
+pub(crate) struct ProgramFailure {
+    pub program: String,
+    pub status: std::process::ExitStatus,
+    /// What it wrote there, without blanks around it.
+    pub stderr: String,
+}
+
+/// Like [`run`]; with `root`, the program is the one that stands there, and that is its root directory.
+pub(crate) fn run_below(root: Option<&Path>, program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
+    let mut command = Command::new(program);
+    if let Some(root) = root {
+        let root = CString::new(root.as_os_str().as_bytes()).map_err(io::Error::other).step("name the root of a program")?;
+        let enter = move || {
+            rustix::process::chroot(&*root)?;
+            Ok(rustix::process::chdir(c"/")?)
+        };
+        // SAFETY: between fork and exec it makes two system calls, and allocates nothing.
+        unsafe { command.pre_exec(enter) };
+    }
+    let mut child = command
         .args(args)
         .env_clear()
         .env("LC_ALL", "C")
@@ -32,16 +60,19 @@ pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<
         .step("start a program")?;
     let pipes = Pipes { stdout: child.stdout.take().map(OwnedFd::from), stderr: child.stderr.take().map(OwnedFd::from) };
     let ended = pidfd_of(&child).and_then(|pidfd| pipes.read_until_exit(&pidfd, deadline));
-    if !matches!(ended, Ok(Some(_))) {
+    let Ok(Some(output)) = ended else {
         let _ = child.kill();
-    }
-    let status = child.wait().step("wait for a program")?;
-    let Some(output) = ended? else {
+        // A process that the kernel does not let go (a pool that is suspended) dies only when it does. Nobody waits for that.
+        if !matches!(child.try_wait(), Ok(Some(_))) {
+            let _ = std::thread::Builder::new().name("reaper".into()).spawn(move || child.wait());
+        }
+        ended?;
         return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{program} took longer than {deadline:?}"))).step("run a program");
     };
+    let status = child.wait().step("wait for a program")?;
     if !status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("{program}: {status}: {}", stderr.trim()))).step("run a program");
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(io::Error::other(ProgramFailure { program: program.to_owned(), status, stderr })).step("run a program");
     }
     if output.is_cut {
         return Err(io::Error::other(format!("{program} wrote more than {MAX_OUTPUT} bytes"))).step("read the output of a program");

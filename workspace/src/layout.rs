@@ -269,7 +269,7 @@ fn encode_marker(marker: &Marker) -> Result<String, SysError> {
 }
 
 /// Reads the marker of an entry; `None` unless it is one of ours for this UID.
-pub(crate) fn read_marker(entry: &OwnedFd, uid: Uid) -> Result<Option<Marker>, SysError> {
+pub(crate) fn read_marker(entry: impl AsFd, uid: Uid) -> Result<Option<Marker>, SysError> {
     match rustix::fs::readlinkat(entry, MARKER, Vec::new()) {
         Ok(text) => {
             let marker = serde_json::from_slice::<Marker>(text.to_bytes()).ok();

@@ -11,6 +11,8 @@
 //! trees/<00..3f>/<uid>/marker        a symbolic link whose text is the owner marker (JSON)
 //! trees/<00..3f>/<uid>/tree          the tree: a subvolume or a folder
 //! trees/<00..3f>/<uid>/{upper,work}  a tree that is an overlay instead, of the sealed `tree` of another entry
+//! trees/<00..3f>/<uid>                a tree that is a ZFS dataset instead: only the marker
+//! mounted/<uid>                      where a daemon, not the kernel, mounts such a dataset
 //! trees/<00..3f>/<uid>.tmp/          the same while it is made; the rename is the commit point
 //! trash/<uid>/                       the same while it is destroyed
 //! projects/<id>                      a symbolic link whose text is the UID of the tree that the file system counts under this project id
@@ -52,12 +54,13 @@ mod remove;
 mod tree_copy;
 mod trees;
 mod uid;
+mod zfs;
 
 pub use atomic::{write_atomically, write_atomically_with};
 pub use change_list::{ChangeLimits, ChangeList};
-pub use data_root::{DataRoot, ExpectedRoot, PublishError};
+pub use data_root::{DataRoot, ExpectedRoot, PublishError, RootOptions};
 pub use error::{Error, ErrorReason, SysError};
-pub use faults::{FaultPoint, Faults, NoFaults, PlantedFault};
+pub use faults::{CommandFault, FaultPoint, Faults, NoFaults, PlantedFault};
 pub use host_folder::HostFolder;
 pub use journal::{ChangeBase, Journal, JournalError, Record, RecordState};
 pub use loopback::ensure_loop_btrfs;
@@ -71,3 +74,4 @@ pub use provider::Provider;
 pub use quota::{Quota, QuotaState, QuotaTooSmall};
 pub use trees::TreeDir;
 pub use uid::{ParseUidError, SHARDS, Uid};
+pub use zfs::{DatasetFolder, DatasetName, ParseDatasetNameError, ZfsOptions};

@@ -9,6 +9,8 @@ use crate::{Quota, Uid};
 /// How a tree is made and isolated from its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ProviderKind {
+    /// A ZFS dataset; clones are clones of a snapshot, atomic even while the source is written.
+    Zfs,
     /// A Btrfs subvolume; clones are snapshots, atomic even while the source is written.
     Btrfs,
     /// A base is a directory; its clones are overlays of it, made in constant time. A clone of a clone copies what differs from the base.
@@ -21,11 +23,13 @@ pub enum ProviderKind {
 
 impl ProviderKind {
     /// All of them, the best first.
-    pub const ALL: [ProviderKind; 4] = [ProviderKind::Btrfs, ProviderKind::Overlay, ProviderKind::Reflink, ProviderKind::Copy];
+    pub const ALL: [ProviderKind; 5] =
+        [ProviderKind::Zfs, ProviderKind::Btrfs, ProviderKind::Overlay, ProviderKind::Reflink, ProviderKind::Copy];
 
     /// The name that users see in `spec.provider` and `status.provider.selected`.
     pub fn as_str(self) -> &'static str {
         match self {
+            ProviderKind::Zfs => "Zfs",
             ProviderKind::Btrfs => "Btrfs",
             ProviderKind::Overlay => "Overlay",
             ProviderKind::Reflink => "Reflink",
@@ -188,7 +192,8 @@ pub struct DiskUsage {
     /// Sum of the sizes of regular files, hard links counted once, in bytes.
     pub logical_bytes: u64,
     /// Bytes of file data on disk that no other tree shares. Where simple quotas of Btrfs count, it is what they charge to the tree, with its
-    /// metadata (16 KiB for a fresh snapshot); else metadata is not in it.
+    /// metadata (16 KiB for a fresh snapshot); with Zfs metadata is in it as well, and blocks that a tree and its clones share count for the
+    /// tree that they were cloned from. Else metadata is not in it.
     pub exclusive_bytes: u64,
     /// Number of entries below the root, directories included.
     pub entries: u64,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::error::StepContext;
-use crate::{SysError, Uid, layout, overlay};
+use crate::{SysError, Uid, layout, overlay, zfs};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,9 +114,9 @@ pub(crate) fn mounts_elsewhere(location: &Location, data_root: &Path, table: &[M
     table.iter().filter(of_tree).filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
 }
 
-/// The mount points outside of the data root of mounts with this source.
-pub(crate) fn mounts_of_source(source: &str, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
-    let of_tree = |m: &&Mount| m.source == Path::new(source) && !m.mount_point.starts_with(data_root);
+/// The mount points outside of the data root of mounts with one of these types and this source.
+pub(crate) fn mounts_of_source(types: &[&str], source: &str, data_root: &Path, table: &[Mount]) -> Vec<PathBuf> {
+    let of_tree = |m: &&Mount| types.contains(&&*m.fs_type) && m.source == Path::new(source) && !m.mount_point.starts_with(data_root);
     table.iter().filter(of_tree).map(|m| m.mount_point.clone()).collect()
 }
 
@@ -134,13 +134,16 @@ pub(crate) fn tree_below(data_root: &Location, mount: &Mount) -> Option<(Uid, Pa
     tree_at_front(without_deleted(mount.root.strip_prefix(&data_root.root).ok()?)).map(|(uid, below)| (uid, below.to_owned()))
 }
 
-/// The tree that a mount says it shows: by the path of its root, or by the source of its overlay. It may be a tree of another data root, one that
+/// The tree that a mount says it shows: by the path of its root, by the source of its overlay, or by its dataset. It may be a tree of another data root, one that
 /// is gone, or a part of a tree: which folder is the root of a tree, only its marker says. This is for a process that has no data root open:
 /// [`crate::DataRoot::shown_tree`] knows which trees are its own.
 pub fn named_tree(mount: &Mount) -> Option<Uid> {
     if mount.fs_type == "overlay" {
         let (data_root, tree) = mount.source.to_str()?.strip_prefix(overlay::SOURCE_PREFIX)?.split_once(':')?;
         return data_root.parse::<Uid>().ok().filter(|_| mount.root == Path::new("/")).and_then(|_| tree.parse().ok());
+    }
+    if zfs::MOUNT_TYPES.contains(&&*mount.fs_type) {
+        return mount.source.file_name()?.to_str()?.parse().ok().filter(|_| mount.root == Path::new("/"));
     }
     let mut rest = without_deleted(&mount.root).components();
     loop {
@@ -207,14 +210,19 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_names_its_tree_by_its_folder_or_one_in_it_or_by_the_source_of_its_overlay() {
+    fn a_mount_names_its_tree_by_its_folder_or_one_in_it_or_by_the_source_of_its_overlay_or_by_its_dataset() {
         let uid = Uid::from_bytes([7; 16]);
         let folder = format!("/var/lib/yoi/trees/{}/{uid}/tree", uid.shard());
-        let overlay = format!("yoi:{}:{uid}", Uid::from_bytes([9; 16]));
+        let (overlay, dataset) = (format!("yoi:{}:{uid}", Uid::from_bytes([9; 16])), format!("tank/yoi/{uid}"));
         for (is_named, mount) in [
             (true, mount("ext4", "/dev/vda", &folder)),
             (true, mount("ext4", "/dev/vda", &format!("{folder}//deleted"))),
             (true, mount("overlay", &overlay, "/")),
+            (true, mount("zfs", &dataset, "/")),
+            (true, mount("fuse.zfs", &dataset, "/")),
+            (false, mount("zfs", &dataset, "/src")),
+            (false, mount("zfs", "tank/home", "/")),
+            (false, mount("ext4", &dataset, "/")),
             (false, mount("overlay", &overlay, "/src")),
             (false, mount("ext4", &overlay, "/")),
             (false, mount("overlay", "overlay", "/")),

@@ -200,12 +200,13 @@ impl Overlay {
 impl Backend for Overlay {
     const KIND: ProviderKind = ProviderKind::Overlay;
     const FORKS_LIVE: bool = false;
+    const MOUNT_TYPES: &'static [&'static str] = &["overlay"];
 
-    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+    fn make_empty(&self, _: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         folder::make_empty(entry, owner)
     }
 
-    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
+    fn clone_into(&self, source: &LiveTree, _: Uid, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
         match source.marker.lower {
             None => fork::of_base(&self.open_base(source.marker.uid)?, entry),
             Some(_) => fork::of_overlay(source, entry, &*self.layout.faults),
@@ -287,7 +288,7 @@ impl Backend for Overlay {
         }
     }
 
-    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+    fn has_nested_volume(&self, _: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
         folder::has_nested_volume(tree)
     }
 
@@ -302,11 +303,11 @@ impl Backend for Overlay {
         }
     }
 
-    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+    fn freeze(&self, _: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
         folder::flush(tree)
     }
 
-    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
         folder::remove(entry)
     }
 

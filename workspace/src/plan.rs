@@ -10,8 +10,10 @@ use crate::{DataRootEntry, EntryLocation, Inventory, Marker, ProviderKind, Quota
 /// The provider that a workspace asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProviderRequest {
-    /// The first that is available of Btrfs, Overlay, Reflink, Copy.
+    /// The first that is available of Zfs, Btrfs, Overlay, Reflink, Copy.
     Auto,
+    /// Only Zfs.
+    Zfs,
     /// Only Btrfs.
     Btrfs,
     /// Only Overlay.
@@ -54,6 +56,7 @@ pub struct ProviderUnavailable {
 pub fn select(wanted: ProviderRequest, offers: &[ProviderOffer]) -> Result<ProviderChoice, ProviderUnavailable> {
     let candidates: &[ProviderKind] = match wanted {
         ProviderRequest::Auto => &ProviderKind::ALL,
+        ProviderRequest::Zfs => &[ProviderKind::Zfs],
         ProviderRequest::Btrfs => &[ProviderKind::Btrfs],
         ProviderRequest::Overlay => &[ProviderKind::Overlay],
         ProviderRequest::Reflink => &[ProviderKind::Reflink],

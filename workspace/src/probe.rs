@@ -10,6 +10,7 @@ use crate::btrfs::ioctl;
 use crate::error::StepContext;
 use crate::layout::Layout;
 use crate::overlay::{self, Overlay};
+use crate::zfs::Zfs;
 use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, folder, host, reflink};
 
 /// What [`crate::DataRoot::probe`] found.
@@ -65,12 +66,13 @@ impl KernelFacts {
 const NAME: &std::ffi::CStr = c".probe";
 const SNAPSHOT: &std::ffi::CStr = c".probe.snapshot";
 
-pub(crate) fn probe(layout: &Layout, on_btrfs: bool, overlays: &Overlay) -> Result<Probe, SysError> {
+pub(crate) fn probe(layout: &Layout, on_btrfs: bool, overlays: &Overlay, zfs: Option<&Zfs>) -> Result<Probe, SysError> {
     let (kernel, root) = (KernelFacts::read()?, layout.root());
     let mut failure = None;
     let mut offers = Vec::new();
     for provider in ProviderKind::ALL {
         let (available, reason) = match provider {
+            ProviderKind::Zfs => offer_zfs(zfs),
             ProviderKind::Btrfs if !on_btrfs => (false, "the data root is not on Btrfs".to_owned()),
             ProviderKind::Btrfs => verdict(on_btrfs, try_btrfs(root), "instant snapshots on the data root", &mut failure),
             ProviderKind::Overlay => {
@@ -138,6 +140,17 @@ fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
         }
     }
     Ok(())
+}
+
+/// A pool of its own says nothing of the data root.
+fn offer_zfs(zfs: Option<&Zfs>) -> (bool, String) {
+    let Some(zfs) = zfs else { return (false, "no dataset is named for trees".to_owned()) };
+    let good = format!("instant snapshots in datasets below {}", zfs.parent());
+    match zfs.try_here() {
+        Ok(()) => (true, good),
+        Err(error) if error.reason() == ErrorReason::OutOfSpace => (true, format!("{good}, whose pool is full")),
+        Err(error) => (false, format!("failed to {}: {}", error.step, error.source)),
+    }
 }
 
 fn offer_copy(root: BorrowedFd) -> (bool, String) {

@@ -14,7 +14,7 @@ use crate::{
 ///
 /// # Durability
 /// A call that makes a tree returns when the tree and its marker are on the device: a Btrfs snapshot returns with the commit that holds
-/// both, everything else is flushed. A power cut may lose the rename to the tree's name. The journal then says that the tree was made, and
+/// both; ZFS does the same, once the entry is flushed; everything else is flushed. A power cut may lose the rename to the tree's name. The journal then says that the tree was made, and
 /// recovery renames it again ([`crate::plan::DiskStep::Commit`]). So no commit of the file system is needed before a tree is reported as
 /// made, and none is done: it would double the time, and slow down every other writer.
 ///
@@ -25,7 +25,8 @@ use crate::{
 /// - All calls block. With Overlay, a clone of a sealed empty-born tree takes constant time, and `changes` since that tree the time of what
 ///   changed; a clone of a clone copies what differs from the base. With Btrfs, the time of `clone_tree` and `destroy` does not grow with the tree, and the time of `changes` between a
 ///   tree and its direct clone grows with what changed. Everything else visits every file.
-/// - A tree deeper than 256 directories can be cloned by Btrfs and can always be destroyed. It cannot be sealed or measured. A change list
+/// - With Zfs, the time of `clone_tree` and `destroy` is that of two to five commands, whatever is in the tree; `changes` visits every file.
+/// - A tree deeper than 256 directories can be cloned by Zfs and Btrfs and can always be destroyed. It cannot be sealed or measured. A change list
 ///   names the directories at that depth and leaves out what is in them.
 /// - A change list takes memory in proportion to its limits, however many paths differ.
 pub trait Provider: Send + Sync {
@@ -33,7 +34,7 @@ pub trait Provider: Send + Sync {
     /// Errors: `Conflict` if a tree with another origin has this UID, `Foreign`, `Make`.
     fn create_empty(&self, uid: Uid, owner: Owner) -> Result<Marker, Error>;
 
-    /// Makes a tree with the content of `from`, which is sealed, or live if the provider can clone a live tree atomically (Btrfs), or at rest,
+    /// Makes a tree with the content of `from`, which is sealed, or live if the provider can clone a live tree atomically (Zfs, Btrfs), or at rest,
     /// mounted nowhere, if the provider can tell that (Overlay, clones only).
     /// Modes, owners, times, extended attributes and links are those of the source.
     /// After Ok the tree survives a power cut: see Durability.

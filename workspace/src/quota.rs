@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The bytes that a tree may take on the disk, at least [`Quota::MIN`].
 ///
 /// What counts is what the file system charges to the tree: with Btrfs and Overlay what was written to it after it was made, metadata
-/// included; with Reflink and Copy every block of every file, shared or not.
+/// included; with Zfs, Reflink and Copy every block of every file, shared or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Quota(u64);

@@ -12,7 +12,7 @@ use crate::error::StepContext;
 use crate::layout::Layout;
 use crate::tree_copy::Data;
 use crate::trees::{Backend, LiveTree};
-use crate::{ChangeLimits, CloneAccess, DiskUsage, Error, Owner, PlantedFault, ProviderKind, SysError, folder};
+use crate::{ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, Owner, PlantedFault, ProviderKind, SysError, Uid, folder};
 
 pub(crate) struct Reflink {
     pub layout: Arc<Layout>,
@@ -22,24 +22,24 @@ impl Backend for Reflink {
     const KIND: ProviderKind = ProviderKind::Reflink;
     const FORKS_LIVE: bool = false;
 
-    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+    fn make_empty(&self, _: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         folder::make_empty(entry, owner)
     }
 
-    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
+    fn clone_into(&self, source: &LiveTree, _: Uid, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
         let falls_back = self.layout.faults.has(PlantedFault::FallsBackToCopy);
         folder::copy(source, entry, if falls_back { Data::SharedOrCopied } else { Data::Shared })
     }
 
-    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError> {
+    fn has_nested_volume(&self, _: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
         folder::has_nested_volume(tree)
     }
 
-    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+    fn freeze(&self, _: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
         folder::flush(tree)
     }
 
-    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError> {
+    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
         folder::remove(entry)
     }
 

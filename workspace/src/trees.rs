@@ -1,159 +1,23 @@
 //! What all providers have in common: names, markers, the commit point, what is refused, the order of destruction.
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+mod backend;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::Mode;
+pub use backend::TreeDir;
+pub(crate) use backend::{Backend, LiveTree, measure};
 
-use crate::capture::CapturePlan;
 use crate::change_list::ChangeCollector;
-use crate::error::StepContext;
 use crate::faults::FaultPoint;
-use crate::layout::{self, Layout, TREE};
+use crate::layout::{self, Layout};
 use crate::locks::LocksGuard;
 use crate::mount::TreeMount;
-use crate::tree_copy::Data;
 use crate::{
-    ChangeLimits, ChangeList, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, HostFolder, Marker, NodeKind, Owner, PlantedFault,
-    Provider, ProviderKind, Quota, QuotaState, Seal, SysError, TreeManifest, TreeOrigin, Uid, compare, dir, manifest, mountinfo, projects,
-    remove,
+    ChangeLimits, ChangeList, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, HostFolder, Marker, Owner, PlantedFault, Provider,
+    ProviderKind, Quota, QuotaState, Seal, SysError, TreeManifest, TreeOrigin, Uid, compare, manifest, mountinfo, projects, remove,
 };
-
-/// What differs between providers.
-pub(crate) trait Backend: Send + Sync {
-    const KIND: ProviderKind;
-    /// Whether a tree can be cloned while it is written.
-    const FORKS_LIVE: bool;
-
-    fn make_empty(&self, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
-    fn clone_into(&self, source: &LiveTree, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
-    /// How a folder of the host becomes a tree of this provider.
-    fn plan_capture(&self, _source: &HostFolder) -> Result<CapturePlan, SysError> {
-        Ok(CapturePlan::Seed { data: Data::SharedOrCopied, why: "this provider makes no snapshots".to_owned() })
-    }
-    /// Makes the tree as a snapshot of the volume with this root. Called only if [`Backend::plan_capture`] says so.
-    fn snapshot_volume(&self, _volume: BorrowedFd, _entry: BorrowedFd) -> Result<(), SysError> {
-        Err(std::io::Error::from(std::io::ErrorKind::Unsupported)).step("make a snapshot")
-    }
-    /// The path of a volume inside the folder `dir` of the host, relative to it: a snapshot would show it empty.
-    fn nested_volume(&self, _dir: BorrowedFd) -> Result<Option<PathBuf>, SysError> {
-        Ok(None)
-    }
-    /// Makes the root directory of a tree that will be filled.
-    fn make_root(&self, entry: BorrowedFd) -> Result<(), SysError> {
-        rustix::fs::mkdirat(entry, TREE, Mode::RWXU).step("make the tree")
-    }
-    /// [`Marker::lower`] of a clone of `source`.
-    fn lower_of_clone(&self, _source: &Marker) -> Option<Uid> {
-        None
-    }
-    /// Keeps a source that is not sealed as it is while the result lives. Called with the only lock on the source, and only if the provider
-    /// forks no live trees. Errors: `SourceNotSealed`.
-    fn hold_still(&self, source: &LiveTree) -> Result<Option<TreeDir>, Error> {
-        Err(Error::SourceNotSealed { from: source.marker.uid, provider: Self::KIND })
-    }
-    /// Opens the root directory of the tree, as its users see it.
-    fn open(&self, live: &LiveTree) -> Result<TreeDir, Error> {
-        live.open_folder()
-    }
-    /// A mount of the tree that is attached nowhere yet.
-    fn open_for_mount(&self, live: &LiveTree) -> Result<TreeMount, Error> {
-        Ok(TreeMount::of_folder(live.open_folder()?))
-    }
-    /// The source that the mount table names for mounts of this tree, if the provider gives each tree a file system of its own.
-    fn mount_source(&self, _uid: Uid) -> Option<String> {
-        None
-    }
-    /// Fails with `Busy` if the kernel uses the tree elsewhere, where this process's mount table does not show it.
-    fn refuse_used(&self, _live: &LiveTree) -> Result<(), Error> {
-        Ok(())
-    }
-    /// Fails with `DependentForks` if other trees cannot live without this one.
-    fn refuse_needed(&self, _live: &LiveTree) -> Result<(), Error> {
-        Ok(())
-    }
-    /// True if a clone of this tree would have an empty directory where the source has content.
-    fn has_nested_volume(&self, tree: BorrowedFd) -> Result<bool, SysError>;
-    /// Fails if a clone of this tree would show something else than the tree does.
-    fn check_sealable(&self, _live: &LiveTree, _tree: BorrowedFd) -> Result<(), Error> {
-        Ok(())
-    }
-    /// Makes the tree durable, and read-only if the file system can. Returns [`Seal::transid`].
-    fn freeze(&self, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
-    fn remove(&self, entry: BorrowedFd) -> Result<(), SysError>;
-    /// Makes earlier removals durable: the caller forgets a destroyed tree, so a power cut must not bring it back.
-    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError>;
-    /// Visits every file.
-    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error>;
-    fn set_quota(&self, layout: &Layout, live: &LiveTree, quota: Option<Quota>) -> Result<QuotaState, SysError> {
-        layout.projects.set_quota(layout.root(), live.marker.uid, quota)
-    }
-    /// The bytes that a quota of this tree is compared with, if the file system counts them.
-    fn charged(&self, layout: &Layout, live: &LiveTree) -> Result<Option<u64>, SysError> {
-        layout.projects.charged(layout.root(), live.marker.uid)
-    }
-    /// The usage of a tree that the file system counts.
-    fn usage(&self, live: &LiveTree, charged: u64) -> Result<DiskUsage, Error> {
-        Ok(DiskUsage { charged_bytes: Some(charged), ..self.measure(live)? })
-    }
-    /// Tells `out` of each change, in any order and some twice.
-    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error>;
-}
-
-/// The opened entry of a UID.
-pub(crate) struct LiveTree {
-    pub marker: Marker,
-    pub entry: OwnedFd,
-}
-
-impl LiveTree {
-    /// Opens the folder `tree` of the entry, or the folder in it that is the root of the tree.
-    pub fn open_folder(&self) -> Result<TreeDir, Error> {
-        let open = dir::open(&self.entry, Path::new(TREE).join(&self.marker.below));
-        let tree = open.step("open the tree").map_err(|source| Error::Open { uid: self.marker.uid, source })?;
-        Ok(TreeDir { dir: tree, _mount: None })
-    }
-}
-
-/// The opened root directory of a tree. A tree that is a mount stays mounted while this lives.
-#[derive(Debug)]
-pub struct TreeDir {
-    pub(crate) dir: OwnedFd,
-    pub(crate) _mount: Option<Arc<OwnedFd>>,
-}
-
-impl AsFd for TreeDir {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
-    }
-}
-
-impl AsRawFd for TreeDir {
-    fn as_raw_fd(&self) -> RawFd {
-        self.dir.as_raw_fd()
-    }
-}
-
-/// Measures a tree; `exclusive` measures one file of it.
-pub(crate) fn measure(
-    tree: BorrowedFd,
-    mut exclusive: impl FnMut(BorrowedFd, &CStr, &rustix::fs::Stat) -> Result<u64, SysError>,
-) -> Result<DiskUsage, SysError> {
-    let mut usage = DiskUsage { logical_bytes: 0, exclusive_bytes: 0, entries: 0, charged_bytes: None };
-    let mut linked = std::collections::HashSet::new();
-    dir::walk(tree, &mut |entry| {
-        usage.entries += 1;
-        let first = entry.stat.st_nlink == 1 || linked.insert((entry.stat.st_dev, entry.stat.st_ino));
-        if entry.kind == NodeKind::File && first {
-            usage.logical_bytes += entry.stat.st_size as u64;
-            usage.exclusive_bytes += exclusive(entry.parent, entry.name, &entry.stat)?;
-        }
-        Ok(())
-    })?;
-    Ok(usage)
-}
 
 /// A [`Provider`] made of a [`Backend`].
 pub(crate) struct TreeProvider<B> {
@@ -197,7 +61,7 @@ impl<B: Backend> TreeProvider<B> {
             drop(entry);
             self.layout.commit(uid)
         };
-        self.remove_entry(uid, EntryLocation::Building)?;
+        self.make_way(uid)?;
         match attempt() {
             Ok(()) => Ok(marker),
             Err(source) => {
@@ -206,6 +70,12 @@ impl<B: Backend> TreeProvider<B> {
                 Err(Error::Make { uid, source })
             }
         }
+    }
+
+    /// Removes what earlier attempts left where a tree is made.
+    pub(crate) fn make_way(&self, uid: Uid) -> Result<(), Error> {
+        self.remove_entry(uid, EntryLocation::Building)?;
+        if B::HAS_ONE_NAME { self.remove_entry(uid, EntryLocation::Trash) } else { Ok(()) }
     }
 
     /// The marker of the tree that has this UID already. Errors: `Conflict` if it was made otherwise.
@@ -221,13 +91,17 @@ impl<B: Backend> TreeProvider<B> {
     pub fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
         let Some(entry) = self.layout.entry(uid, location).map_err(wrap)? else { return Ok(()) };
-        if layout::read_marker(&entry, uid).map_err(wrap)?.is_none() {
+        let Some(marker) = layout::read_marker(&entry, uid).map_err(wrap)? else {
             return self.layout.remove_unmarked(uid, location);
+        };
+        // What only the provider knows of that made it would stay behind.
+        if (marker.provider == ProviderKind::Zfs) != (B::KIND == ProviderKind::Zfs) {
+            return Err(Error::WrongProvider { uid, found: marker.provider, wanted: B::KIND });
         }
         self.refuse_mounted(uid, &entry)?;
         let empty = || -> Result<(), SysError> {
             remove::detach_mounts(&entry)?;
-            self.backend.remove(entry.as_fd())?;
+            self.backend.remove(uid, entry.as_fd(), location)?;
             self.layout.faults.on_point(FaultPoint::TreeGone);
             self.layout.finish_removal(uid, location)?;
             self.layout.release_project(uid)
@@ -242,7 +116,7 @@ impl<B: Backend> TreeProvider<B> {
             let data_root = mountinfo::path_of(self.layout.root())?;
             let mut targets = mountinfo::mounts_elsewhere(&here, &data_root, &table);
             if let Some(source) = self.backend.mount_source(uid) {
-                targets.extend(mountinfo::mounts_of_source(&source, &data_root, &table));
+                targets.extend(mountinfo::mounts_of_source(B::MOUNT_TYPES, &source, &data_root, &table));
             }
             Ok(targets)
         };
@@ -260,11 +134,11 @@ impl<B: Backend> TreeProvider<B> {
         }
         let tree = self.backend.open(&live)?;
         let wrap = |source| Error::Seal { uid, source };
-        if self.backend.has_nested_volume(tree.as_fd()).map_err(wrap)? {
+        if self.backend.has_nested_volume(&live, tree.as_fd()).map_err(wrap)? {
             return Err(Error::NestedVolume { from: uid });
         }
         self.backend.check_sealable(&live, tree.as_fd())?;
-        let transid = self.backend.freeze(tree.as_fd()).map_err(wrap)?;
+        let transid = self.backend.freeze(&live, tree.as_fd()).map_err(wrap)?;
         self.layout.faults.on_point(FaultPoint::ReadOnlySet);
         let manifest = manifest::compute(tree.as_fd()).map_err(wrap)?;
         let marker = Marker { sealed: Some(Seal { manifest: manifest.clone(), transid }), ..live.marker };
@@ -281,7 +155,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             Some(marker) => Ok(marker),
             None => {
                 let marker = Marker::new(uid, B::KIND, origin);
-                self.build(marker, |entry| self.backend.make_empty(entry, owner))
+                self.build(marker, |entry| self.backend.make_empty(uid, entry, owner))
             }
         }
     }
@@ -304,11 +178,9 @@ impl<B: Backend> Provider for TreeProvider<B> {
             return Ok(marker);
         }
         let refuse_nested = || -> Result<(), Error> {
-            let tree = self.backend.open(&source)?;
-            match self.backend.has_nested_volume(tree.as_fd()) {
-                Ok(false) => Ok(()),
-                Ok(true) => Err(Error::NestedVolume { from }),
-                Err(source) => Err(Error::Make { uid, source }),
+            match self.backend.live_has_nested_volume(&source)? {
+                false => Ok(()),
+                true => Err(Error::NestedVolume { from }),
             }
         };
         let _still = match (B::FORKS_LIVE, source.marker.is_frozen()) {
@@ -322,7 +194,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
         };
         let lower = self.backend.lower_of_clone(&source.marker);
         let marker = Marker { lower, below: source.marker.below.clone(), ..Marker::new(uid, B::KIND, origin) };
-        let marker = self.build(marker, |entry| self.backend.clone_into(&source, entry, access))?;
+        let marker = self.build(marker, |entry| self.backend.clone_into(&source, uid, entry, access))?;
         // A live source may have got a nested volume between the check and the clone.
         if B::FORKS_LIVE
             && !source.marker.is_frozen()
@@ -403,8 +275,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
         };
         let wrap = |source| Error::SetQuota { uid, source };
         if let Some(quota) = quota {
-            let space = rustix::fs::fstatvfs(self.layout.root()).step("ask for the size of the data root").map_err(wrap)?;
-            let total = space.f_blocks * space.f_frsize;
+            let total = self.backend.total_bytes(&self.layout).map_err(wrap)?;
             if quota.bytes() > total {
                 return Err(Error::QuotaTooLarge { uid, quota: quota.bytes(), total });
             }
@@ -444,8 +315,10 @@ impl<B: Backend> Provider for TreeProvider<B> {
     fn mounted_tree(&self, mount: &mountinfo::Mount) -> Option<Uid> {
         let table = mountinfo::read().ok()?;
         let here = mountinfo::locate(self.layout.root(), &table).ok()?;
-        let named = |uid: &Uid| self.backend.mount_source(*uid).is_some_and(|source| mountinfo::is_whole_mount_of(mount, &source));
-        let of_source = mount.source.to_str().and_then(|s| s.rsplit(':').next()).and_then(|text| text.parse().ok()).filter(named);
+        let is_type = B::MOUNT_TYPES.contains(&&*mount.fs_type);
+        let named =
+            |uid: &Uid| is_type && self.backend.mount_source(*uid).is_some_and(|source| mountinfo::is_whole_mount_of(mount, &source));
+        let of_source = mount.source.to_str().and_then(|s| s.rsplit([':', '/']).next()).and_then(|text| text.parse().ok()).filter(named);
         let (uid, below) = match of_source {
             Some(uid) => (uid, PathBuf::new()),
             None => mountinfo::tree_below(&here, mount)?,

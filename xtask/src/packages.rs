@@ -37,6 +37,7 @@ const TESTS: &[Need] = &[
     Need { what: "mkfs.ext4", package: "e2fsprogs" },
     Need { what: "mkfs.btrfs", package: "btrfs-progs" },
     Need { what: "mkfs.xfs", package: "xfsprogs" },
+    Need { what: "zfs-fuse", package: "zfs-fuse" },
     Need { what: "mount", package: "mount" },
     Need { what: "git", package: "git" },
 ];

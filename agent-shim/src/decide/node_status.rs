@@ -124,6 +124,7 @@ fn capacity(before: Option<&Capacity>, offers: &Probe) -> Capacity {
 /// The provider as the API spells it.
 pub fn provider_name(provider: ProviderKind) -> ProviderName {
     match provider {
+        ProviderKind::Zfs => ProviderName::Zfs,
         ProviderKind::Btrfs => ProviderName::Btrfs,
         ProviderKind::Overlay => ProviderName::Overlay,
         ProviderKind::Reflink => ProviderName::Reflink,

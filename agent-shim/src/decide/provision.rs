@@ -235,7 +235,7 @@ fn better_offer(provider: ProviderKind, offers: &[ProviderOffer]) -> String {
 pub fn way_to_fork(provider: ProviderKind, began_empty: bool) -> &'static str {
     match (provider, began_empty) {
         // Its clones are atomic: only its nested volumes keep it from being forked.
-        (ProviderKind::Btrfs, _) => "",
+        (ProviderKind::Zfs | ProviderKind::Btrfs, _) => "",
         (ProviderKind::Overlay, false) => {
             ". Overlay forks a tree that no Pod mounts: stop the agent that uses it (`kubectl yoi stop`), and the fork is made by itself. A tree \
              in use is forked on Btrfs: the chart's shim.loopBtrfs.enabled=true gives each node one"
@@ -254,7 +254,7 @@ pub fn way_to_fork(provider: ProviderKind, began_empty: bool) -> &'static str {
 fn requested_provider(provider: ProviderName) -> Result<ProviderRequest, (Reason, String)> {
     match provider {
         ProviderName::Auto => Ok(ProviderRequest::Auto),
-        ProviderName::Zfs => Err((reason::PROVIDER_UNAVAILABLE, "Zfs: not offered by this node".to_owned())),
+        ProviderName::Zfs => Ok(ProviderRequest::Zfs),
         ProviderName::Btrfs => Ok(ProviderRequest::Btrfs),
         ProviderName::Overlay => Ok(ProviderRequest::Overlay),
         ProviderName::Reflink => Ok(ProviderRequest::Reflink),

@@ -3,7 +3,7 @@
 use crate::fixtures::{NODE, offers, record, uid, workspace};
 use serde_json::{Value, json};
 use yoi_agent_shim::decide::provision::{Action, ObservedTree, decide};
-use yoi_workspace::ProviderKind::{Btrfs, Copy, Overlay, Reflink};
+use yoi_workspace::ProviderKind::{Btrfs, Copy, Overlay, Reflink, Zfs};
 use yoi_workspace::{CloneAccess, Owner, ProviderKind, ProviderOffer, Record, RecordState, TreeOrigin};
 
 struct Case {
@@ -81,8 +81,8 @@ fn w13_a_provider_that_the_node_lacks_is_refused_with_its_reason_and_nothing_is_
         let Action::Refuse { provider: None, reason, message } = case.action() else { panic!("{name}: {:?}", case.action()) };
         assert_eq!((reason.as_str(), &*message), ("ProviderUnavailable", why));
     }
-    let all = offers(&[Copy, Reflink, Overlay, Btrfs]);
-    for (name, provider) in [("Btrfs", Btrfs), ("Overlay", Overlay), ("Reflink", Reflink), ("Copy", Copy)] {
+    let all = offers(&[Copy, Reflink, Overlay, Btrfs, Zfs]);
+    for (name, provider) in [("Zfs", Zfs), ("Btrfs", Btrfs), ("Overlay", Overlay), ("Reflink", Reflink), ("Copy", Copy)] {
         let case = Case { offers: all.clone(), ..case(json!({ "spec": { "provider": name } })) };
         assert!(matches!(case.action(), Action::Create { provider: chosen, .. } if chosen == provider), "{name}");
     }

@@ -12,6 +12,7 @@ fn offer(provider: ProviderKind, available: bool) -> ProviderOffer {
 #[test]
 fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
     for (kind, only) in [
+        (ProviderKind::Zfs, ProviderRequest::Zfs),
         (ProviderKind::Btrfs, ProviderRequest::Btrfs),
         (ProviderKind::Overlay, ProviderRequest::Overlay),
         (ProviderKind::Reflink, ProviderRequest::Reflink),
@@ -27,22 +28,23 @@ fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
     }
     let none = ProviderKind::ALL.map(|kind| offer(kind, false));
     let reason = select(ProviderRequest::Auto, &none).unwrap_err().reason;
-    assert_eq!(reason, "Btrfs: no ioctl; Overlay: no ioctl; Reflink: no ioctl; Copy: no ioctl");
+    assert_eq!(reason, "Zfs: no ioctl; Btrfs: no ioctl; Overlay: no ioctl; Reflink: no ioctl; Copy: no ioctl");
     assert_eq!(select(ProviderRequest::Auto, &[]).unwrap_err().reason, "this node offers no provider");
 }
 
 #[test]
 fn w11_auto_takes_the_best_that_works_and_says_why_the_better_ones_do_not() {
-    use ProviderKind::{Btrfs, Copy, Overlay, Reflink};
+    use ProviderKind::{Btrfs, Copy, Overlay, Reflink, Zfs};
     let chosen = |available: &[ProviderKind]| {
         // The order of the offers does not matter.
-        let offers = [Copy, Overlay, Btrfs, Reflink].map(|kind| offer(kind, available.contains(&kind)));
+        let offers = [Copy, Overlay, Btrfs, Zfs, Reflink].map(|kind| offer(kind, available.contains(&kind)));
         select(ProviderRequest::Auto, &offers).unwrap()
     };
-    assert_eq!(chosen(&[Btrfs, Overlay, Reflink, Copy]).reason, "Btrfs: works");
-    assert_eq!(chosen(&[Copy, Reflink, Overlay]).reason, "Overlay: works (Btrfs: no ioctl)");
-    assert_eq!(chosen(&[Copy, Reflink]).reason, "Reflink: works (Btrfs: no ioctl; Overlay: no ioctl)");
-    assert_eq!(chosen(&[Copy]).reason, "Copy: works (Btrfs: no ioctl; Overlay: no ioctl; Reflink: no ioctl)");
+    assert_eq!(chosen(&[Btrfs, Zfs, Overlay, Reflink, Copy]).reason, "Zfs: works");
+    assert_eq!(chosen(&[Btrfs, Overlay, Reflink, Copy]).reason, "Btrfs: works (Zfs: no ioctl)");
+    assert_eq!(chosen(&[Copy, Reflink, Overlay]).reason, "Overlay: works (Zfs: no ioctl; Btrfs: no ioctl)");
+    assert_eq!(chosen(&[Copy, Reflink]).reason, "Reflink: works (Zfs: no ioctl; Btrfs: no ioctl; Overlay: no ioctl)");
+    assert_eq!(chosen(&[Copy]).reason, "Copy: works (Zfs: no ioctl; Btrfs: no ioctl; Overlay: no ioctl; Reflink: no ioctl)");
     // An older mounter does not offer all of them.
     let some = select(ProviderRequest::Auto, &[offer(Btrfs, false), offer(Copy, true)]).unwrap();
     assert_eq!(some.reason, "Copy: works (Btrfs: no ioctl)");

@@ -62,6 +62,8 @@ fn w1(fixture: &Fixture) -> Verdict {
         // Btrfs shares the blocks by itself, and `usage` says so.
         Lane::CopyOnBtrfs => assert!(usage.exclusive_bytes < 1 << 20, "{} bytes", usage.exclusive_bytes),
         Lane::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
+        // What the clone's own metadata takes.
+        Lane::ZfsFuse => assert!(usage.exclusive_bytes <= 64 << 10, "{} bytes", usage.exclusive_bytes),
     }
     Verdict::Ran
 }
@@ -223,7 +225,7 @@ fn sealed(fixture: &Fixture) -> Verdict {
     let tree = fixture.root.open_tree(base).unwrap();
     let written = fs::write(format!("/proc/self/fd/{}/late", tree.as_raw_fd()), "x");
     match fixture.kind() {
-        ProviderKind::Btrfs | ProviderKind::Overlay => {
+        ProviderKind::Zfs | ProviderKind::Btrfs | ProviderKind::Overlay => {
             assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
         }
         // Root can always write to a directory. `publish` mounts it read-only instead, see `mounts`.
@@ -238,6 +240,7 @@ fn probe(fixture: &Fixture) -> Verdict {
         let offered = |kind| probe.offers.iter().find(|o| o.provider == kind).unwrap();
         assert!(offered(ProviderKind::Copy).available);
         assert_eq!(offered(ProviderKind::Btrfs).available, fixture.on_btrfs(), "{probe:?}");
+        assert_eq!(offered(ProviderKind::Zfs).available, fixture.lane == Lane::ZfsFuse, "{probe:?}");
         assert_eq!(offered(ProviderKind::Overlay).available, is_root(), "{probe:?}");
         assert_eq!(offered(ProviderKind::Reflink).available, fixture.lane.disk() != DiskKind::Ext4, "{probe:?}");
         assert!(probe.offers.iter().all(|o| o.available || !o.reason.is_empty()));

@@ -10,7 +10,8 @@ use yoi_workspace::{
     CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, Quota, RecordState, TreeOrigin, Uid,
 };
 
-use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, read_in, recover, write_in};
+use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, open_root, read_in, recover, unmount_below, write_in};
+use crate::lanes::Lane;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -96,6 +97,7 @@ fn lifecycle(root: &DataRoot, journal: &Journal, (kind, quota): Trees, skipped: 
 /// A data root with its journal, for one run.
 struct Setup {
     dir: PathBuf,
+    lane: Lane,
     trees: Trees,
 }
 
@@ -105,11 +107,11 @@ impl Setup {
         std::fs::create_dir(&dir).unwrap();
         // Elsewhere each recovery tries again to set a quota.
         let quota = fixture.enforces_quotas.then(|| Quota::new(10 << 20).unwrap());
-        Self { dir, trees: (fixture.kind(), quota) }
+        Self { dir, lane: fixture.lane, trees: (fixture.kind(), quota) }
     }
 
     fn open(&self, faults: Arc<dyn Faults>) -> (DataRoot, Journal) {
-        let root = DataRoot::open_with_faults(&self.dir, yoi_workspace::ExpectedRoot::Any, faults.clone()).unwrap();
+        let root = open_root(self.lane, &self.dir, faults.clone());
         (root, Journal::open_with_faults(&self.dir.join("journal"), faults).unwrap())
     }
 
@@ -182,7 +184,8 @@ fn crashed(act: impl FnOnce()) -> bool {
 }
 
 fn remove(dir: &Path) {
-    // Subvolumes that cannot be removed this way only take space.
+    unmount_below(dir);
+    // Subvolumes and datasets that cannot be removed this way only take space.
     let _ = std::fs::remove_dir_all(dir);
 }
 

@@ -12,7 +12,8 @@ use yoi_workspace::{KernelFacts, ProviderKind, ProviderRequest, RecordState, Tre
 use self::operations::{
     CORRECT, Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_without_journal, recover_as_the_shim,
 };
-use self::setup::Setup;
+use self::setup::{Failing, Setup};
+use crate::failing_commands::{FAILURES, Failure};
 use crate::fixture::{Fixture, current_owner, is_root};
 use crate::lanes::Lane;
 use crate::syscall_faults::{Counted, Fault, run_with_fault};
@@ -50,13 +51,16 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
         return verdict;
     }
     let setup = Setup::new(fixture, CORRECT);
+    if fixture.lane == Lane::ZfsFuse {
+        return all_commands(&setup, operation);
+    }
     let (mut cases, mut each) = (0, Vec::new());
     for (mut counted, fault) in ERRORS {
         // The calls with which a recovery reads do not depend on the provider, so one lane is enough for them.
         if operation == Operation::Recover && fixture.lane != Lane::Btrfs {
             counted = Counted::Changes;
         }
-        let n = setup.run_all(operation, counted, fault).unwrap_or_else(|complaint| panic!("{complaint}"));
+        let n = setup.run_all(operation, Failing::Syscall(counted, fault)).unwrap_or_else(|complaint| panic!("{complaint}"));
         each.push(n);
         cases += n;
     }
@@ -68,8 +72,18 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
     Verdict::Ran
 }
 
+/// Each command of `zfs` fails.
+fn all_commands(setup: &Setup, operation: Operation) -> Verdict {
+    let each =
+        FAILURES.map(|failure| setup.run_all(operation, Failing::Command(failure)).unwrap_or_else(|complaint| panic!("{complaint}")));
+    println!("    dies before each of {} commands, each of {} fails, the answer of each of {} is lost", each[0], each[1], each[2]);
+    // Mounting a tree takes one, or none where the kernel has ZFS.
+    assert!(operation == Operation::Publish || each.iter().all(|n| *n >= 2), "only {each:?} cases");
+    Verdict::Ran
+}
+
 fn not_here(fixture: &Fixture) -> Option<Verdict> {
-    if !matches!(fixture.lane, Lane::Copy | Lane::Btrfs | Lane::OverlayOnExt4 | Lane::ReflinkOnXfs) {
+    if !matches!(fixture.lane, Lane::Copy | Lane::Btrfs | Lane::OverlayOnExt4 | Lane::ReflinkOnXfs | Lane::ZfsFuse) {
         return Some(Verdict::NotRun("one lane of each provider is enough"));
     }
     (!is_root()).then_some(Verdict::Lacks("needs root to mount, and to own files of others"))
@@ -154,8 +168,11 @@ fn must_find(fixture: &Fixture, operations: Operations, operation: Operation) ->
     if let Some(verdict) = not_here(fixture) {
         return verdict;
     }
-    let complaint =
-        Setup::new(fixture, operations).run_all(operation, Counted::Changes, Fault::Death).expect_err("the harness detects nothing");
+    let failing = match fixture.lane {
+        Lane::ZfsFuse => Failing::Command(Failure::Death),
+        _ => Failing::Syscall(Counted::Changes, Fault::Death),
+    };
+    let complaint = Setup::new(fixture, operations).run_all(operation, failing).expect_err("the harness detects nothing");
     println!("    found: {complaint}");
     Verdict::Ran
 }

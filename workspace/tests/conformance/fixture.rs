@@ -1,18 +1,23 @@
 //! What every case gets: a data root in its own directory, on the file system of its lane.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::lanes::{DiskKind, Lane};
+use crate::zfs_fuse::{self, ZfsFuse};
 use rustix::fs::{IFlags, Mode, OFlags};
 use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
-use yoi_workspace::{DataRoot, FaultPoint, Faults, Journal, Owner, PlantedFault, Provider, ProviderKind, QuotaState, Uid, mountinfo};
+use yoi_workspace::{
+    DataRoot, FaultPoint, Faults, Journal, NoFaults, Owner, PlantedFault, Provider, ProviderKind, QuotaState, RootOptions, Uid, ZfsOptions,
+    mountinfo,
+};
 
 /// The file system of a lane. It is unmounted and removed when dropped.
 pub struct LaneFilesystem {
@@ -20,6 +25,8 @@ pub struct LaneFilesystem {
     pub dir: PathBuf,
     pub enforces_quotas: bool,
     mounted: bool,
+    /// Ends before its pool is removed.
+    zfs: Option<ZfsFuse>,
     _temp: tempfile::TempDir,
 }
 
@@ -48,7 +55,7 @@ impl LaneFilesystem {
         // In memory if possible, so that a flush does not wait for what other processes write to the disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
-        let mounted = match lane.disk().lack() {
+        let mounted = match lane.lack() {
             None => {
                 lane.disk().make(&image, 1 << 30, &dir);
                 true
@@ -61,9 +68,11 @@ impl LaneFilesystem {
         };
         let first = dir.join("first");
         fs::create_dir(&first).unwrap();
-        let may_set_up = lane == Lane::Btrfs || lane.disk() != DiskKind::Btrfs;
+        // The quotas of datasets are of another kind, and have cases of their own.
+        let may_set_up = lane == Lane::Btrfs || (lane.disk() != DiskKind::Btrfs && lane != Lane::ZfsFuse);
         let enforces_quotas = may_set_up && DataRoot::open(&first).unwrap().set_up_quotas().unwrap() == QuotaState::Enforced;
-        Ok(Self { lane, dir, enforces_quotas, mounted, _temp: temp })
+        let zfs = (lane == Lane::ZfsFuse).then(|| ZfsFuse::start(&temp.path().join("pool")));
+        Ok(Self { lane, dir, enforces_quotas, mounted, zfs, _temp: temp })
     }
 }
 
@@ -74,6 +83,7 @@ pub fn run(program: &str, args: &[&Path]) {
 
 impl Drop for LaneFilesystem {
     fn drop(&mut self) {
+        drop(self.zfs.take());
         if self.mounted {
             rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
         }
@@ -93,10 +103,10 @@ impl Fixture {
     pub fn new(filesystem: &LaneFilesystem, name: &str) -> Self {
         let dir = filesystem.dir.join(name.replace("::", "-"));
         fs::create_dir(&dir).unwrap();
-        let root = DataRoot::open(&dir).unwrap();
+        let (lane, root) = (filesystem.lane, open_root(filesystem.lane, &dir, Arc::new(NoFaults)));
         let enforces_quotas = filesystem.enforces_quotas;
-        assert!(enforces_quotas || filesystem.lane != Lane::Btrfs);
-        Self { lane: filesystem.lane, enforces_quotas, root, dir, next: AtomicU64::new(1) }
+        assert!(enforces_quotas || lane != Lane::Btrfs);
+        Self { lane, enforces_quotas, root, dir, next: AtomicU64::new(1) }
     }
 
     pub fn kind(&self) -> ProviderKind {
@@ -110,9 +120,22 @@ impl Fixture {
     /// True if a tree that is not sealed can be cloned once nobody uses it.
     pub fn forks_at_rest(&self) -> bool {
         match self.kind() {
-            ProviderKind::Btrfs | ProviderKind::Overlay => true,
+            ProviderKind::Zfs | ProviderKind::Btrfs | ProviderKind::Overlay => true,
             ProviderKind::Reflink | ProviderKind::Copy => false,
         }
+    }
+
+    /// True if a tree can be cloned while it is written.
+    pub fn forks_live(&self) -> bool {
+        match self.kind() {
+            ProviderKind::Zfs | ProviderKind::Btrfs => true,
+            ProviderKind::Overlay | ProviderKind::Reflink | ProviderKind::Copy => false,
+        }
+    }
+
+    /// True if each tree is a mount of its own.
+    fn is_mount(&self, uid: Uid) -> bool {
+        self.kind() == ProviderKind::Zfs || self.root.marker(uid).unwrap().lower.is_some()
     }
 
     pub fn provider(&self) -> &dyn Provider {
@@ -121,26 +144,29 @@ impl Fixture {
 
     /// Opens the same data root again, with fault injection.
     pub fn reopened(&self, faults: Arc<dyn Faults>) -> DataRoot {
-        DataRoot::open_with_faults(&self.dir, yoi_workspace::ExpectedRoot::Any, faults).unwrap()
+        open_root(self.lane, &self.dir, faults)
     }
 
     pub fn sync(&self) {
         sync(&self.dir, self.on_btrfs());
+        if self.kind() == ProviderKind::Zfs {
+            zfs_fuse::sync();
+        }
     }
 
     pub fn uid(&self) -> Uid {
         nth_uid(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Where a test sees the tree. An overlay is mounted there, in its own entry, until it is destroyed or the test calls [`Self::rest`].
+    /// Where a test sees the tree. An overlay or dataset is mounted there, in its own entry, until it is destroyed or the test calls [`Self::rest`].
     pub fn path(&self, uid: Uid) -> PathBuf {
         let entry = self.entry(uid);
-        let marker = self.root.marker(uid).unwrap();
-        if marker.lower.is_some() {
+        let below = self.root.marker(uid).unwrap().below;
+        if self.is_mount(uid) {
             let tree = self.provider().open_for_mount(uid).unwrap();
             mount::bind_tree(tree, &TargetRoot::open(&entry).unwrap(), Path::new("tree"), false).unwrap();
         }
-        if marker.below.as_os_str().is_empty() { entry.join("tree") } else { entry.join("tree").join(marker.below) }
+        if below.as_os_str().is_empty() { entry.join("tree") } else { entry.join("tree").join(below) }
     }
 
     pub fn entry(&self, uid: Uid) -> PathBuf {
@@ -149,7 +175,7 @@ impl Fixture {
 
     /// Ends what [`Self::path`] mounted, as the end of a Pod does.
     pub fn rest(&self, uid: Uid) {
-        if self.root.marker(uid).unwrap().lower.is_some() {
+        if self.is_mount(uid) {
             mount::unbind(&TargetRoot::open(&self.entry(uid)).unwrap(), Path::new("tree")).unwrap();
         }
     }
@@ -189,7 +215,33 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         unmount_below(&self.dir);
+        if self.kind() == ProviderKind::Zfs {
+            // What the case left in the pool. Nothing is lost if it stays: the pool goes with the lane.
+            _ = Command::new("zfs").args(["destroy", "-R", &dataset_of(&self.dir)]).output();
+        }
     }
+}
+
+/// Opens a data root of a lane.
+pub fn open_root(lane: Lane, dir: &Path, faults: Arc<dyn Faults>) -> DataRoot {
+    let zfs = (lane == Lane::ZfsFuse).then(|| ZfsOptions::new(parent_dataset(dir).parse().unwrap()));
+    DataRoot::open_with(dir, RootOptions { zfs, faults, ..RootOptions::default() }).unwrap()
+}
+
+/// The name of the parent dataset of a data root: as its path in the lane's file system.
+pub fn dataset_of(dir: &Path) -> String {
+    let names: Vec<_> = dir.iter().map(|name| name.to_str().unwrap()).skip_while(|name| *name != "filesystem").skip(1).collect();
+    format!("{}/{}", zfs_fuse::POOL, names.join("/"))
+}
+
+/// Makes the parent dataset of a data root, if it is not there.
+fn parent_dataset(dir: &Path) -> String {
+    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let name = dataset_of(dir);
+    if MADE.lock().unwrap().insert(name.clone()) {
+        zfs_fuse::zfs(&["create", "-o", "mountpoint=none", &name]);
+    }
+    name
 }
 
 /// Unmounts everything below a directory.

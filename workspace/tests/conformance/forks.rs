@@ -54,7 +54,7 @@ fn w24(fixture: &Fixture) -> Verdict {
     let (_, fork) = fixture.clone_of(checkpoint);
     assert!(fork.join("M1").exists() && !fork.join("M2").exists());
     assert!(path.join("M1").exists() && path.join("M2").exists());
-    if fixture.kind() == ProviderKind::Btrfs {
+    if fixture.forks_live() {
         assert!(fs::write(fixture.path(checkpoint).join("x"), "x").is_err());
     }
     Verdict::Ran
@@ -82,7 +82,7 @@ fn destroy_or_refuse(fixture: &Fixture, base: Uid, expected: &[Uid]) -> bool {
             assert_eq!((uid, &*forks), (base, expected));
             true
         }
-        (ProviderKind::Btrfs | ProviderKind::Reflink | ProviderKind::Copy, Ok(())) => false,
+        (ProviderKind::Zfs | ProviderKind::Btrfs | ProviderKind::Reflink | ProviderKind::Copy, Ok(())) => false,
         other => panic!("{other:?}"),
     }
 }
@@ -106,7 +106,7 @@ fn w26(fixture: &Fixture) -> Verdict {
 fn live(fixture: &Fixture) -> Verdict {
     let (base, _) = fixture.base();
     let (parent, path) = fixture.clone_of(base);
-    if fixture.kind() != ProviderKind::Btrfs {
+    if !fixture.forks_live() {
         let error = fixture.provider().clone_tree(fixture.uid(), parent, CloneAccess::ReadWrite).unwrap_err();
         assert_eq!(error.reason(), ErrorReason::SourceNotSealed);
         fixture.assert_only(&[base, parent]);

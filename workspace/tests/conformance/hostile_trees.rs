@@ -53,7 +53,7 @@ fn strange(fixture: &Fixture) -> Verdict {
     fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     fs::write(path.join("fixed"), "x").unwrap();
     fixture.provider().seal(base).unwrap();
-    _ = fixture.kind() == ProviderKind::Btrfs || set_immutable(&path.join("fixed"));
+    _ = fixture.forks_live() || set_immutable(&path.join("fixed"));
 
     let (clone, copy) = fixture.clone_of(base);
     let facts = |at: &Path| {
@@ -132,7 +132,7 @@ fn deep(fixture: &Fixture) -> Verdict {
     assert!(matches!(&refused, Error::Seal { source, .. } if source.source.to_string().contains("deeper than 256 levels")), "{refused:?}");
     let fork = fixture.uid();
     match (fixture.kind(), fixture.provider().clone_tree(fork, uid, CloneAccess::ReadWrite)) {
-        (ProviderKind::Btrfs, Ok(_)) => {
+        (ProviderKind::Zfs | ProviderKind::Btrfs, Ok(_)) => {
             let tree = fixture.root.open_tree(fork).unwrap();
             assert!(fs::metadata(format!("/proc/self/fd/{}/{}", tree.as_raw_fd(), "d/".repeat(300))).is_ok());
             drop(tree);
@@ -155,7 +155,7 @@ fn host_folder(fixture: &Fixture) -> PathBuf {
     let source = host::beside(fixture);
     match fixture.kind() {
         ProviderKind::Btrfs => make_subvolume(&source),
-        ProviderKind::Overlay | ProviderKind::Reflink | ProviderKind::Copy => fs::create_dir(&source).unwrap(),
+        ProviderKind::Zfs | ProviderKind::Overlay | ProviderKind::Reflink | ProviderKind::Copy => fs::create_dir(&source).unwrap(),
     }
     source
 }

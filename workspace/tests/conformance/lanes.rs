@@ -7,6 +7,7 @@ use std::process::Command;
 use yoi_workspace::{ProviderKind, loopback};
 
 use crate::fixture::{is_root, run};
+use crate::zfs_fuse;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
@@ -19,6 +20,8 @@ pub enum Lane {
     OverlayOnBtrfs,
     ReflinkOnXfs,
     ReflinkOnBtrfs,
+    /// Trees in a pool of zfs-fuse, their entries on ext4.
+    ZfsFuse,
 }
 
 /// A file system in a file.
@@ -30,7 +33,7 @@ pub enum DiskKind {
 }
 
 impl Lane {
-    pub const ALL: [Lane; 8] = [
+    pub const ALL: [Lane; 9] = [
         Lane::Copy,
         Lane::CopyOnBtrfs,
         Lane::Btrfs,
@@ -39,6 +42,7 @@ impl Lane {
         Lane::OverlayOnBtrfs,
         Lane::ReflinkOnXfs,
         Lane::ReflinkOnBtrfs,
+        Lane::ZfsFuse,
     ];
 
     pub fn kind(self) -> ProviderKind {
@@ -47,15 +51,24 @@ impl Lane {
             Lane::Btrfs => ProviderKind::Btrfs,
             Lane::OverlayOnExt4 | Lane::OverlayOnXfs | Lane::OverlayOnBtrfs => ProviderKind::Overlay,
             Lane::ReflinkOnXfs | Lane::ReflinkOnBtrfs => ProviderKind::Reflink,
+            Lane::ZfsFuse => ProviderKind::Zfs,
         }
     }
 
+    /// The file system of the data root.
     pub fn disk(self) -> DiskKind {
         match self {
-            Lane::Copy | Lane::OverlayOnExt4 => DiskKind::Ext4,
+            Lane::Copy | Lane::OverlayOnExt4 | Lane::ZfsFuse => DiskKind::Ext4,
             Lane::OverlayOnXfs | Lane::ReflinkOnXfs => DiskKind::Xfs,
             Lane::CopyOnBtrfs | Lane::Btrfs | Lane::OverlayOnBtrfs | Lane::ReflinkOnBtrfs => DiskKind::Btrfs,
         }
+    }
+}
+
+impl Lane {
+    /// Why this lane cannot run here; None if it can.
+    pub fn lack(self) -> Option<&'static str> {
+        self.disk().lack().or_else(|| if self == Lane::ZfsFuse { zfs_fuse::lack() } else { None })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
-use yoi_workspace::{ChangeLimits, CloneAccess, HostFolder, ProviderKind, mountinfo};
+use yoi_workspace::{ChangeLimits, CloneAccess, HostFolder, mountinfo};
 
 use crate::fixture::{Fixture, StopOnDrop, needs_root};
 use crate::host;
@@ -147,7 +147,7 @@ fn read(fixture: &Fixture) -> Verdict {
                     answers += 1;
                 }
             }
-            if fixture.kind() == ProviderKind::Btrfs {
+            if fixture.forks_live() {
                 let fork = fixture.uid();
                 fixture.provider().clone_tree(fork, uid, CloneAccess::ReadWrite).unwrap();
                 assert!(fixture.provider().usage(fork).unwrap().logical_bytes < 1 << 40);

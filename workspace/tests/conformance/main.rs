@@ -8,6 +8,7 @@ mod basics;
 mod changes;
 mod crash;
 mod destroy;
+mod failing_commands;
 mod failing_syscalls;
 mod fixture;
 mod forks;
@@ -24,6 +25,10 @@ mod power;
 mod quota;
 mod sharing;
 mod syscall_faults;
+mod zfs;
+mod zfs_bad;
+mod zfs_fuse;
+mod zfs_source;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -56,6 +61,9 @@ fn main() -> ExitCode {
         crash::CASES,
         failing_syscalls::CASES,
         overlay::CASES,
+        zfs::CASES,
+        zfs_bad::CASES,
+        zfs_source::CASES,
         sharing::CASES,
         quota::CASES,
         host::CASES,

@@ -1,6 +1,8 @@
 //! Which case does not run in which lane, and why. The suite fails on any difference, either way.
 
-use crate::lanes::Lane::{self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, OverlayOnExt4, OverlayOnXfs, ReflinkOnBtrfs, ReflinkOnXfs};
+use crate::lanes::Lane::{
+    self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, OverlayOnExt4, OverlayOnXfs, ReflinkOnBtrfs, ReflinkOnXfs, ZfsFuse,
+};
 
 /// Lanes, a reason, and the cases that do not run in these lanes for this reason.
 type Row = (&'static [Lane], &'static str, &'static [&'static str]);
@@ -14,11 +16,16 @@ const QUOTAS: &[&str] = &[
     "planted_a_quota_not_set_on_a_clone_is_found",
 ];
 
+/// The reason of the lane whose quotas are of another kind.
+pub const OWN_QUOTAS: &str = "a dataset's quota counts what it shares, too, and has a case of its own";
+
 const TABLE: &[Row] = &[
+    (&[ZfsFuse], OWN_QUOTAS, QUOTAS),
+    (&[ZfsFuse], OWN_QUOTAS, &["w37_a_quota_is_enforced_or_its_state_says_why_not"]),
     (&[CopyOnBtrfs, OverlayOnBtrfs, ReflinkOnBtrfs], "plain folders on Btrfs have no quota", QUOTAS),
     (&[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs], NO_PROJECT_QUOTAS, QUOTAS),
     (
-        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
         "one lane is enough",
         &[
             "an_existing_image_is_never_formatted",
@@ -27,17 +34,17 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
         "brings disks of its own; one lane is enough",
         &["a_power_cut_takes_no_tree_that_was_made_and_brings_none_back", "a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go"],
     ),
     (
-        &[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs],
+        &[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs, ZfsFuse],
         "no nested volumes on this file system",
         &["w9_a_nested_volume_is_refused_and_nothing_is_left"],
     ),
     (
-        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
         "makes no snapshots of host folders",
         &[
             "w6_a_folder_inside_a_subvolume_is_a_folder_of_its_snapshot",
@@ -50,7 +57,7 @@ const TABLE: &[Row] = &[
         &["w24_a_fork_has_what_was_before_the_checkpoint", "a_fork_whose_parent_is_gone_is_compared_with_their_base"],
     ),
     (
-        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
         "its change list visits every file",
         &["on_btrfs_and_overlay_a_change_list_visits_only_what_changed"],
     ),
@@ -74,7 +81,7 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
         "about Btrfs",
         &[
             "a_btrfs_that_fails_a_probe_is_still_offered_so_that_no_base_is_a_copy_for_good",
@@ -84,7 +91,7 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[Copy, CopyOnBtrfs, Btrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        &[Copy, CopyOnBtrfs, Btrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
         "about overlays",
         &[
             "w11_a_data_root_that_can_hold_no_upper_layer_says_so_and_auto_passes_it_over",
@@ -103,12 +110,39 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs],
+        &[Copy, CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "about datasets",
+        &[
+            "w2_a_clone_of_a_dataset_is_ready_soon_and_light",
+            "w6_a_folder_in_a_dataset_is_found_with_its_path_there",
+            "w7_of_two_mount_points_with_one_beginning_the_right_dataset_is_found",
+            "w8_a_folder_of_a_pools_root_dataset_is_found",
+            "w10_a_folder_of_a_dataset_is_copied_and_the_marker_says_why",
+            "w9_a_child_dataset_is_refused_and_nothing_is_left",
+            "w11_auto_takes_zfs_first_and_says_so",
+            "w15_the_mount_table_decides_what_is_a_dataset",
+            "w25_forks_of_a_tree_that_goes_keep_what_they_need_and_no_more",
+            "w34_a_dataset_that_is_not_ours_is_refused_and_untouched",
+            "w34_what_others_made_of_a_tree_keeps_it",
+            "w32_what_an_earlier_attempt_left_of_a_dataset_is_no_part_of_the_next",
+            "planted_a_dataset_destroyed_with_its_forks_is_found",
+            "planted_a_foreign_dataset_destroyed_is_found",
+            "w36_a_dataset_that_is_mounted_out_of_sight_is_busy",
+            "w37_a_dataset_with_a_refquota_holds_it",
+            "a_zfs_that_is_missing_hangs_or_speaks_another_language_is_not_offered",
+            "a_zfs_below_a_view_of_the_hosts_root_is_the_one_that_is_used",
+            "a_dataset_that_is_not_there_is_not_offered_and_nothing_is_forgotten",
+            "a_pool_that_is_not_imported_loses_no_tree",
+            "a_tree_in_a_dataset_is_left_alone_where_no_dataset_is_named",
+        ],
+    ),
+    (
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ZfsFuse],
         "every file can share its blocks, or it is not about Reflink",
         &["w12_reflink_shares_every_block_or_refuses_and_leaves_nothing", "planted_a_reflink_that_falls_back_to_a_copy_is_found"],
     ),
     (
-        &[Copy, Btrfs, OverlayOnExt4],
+        &[Copy, Btrfs, OverlayOnExt4, ZfsFuse],
         "shares no blocks, or has one way to count them",
         &["planted_shared_blocks_that_count_as_exclusive_are_found"],
     ),

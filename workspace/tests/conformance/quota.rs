@@ -9,7 +9,7 @@ use yoi_workspace::{CloneAccess, DataRoot, Error, ErrorReason, PlantedFault, Pro
 
 use crate::fixture::{Fixture, make_subvolume, planted, run};
 use crate::lanes::{DiskKind, Lane};
-use crate::not_run::NO_PROJECT_QUOTAS;
+use crate::not_run::{NO_PROJECT_QUOTAS, OWN_QUOTAS};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -61,7 +61,7 @@ fn base(fixture: &Fixture) -> Uid {
     let (base, path) = fixture.empty();
     let bytes = match fixture.kind() {
         ProviderKind::Btrfs | ProviderKind::Overlay => 24 * MIB,
-        ProviderKind::Reflink | ProviderKind::Copy => MIB / 32,
+        ProviderKind::Zfs | ProviderKind::Reflink | ProviderKind::Copy => MIB / 32,
     };
     fs::write(path.join("large"), vec![3; bytes as usize]).unwrap();
     fixture.provider().seal(base).unwrap();
@@ -101,6 +101,9 @@ fn charged(fixture: &Fixture, uid: Uid) -> u64 {
 }
 
 fn held(fixture: &Fixture) -> Verdict {
+    if fixture.kind() == ProviderKind::Zfs {
+        return Verdict::NotRun(OWN_QUOTAS);
+    }
     let base = base(fixture);
     let Some(uid) = limited_clone(fixture, &fixture.root, base, 10) else {
         // It is as a tree without a quota.
@@ -126,6 +129,9 @@ fn held(fixture: &Fixture) -> Verdict {
 }
 
 fn changed(fixture: &Fixture) -> Verdict {
+    if fixture.kind() == ProviderKind::Zfs {
+        return Verdict::NotRun(OWN_QUOTAS);
+    }
     let base = base(fixture);
     let Some(uid) = limited_clone(fixture, &fixture.root, base, 2) else { return not_enforced(fixture) };
     let path = fixture.path(uid);
@@ -147,6 +153,9 @@ fn changed(fixture: &Fixture) -> Verdict {
 }
 
 fn forked(fixture: &Fixture) -> Verdict {
+    if fixture.kind() == ProviderKind::Zfs {
+        return Verdict::NotRun(OWN_QUOTAS);
+    }
     let base = base(fixture);
     let Some(parent) = limited_clone(fixture, &fixture.root, base, 2) else { return not_enforced(fixture) };
     assert_within_a_mib(write_as_agent(&fixture.path(parent).join("mine"), 4 * MIB), 2);
@@ -271,6 +280,9 @@ fn classic(fixture: &Fixture) -> Verdict {
 }
 
 fn not_set(fixture: &Fixture) -> Verdict {
+    if fixture.kind() == ProviderKind::Zfs {
+        return Verdict::NotRun(OWN_QUOTAS);
+    }
     let base = base(fixture);
     if limited_clone(fixture, &fixture.root, base, 2).is_none() {
         return not_enforced(fixture);

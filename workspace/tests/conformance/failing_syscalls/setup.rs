@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use yoi_workspace::mount::{BindOutcome, TargetRoot, unbind};
 use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
-use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, Journal, ProviderKind, Quota, RecordState, TreeOrigin, Uid, mountinfo};
+use yoi_workspace::{CloneAccess, EntryLocation, Journal, ProviderKind, Quota, RecordState, TreeOrigin, Uid, mountinfo};
 
 use super::operations::{
     Operation, Operations, Outcome, Process, described, destroy_as_the_shim, make_as_the_shim, make_without_journal, seal_as_the_shim,
 };
-use crate::fixture::{Fixture, content, current_owner, make_subvolume, nothing_to_do, nth_uid, write_in};
+use crate::failing_commands::{FailingCommands, Failure};
+use crate::fixture::{Fixture, content, current_owner, make_subvolume, nothing_to_do, nth_uid, open_root, write_in};
 use crate::host;
 use crate::syscall_faults::{Counted, Fault, run_with_fault};
 
@@ -24,11 +26,21 @@ pub(super) struct Setup<'a> {
     foreign_files: Vec<PathBuf>,
     foreign_uid: Uid,
     targets: PathBuf,
+    /// Of every process that this starts.
+    commands: Arc<FailingCommands>,
+}
+
+/// What fails in a run of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Failing {
+    Syscall(Counted, Fault),
+    Command(Failure),
 }
 
 impl<'a> Setup<'a> {
     pub(super) fn new(fixture: &'a Fixture, operations: Operations) -> Self {
-        let process = Self::start(fixture);
+        let commands = Arc::new(FailingCommands::default());
+        let process = Self::start(fixture, &commands);
         let base = fixture.uid();
         make_as_the_shim(&process, base, TreeOrigin::Empty { owner: current_owner() }).unwrap();
         let path = fixture.path(base);
@@ -48,7 +60,7 @@ impl<'a> Setup<'a> {
         let source = host::beside(fixture);
         match fixture.kind() {
             ProviderKind::Btrfs => make_subvolume(&source),
-            ProviderKind::Overlay | ProviderKind::Reflink | ProviderKind::Copy => fs::create_dir(&source).unwrap(),
+            ProviderKind::Zfs | ProviderKind::Overlay | ProviderKind::Reflink | ProviderKind::Copy => fs::create_dir(&source).unwrap(),
         }
         fs::create_dir(source.join("dir")).unwrap();
         fs::write(source.join("dir/file"), "not committed").unwrap();
@@ -66,12 +78,12 @@ impl<'a> Setup<'a> {
         }
         let targets = fixture.dir.join("targets");
         fs::create_dir_all(&targets).unwrap();
-        Self { fixture, operations, base, fork, foreign_files: foreign_files.to_vec(), foreign_uid, targets }
+        Self { fixture, operations, base, fork, foreign_files: foreign_files.to_vec(), foreign_uid, targets, commands }
     }
 
-    fn start(fixture: &Fixture) -> Process {
+    fn start(fixture: &Fixture, commands: &Arc<FailingCommands>) -> Process {
         let journal = Journal::open(&fixture.dir.join("journal")).unwrap();
-        let (root, dir) = (DataRoot::open(&fixture.dir).unwrap(), fixture.dir.clone());
+        let (root, dir) = (open_root(fixture.lane, &fixture.dir, commands.clone()), fixture.dir.clone());
         Process { root, journal, kind: fixture.kind(), dir, quota: fixture.enforces_quotas.then(|| Quota::new(10 << 20).unwrap()) }
     }
 
@@ -240,29 +252,31 @@ impl<'a> Setup<'a> {
         Ok(())
     }
 
-    fn run_case(
-        &self,
-        operation: Operation,
-        counted: Counted,
-        nth: usize,
-        fault: Fault,
-        reusable: &mut Option<Vec<Uid>>,
-    ) -> Result<bool, String> {
-        let mut process = Self::start(self.fixture);
+    fn run_case(&self, operation: Operation, nth: usize, failing: Failing, reusable: &mut Option<Vec<Uid>>) -> Result<bool, String> {
+        let mut process = self.restarted();
         let uids = reusable.take().unwrap_or_else(|| self.prepare(&process, operation));
-        let run = run_with_fault(counted, nth, fault, || self.run(&process, operation, &uids)).unwrap();
-        let Some(answer) = run.answer else { return Err("it panicked".into()) };
-        let Some(failed_call) = run.failed_call else {
+        let (answer, failed_call, has_changed) = match failing {
+            Failing::Syscall(counted, fault) => {
+                let run = run_with_fault(counted, nth, fault, || self.run(&process, operation, &uids)).unwrap();
+                let Some(answer) = run.answer else { return Err("it panicked".into()) };
+                (answer, run.failed_call.map(str::to_owned), run.changed > 0)
+            }
+            Failing::Command(failure) => {
+                let (answer, failed) = self.commands.run(nth, failure, || self.run(&process, operation, &uids));
+                (answer.unwrap_or_else(|| Err("it died".into())), failed, true)
+            }
+        };
+        let Some(failed_call) = failed_call else {
             answer?;
             self.check_promise(&process, operation, &uids)?;
             self.check_nothing_damaged(&process, operation, &uids)?;
             self.clean_up(&process, &uids)?;
             return Ok(false);
         };
-        if answer.is_err() && run.changed == 0 {
+        if answer.is_err() && !has_changed {
             // The operation failed and changed nothing, so the next case can use what was prepared.
             self.check_nothing_damaged(&process, operation, &[])
-                .map_err(|e| format!("{e} [{operation:?}, {fault:?} at operation {nth}, {failed_call}]"))?;
+                .map_err(|e| format!("{e} [{operation:?}, {failing:?} at operation {nth}, {failed_call}]"))?;
             *reusable = Some(uids);
             return Ok(true);
         }
@@ -274,8 +288,8 @@ impl<'a> Setup<'a> {
             Ok(())
         };
         let mut whole = || -> Outcome {
-            if fault == Fault::Death {
-                process = Self::start(self.fixture);
+            if matches!(failing, Failing::Syscall(_, Fault::Death) | Failing::Command(Failure::Death)) {
+                process = self.restarted();
                 // Foreign entries under a temporary name or in the trash do not stop the recovery of ours.
                 self.recovered(&process)?;
                 self.check_consistent(&process)?;
@@ -284,13 +298,17 @@ impl<'a> Setup<'a> {
             self.run(&process, operation, &uids)?;
             self.check_promise(&process, operation, &uids)?;
             self.check_nothing_damaged(&process, operation, &uids)?;
-            process = Self::start(self.fixture);
+            process = self.restarted();
             self.recovered(&process)?;
             self.check_consistent(&process)?;
             self.clean_up(&process, &uids)
         };
-        whole().map_err(|e| format!("{e} [{operation:?}, {fault:?} at operation {nth}, {failed_call}]"))?;
+        whole().map_err(|e| format!("{e} [{operation:?}, {failing:?} at operation {nth}, {failed_call}]"))?;
         Ok(true)
+    }
+
+    fn restarted(&self) -> Process {
+        Self::start(self.fixture, &self.commands)
     }
 
     fn recovered(&self, process: &Process) -> Outcome {
@@ -298,10 +316,10 @@ impl<'a> Setup<'a> {
     }
 
     /// All n for one operation and one failure. Returns the number of cases, or what the first failed check says.
-    pub(super) fn run_all(&self, operation: Operation, counted: Counted, fault: Fault) -> Result<usize, String> {
+    pub(super) fn run_all(&self, operation: Operation, failing: Failing) -> Result<usize, String> {
         let mut reusable = None;
         for nth in 1.. {
-            if !self.run_case(operation, counted, nth, fault, &mut reusable)? {
+            if !self.run_case(operation, nth, failing, &mut reusable)? {
                 return Ok(nth - 1);
             }
         }
