@@ -101,7 +101,7 @@ impl Found {
         show::object(output, agent, &self.title(), &sentence)
     }
 
-    /// Returns the agent that it has deleted, which may still be there.
+    /// Returns the agent if that may still be there. With its session it goes first, so it is waited for here.
     async fn delete(mut self, cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<Option<YoiPod>, Error> {
         let mark = cluster.dry_run_mark();
         if let Some(session) = &self.session {
@@ -122,7 +122,7 @@ impl Found {
         }
         let fate = self.session_fate(cluster, &agent, args, "deleted");
         show::object(output, &agent, &self.title(), &format!("{} deleted; {fate}{mark}", self.title()))?;
-        Ok(Some(agent))
+        Ok(self.session.is_none().then_some(agent))
     }
 
     /// What becomes of the session; `done` is what is said of one that is deleted by `--purge`.
