@@ -49,16 +49,7 @@ pub struct InstallTarget {
 
 impl InstallTarget {
     pub fn local(instance: Instance) -> Result<Self> {
-        // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not. One DaemonSet
-        // serves all nodes, so where one has a file system of its own, no node gets the chart's.
-        let nodes = Node::existing(instance);
-        let size = data_root_gibibytes(nodes.len());
-        let in_a_file = nodes.into_iter().all(|node| DataRoot::of(node) == DataRoot::Folder);
-        let mut settings = vec![
-            format!("shim.dataRoot={}", instance.path("yoi")),
-            format!("shim.loopBtrfs.enabled={in_a_file}"),
-            format!("shim.loopBtrfs.size={size}Gi"),
-        ];
+        let mut settings = settings(instance).to_vec();
         settings.extend(clone_as_source(&[Path::new(&instance.path("yoi")), Path::new(KUBELET_DIR)])?);
         let kubectl = Kubectl::new(instance, &build::kubernetes()?);
         Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })
@@ -80,6 +71,20 @@ fn clone_as_source(never_inside: &[&Path]) -> Result<Vec<String>> {
     let path: String = path.chars().flat_map(|c| r",\{}".contains(c).then_some('\\').into_iter().chain([c])).collect();
     let entry = "shim.hostSources[0]";
     Ok(vec![format!("{entry}.name=clone"), format!("{entry}.path={path}"), format!("{entry}.namespaces[0]=*")])
+}
+
+/// Values of the chart yoi-operator that say where trees lie on the nodes of a local cluster.
+pub fn settings(instance: Instance) -> [String; 3] {
+    // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not. One DaemonSet
+    // serves all nodes, so where one has a file system of its own, no node gets the chart's.
+    let nodes = Node::existing(instance);
+    let size = data_root_gibibytes(nodes.len());
+    let in_a_file = nodes.into_iter().all(|node| DataRoot::of(node) == DataRoot::Folder);
+    [
+        format!("shim.dataRoot={}", instance.path("yoi")),
+        format!("shim.loopBtrfs.enabled={in_a_file}"),
+        format!("shim.loopBtrfs.size={size}Gi"),
+    ]
 }
 
 pub fn charts(target: &InstallTarget, references: &References) -> Result<()> {

@@ -201,8 +201,8 @@ pub struct RmOptions {
     /// Delete the session too: its claim, and the data on the claim's volume.
     #[arg(long)]
     pub purge: bool,
-    /// How long to wait for what --purge deletes.
-    #[arg(long, default_value = "1m", value_parser = duration, requires = "purge", value_name = "DURATION")]
+    /// How long to wait until it is gone.
+    #[arg(long, default_value = "3m", value_parser = duration, value_name = "DURATION")]
     pub timeout: Duration,
     #[command(flatten)]
     pub dry_run: PlainDryRunOption,

@@ -6,6 +6,7 @@ mod loss;
 mod purge;
 mod trees;
 
+use kube::ResourceExt;
 use yoi_crds::pod::SessionRetain;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_plan::yoipod::workspace_name;
@@ -38,8 +39,13 @@ pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOption
     if let Some(refused) = found.iter().find_map(|agent| agent.refusal(cluster, "nothing was deleted")) {
         return Err(refused);
     }
+    let mut deleted = Vec::new();
     for agent in found {
-        agent.delete(cluster, output, args).await?;
+        deleted.extend(agent.delete(cluster, output, args).await?);
+    }
+    // As `kubectl delete` does: whoever makes an agent of that name next finds it free.
+    for agent in deleted.iter().filter(|_| cluster.dry_run.is_none()) {
+        cluster.wait_gone::<YoiPod>(&agent.name_any(), agent.metadata.uid.as_deref(), args.timeout).await?;
     }
     Ok(())
 }
@@ -95,15 +101,17 @@ impl Found {
         show::object(output, agent, &self.title(), &sentence)
     }
 
-    async fn delete(mut self, cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<(), Error> {
+    /// Returns the agent if that may still be there. With its session it goes first, so it is waited for here.
+    async fn delete(mut self, cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<Option<YoiPod>, Error> {
         let mark = cluster.dry_run_mark();
         if let Some(session) = &self.session {
             session.check(cluster).await?;
         }
         let Some(agent) = self.agent.take() else {
-            let Some(session) = &self.session else { return Ok(()) };
+            let Some(session) = &self.session else { return Ok(None) };
             session.delete(cluster, args.timeout).await?;
-            return show::object(output, &session.claim, &session.name(), &format!("{} deleted{mark}", session.title()));
+            show::object(output, &session.claim, &session.name(), &format!("{} deleted{mark}", session.title()))?;
+            return Ok(None);
         };
         let agent = delete_as_seen(cluster, agent, async |agent| Ok(loss::agent_in_use(cluster, agent))).await?;
         if let Some(session) = &self.session {
@@ -113,7 +121,8 @@ impl Found {
             session.delete(cluster, args.timeout).await?;
         }
         let fate = self.session_fate(cluster, &agent, args, "deleted");
-        show::object(output, &agent, &self.title(), &format!("{} deleted; {fate}{mark}", self.title()))
+        show::object(output, &agent, &self.title(), &format!("{} deleted; {fate}{mark}", self.title()))?;
+        Ok(self.session.is_none().then_some(agent))
     }
 
     /// What becomes of the session; `done` is what is said of one that is deleted by `--purge`.

@@ -44,8 +44,13 @@ async fn a_stopped_agent_is_read_once_its_reader_is_there_and_the_terminal_shows
         ),
     ] {
         server.answer_for("a", words[0], 503, starting());
-        let gateway = server.clone();
+        let asked = |gateway: &ApiServer| gateway.requests().iter().filter(|r| r.path.ends_with(&format!("/a/{}", words[0]))).count();
+        let (gateway, before) = (server.clone(), asked(&server));
         let reader = tokio::spawn(async move {
+            // The plugin has been told what it waits for at least once, however slow the machine is.
+            while asked(&gateway) == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             tokio::time::sleep(Duration::from_millis(1500)).await;
             gateway.answer_for("a", words[0], 200, answer);
         });

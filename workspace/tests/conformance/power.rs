@@ -45,14 +45,31 @@ impl Disk {
         made
     }
 
-    /// Replaces the device by a copy of what it holds now.
+    /// Takes away all that is not on the device: ext4 and XFS are told to stop without writing their log, and the device of a Btrfs, which knows no such
+    /// call before Linux 6.19, is replaced by a copy of what it holds now.
     fn cut_power(&self) {
-        let kept = self.image.with_extension("kept");
-        run("cp", &["--sparse=always".as_ref(), &self.image, &kept]);
-        rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::empty()).unwrap();
-        fs::rename(kept, &self.image).unwrap();
+        if self.disk == DiskKind::Btrfs {
+            let kept = self.image.with_extension("kept");
+            run("cp", &["--sparse=always".as_ref(), &self.image, &kept]);
+            rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::empty()).unwrap();
+            fs::rename(kept, &self.image).unwrap();
+        } else {
+            shut_down(&self.at);
+            rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::empty()).unwrap();
+        }
         self.disk.mount(&self.image, &self.at);
     }
+}
+
+/// FS_IOC_SHUTDOWN with the flag that leaves the log unwritten: from now on the file system writes nothing to its device.
+fn shut_down(at: &Path) {
+    const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
+    const NO_LOG_FLUSH: u32 = 2;
+    let root = fs::File::open(at).unwrap();
+    let flag = NO_LOG_FLUSH;
+    // SAFETY: the call reads an u32.
+    let done = unsafe { libc::ioctl(root.as_raw_fd(), FS_IOC_SHUTDOWN as _, &raw const flag) };
+    assert_eq!(done, 0, "{}: {}", at.display(), std::io::Error::last_os_error());
 }
 
 impl Drop for Disk {

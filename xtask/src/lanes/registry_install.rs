@@ -4,6 +4,7 @@ use super::clusters::SHARED as INSTANCE;
 use crate::build;
 use crate::cluster::Kubectl;
 use crate::command::{command, run_in_terminal, this_program, wait};
+use crate::install;
 use crate::instance::Node;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -46,9 +47,9 @@ pub fn check() -> Result<()> {
         bail!("a cluster that is given neither images nor a registry was taken for installed");
     }
     let registry = format!("{address}/{PATH}");
-    let root = format!("shim.dataRoot={}", INSTANCE.path("yoi"));
-    let words =
-        ["up", "--context", CONTEXT, "--registry", &registry, "--plain-http", "--set", &root, "--set", "shim.loopBtrfs.enabled=true"];
+    let settings = install::settings(INSTANCE);
+    let mut words = vec!["up", "--context", CONTEXT, "--registry", &registry, "--plain-http"];
+    words.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     // Said again, it repairs or reuses what is there.
     for time in ["first", "second"] {
         if !run_in_terminal(&mut as_user(&words))? {
