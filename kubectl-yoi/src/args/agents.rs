@@ -202,7 +202,7 @@ pub struct RmOptions {
     #[arg(long)]
     pub purge: bool,
     /// How long to wait until it is gone.
-    #[arg(long, default_value = "3m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "3m", value_parser = duration, requires = "force", value_name = "DURATION")]
     pub timeout: Duration,
     #[command(flatten)]
     pub dry_run: PlainDryRunOption,
