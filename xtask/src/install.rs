@@ -87,7 +87,7 @@ fn host_source(index: usize, name: &str, path: &str, namespace: &str) -> Vec<Str
 }
 
 /// Values of the chart yoi-operator that say where trees lie on the nodes of a local cluster.
-pub fn settings(instance: Instance) -> [String; 3] {
+pub fn settings(instance: Instance) -> [String; 4] {
     // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not. One DaemonSet
     // serves all nodes, so where one has a file system of its own, no node gets the chart's.
     let nodes = Node::existing(instance);
@@ -97,6 +97,8 @@ pub fn settings(instance: Instance) -> [String; 3] {
         format!("shim.dataRoot={}", instance.path("yoi")),
         format!("shim.loopBtrfs.enabled={in_a_file}"),
         format!("shim.loopBtrfs.size={size}Gi"),
+        // A Btrfs of a node is made with it and goes with it, so no older kernel will have to mount it.
+        format!("shim.btrfs.simpleQuota={}", !in_a_file),
     ]
 }
 

@@ -10,7 +10,7 @@ use yoi_crds::{AgentWorkspace, YoiProject};
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::tool_output::{last_output, output_after};
+use crate::tool_output;
 
 /// Who owns the checkout, and as whom agents run.
 const OWNER: u32 = 1000;
@@ -79,6 +79,11 @@ rules:
     )
 }
 
+/// What [`STATUS`] printed in the agent's tree, without the line that tells its exit code.
+fn printed(output: &str) -> Result<&str> {
+    output.trim_end().strip_suffix("[exit code 0]").with_context(|| format!("the command failed: {output}"))
+}
+
 #[tokio::test]
 async fn w5_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_came_since() -> Result<()> {
     let checkout = Checkout::create().await?;
@@ -92,20 +97,20 @@ async fn w5_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_c
     }
     ns.create_agent("first", "p", json!({ "task": "tell the status" })).await?;
     ns.wait_task_complete("first").await?;
-    ensure!(last_output(&ns, "first").await?.trim() == before.trim(), "{}\n---\n{before}", last_output(&ns, "first").await?);
+    let seen = tool_output::last(&ns, "first").await?;
+    ensure!(printed(&seen)? == before, "{seen}\n---\n{before}");
 
     // W11: who edits the source changes no tree.
     std::fs::write(checkout.path().join("untracked"), "edited\n")?;
-    ensure!(output_after(&ns, "first", "tell the status").await?.trim() == before.trim(), "the edit is in a tree that was made before it");
+    let seen = tool_output::after(&ns, "first", "tell the status").await?;
+    ensure!(printed(&seen)? == before, "the edit is in a tree that was made before it: {seen}");
     ns.yoi(&["take", "p", "--wait"]).await?.exit_ok()?;
     ns.create_agent("second", "p", json!({ "task": "tell the status" })).await?;
     ns.wait_task_complete("second").await?;
-    let after = checkout.status().await?;
-    ensure!(after.contains("edited") && last_output(&ns, "second").await?.trim() == after.trim(), "{}", last_output(&ns, "second").await?);
-    ensure!(
-        output_after(&ns, "first", "tell the status").await?.trim() == before.trim(),
-        "the take changed a tree that was made before it"
-    );
+    let (seen, after) = (tool_output::last(&ns, "second").await?, checkout.status().await?);
+    ensure!(after.contains("edited") && printed(&seen)? == after, "{seen}\n---\n{after}");
+    let seen = tool_output::after(&ns, "first", "tell the status").await?;
+    ensure!(printed(&seen)? == before, "the take changed a tree that was made before it: {seen}");
     ns.remove().await
 }
 

@@ -6,7 +6,7 @@ use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_e2e::test_namespace::TestNamespace;
 
-use crate::tool_output::{last_output, output_after};
+use crate::tool_output;
 
 const MEBIBYTE: i64 = 1 << 20;
 
@@ -39,13 +39,13 @@ async fn what_is_over_a_quota_is_refused_and_written_after_a_raise_while_the_age
     ns.create_agent("full", "p", json!({ "task": "write 15 MiB" })).await?;
     ns.create_agent("beside", "p", json!({ "task": "write 5 MiB" })).await?;
     ns.wait_task_complete("full").await?;
-    let refused = last_output(&ns, "full").await?;
+    let refused = tool_output::last(&ns, "full").await?;
     let written = size(&refused)?;
     ensure!(refused.contains("quota exceeded") && (10 * MEBIBYTE..=11 * MEBIBYTE).contains(&written), "{refused}");
     ns.wait_condition::<AgentWorkspace>("full", "QuotaEnforced", ConditionStatus::True).await?;
     // Another tree of the same base pays nothing for it.
     ns.wait_task_complete("beside").await?;
-    ensure!(size(&last_output(&ns, "beside").await?)? == 5 * MEBIBYTE, "{}", last_output(&ns, "beside").await?);
+    ensure!(size(&tool_output::last(&ns, "beside").await?)? == 5 * MEBIBYTE, "{}", tool_output::last(&ns, "beside").await?);
 
     let unhealthy = ns.wait_reason::<AgentWorkspace>("full", "Healthy", "QuotaExceeded").await?;
     ensure!(unhealthy.message.contains("10Mi"), "{}", unhealthy.message);
@@ -60,7 +60,7 @@ async fn what_is_over_a_quota_is_refused_and_written_after_a_raise_while_the_age
         find(&workspace?.status.as_ref()?.conditions, "QuotaEnforced")?.message.contains("40Mi").then_some(())
     })
     .await?;
-    let raised = output_after(&ns, "full", "write 15 MiB").await?;
+    let raised = tool_output::after(&ns, "full", "write 15 MiB").await?;
     ensure!(size(&raised)? == 15 * MEBIBYTE && !raised.contains("quota"), "{raised}");
     ns.remove().await
 }
@@ -73,7 +73,7 @@ async fn a_quota_that_the_file_system_cannot_enforce_is_told_and_so_is_a_tree_th
     ns.merge_patch::<yoi_crds::YoiProject>("p", &json!({ "spec": { "defaults": { "quota": "10Mi" } } })).await?;
     ns.create_agent("over", "p", json!({ "task": "write 15 MiB" })).await?;
     ns.wait_task_complete("over").await?;
-    ensure!(size(&last_output(&ns, "over").await?)? == 15 * MEBIBYTE, "{}", last_output(&ns, "over").await?);
+    ensure!(size(&tool_output::last(&ns, "over").await?)? == 15 * MEBIBYTE, "{}", tool_output::last(&ns, "over").await?);
     let lacking = ns.wait_reason::<AgentWorkspace>("over", "QuotaEnforced", "Unsupported").await?;
     ensure!(!lacking.message.is_empty(), "no word on what is lacking");
     let unhealthy = ns.wait_reason::<AgentWorkspace>("over", "Healthy", "QuotaExceeded").await?;

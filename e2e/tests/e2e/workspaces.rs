@@ -9,7 +9,7 @@ use yoi_e2e::fixtures::TREE_PATH;
 use yoi_e2e::test_namespace::{TestNamespace, uid};
 use yoi_wire::entry::{Body, ToolOutcome};
 
-use crate::tool_output::{last_output, output_after, outputs};
+use crate::tool_output;
 
 const SCRIPT: &str = r#"
 rules:
@@ -75,7 +75,7 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     ns.create_agent("after", "p", json!({ "task": "hash the tree" })).await?;
     ns.wait_task_complete("after").await?;
     let (before, destroyer, after) =
-        (last_output(&ns, "before").await?, last_output(&ns, "destroyer").await?, last_output(&ns, "after").await?);
+        (tool_output::last(&ns, "before").await?, tool_output::last(&ns, "destroyer").await?, tool_output::last(&ns, "after").await?);
     ensure!(before.contains("README.md") && before.contains("src/main.c"), "{before}");
     ensure!(before == after, "the base changed:\n{before}\n---\n{after}");
     ensure!(destroyer.contains("Moved") && !destroyer.contains("src/main.c"), "the destroyer did nothing: {destroyer}");
@@ -100,12 +100,12 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
     ns.create_agent("right", "p", json!({ "task": "write right", "workspace": fork })).await?;
     for (agent, word) in [("left", "left\nparent"), ("right", "right\nparent")] {
         ns.wait_task_complete(agent).await?;
-        let seen = last_output(&ns, agent).await?;
+        let seen = tool_output::last(&ns, agent).await?;
         ensure!(seen.contains(word), "{agent} sees {seen}");
     }
     // The parent goes on, and its file is its own.
     ns.wait_agent_ready("parent").await?;
-    let seen = output_after(&ns, "parent", "look again").await?;
+    let seen = tool_output::after(&ns, "parent", "look again").await?;
     ensure!(seen.starts_with("parent\n") && !seen.contains("left") && !seen.contains("right"), "the parent sees a fork's file: {seen}");
 
     // W25: the parent is deleted, its forks stay.
@@ -142,12 +142,12 @@ async fn a_fork_of_an_agent_on_overlay_says_what_to_do_and_is_made_once_the_agen
     ensure!(refused.message.contains("kubectl yoi stop"), "{}", refused.message);
     ns.yoi(&["stop", "parent", "--wait"]).await?.exit_ok()?;
     ns.wait_task_complete("left").await?;
-    let seen = last_output(&ns, "left").await?;
+    let seen = tool_output::last(&ns, "left").await?;
     ensure!(seen.contains("left\nparent"), "left sees {seen}");
 
     // W19: the agent finds what it wrote, in the same upper layer.
     ns.yoi(&["start", "parent", "--wait"]).await?.exit_ok()?;
-    let seen = output_after(&ns, "parent", "look again").await?;
+    let seen = tool_output::after(&ns, "parent", "look again").await?;
     ensure!(seen.starts_with("parent\n") && !seen.contains("left"), "the parent sees a fork's file: {seen}");
     ns.remove().await
 }
@@ -204,7 +204,7 @@ async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next
     let by_ref = json!({ "ref": { "name": "shared" } });
     ns.create_agent("first", "p", json!({ "task": "write left", "workspace": by_ref })).await?;
     ns.wait_task_complete("first").await?;
-    let seen = last_output(&ns, "first").await?;
+    let seen = tool_output::last(&ns, "first").await?;
     ensure!(seen.starts_with("left\n"), "{seen}");
     let own = ns.api::<AgentWorkspace>().get_opt("first").await?;
     ensure!(own.is_none(), "the agent has a tree of its own, too");
@@ -214,7 +214,7 @@ async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next
     ns.wait_gone::<YoiPod>("first").await?;
     ns.create_agent("second", "p", json!({ "task": "look again", "workspace": by_ref })).await?;
     ns.wait_task_complete("second").await?;
-    let seen = last_output(&ns, "second").await?;
+    let seen = tool_output::last(&ns, "second").await?;
     ensure!(seen.starts_with("left\n"), "{seen}");
     ensure!(uid(&ns.get::<AgentWorkspace>("shared").await?) == before, "another tree of that name");
     ns.remove().await
@@ -228,7 +228,7 @@ async fn a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -
     tree(&ns, "frozen", "p", json!({ "readOnly": true })).await?;
     ns.create_agent("reader", "p", json!({ "task": "try to write", "workspace": { "ref": { "name": "frozen" } } })).await?;
     ns.wait_task_complete("reader").await?;
-    let outputs = outputs(&ns, "reader").await?;
+    let outputs = tool_output::all(&ns, "reader").await?;
     let [(wrote, why), (_, seen)] = outputs.as_slice() else { anyhow::bail!("{outputs:?}") };
     ensure!(*wrote == ToolOutcome::Failed && why.contains("Read-only file system"), "{wrote:?}: {why}");
     ensure!(seen.contains("Fixture") && seen.lines().any(|l| l == "src/main.c"), "the tree is not what it is made from: {seen}");
