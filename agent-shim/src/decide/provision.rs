@@ -1,12 +1,14 @@
 //! Which action the tree of one workspace needs on this node.
 
 use super::node_status::provider_name;
+use super::workspace_status::quota_value;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, name};
 use yoi_workspace::{
-    CaptureMethod, Captured, CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Quota, Record, RecordState, TreeOrigin, Uid,
+    CaptureMethod, Captured, CloneAccess, Owner, ProviderKind, ProviderOffer, ProviderRequest, Quota, QuotaState, Record, RecordState,
+    TreeOrigin, Uid,
 };
 
 use crate::host_sources::{HostSourceName, HostSources};
@@ -124,11 +126,18 @@ pub fn wanted_quota(ws: &AgentWorkspace) -> Option<Quota> {
     u64::try_from(bytes).ok().and_then(|bytes| Quota::new(bytes).ok())
 }
 
-/// Whether the quota must be set: it is another one than was recorded, or nobody was told yet whether it is enforced.
+/// Whether the quota must be set: it is another one than was recorded, or the status does not say yet what became of it. A quota that the disk
+/// has refused is set again: there may be room for it by now. One that a node cannot enforce stays so.
 fn needs_quota(ws: &AgentWorkspace, record: &Record) -> bool {
     let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let wanted = wanted_quota(ws);
-    record.quota != wanted || (wanted.is_some() && yoi_crds::condition::find(conditions, condition::QUOTA_ENFORCED).is_none())
+    let is_told = match yoi_crds::condition::find(conditions, condition::QUOTA_ENFORCED) {
+        None => wanted.is_none(),
+        Some(told) if told.reason == reason::UNSUPPORTED => wanted.is_some(),
+        // It names the quota. After a crash it may be the former one.
+        Some(told) => told.message == quota_value(wanted, &QuotaState::Enforced).message,
+    };
+    record.quota != wanted || !is_told
 }
 
 /// The message for a lost tree. It is not made again: an agent must never find an empty directory in its place.

@@ -1,6 +1,7 @@
 //! A base that is taken from a folder of the host: by its name, through both halves, on a real disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -21,8 +22,12 @@ fn listed() -> HostSources {
 }
 
 async fn shim(disk: &RealDisk) -> TestShim {
+    shim_on(disk, disk.dir.path().join("pool")).await
+}
+
+async fn shim_on(disk: &RealDisk, data_root: PathBuf) -> TestShim {
     let dir = disk.dir.path();
-    let config = DataRootConfig { data_root: dir.join("pool"), loop_size: None, simple_quota: false };
+    let config = DataRootConfig { data_root, loop_size: None, simple_quota: false };
     let service = MounterService::new(NODE.to_owned(), config, &dir.join("kubelet")).unwrap();
     let (service, socket) = (service.with_host_sources(listed(), dir.join("sources")), dir.join("sources.sock"));
     let served = socket.clone();
@@ -86,6 +91,46 @@ async fn a_folder_is_taken_by_its_name_with_what_is_not_committed() {
     let tree = disk.dir.path().join("pool/trees").join(uid(1).shard()).join(uid(1).to_string()).join("tree/not-committed");
     assert_eq!(std::fs::read_to_string(tree).unwrap(), "mine");
     assert_eq!(shim.state.mounter.host_sources().await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_subvolume_beside_the_data_root_a_snapshot_is_taken_and_the_reason_says_so() {
+    let Some(disk) = RealDisk::new() else { return };
+    let pool = disk.dir.path().join("pool");
+    for folder in ["data", "host"] {
+        std::fs::create_dir(pool.join(folder)).unwrap();
+    }
+    let volume = pool.join("host/clone");
+    assert!(Command::new("btrfs").args(["subvolume", "create"]).arg(&volume).output().unwrap().status.success());
+    std::fs::create_dir(disk.dir.path().join("sources")).unwrap();
+    std::os::unix::fs::symlink(pool.join("host"), disk.dir.path().join("sources/clone")).unwrap();
+    std::fs::write(volume.join("not-committed"), "mine").unwrap();
+    [&volume, &volume.join("not-committed")].into_iter().for_each(|path| own(path));
+    let shim = shim_on(&disk, pool.join("data")).await;
+
+    let taken = provision(&shim.state, &base(1, "clone", "team", false), uid(1)).await.unwrap();
+    assert_eq!(provisioned(&taken).0, "TreeCreated", "{taken:?}");
+    let because = taken.update.provider.unwrap().reason;
+    assert!(because.ends_with("; a snapshot of the source: the source is a subvolume of the data root's file system"), "{because}");
+    let tree = pool.join("data/trees").join(uid(1).shard()).join(uid(1).to_string()).join("tree");
+    std::fs::write(volume.join("not-committed"), "changed").unwrap();
+    assert_eq!(std::fs::read_to_string(tree.join("not-committed")).unwrap(), "mine");
+
+    // In it is a volume of its own, which no snapshot would hold.
+    assert!(Command::new("btrfs").args(["subvolume", "create"]).arg(volume.join("inner")).output().unwrap().status.success());
+    let (reason, why) = provisioned(&provision(&shim.state, &base(2, "clone", "team", false), uid(2)).await.unwrap());
+    assert_eq!(reason, "NestedVolume");
+    assert!(why.contains("inner"), "{why}");
+
+    // A folder in the subvolume is taken in the same way.
+    std::fs::remove_file(disk.dir.path().join("sources/clone")).unwrap();
+    std::fs::create_dir_all(volume.join("below/clone")).unwrap();
+    own(&volume.join("below/clone"));
+    assert!(Command::new("btrfs").args(["subvolume", "delete"]).arg(volume.join("inner")).output().unwrap().status.success());
+    std::os::unix::fs::symlink(volume.join("below"), disk.dir.path().join("sources/clone")).unwrap();
+    let part = provision(&shim.state, &base(3, "clone", "team", false), uid(3)).await.unwrap();
+    let because = part.update.provider.unwrap().reason;
+    assert!(because.ends_with("; a snapshot of the source: the source lies in a subvolume of the data root's file system"), "{because}");
 }
 
 fn own(path: &Path) {

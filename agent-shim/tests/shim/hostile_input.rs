@@ -11,11 +11,13 @@ use yoi_wire::identity::{SHIM_SOCKET, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME
 
 use crate::fixtures::{NODE, uid};
 use crate::test_shim::TestShim;
+use yoi_agent_shim::host_sources::HostSourceName;
 use yoi_agent_shim::mounter::protocol::{MounterRefusal, Response};
 use yoi_agent_shim::mounter::service::MounterService;
 use yoi_agent_shim::mounter::{DataRootConfig, frame};
 use yoi_agent_shim::proto::csi::NodeUnpublishVolumeRequest;
 use yoi_agent_shim::volume::PodVolume;
+use yoi_workspace::ErrorReason;
 
 /// Texts that are no UID, no digest, no volume's name and no path.
 fn nonsense() -> BTreeSet<String> {
@@ -187,6 +189,10 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
         |verb: &str| send_bytes(format!(r#"{{"whose":{{"object":"../../etc","uid":"\u0000","run":null}},"verb":{verb}}}"#).as_bytes());
     assert!(matches!(send_request(r#"{"Open":{"expected":"Any"}}"#), Some(Ok(Response::Opened(_)))));
     let before = census(dir.path());
+    // The same words with a name that is one are understood: no such folder is listed.
+    let capture = format!(r#"{{"Capture":{{"uid":"{}","provider":"Copy","source":"clone","owner":{{"uid":1000,"gid":1000}}}}}}"#, uid(1));
+    let unlisted = send_request(&capture).unwrap().unwrap_err();
+    assert_eq!(unlisted.reason, ErrorReason::SourceNotFound, "{unlisted:?}");
     let (good, digest) = (uid(1).to_string(), "a".repeat(64));
     let mut refused = 0;
     for text in nonsense() {
@@ -204,7 +210,11 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
             format!(r#"{{"Unpublish":{{"volume":{{"pod":{bad},"name":"tree"}}}}}}"#),
             format!(r#"{{"Changes":{{"uid":{bad},"since":null,"limit":1}}}}"#),
             format!(r#"{{"Open":{{"expected":{{"Named":{bad}}}}}}}"#),
+            format!(r#"{{"Capture":{{"uid":{bad},"provider":"Copy","source":"clone","owner":{{"uid":1000,"gid":1000}}}}}}"#),
         ];
+        if HostSourceName::try_from(text.clone()).is_err() {
+            verbs.push(format!(r#"{{"Capture":{{"uid":"{good}","provider":"Copy","source":{bad},"owner":{{"uid":1000,"gid":1000}}}}}}"#));
+        }
         // Some of these are names that a volume may have, if not a Pod.
         if text.parse::<yoi_agent_shim::volume::VolumeName>().is_err() {
             verbs.push(format!(r#"{{"Unpublish":{{"volume":{{"pod":"{good}","name":{bad}}}}}}}"#));

@@ -24,8 +24,13 @@ fn condition(update: &StatusUpdate, type_: &str) -> Option<(ConditionStatus, Str
 
 /// A workspace whose quota the operator has resolved, after these conditions were reported.
 fn limited(mib: Option<u64>, conditions: &[(&str, &str, &str)]) -> Value {
-    let condition = |(type_, status, reason): &(&str, &str, &str)| json!({ "type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "" });
+    let condition = |(type_, status, reason): &(&str, &str, &str)| json!({ "type": type_, "status": status, "reason": reason, "message": enforced(mib), "lastTransitionTime": "" });
     json!({ "status": { "quotaBytes": mib.map(|mib| mib * MIB), "conditions": conditions.iter().map(condition).collect::<Vec<_>>() } })
+}
+
+/// The message of QuotaEnforced, once that quota is set.
+fn enforced(mib: Option<u64>) -> String {
+    mib.map_or_else(|| "the workspace has no quota any more".to_owned(), |mib| format!("the file system refuses what is over {mib}Mi"))
 }
 
 async fn look(shim: &TestShim, over: Value) -> ProvisionOutcome {
@@ -77,6 +82,19 @@ async fn a_quota_is_changed_and_ended_and_not_set_again() {
 }
 
 #[tokio::test]
+async fn a_status_that_names_a_former_quota_is_corrected() {
+    let shim = TestShim::new();
+    look(&shim, limited(Some(10), &[])).await;
+    // The shim died after it had recorded the new quota and before it reported it.
+    shim.state.journal.begin_set_quota(uid(1), quota(20)).unwrap();
+    let mut former = limited(Some(10), &[("QuotaEnforced", "True", "Enforced"), ("Provisioned", "True", "TreeCreated")]);
+    former["status"]["quotaBytes"] = json!(20 * MIB);
+    let corrected = look(&shim, former).await;
+    assert_eq!(condition(&corrected.update, "QuotaEnforced").unwrap().2, enforced(Some(20)));
+    assert_eq!(shim.mounter.trees.lock().unwrap()[&uid(1)].quota, quota(20));
+}
+
+#[tokio::test]
 async fn a_node_that_cannot_enforce_a_quota_says_why_and_the_tree_works() {
     let shim = TestShim::new();
     *shim.mounter.quota_state.lock().unwrap() = Some(QuotaState::Unsupported { reason: "it has none".into() });
@@ -96,7 +114,14 @@ async fn a_tree_whose_quota_is_refused_is_not_ready_and_takes_the_next_one() {
     assert_eq!(refused.next, Next::Retry);
     let (status, reason, _) = condition(&refused.update, "QuotaEnforced").unwrap();
     assert_eq!((status, &*reason), (ConditionStatus::False, "OutOfSpace"));
+    // The disk is asked again: it may have been enlarged.
+    let told: &[_] = &[("QuotaEnforced", "False", "OutOfSpace"), ("Provisioned", "True", "TreeCreated")];
+    let mut again = limited(Some(10), told);
+    again["status"]["conditions"][0]["message"] = json!("the data root has 5Mi");
+    assert_eq!(look(&shim, again.clone()).await.next, Next::Retry);
     *shim.mounter.refuse.lock().unwrap() = None;
+    let enlarged = look(&shim, again).await;
+    assert_eq!(condition(&enlarged.update, "QuotaEnforced").unwrap().0, ConditionStatus::True);
     let taken = look(&shim, limited(Some(5), &[("QuotaEnforced", "False", "OutOfSpace")])).await;
     assert_eq!(condition(&taken.update, "QuotaEnforced").unwrap().0, ConditionStatus::True);
     assert_eq!(shim.mounter.trees.lock().unwrap()[&uid(1)].quota, quota(5));

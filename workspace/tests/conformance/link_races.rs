@@ -175,6 +175,12 @@ fn captured(fixture: &Fixture) -> Verdict {
     let mut pairs: Vec<_> =
         fill_with_links(&source, &outside).into_iter().map(|(a, b)| (format!("source/{a}"), format!("source/{b}"))).collect();
     std::os::unix::fs::symlink(&outside.dir, top.join("source-link")).unwrap();
+    // A file is exchanged, too: with a link to the file of its name outside, which is more than any tree holds.
+    for n in 0..4 {
+        fs::write(source.join(format!("file{n}")), "x").unwrap();
+        std::os::unix::fs::symlink(outside.dir.join("canary"), source.join(format!("file{n}-link"))).unwrap();
+        pairs.push((format!("source/file{n}"), format!("source/file{n}-link")));
+    }
     host::give_away(&source);
     let root = fs::File::open(&top).unwrap();
     let (mut rounds, mut opened, mut whole) = (0, 0, 0);

@@ -13,6 +13,7 @@ mod failing_syscalls;
 mod fixture;
 mod forks;
 mod host;
+mod host_build;
 mod hostile_paths;
 mod hostile_trees;
 mod lanes;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         sharing::CASES,
         quota::CASES,
         host::CASES,
+        host_build::CASES,
         hostile_trees::CASES,
         mounts::CASES,
         hostile_paths::CASES,

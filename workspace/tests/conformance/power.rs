@@ -8,7 +8,8 @@ use yoi_workspace::{
     CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid, plan::select,
 };
 
-use crate::fixture::{Fixture, current_owner, nth_uid, read_in, recover, run, sync, write_in};
+use crate::fixture::{Fixture, current_owner, make_subvolume, nth_uid, read_in, recover, run, sync, write_in};
+use crate::host;
 use crate::lanes::{DiskKind, Lane};
 use crate::{Case, Verdict};
 
@@ -97,10 +98,14 @@ fn power_cut(fixture: &Fixture) -> Verdict {
     for on in DISKS {
         let disk = Disk::make(&fixture.dir, on, 200 << 20);
         let kind = disk.kind;
+        // Beside it is the folder of the host.
+        let root_dir = disk.at.join("root");
+        fs::create_dir(&root_dir).unwrap();
+        sync(&disk.at, disk.disk == DiskKind::Btrfs);
         let journal_dir = fixture.dir.join(format!("{kind}-on-{:?}-journal", disk.disk));
-        let (base, clone, gone) = (nth_uid(1), nth_uid(2), nth_uid(3));
+        let (base, clone, gone, taken) = (nth_uid(1), nth_uid(2), nth_uid(3), nth_uid(4));
         let clone_of = |from| TreeOrigin::Clone { from, access: CloneAccess::ReadWrite };
-        let steps: [Action; 5] = [
+        let steps: [Action; 6] = [
             ("an empty tree", &|root, journal| create(root, journal, kind, base, TreeOrigin::Empty { owner: current_owner() })),
             ("a sealed tree", &|root, journal| {
                 write_in(root, base, "file", b"precious");
@@ -115,24 +120,38 @@ fn power_cut(fixture: &Fixture) -> Verdict {
                 root.provider(kind).unwrap().destroy(gone).unwrap();
                 journal.record_destroyed(gone).unwrap();
             }),
+            ("a tree of a host folder that nobody has flushed", &|root, journal| {
+                journal.begin_create(taken, kind, TreeOrigin::Host { owner: host::USER }).unwrap();
+                let source = disk.at.join("host");
+                if disk.disk == DiskKind::Btrfs {
+                    make_subvolume(&source);
+                } else {
+                    fs::create_dir(&source).unwrap();
+                }
+                fs::write(source.join("file"), "precious").unwrap();
+                host::give_away(&source);
+                let marker = host::capture_with(root.provider(kind).unwrap(), taken, &source).unwrap();
+                println!("    {kind} on {:?}: {:?}", disk.disk, marker.captured.unwrap().how);
+                journal.record_created(taken).unwrap();
+            }),
         ];
         for (what, step) in &steps {
-            let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
+            let (root, journal) = (DataRoot::open(&root_dir).unwrap(), Journal::open(&journal_dir).unwrap());
             step(&root, &journal);
             // Nobody flushes this directory, so it must be gone after the cut; otherwise the test cut nothing.
             fs::create_dir(disk.at.join(format!("unflushed{cuts}"))).unwrap();
             drop(root);
             disk.cut_power();
             assert!(!disk.at.join(format!("unflushed{cuts}")).exists(), "{kind}: the harness detects nothing: everything is there");
-            let root = DataRoot::open(&disk.at).unwrap();
+            let root = DataRoot::open(&root_dir).unwrap();
             let recovery = recover(&root, &journal);
             assert_eq!((&recovery.lost, &recovery.orphans), (&vec![], &vec![]), "{kind}: after {what}: {recovery:?}");
             cuts += 1;
         }
-        let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());
+        let (root, journal) = (DataRoot::open(&root_dir).unwrap(), Journal::open(&journal_dir).unwrap());
         let states: Vec<_> = journal.read_and_clean().unwrap().records.into_iter().map(|r| (r.uid, r.state)).collect();
-        assert_eq!(states, [(base, RecordState::Sealed), (clone, RecordState::Ready)]);
-        for uid in [base, clone] {
+        assert_eq!(states, [(base, RecordState::Sealed), (clone, RecordState::Ready), (taken, RecordState::Ready)]);
+        for uid in [base, clone, taken] {
             assert_eq!(read_in(&root, uid, "file").as_deref(), Some("precious"), "{kind}: {uid}");
         }
         assert!(root.inventory().unwrap().entries.iter().all(|e| e.location == EntryLocation::Live));
