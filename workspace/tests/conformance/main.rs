@@ -25,6 +25,7 @@ mod power;
 mod quota;
 mod sharing;
 mod syscall_faults;
+mod usage;
 mod zfs;
 mod zfs_bad;
 mod zfs_fuse;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         zfs_source::CASES,
         sharing::CASES,
         quota::CASES,
+        usage::CASES,
         host::CASES,
         hostile_trees::CASES,
         mounts::CASES,
