@@ -6,6 +6,7 @@ pub(crate) mod ioctl;
 pub(crate) mod quota;
 mod search;
 mod shared_sync;
+mod sizes;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,10 +20,11 @@ use crate::capture::CapturePlan;
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::{Layout, TREE};
+use crate::sealed_sizes::{SealedSizes, TreeSizes};
 use crate::trees::{self, Backend, LiveTree, TreeDir};
 use crate::{
-    ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, HostFolder, Owner, ProviderKind, Quota, QuotaState, SysError, Uid, compare,
-    dir, extents, folder, remove,
+    ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, HostFolder, Owner, ProviderKind, Quota, QuotaState, SysError, TreeOrigin,
+    Uid, compare, dir, extents, folder, remove,
 };
 
 /// More changed inodes than this are not looked up one by one: every file is visited instead, which takes no memory.
@@ -33,11 +35,12 @@ const MAX_CHANGED_PATH_BYTES: usize = 4 << 20;
 pub(crate) struct Btrfs {
     layout: Arc<Layout>,
     sync: SharedSync,
+    sealed_sizes: SealedSizes,
 }
 
 impl Btrfs {
     pub fn new(layout: Arc<Layout>) -> Self {
-        Self { layout, sync: SharedSync::default() }
+        Self { layout, sync: SharedSync::default(), sealed_sizes: SealedSizes::default() }
     }
 }
 
@@ -84,7 +87,8 @@ impl Backend for Btrfs {
         Ok(Some(ioctl::subvolume(tree).step("ask about the subvolume")?.generation))
     }
 
-    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
+    fn remove(&self, uid: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
+        self.sealed_sizes.forget(uid);
         remove::remove_layers(entry)?;
         let Some(tree) = dir::open_opt(entry, c"tree").step("open the tree")? else { return Ok(()) };
         if !ioctl::is_subvolume(&tree) {
@@ -104,7 +108,7 @@ impl Backend for Btrfs {
         commit::commit(root).step("commit the removal")
     }
 
-    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+    fn measure(&self, _: &Layout, live: &LiveTree) -> Result<DiskUsage, Error> {
         let tree = self.open(live)?;
         trees::measure(tree.as_fd(), extents::exclusive_bytes_at).map_err(|source| Error::Measure { uid: live.marker.uid, source })
     }
@@ -122,14 +126,13 @@ impl Backend for Btrfs {
         quota::charged(dir::open(&live.entry, TREE).step("open the tree")?.as_fd())
     }
 
-    fn usage(&self, live: &LiveTree, charged: u64) -> Result<DiskUsage, Error> {
+    fn usage(&self, layout: &Layout, live: &LiveTree, charged: Option<u64>) -> Result<DiskUsage, Error> {
+        let Some(charged) = charged else { return self.measure(layout, live) };
         if !live.marker.below.as_os_str().is_empty() {
             // The sizes are those of the whole subvolume, of which the tree is one folder.
-            return Ok(DiskUsage { exclusive_bytes: charged, charged_bytes: Some(charged), ..self.measure(live)? });
+            return Ok(DiskUsage { exclusive_bytes: charged, charged_bytes: Some(charged), ..self.measure(layout, live)? });
         }
-        let tree = self.open(live)?;
-        let sizes = search::sizes(&tree).step("read the sizes of all files");
-        let (logical_bytes, entries) = sizes.map_err(|source| Error::Measure { uid: live.marker.uid, source })?;
+        let TreeSizes { logical_bytes, entries } = self.sizes((live, &self.open(live)?))?;
         Ok(DiskUsage { logical_bytes, exclusive_bytes: charged, entries, charged_bytes: Some(charged) })
     }
 
@@ -149,6 +152,28 @@ impl Backend for Btrfs {
 type Opened<'a> = (&'a LiveTree, &'a TreeDir);
 
 impl Btrfs {
+    /// The sizes of a tree that is a whole subvolume. Of a clone of a sealed tree only what differs is read.
+    fn sizes(&self, tree: Opened) -> Result<TreeSizes, Error> {
+        let wrap = |source| Error::Measure { uid: tree.0.marker.uid, source };
+        if let Some(sizes) = self.sizes_since_origin(tree)? {
+            return Ok(sizes);
+        }
+        sizes::of_subvolume(tree.1).step("read the sizes of all files").map_err(wrap)
+    }
+
+    fn sizes_since_origin(&self, tree: Opened) -> Result<Option<TreeSizes>, Error> {
+        let wrap = |source| Error::Measure { uid: tree.0.marker.uid, source };
+        let TreeOrigin::Clone { from, .. } = tree.0.marker.origin else { return Ok(None) };
+        let Some((entry, marker)) = self.layout.live_entry(from)?.filter(|(_, base)| base.provider == Self::KIND) else { return Ok(None) };
+        let Some(seal) = marker.sealed.clone() else { return Ok(None) };
+        let base = LiveTree { marker, entry };
+        let opened = self.open(&base)?;
+        let Some(first) = first_changed_transid(tree, (&base, &opened)).map_err(wrap)? else { return Ok(None) };
+        let of_base = || sizes::of_subvolume(&opened).step("read the sizes of all files");
+        let of_base = self.sealed_sizes.get((from, &seal), of_base).map_err(wrap)?;
+        sizes::of_snapshot(tree.1, (&opened, of_base), first).step("read the sizes of what differs").map_err(wrap)
+    }
+
     /// The paths in `tree` of all inodes that changed. `None` if the kernel cannot list them, or they are too many.
     fn changed_paths(&self, tree: Opened, since: Opened, limits: &ChangeLimits) -> Result<Option<compare::Paths>, SysError> {
         let Some(first) = first_changed_transid(tree, since)? else { return Ok(None) };

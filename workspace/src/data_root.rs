@@ -105,7 +105,7 @@ impl DataRoot {
         let btrfs = TreeProvider { layout: layout.clone(), backend: Btrfs::new(layout.clone()) };
         let overlay = TreeProvider { layout: layout.clone(), backend: Overlay::new(layout.clone()) };
         let reflink = TreeProvider { layout: layout.clone(), backend: Reflink { layout: layout.clone() } };
-        let copy = TreeProvider { layout: layout.clone(), backend: Copy { layout: layout.clone() } };
+        let copy = TreeProvider { layout: layout.clone(), backend: Copy };
         Ok(Self { layout, zfs, btrfs, overlay, reflink, copy, on_btrfs })
     }
 

@@ -72,6 +72,7 @@ pub(crate) fn commit_removals(root: BorrowedFd) -> Result<(), SysError> {
     rustix::fs::fsync(&trash).step("flush the removal")
 }
 
+/// The file system may have shared blocks between a file and its copy, whoever made it, so it is asked.
 pub(crate) fn usage(tree: BorrowedFd, faults: &dyn Faults) -> Result<DiskUsage, SysError> {
     let shares = can_share_blocks(tree)? && !faults.has(PlantedFault::SharedCountedAsExclusive);
     trees::measure(tree, |parent, name, stat| exclusive_bytes(shares, parent, name, stat))

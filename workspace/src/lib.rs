@@ -51,6 +51,7 @@ mod provider;
 mod quota;
 mod reflink;
 mod remove;
+mod sealed_sizes;
 mod tree_copy;
 mod trees;
 mod uid;

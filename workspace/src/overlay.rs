@@ -21,6 +21,7 @@ mod changes;
 mod fork;
 mod layer_mounts;
 mod merged;
+mod sizes;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,9 +38,10 @@ use crate::error::StepContext;
 use crate::layout::{IDLE, Layout, TREE, UPPER, WORK};
 use crate::mount::{self, TreeMount};
 use crate::mountinfo::{self, Mount};
+use crate::sealed_sizes::{SealedSizes, TreeSizes};
 use crate::trees::{Backend, LiveTree, TreeDir};
 use crate::{
-    ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, Owner, PlantedFault, ProviderKind, SysError, Uid, dir,
+    ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, Marker, PlantedFault, ProviderKind, Seal, SysError, Uid, dir,
     folder, remove, trees,
 };
 
@@ -49,6 +51,7 @@ pub(crate) struct Overlay {
     layers: Mutex<Option<Arc<LayerMounts>>>,
     /// Mounts that somebody in this process uses.
     mounted: Mutex<HashMap<Uid, Weak<OwnedFd>>>,
+    sealed_sizes: SealedSizes,
 }
 
 /// The mount points outside of the data root of all overlays of a data root.
@@ -78,7 +81,7 @@ fn base_path(uid: Uid) -> String {
 
 impl Overlay {
     pub fn new(layout: Arc<Layout>) -> Self {
-        Self { layout, layers: Mutex::new(None), mounted: Mutex::default() }
+        Self { layout, layers: Mutex::new(None), mounted: Mutex::default(), sealed_sizes: SealedSizes::default() }
     }
 
     fn layers(&self) -> Result<Arc<LayerMounts>, SysError> {
@@ -103,14 +106,15 @@ impl Overlay {
         dir::open(&self.layers()?.read_only, path).step("open the base")
     }
 
-    /// Opens the lower layer of a clone. Errors: `LowerLost`.
-    fn open_lower(&self, live: &LiveTree, lower: Uid) -> Result<OwnedFd, Error> {
+    /// Opens the lower layer of a clone. Returns its seal, too. Errors: `LowerLost`.
+    fn open_lower(&self, live: &LiveTree, lower: Uid) -> Result<(OwnedFd, Seal), Error> {
         let uid = live.marker.uid;
         match self.layout.live_entry(lower)? {
-            Some((_, base)) if base.provider == ProviderKind::Overlay && base.sealed.is_some() && base.lower.is_none() => {}
-            _ => return Err(Error::LowerLost { uid, lower }),
+            Some((_, Marker { provider: ProviderKind::Overlay, lower: None, sealed: Some(seal), .. })) => {
+                Ok((self.open_base(lower).map_err(|source| Error::Open { uid, source })?, seal))
+            }
+            _ => Err(Error::LowerLost { uid, lower }),
         }
-        self.open_base(lower).map_err(|source| Error::Open { uid, source })
     }
 
     /// Makes a mount of a clone. The kernel refuses a second one with EBUSY.
@@ -202,10 +206,6 @@ impl Backend for Overlay {
     const FORKS_LIVE: bool = false;
     const MOUNT_TYPES: &'static [&'static str] = &["overlay"];
 
-    fn make_empty(&self, _: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
-        folder::make_empty(entry, owner)
-    }
-
     fn clone_into(&self, source: &LiveTree, _: Uid, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
         match source.marker.lower {
             None => fork::of_base(&self.open_base(source.marker.uid)?, entry),
@@ -288,10 +288,6 @@ impl Backend for Overlay {
         }
     }
 
-    fn has_nested_volume(&self, _: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
-        folder::has_nested_volume(tree)
-    }
-
     fn check_sealable(&self, live: &LiveTree, tree: BorrowedFd) -> Result<(), Error> {
         let uid = live.marker.uid;
         if live.marker.lower.is_some() {
@@ -303,24 +299,17 @@ impl Backend for Overlay {
         }
     }
 
-    fn freeze(&self, _: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
-        folder::flush(tree)
-    }
-
-    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
+    fn remove(&self, uid: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
+        self.sealed_sizes.forget(uid);
         folder::remove(entry)
     }
 
-    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError> {
-        folder::commit_removals(root)
-    }
-
-    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+    fn measure(&self, layout: &Layout, live: &LiveTree) -> Result<DiskUsage, Error> {
         let tree = self.open(live)?;
         let measure = || match live.marker.lower {
-            None => folder::usage(tree.as_fd(), &*self.layout.faults),
+            None => folder::usage(tree.as_fd(), &*layout.faults),
             Some(_) => {
-                let own = fork::usage_of_layers(&live.entry, &*self.layout.faults)?;
+                let own = fork::usage_of_layers(&live.entry, &*layout.faults)?;
                 let whole = trees::measure(tree.as_fd(), |_, _, _| Ok(0))?;
                 Ok(DiskUsage { exclusive_bytes: own, ..whole })
             }
@@ -328,10 +317,24 @@ impl Backend for Overlay {
         measure().map_err(|source| Error::Measure { uid: live.marker.uid, source })
     }
 
+    /// Visits the upper layer alone, and the base once.
+    fn usage(&self, layout: &Layout, live: &LiveTree, charged: Option<u64>) -> Result<DiskUsage, Error> {
+        let Some(lower) = live.marker.lower else { return Ok(DiskUsage { charged_bytes: charged, ..self.measure(layout, live)? }) };
+        let wrap = |source| Error::Measure { uid: live.marker.uid, source };
+        let (base, seal) = self.open_lower(live, lower)?;
+        let of_base = || {
+            trees::measure(base.as_fd(), |_, _, _| Ok(0)).map(|all| TreeSizes { logical_bytes: all.logical_bytes, entries: all.entries })
+        };
+        let of_base = self.sealed_sizes.get((lower, &seal), of_base).map_err(wrap)?;
+        let TreeSizes { logical_bytes, entries } = sizes::of_overlay(&live.entry, (&base, of_base)).map_err(wrap)?;
+        let exclusive_bytes = fork::usage_of_layers(&live.entry, &*layout.faults).map_err(wrap)?;
+        Ok(DiskUsage { logical_bytes, exclusive_bytes, entries, charged_bytes: charged })
+    }
+
     fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {
         let wrap = |source| Error::Compare { uid: tree.marker.uid, source };
         if tree.marker.lower == Some(since.marker.uid) {
-            let base = self.open_lower(tree, since.marker.uid)?;
+            let (base, _) = self.open_lower(tree, since.marker.uid)?;
             return changes::since_base(&tree.entry, &base, limits, &*self.layout.faults, out).map_err(wrap);
         }
         let (opened, base) = (self.open(tree)?, self.open(since)?);

@@ -66,7 +66,8 @@ pub trait Provider: Send + Sync {
     fn set_quota(&self, uid: Uid, quota: Option<Quota>) -> Result<QuotaState, Error>;
 
     /// Returns the disk usage of the tree, by counters of the file system where there are any; they are as of its last commit, at most 30 s
-    /// ago with Btrfs. Otherwise as [`Provider::measure`].
+    /// ago with Btrfs. Of a clone of a sealed tree Btrfs, where simple quotas count, and Overlay read only what differs. Otherwise as
+    /// [`Provider::measure`].
     /// Errors: `NotFound`, `WrongProvider`, `Foreign`, `Measure`.
     fn usage(&self, uid: Uid) -> Result<DiskUsage, Error>;
 

@@ -1,18 +1,17 @@
 //! Provider Reflink: folders, and clones whose files share all their blocks with the source's. A file whose blocks cannot be shared is an
 //! error: nothing is ever copied in silence.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::Layout;
 use crate::tree_copy::Data;
 use crate::trees::{Backend, LiveTree};
-use crate::{ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, Owner, PlantedFault, ProviderKind, SysError, Uid, folder};
+use crate::{CloneAccess, PlantedFault, ProviderKind, SysError, Uid, folder};
 
 pub(crate) struct Reflink {
     pub layout: Arc<Layout>,
@@ -22,40 +21,9 @@ impl Backend for Reflink {
     const KIND: ProviderKind = ProviderKind::Reflink;
     const FORKS_LIVE: bool = false;
 
-    fn make_empty(&self, _: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
-        folder::make_empty(entry, owner)
-    }
-
     fn clone_into(&self, source: &LiveTree, _: Uid, entry: BorrowedFd, _: CloneAccess) -> Result<(), SysError> {
         let falls_back = self.layout.faults.has(PlantedFault::FallsBackToCopy);
         folder::copy(source, entry, if falls_back { Data::SharedOrCopied } else { Data::Shared })
-    }
-
-    fn has_nested_volume(&self, _: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
-        folder::has_nested_volume(tree)
-    }
-
-    fn freeze(&self, _: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
-        folder::flush(tree)
-    }
-
-    fn remove(&self, _: Uid, entry: BorrowedFd, _: EntryLocation) -> Result<(), SysError> {
-        folder::remove(entry)
-    }
-
-    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError> {
-        folder::commit_removals(root)
-    }
-
-    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
-        let tree = self.open(live)?;
-        folder::usage(tree.as_fd(), &*self.layout.faults).map_err(|source| Error::Measure { uid: live.marker.uid, source })
-    }
-
-    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {
-        let (opened, base) = (self.open(tree)?, self.open(since)?);
-        folder::changes((tree, opened.as_fd()), (since, base.as_fd()), limits, out)
-            .map_err(|source| Error::Compare { uid: tree.marker.uid, source })
     }
 }
 

@@ -249,15 +249,13 @@ impl<B: Backend> Provider for TreeProvider<B> {
     fn usage(&self, uid: Uid) -> Result<DiskUsage, Error> {
         let _guard = self.layout.locks.shared(&[uid]);
         let live = self.live_tree(uid)?;
-        match self.backend.charged(&self.layout, &live).map_err(|source| Error::Measure { uid, source })? {
-            Some(charged) => self.backend.usage(&live, charged),
-            None => self.backend.measure(&live),
-        }
+        let charged = self.backend.charged(&self.layout, &live).map_err(|source| Error::Measure { uid, source })?;
+        self.backend.usage(&self.layout, &live, charged)
     }
 
     fn measure(&self, uid: Uid) -> Result<DiskUsage, Error> {
         let _guard = self.layout.locks.shared(&[uid]);
-        self.backend.measure(&self.live_tree(uid)?)
+        self.backend.measure(&self.layout, &self.live_tree(uid)?)
     }
 
     fn set_quota(&self, uid: Uid, quota: Option<Quota>) -> Result<QuotaState, Error> {

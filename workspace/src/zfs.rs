@@ -249,11 +249,7 @@ impl Backend for Zfs {
         }
     }
 
-    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError> {
-        folder::commit_removals(root)
-    }
-
-    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error> {
+    fn measure(&self, _: &Layout, live: &LiveTree) -> Result<DiskUsage, Error> {
         let uid = live.marker.uid;
         let tree = self.open(live)?;
         let measure = || -> Result<DiskUsage, SysError> {

@@ -1,4 +1,4 @@
-//! The inodes of a subvolume that changed since a transaction, and their paths.
+//! The items of a subvolume, the inodes that changed since a transaction, and their paths.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,12 +13,13 @@ pub struct ChangedInode {
 }
 
 const INODE_ITEM: u32 = 1;
+const DIR_INDEX: u32 = 96;
 const BUFFER: usize = 256 << 10;
 const HEADER: usize = 32;
 
 /// `struct btrfs_ioctl_search_args_v2` with its buffer.
 #[repr(C)]
-struct Search {
+struct Search<const ROOM: usize> {
     tree: u64,
     min_object: u64,
     max_object: u64,
@@ -32,7 +33,7 @@ struct Search {
     unused: u32,
     unused_more: [u64; 4],
     buffer_size: u64,
-    buffer: [u8; BUFFER],
+    buffer: [u8; ROOM],
 }
 
 /// Which items of a tree are wanted: those whose key is between `first` and `last` and that lie in a block written in `min_transid` or later.
@@ -64,17 +65,22 @@ impl Item<'_> {
 }
 
 /// Gives all wanted items to `visit`, in the order of their keys, until it returns false. It sees only what is committed.
-pub(super) fn search(any: impl AsFd, keys: Keys, mut visit: impl FnMut(&Item) -> io::Result<bool>) -> io::Result<()> {
-    // SAFETY: all fields are plain numbers, for which zero is a value; zeroed on the heap, as it is too large for a stack.
-    let mut search: Box<Search> = unsafe { Box::<Search>::new_zeroed().assume_init() };
+pub(super) fn search(any: impl AsFd, keys: Keys, visit: impl FnMut(&Item) -> io::Result<bool>) -> io::Result<()> {
+    search_by::<BUFFER>(any, keys, visit)
+}
+
+/// [`search`], `ROOM` bytes at a time.
+fn search_by<const ROOM: usize>(any: impl AsFd, keys: Keys, mut visit: impl FnMut(&Item) -> io::Result<bool>) -> io::Result<()> {
+    // SAFETY: all fields are plain numbers, for which zero is a value; zeroed on the heap, as it may be too large for a stack.
+    let mut search: Box<Search<ROOM>> = unsafe { Box::<Search<ROOM>>::new_zeroed().assume_init() };
     let mut next = keys.first;
     while next <= keys.last {
         (search.tree, search.min_transid, search.max_transid) = (keys.tree, keys.min_transid, u64::MAX);
         (search.min_object, search.min_type, search.min_offset) = next;
         (search.max_object, search.max_type, search.max_offset) = keys.last;
-        (search.items, search.buffer_size) = (u32::MAX, BUFFER as u64);
+        (search.items, search.buffer_size) = (u32::MAX, ROOM as u64);
         // SAFETY: TREE_SEARCH_V2 reads the head and writes at most `buffer_size` bytes behind it; its code is made with the head's size.
-        unsafe { raw_ioctl(&any, request_code(READ | WRITE, 17, std::mem::offset_of!(Search, buffer)), &mut *search)? };
+        unsafe { raw_ioctl(&any, request_code(READ | WRITE, 17, std::mem::offset_of!(Search<ROOM>, buffer)), &mut *search)? };
         if search.items == 0 {
             return Ok(());
         }
@@ -101,42 +107,88 @@ pub(super) fn search(any: impl AsFd, keys: Keys, mut visit: impl FnMut(&Item) ->
     Ok(())
 }
 
-/// Everything in the subvolume that contains `tree`.
-fn whole_subvolume(min_transid: u64) -> Keys {
-    Keys { tree: 0, first: (ioctl::ROOT_INODE, INODE_ITEM, 0), last: (u64::MAX, u32::MAX, u64::MAX), min_transid }
+/// What the kernel keeps of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Inode {
+    pub number: u64,
+    /// The transaction that made it.
+    pub created_transid: u64,
+    /// The transaction that last changed it.
+    pub transid: u64,
+    pub size: u64,
+    pub links: u32,
+    pub mode: u32,
+}
+
+impl Inode {
+    /// None if the item is of another kind.
+    fn of(item: &Item) -> io::Result<Option<Self>> {
+        if item.kind != INODE_ITEM {
+            return Ok(None);
+        }
+        Ok(Some(Inode {
+            number: item.object,
+            created_transid: item.u64_at(0)?,
+            transid: item.u64_at(8)?,
+            size: item.u64_at(16)?,
+            links: item.u64_at(40)? as u32,
+            mode: item.u64_at(52)? as u32,
+        }))
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFDIR
+    }
+
+    pub fn is_file(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFREG
+    }
+}
+
+/// Gives every inode of the subvolume that contains `tree` and whose last change was in `first` or a later transaction to `visit`, until
+/// it returns false.
+pub(super) fn inodes_since(tree: impl AsFd, first: u64, mut visit: impl FnMut(Inode) -> bool) -> io::Result<()> {
+    let all = Keys { tree: 0, first: (ioctl::ROOT_INODE, INODE_ITEM, 0), last: (u64::MAX, u32::MAX, u64::MAX), min_transid: first };
+    search(tree, all, |item| match Inode::of(item)? {
+        Some(inode) if inode.transid >= first => Ok(visit(inode)),
+        _ => Ok(true),
+    })
+}
+
+/// An inode of the subvolume that contains `tree`. None if there is none of this number.
+pub(super) fn inode(tree: impl AsFd, number: u64) -> io::Result<Option<Inode>> {
+    const ONE_ITEM: usize = 256;
+    let key = (number, INODE_ITEM, 0);
+    let mut found = None;
+    search_by::<ONE_ITEM>(tree, Keys { tree: 0, first: key, last: key, min_transid: 0 }, |item| {
+        found = Inode::of(item)?;
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
+/// Gives the inode of each name in a directory of the subvolume that contains `tree` to `visit`: none if the directory is gone. A nested
+/// subvolume is no inode of this one.
+pub(super) fn names_in(tree: impl AsFd, dir: u64, mut visit: impl FnMut(u64)) -> io::Result<()> {
+    let names = Keys { tree: 0, first: (dir, DIR_INDEX, 0), last: (dir, DIR_INDEX, u64::MAX), min_transid: 0 };
+    search(tree, names, |item| {
+        let (object, kind) = (item.u64_at(0)?, item.u64_at(8)? as u8);
+        if u32::from(kind) == INODE_ITEM {
+            visit(object);
+        }
+        Ok(true)
+    })
 }
 
 /// Lists all inodes of the subvolume that contains `tree` whose last change was in `first` or a later transaction. It sees only what is
 /// committed, so sync before. `None` if there are more than `limit`.
 pub fn changed_since(tree: impl AsFd, first: u64, limit: usize) -> io::Result<Option<Vec<ChangedInode>>> {
     let mut found = Vec::new();
-    search(tree, whole_subvolume(first), |item| {
-        if item.kind == INODE_ITEM && item.u64_at(8)? >= first {
-            let mode = item.u64_at(52)? as u32;
-            found.push(ChangedInode { inode: item.object, is_dir: mode & libc::S_IFMT == libc::S_IFDIR });
-        }
-        Ok(found.len() <= limit)
+    inodes_since(tree, first, |inode| {
+        found.push(ChangedInode { inode: inode.number, is_dir: inode.is_dir() });
+        found.len() <= limit
     })?;
     Ok((found.len() <= limit).then_some(found))
-}
-
-/// The sum of the sizes of all regular files of the subvolume that contains `tree`, and the number of names below its root, without a
-/// visit of any file. It sees only what is committed.
-pub fn sizes(tree: impl AsFd) -> io::Result<(u64, u64)> {
-    let (mut bytes, mut names) = (0, 0);
-    search(tree, whole_subvolume(0), |item| {
-        if item.kind == INODE_ITEM {
-            let (mode, links) = (item.u64_at(52)? as u32, item.u64_at(40)? as u32);
-            if mode & libc::S_IFMT == libc::S_IFREG && links > 0 {
-                bytes += item.u64_at(16)?;
-            }
-            if item.object != ioctl::ROOT_INODE {
-                names += u64::from(links);
-            }
-        }
-        Ok(true)
-    })?;
-    Ok((bytes, names))
 }
 
 /// The kernel writes its own byte order in headers and little-endian in items; Yoi's targets are little-endian throughout.
@@ -149,7 +201,7 @@ fn beyond() -> io::Error {
     io::Error::other("an item ends beyond the answer")
 }
 
-const _: () = assert!(cfg!(target_endian = "little") && std::mem::offset_of!(Search, buffer) == 112);
+const _: () = assert!(cfg!(target_endian = "little") && std::mem::offset_of!(Search<BUFFER>, buffer) == 112);
 
 /// `struct btrfs_ioctl_ino_lookup_args`.
 #[repr(C)]

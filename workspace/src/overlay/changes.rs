@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::Stat;
 
-use super::merged::{Layers, MergedDir, Shown, open_dir_opt};
+use super::merged::{Layers, MergedDir, Shown, is_same_dir, open_dir_opt};
 use crate::change_list::ChangeCollector;
 use crate::compare::{self, stat_opt};
 use crate::error::StepContext;
@@ -192,15 +192,5 @@ impl Comparison<'_, '_> {
             self.compare_name(&tree, Some(&base), name, 0)?;
         }
         Ok(())
-    }
-}
-
-/// True if both are the same directory, or there is neither.
-fn is_same_dir(one: Option<&Arc<OwnedFd>>, other: Option<&Arc<OwnedFd>>) -> Result<bool, SysError> {
-    let identity = |dir: &Arc<OwnedFd>| rustix::fs::fstat(&**dir).map(|s| (s.st_dev, s.st_ino)).step("stat a directory");
-    match (one, other) {
-        (Some(one), Some(other)) => Ok(identity(one)? == identity(other)?),
-        (None, None) => Ok(false),
-        (Some(_), None) | (None, Some(_)) => Ok(false),
     }
 }

@@ -78,14 +78,22 @@ impl Layers {
         let Some(lower) = &dir.lower else { return Ok(None) };
         let Some(stat) = stat_opt(lower.as_fd(), name)? else { return Ok(None) };
         if stat.st_nlink > 1
-            && let Some(index) = &self.index
-            && let Some(entry) = self.indexed.get(&stat.st_ino)
-            && let Some(stat) = stat_opt(index.as_fd(), entry)?
+            && let Some((stat, index, entry)) = self.indexed_entry(stat.st_ino)?
         {
             let at = Arc::new(dir::open(index, ".").step("open the index")?);
             return Ok(Some(Shown { stat, at, name: entry.clone() }));
         }
         Ok(Some(Shown { stat, at: lower.clone(), name: name.to_owned() }))
+    }
+
+    /// The file that shows under every name of an inode of the lower layer, if it was written under one of them.
+    pub fn indexed_file(&self, inode: u64) -> Result<Option<Stat>, SysError> {
+        Ok(self.indexed_entry(inode)?.map(|(stat, ..)| stat))
+    }
+
+    fn indexed_entry(&self, inode: u64) -> Result<Option<(Stat, &OwnedFd, &CString)>, SysError> {
+        let (Some(index), Some(entry)) = (&self.index, self.indexed.get(&inode)) else { return Ok(None) };
+        Ok(stat_opt(index.as_fd(), entry)?.map(|stat| (stat, index, entry)))
     }
 
     /// Opens a directory that shows under a name of `dir`.
@@ -183,6 +191,16 @@ pub(super) fn open_dir_opt(at: BorrowedFd, path: impl rustix::path::Arg) -> Resu
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(e) => Err(e).step("open a directory"),
+    }
+}
+
+/// True if both are the same directory, or there is neither.
+pub(super) fn is_same_dir(one: Option<&Arc<OwnedFd>>, other: Option<&Arc<OwnedFd>>) -> Result<bool, SysError> {
+    let identity = |dir: &Arc<OwnedFd>| rustix::fs::fstat(&**dir).map(|s| (s.st_dev, s.st_ino)).step("stat a directory");
+    match (one, other) {
+        (Some(one), Some(other)) => Ok(identity(one)? == identity(other)?),
+        (None, None) => Ok(false),
+        (Some(_), None) | (None, Some(_)) => Ok(false),
     }
 }
 

@@ -15,10 +15,10 @@ use crate::mount::TreeMount;
 use crate::tree_copy::Data;
 use crate::{
     ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, HostFolder, Marker, NodeKind, Owner, ProviderKind, Quota, QuotaState,
-    SysError, Uid, dir,
+    SysError, Uid, dir, folder,
 };
 
-/// What differs between providers.
+/// What differs between providers. What a provider leaves out is done as with plain folders.
 pub(crate) trait Backend: Send + Sync {
     const KIND: ProviderKind;
     /// Whether a tree can be cloned while it is written.
@@ -30,7 +30,9 @@ pub(crate) trait Backend: Send + Sync {
     /// The file system types of mounts with [`Backend::mount_source`]. The source alone proves nothing: whoever mounts chooses it.
     const MOUNT_TYPES: &'static [&'static str] = &[];
 
-    fn make_empty(&self, uid: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError>;
+    fn make_empty(&self, _uid: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
+        folder::make_empty(entry, owner)
+    }
     fn clone_into(&self, source: &LiveTree, uid: Uid, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError>;
     /// How a folder of the host becomes a tree of this provider.
     fn plan_capture(&self, _source: &HostFolder) -> Result<CapturePlan, SysError> {
@@ -83,7 +85,9 @@ pub(crate) trait Backend: Send + Sync {
         Ok(())
     }
     /// True if a clone of this tree would have an empty directory where the source has content.
-    fn has_nested_volume(&self, live: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError>;
+    fn has_nested_volume(&self, _live: &LiveTree, tree: BorrowedFd) -> Result<bool, SysError> {
+        folder::has_nested_volume(tree)
+    }
     /// The same of the source of a clone, if the provider forks live trees.
     fn live_has_nested_volume(&self, live: &LiveTree) -> Result<bool, Error> {
         let tree = self.open(live)?;
@@ -94,12 +98,21 @@ pub(crate) trait Backend: Send + Sync {
         Ok(())
     }
     /// Makes the tree durable, and read-only if the file system can. Returns [`Seal::transid`].
-    fn freeze(&self, live: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError>;
-    fn remove(&self, uid: Uid, entry: BorrowedFd, location: EntryLocation) -> Result<(), SysError>;
+    fn freeze(&self, _live: &LiveTree, tree: BorrowedFd) -> Result<Option<u64>, SysError> {
+        folder::flush(tree)
+    }
+    fn remove(&self, _uid: Uid, entry: BorrowedFd, _location: EntryLocation) -> Result<(), SysError> {
+        folder::remove(entry)
+    }
     /// Makes earlier removals durable: the caller forgets a destroyed tree, so a power cut must not bring it back.
-    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError>;
+    fn commit_removals(&self, root: BorrowedFd) -> Result<(), SysError> {
+        folder::commit_removals(root)
+    }
     /// Visits every file.
-    fn measure(&self, live: &LiveTree) -> Result<DiskUsage, Error>;
+    fn measure(&self, layout: &Layout, live: &LiveTree) -> Result<DiskUsage, Error> {
+        let tree = self.open(live)?;
+        folder::usage(tree.as_fd(), &*layout.faults).map_err(|source| Error::Measure { uid: live.marker.uid, source })
+    }
     /// The bytes of the file system that trees are in.
     fn total_bytes(&self, layout: &Layout) -> Result<u64, SysError> {
         let space = rustix::fs::fstatvfs(layout.root()).step("ask for the size of the data root")?;
@@ -112,12 +125,16 @@ pub(crate) trait Backend: Send + Sync {
     fn charged(&self, layout: &Layout, live: &LiveTree) -> Result<Option<u64>, SysError> {
         layout.projects.charged(layout.root(), live.marker.uid)
     }
-    /// The usage of a tree that the file system counts.
-    fn usage(&self, live: &LiveTree, charged: u64) -> Result<DiskUsage, Error> {
-        Ok(DiskUsage { charged_bytes: Some(charged), ..self.measure(live)? })
+    /// The usage of a tree to which the file system charges so many bytes, if it counts them.
+    fn usage(&self, layout: &Layout, live: &LiveTree, charged: Option<u64>) -> Result<DiskUsage, Error> {
+        Ok(DiskUsage { charged_bytes: charged, ..self.measure(layout, live)? })
     }
     /// Tells `out` of each change, in any order and some twice.
-    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error>;
+    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {
+        let (opened, base) = (self.open(tree)?, self.open(since)?);
+        folder::changes((tree, opened.as_fd()), (since, base.as_fd()), limits, out)
+            .map_err(|source| Error::Compare { uid: tree.marker.uid, source })
+    }
 }
 
 /// The opened entry of a UID.

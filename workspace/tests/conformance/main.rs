@@ -26,6 +26,7 @@ mod power;
 mod quota;
 mod sharing;
 mod syscall_faults;
+mod usage;
 mod zfs;
 mod zfs_bad;
 mod zfs_fuse;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         zfs_source::CASES,
         sharing::CASES,
         quota::CASES,
+        usage::CASES,
         host::CASES,
         host_build::CASES,
         hostile_trees::CASES,

@@ -62,6 +62,15 @@ const TABLE: &[Row] = &[
         &["on_btrfs_and_overlay_a_change_list_visits_only_what_changed"],
     ),
     (
+        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        "its usage is that of a visit",
+        &[
+            "the_usage_of_a_tree_follows_every_kind_of_edit",
+            "the_usage_of_a_tree_after_any_run_of_edits_is_that_of_a_visit",
+            "the_usage_of_a_fork_and_of_a_tree_without_a_base_is_that_of_a_visit",
+        ],
+    ),
+    (
         &[CopyOnBtrfs, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnBtrfs],
         "one lane of each provider is enough",
         &[
