@@ -1,10 +1,10 @@
 //! Provider Zfs: every tree is a dataset, every clone a clone of a snapshot, made in constant time.
 //!
 //! # Names
-//! A tree is the dataset `PARENT/UID`. A clone is made of a snapshot that is named after it, `PARENT/SOURCE@CLONE`, and a sealed tree has a
-//! snapshot named after itself. Datasets and snapshots have two properties of their own: `dev.yoi:uid`, the tree that they were made for, and
-//! `dev.yoi:root`, the name of the data root. Nothing without both is ever destroyed, and nothing is destroyed together with what depends
-//! on it: a fork that needs a snapshot of a tree is promoted before the tree goes.
+//! A tree is the dataset `PARENT/UID`. A clone is made of a snapshot that is named after it, `PARENT/SOURCE@CLONE`. No other snapshot is made,
+//! so no two have one name, and a fork can be promoted: with it go the snapshots of its source. Datasets and snapshots have two properties of
+//! their own: `dev.yoi:uid`, the tree that they were made for, and `dev.yoi:root`, the name of the data root. Nothing without both is ever
+//! destroyed, and nothing is destroyed together with what depends on it: a fork that needs a snapshot of a tree is promoted before the tree goes.
 //!
 //! # Order
 //! The entry in the data root is on its disk before there is a dataset, and goes after it. So each dataset has an entry.
@@ -19,6 +19,7 @@
 //! - A snapshot of a tree that somebody else made keeps it from being destroyed.
 
 mod attempt;
+mod changes;
 mod command;
 mod mounting;
 mod name;
@@ -47,7 +48,7 @@ use crate::tree_copy::Data;
 use crate::trees::{self, Backend, LiveTree, TreeDir};
 use crate::{
     ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, HostFolder, Owner, ProviderKind, Quota, QuotaState, SysError,
-    TreeOrigin, Uid, compare, dir, folder,
+    TreeOrigin, Uid, folder,
 };
 
 /// File system types of a mounted dataset: of the kernel, and of zfs-fuse.
@@ -131,10 +132,11 @@ impl Zfs {
         Err(std::io::Error::other("the tree grows faster than it can be limited")).step(STEP)
     }
 
-    /// Makes a tree from a snapshot of another. None if a snapshot or dataset of that name is there.
-    fn try_to_clone(&self, from: Uid, uid: Uid, is_read_only: bool) -> Result<Option<()>, SysError> {
+    /// Makes a tree from a snapshot of another. None if a snapshot or dataset of that name is there. `entry` was made before.
+    fn try_to_clone(&self, from: Uid, uid: Uid, entry: BorrowedFd, is_read_only: bool) -> Result<Option<()>, SysError> {
         let snapshot = self.commands.snapshot_name(from, uid);
-        match self.commands.snapshot(&snapshot, uid).unless(&[Refusal::Exists])? {
+        let begun = rustix::fs::fstat(entry).step("stat the entry")?.st_mtime;
+        match self.commands.snapshot(&snapshot, uid, begun).unless(&[Refusal::Exists])? {
             None => Ok(None),
             Some(()) => self.commands.clone_snapshot(&snapshot, uid, &self.mountpoint(uid)?, is_read_only).unless(&[Refusal::Exists]),
         }
@@ -168,14 +170,14 @@ impl Backend for Zfs {
     fn clone_into(&self, source: &LiveTree, uid: Uid, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
         rustix::fs::syncfs(entry).step("flush the entry")?;
         let (from, is_read_only) = (source.marker.uid, access == CloneAccess::ReadOnly);
-        if self.try_to_clone(from, uid, is_read_only)?.is_some() {
+        if self.try_to_clone(from, uid, entry, is_read_only)?.is_some() {
             return Ok(());
         }
         // An earlier attempt left it, and it has no entry any more. It may be of an earlier moment, so it is not used.
         let origin = Some(TreeOrigin::Clone { from, access });
         self.remove_dataset(uid, origin)?;
         self.remove_snapshot_of_origin(uid, origin)?;
-        self.try_to_clone(from, uid, is_read_only)?.ok_or_else(|| foreign(&self.commands.snapshot_name(from, uid)))
+        self.try_to_clone(from, uid, entry, is_read_only)?.ok_or_else(|| foreign(&self.commands.snapshot_name(from, uid)))
     }
 
     fn plan_capture(&self, source: &HostFolder) -> Result<CapturePlan, SysError> {
@@ -227,11 +229,6 @@ impl Backend for Zfs {
         let uid = live.marker.uid;
         self.flush_filled(tree)?;
         self.commands.set("make the dataset read-only", "readonly=on", &self.commands.tree(uid))?;
-        let snapshot = self.commands.snapshot_name(uid, uid);
-        if self.commands.snapshot(&snapshot, uid).unless(&[Refusal::Exists])?.is_none() {
-            // Made by an earlier attempt, after the dataset was made read-only.
-            self.require_ours(&snapshot, uid)?;
-        }
         Ok(None)
     }
 
@@ -273,14 +270,7 @@ impl Backend for Zfs {
         self.find(&self.commands.tree(live.marker.uid))?.bytes(REFERENCED).map(Some)
     }
 
-    /// A clone keeps inode numbers and ctimes, and any change to a file moves its ctime.
-    fn changes(&self, tree: &LiveTree, since: &LiveTree, _: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {
-        let (opened, base) = (self.open(tree)?, self.open(since)?);
-        let identity = |stat: &rustix::fs::Stat| (stat.st_ino, dir::ctime(stat));
-        let same = |pair: &compare::Pair| {
-            let (a, b) = (pair.base.1, pair.tree.1);
-            Ok(identity(a) == identity(b) && compare::same_metadata(a, b))
-        };
-        compare::compare_all(base.as_fd(), opened.as_fd(), &same, out).map_err(|source| Error::Compare { uid: tree.marker.uid, source })
+    fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {
+        self.list_changes(tree, since, limits, out)
     }
 }

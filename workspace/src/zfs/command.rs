@@ -17,6 +17,8 @@ use crate::{ErrorReason, SysError, Uid};
 const UID: &str = "dev.yoi:uid";
 /// The name of the data root that the tree belongs to.
 const ROOT: &str = "dev.yoi:root";
+/// Of a snapshot: a time before it, in seconds since 1970.
+const BEGUN: &str = "dev.yoi:begun";
 const ORIGIN: &str = "origin";
 pub(super) const EXCLUSIVE: &str = "usedbydataset";
 /// Own blocks and shared ones.
@@ -158,10 +160,11 @@ impl Commands {
         self.run("make the dataset", &["create"].into_iter().chain(options).chain([&*name]).collect::<Vec<_>>()).map(drop)
     }
 
-    /// Makes a snapshot with our properties.
-    pub fn snapshot(&self, snapshot: &str, uid: Uid) -> Result<(), CommandError> {
-        let [uid_set, root_set] = self.owned(uid);
-        self.run("make the snapshot", &["snapshot", "-o", &uid_set, "-o", &root_set, snapshot]).map(drop)
+    /// Makes a snapshot with our properties. `begun` is a time before that, in seconds since 1970: the snapshot's own property `creation` is
+    /// later than what is in it.
+    pub fn snapshot(&self, snapshot: &str, uid: Uid, begun: i64) -> Result<(), CommandError> {
+        let ([uid_set, root_set], begun_set) = (self.owned(uid), format!("{BEGUN}={begun}"));
+        self.run("make the snapshot", &["snapshot", "-o", &uid_set, "-o", &root_set, "-o", &begun_set, snapshot]).map(drop)
     }
 
     /// Makes the dataset of a tree from a snapshot.
@@ -217,7 +220,7 @@ impl Commands {
     }
 
     fn list(&self, name: &str, depth: &[&str]) -> Result<Option<Vec<Dataset>>, SysError> {
-        let wanted = ["type", ORIGIN, EXCLUSIVE, REFERENCED, USED, AVAILABLE, UID, ROOT].join(",");
+        let wanted = ["type", ORIGIN, EXCLUSIVE, REFERENCED, USED, AVAILABLE, UID, ROOT, BEGUN].join(",");
         let args = [&["get", "-Hp"], depth, &["-o", "name,property,value,source", &wanted, name]].concat();
         match self.run("ask about the dataset", &args).unless(&[Refusal::Missing])? {
             Some(answer) => parse::datasets(&answer).map(Some),
@@ -229,6 +232,11 @@ impl Commands {
     pub fn owner(&self, dataset: &Dataset) -> Option<Uid> {
         let is_ours = dataset.local(ROOT) == Some(&*self.root.to_string());
         dataset.local(UID).filter(|_| is_ours).and_then(|uid| uid.parse().ok())
+    }
+
+    /// A time before a snapshot of ours was made, in seconds since 1970.
+    pub fn begun(&self, snapshot: &Dataset) -> Option<i64> {
+        self.owner(snapshot).and_then(|_| snapshot.local(BEGUN)?.parse().ok())
     }
 }
 

@@ -83,7 +83,7 @@ fn every(fixture: &Fixture) -> Verdict {
 }
 
 /// Changes the content and keeps size and mtime, as `cp -p` can.
-fn rewrite_quietly(path: &Path) {
+pub fn rewrite_quietly(path: &Path) {
     let before = fs::metadata(path).unwrap();
     let bytes: Vec<u8> = fs::read(path).unwrap().iter().map(|b| b ^ 1).collect();
     fs::write(path, bytes).unwrap();
@@ -298,7 +298,7 @@ impl Random {
 
 fn any(fixture: &Fixture) -> Verdict {
     let (base, source) = fixture.base();
-    for seed in 0..40 {
+    for seed in 0..fixture.rounds(40) as u64 {
         let mut random = Random(seed);
         let (clone, root) = fixture.clone_of(base);
         edit(&mut random, &root, 0);

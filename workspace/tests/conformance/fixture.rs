@@ -113,6 +113,11 @@ impl Fixture {
         self.lane.kind()
     }
 
+    /// How often a case repeats what it does: less often in user space, where each command of `zfs` takes 20 ms and more.
+    pub fn rounds(&self, elsewhere: usize) -> usize {
+        if self.lane == Lane::ZfsFuse { elsewhere / 5 } else { elsewhere }
+    }
+
     pub fn on_btrfs(&self) -> bool {
         self.lane.disk() == DiskKind::Btrfs
     }

@@ -14,6 +14,8 @@ use yoi_workspace::{ChangeKind, ChangeLimits, CloneAccess, Error, ErrorReason, P
 use crate::changes::changes_of;
 use crate::fixture::{Fixture, make_subvolume, needs_root, set_immutable};
 use crate::host;
+use crate::lanes::Lane;
+use crate::not_run::TELLS_NO_HOLES;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -28,7 +30,9 @@ fn strange(fixture: &Fixture) -> Verdict {
     needs_root!();
     let (base, path) = fixture.empty();
     fs::create_dir(path.join("many")).unwrap();
-    for n in 0..100_000 {
+    // In user space a name takes 0.2 ms.
+    let (names, links) = (fixture.rounds(100_000), fixture.rounds(10_000));
+    for n in 0..names {
         // Two inodes, because ext4 gives one at most 65,000 names.
         let first = path.join(format!("many/{}", n % 2));
         match n {
@@ -40,10 +44,12 @@ fn strange(fixture: &Fixture) -> Verdict {
     fs::write(path.join("many/single"), "x").unwrap();
     fs::write(path.join("linked"), "x").unwrap();
     fs::create_dir(path.join("links")).unwrap();
-    (1..10_000).for_each(|n| fs::hard_link(path.join("linked"), path.join(format!("links/{n}"))).unwrap());
+    (1..links).for_each(|n| fs::hard_link(path.join("linked"), path.join(format!("links/{n}"))).unwrap());
     let sparse = fs::File::create(path.join("sparse")).unwrap();
     sparse.set_len(1 << 40).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", 1 << 39).unwrap();
+    // An open file would keep the tree in use.
+    drop(sparse);
     let node = |name: &str, kind, device| rustix::fs::mknodat(CWD, path.join(name), kind, Mode::RUSR | Mode::WUSR, device).unwrap();
     node("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3));
     node("disk", FileType::BlockDevice, rustix::fs::makedev(7, 200));
@@ -60,11 +66,11 @@ fn strange(fixture: &Fixture) -> Verdict {
         let m = fs::symlink_metadata(at).unwrap();
         (m.mode(), m.rdev(), m.len(), m.nlink())
     };
-    for name in ["many/7", "links/9999", "sparse", "null", "disk", "socket", "pipe", "closed", "fixed"] {
+    for name in ["many/7", "links/1999", "sparse", "null", "disk", "socket", "pipe", "closed", "fixed"] {
         assert_eq!(facts(&copy.join(name)), facts(&path.join(name)), "{name}");
     }
     assert!(fs::metadata(copy.join("sparse")).unwrap().blocks() < 1024, "a hole was filled");
-    assert_eq!(fs::read_dir(copy.join("many")).unwrap().count(), 100_001);
+    assert_eq!(fs::read_dir(copy.join("many")).unwrap().count(), names + 1);
     assert_eq!(changes_of(fixture, clone, base), []);
     fs::remove_file(copy.join("many/single")).unwrap();
     fs::write(copy.join("many/new"), "x").unwrap();
@@ -162,6 +168,9 @@ fn host_folder(fixture: &Fixture) -> PathBuf {
 
 fn strange_host(fixture: &Fixture) -> Verdict {
     needs_root!();
+    if fixture.lane == Lane::ZfsFuse {
+        return Verdict::NotRun(TELLS_NO_HOLES);
+    }
     let source = host_folder(fixture);
     let node = |name: &str, kind, device| rustix::fs::mknodat(CWD, source.join(name), kind, Mode::RUSR | Mode::WUSR, device).unwrap();
     node("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3));

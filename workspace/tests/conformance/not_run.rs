@@ -19,7 +19,15 @@ const QUOTAS: &[&str] = &[
 /// The reason of the lane whose quotas are of another kind.
 pub const OWN_QUOTAS: &str = "a dataset's quota counts what it shares, too, and has a case of its own";
 
+/// The reason of the lane whose programs are in user space.
+pub const TELLS_NO_HOLES: &str = "zfs-fuse does not tell where a file has holes, so a copy of 1 TiB is compared byte by byte";
+
+/// The reason of the lanes where commands fail, not system calls.
+pub const BETWEEN_COMMANDS: &str = "its fault is between two system calls on the entry, and in this lane commands of zfs fail";
+
 const TABLE: &[Row] = &[
+    (&[ZfsFuse], TELLS_NO_HOLES, &["a_host_folder_of_strange_files_is_captured_whole"]),
+    (&[ZfsFuse], BETWEEN_COMMANDS, &["planted_an_intent_written_too_late_is_found", "planted_a_name_given_before_the_marker_is_found"]),
     (&[ZfsFuse], OWN_QUOTAS, QUOTAS),
     (&[ZfsFuse], OWN_QUOTAS, &["w37_a_quota_is_enforced_or_its_state_says_why_not"]),
     (&[CopyOnBtrfs, OverlayOnBtrfs, ReflinkOnBtrfs], "plain folders on Btrfs have no quota", QUOTAS),
@@ -131,6 +139,8 @@ const TABLE: &[Row] = &[
             "w11_auto_takes_zfs_first_and_says_so",
             "w15_the_mount_table_decides_what_is_a_dataset",
             "w25_forks_of_a_tree_that_goes_keep_what_they_need_and_no_more",
+            "w26_a_base_goes_before_a_sealed_fork_of_it",
+            "a_change_in_one_second_with_a_snapshot_is_listed",
             "w34_a_dataset_that_is_not_ours_is_refused_and_untouched",
             "w34_what_others_made_of_a_tree_keeps_it",
             "w32_what_an_earlier_attempt_left_of_a_dataset_is_no_part_of_the_next",

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, UnmountFlags};
 use yoi_workspace::plan::select;
 use yoi_workspace::{
-    CloneAccess, DataRoot, Error, ErrorReason, PlantedFault, ProviderKind, ProviderRequest, Quota, QuotaState, RootOptions, Uid,
-    ZfsOptions, mountinfo,
+    ChangeKind, CloneAccess, DataRoot, Error, ErrorReason, NodeKind, PlantedFault, ProviderKind, ProviderRequest, Quota, QuotaState,
+    RootOptions, Uid, ZfsOptions, mountinfo,
 };
 
+use crate::changes::{changes_of, rewrite_quietly};
 use crate::fixture::{Fixture, current_owner, dataset_of, fill_repository, planted, read_in, write_in};
 use crate::zfs_fuse::{POOL, below, exists, sync, zfs};
 use crate::{Case, Verdict};
@@ -20,6 +21,8 @@ pub const CASES: &[Case] = &[
     ("w11_auto_takes_zfs_first_and_says_so", w11),
     ("w15_the_mount_table_decides_what_is_a_dataset", w15),
     ("w25_forks_of_a_tree_that_goes_keep_what_they_need_and_no_more", w25),
+    ("w26_a_base_goes_before_a_sealed_fork_of_it", sealed_fork),
+    ("a_change_in_one_second_with_a_snapshot_is_listed", in_one_second),
     ("w34_a_dataset_that_is_not_ours_is_refused_and_untouched", w34),
     ("w34_what_others_made_of_a_tree_keeps_it", w34_dependents),
     ("w32_what_an_earlier_attempt_left_of_a_dataset_is_no_part_of_the_next", leftovers),
@@ -160,6 +163,47 @@ fn w25(fixture: &Fixture) -> Verdict {
     Verdict::Ran
 }
 
+fn sealed_fork(fixture: &Fixture) -> Verdict {
+    only_zfs!(fixture);
+    let (base, _) = fixture.base();
+    let (next, path) = fixture.clone_of(base);
+    fs::write(path.join("file"), "of the next generation").unwrap();
+    fixture.provider().seal(next).unwrap();
+    let (fork, path) = fixture.clone_of(next);
+    fixture.provider().destroy(base).unwrap();
+    assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "of the next generation");
+    fixture.provider().destroy(next).unwrap();
+    assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "of the next generation");
+    fixture.provider().destroy(fork).unwrap();
+    fixture.assert_only(&[]);
+    assert_eq!(below(&dataset_of(&fixture.dir)), Vec::<String>::new());
+    Verdict::Ran
+}
+
+/// zfs-fuse knows whole seconds only, and the clock of the kernel ticks.
+fn in_one_second(fixture: &Fixture) -> Verdict {
+    only_zfs!(fixture);
+    let (base, _) = fixture.base();
+    let ((tree, path), (sibling, beside)) = (fixture.clone_of(base), fixture.clone_of(base));
+    let modified = |name: &str| vec![(ChangeKind::Modified, NodeKind::File, name.to_owned())];
+    for round in 0..5 {
+        rewrite_quietly(&path.join("src/file7.rs"));
+        let (checkpoint, kept) = (fixture.uid(), fs::read(path.join("src/file7.rs")).unwrap());
+        fixture.provider().clone_tree(checkpoint, tree, CloneAccess::ReadOnly).unwrap();
+        assert_eq!(changes_of(fixture, tree, checkpoint), []);
+        rewrite_quietly(&path.join("src/file7.rs"));
+        assert_eq!(changes_of(fixture, tree, checkpoint), modified("src/file7.rs"), "round {round}");
+        assert_eq!(read_in(&fixture.root, checkpoint, "src/file7.rs").map(String::into_bytes), Some(kept), "the snapshot has it");
+    }
+    // Neither began as the other: what both wrote at once, and in different words, is no common past.
+    fs::write(beside.join("src/file8.rs"), "one").unwrap();
+    fs::write(path.join("src/file8.rs"), "two").unwrap();
+    let checkpoint = fixture.uid();
+    fixture.provider().clone_tree(checkpoint, sibling, CloneAccess::ReadOnly).unwrap();
+    assert!(changes_of(fixture, tree, checkpoint).ends_with(&modified("src/file8.rs")));
+    Verdict::Ran
+}
+
 /// Makes a dataset that has the name of a tree and is not ours, with a file in it.
 fn foreign_dataset(fixture: &Fixture, properties: &[String]) -> Uid {
     let uid = fixture.uid();
@@ -223,8 +267,9 @@ fn w34_dependents(fixture: &Fixture) -> Verdict {
 
     // A clone that somebody made of a snapshot of ours is never promoted, and never destroyed.
     let (base, _) = fixture.base();
-    let theirs = format!("{POOL}/theirs-{base}");
-    zfs(&["clone", "-o", "mountpoint=legacy", &format!("{}@{base}", dataset(fixture, base)), &theirs]);
+    let (theirs, fork) = (format!("{POOL}/theirs-{base}"), fixture.clone_of(base).0);
+    zfs(&["clone", "-o", "mountpoint=legacy", &format!("{}@{fork}", dataset(fixture, base)), &theirs]);
+    fixture.provider().destroy(fork).unwrap();
     let refused = fixture.provider().destroy(base).unwrap_err();
     assert_eq!(refused.reason(), ErrorReason::DependentForks, "{refused:?}");
     assert!(exists(&theirs) && exists(&dataset(fixture, base)));

@@ -11,7 +11,7 @@ use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, ErrorReason, ProviderK
 
 use crate::fixture::{Fixture, dataset_of, read_in, run, unmount_below};
 use crate::zfs::{dataset, only_zfs};
-use crate::zfs_fuse::{POOL, exists, zfs, zpool};
+use crate::zfs_fuse::{POOL, end_pool, exists, zfs, zpool};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -159,10 +159,7 @@ fn not_imported(fixture: &Fixture) -> Verdict {
     crate::fixture::write_in(&root, uid, "file", b"precious");
     drop(root);
     unmount_below(&dir);
-    assert!((0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        zpool(&["export", "second"]).0
-    }));
+    end_pool(&["export", "second"]);
     let root = DataRoot::open_with(&dir, options()).unwrap();
     assert!(refused(&root).contains("there is no dataset second; its pool may not be imported"));
     let provider = root.provider(ProviderKind::Zfs).unwrap();
@@ -180,7 +177,7 @@ fn not_imported(fixture: &Fixture) -> Verdict {
     assert_eq!(read_in(&root, uid, "file"), None);
     provider.destroy(uid).unwrap();
     unmount_below(&dir);
-    assert!(zpool(&["destroy", "-f", "second"]).0);
+    end_pool(&["destroy", "second"]);
     Verdict::Ran
 }
 

@@ -90,6 +90,18 @@ pub fn zpool(args: &[&str]) -> (bool, String) {
     answer("zpool", args)
 }
 
+/// Destroys or exports a pool whose datasets are unmounted. The daemon notices some time after the kernel that they are.
+pub fn end_pool(args: &[&str]) {
+    let begun = Instant::now();
+    loop {
+        match zpool(args) {
+            (true, _) => return,
+            (false, said) => assert!(begun.elapsed() < Duration::from_secs(20), "zpool {args:?}: {said}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Runs `zfs`, which must succeed.
 pub fn zfs(args: &[&str]) -> String {
     let (done, said) = answer("zfs", args);

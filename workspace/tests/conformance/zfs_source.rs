@@ -8,7 +8,7 @@ use yoi_workspace::{CaptureMethod, DatasetFolder, ProviderKind};
 use crate::fixture::{Fixture, dataset_of, read_in, run, unmount_below};
 use crate::host;
 use crate::zfs::only_zfs;
-use crate::zfs_fuse::{POOL, zfs, zpool};
+use crate::zfs_fuse::{POOL, end_pool, zfs};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -79,8 +79,7 @@ fn w8(fixture: &Fixture) -> Verdict {
     assert_eq!(found(&at.join("repo")), folder("rootpool", "repo"));
     assert_eq!(found(&at).unwrap().pool(), "rootpool");
     unmount_below(&fixture.dir);
-    let (done, said) = zpool(&["destroy", "-f", "rootpool"]);
-    assert!(done, "{said}");
+    end_pool(&["destroy", "rootpool"]);
     assert!(fixture.root.provider(ProviderKind::Zfs).is_ok());
     Verdict::Ran
 }
