@@ -120,6 +120,18 @@ pub fn changed_since(tree: impl AsFd, first: u64, limit: usize) -> io::Result<Op
     Ok((found.len() <= limit).then_some(found))
 }
 
+/// The generation of an inode, with which its handles are checked. None if there is no such inode.
+pub(super) fn generation(any: impl AsFd, subvolume: u64, inode: u64) -> io::Result<Option<u32>> {
+    let key = (inode, INODE_ITEM, 0);
+    let mut found = None;
+    search(any, Keys { tree: subvolume, first: key, last: key, min_transid: 0 }, |item| {
+        // A handle has room for the lower half.
+        found = Some(item.u64_at(0)? as u32);
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
 /// The sum of the sizes of all regular files of the subvolume that contains `tree`, and the number of names below its root, without a
 /// visit of any file. It sees only what is committed.
 pub fn sizes(tree: impl AsFd) -> io::Result<(u64, u64)> {
