@@ -165,7 +165,7 @@ fn tree_at_front(path: &Path) -> Option<(Uid, &Path)> {
     let mut parts = path.components();
     let mut next = || parts.next()?.as_os_str().to_str();
     let (trees, shard, uid, tree) = (next()?, next()?, next()?.parse::<Uid>().ok()?, next()?);
-    (trees == "trees" && uid.shard() == shard && tree == layout::TREE).then(|| (uid, parts.as_path()))
+    (trees == "trees" && uid.shard() == shard && tree == layout::TREE).then_some((uid, parts.as_path()))
 }
 
 #[cfg(test)]

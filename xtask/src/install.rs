@@ -50,7 +50,7 @@ pub struct InstallTarget {
 impl InstallTarget {
     pub fn local(instance: Instance) -> Result<Self> {
         let mut settings = settings(instance).to_vec();
-        settings.extend(clone_as_source(&[Path::new(&instance.path("yoi")), Path::new(KUBELET_DIR)])?);
+        settings.extend(host_sources(instance)?);
         let kubectl = Kubectl::new(instance, &build::kubernetes()?);
         Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })
     }
@@ -59,18 +59,31 @@ impl InstallTarget {
 /// The chart's default for `shim.kubeletDir`.
 const KUBELET_DIR: &str = "/var/lib/kubelet";
 
-/// The settings that list the clone which this program was built from under the name `clone`: its owner can give agents a copy with all that is not
-/// committed. None if it is root's, because no agent is root, or where the folder that contains it holds what the chart does not allow.
-fn clone_as_source(never_inside: &[&Path]) -> Result<Vec<String>> {
+/// The folders of the nodes from which trees may be made: for people the clone that this program was built from, for tests a folder that they make.
+fn host_sources(instance: Instance) -> Result<Vec<String>> {
+    if instance == Instance::Yoi {
+        let clone = clone_as_source(&[Path::new(&instance.path("yoi")), Path::new(KUBELET_DIR)])?;
+        return Ok(clone.map_or_else(Vec::new, |path| host_source(0, "clone", &path, "*")));
+    }
+    let path = instance.host_source();
+    Ok([host_source(0, "clone", &path, "*"), host_source(1, "elsewhere", &path, "a-namespace-that-there-is-not")].concat())
+}
+
+/// The clone that this program was built from: its owner can give agents a copy with all that is not committed. None if it is root's, because no
+/// agent is root, or where the folder that contains it holds what the chart does not allow.
+fn clone_as_source(never_inside: &[&Path]) -> Result<Option<String>> {
     let clone = repository().canonicalize().with_context(|| format!("failed to find {}", repository().display()))?;
     let is_roots = clone.metadata().with_context(|| format!("failed to ask for the owner of {}", clone.display()))?.uid() == 0;
     let parent = clone.parent().filter(|parent| parent.parent().is_some());
     let is_allowed = parent.is_some_and(|parent| !never_inside.iter().any(|folder| folder.starts_with(parent)));
-    let Some(path) = clone.to_str().filter(|_| is_allowed && !is_roots) else { return Ok(Vec::new()) };
+    Ok(clone.to_str().filter(|_| is_allowed && !is_roots).map(str::to_owned))
+}
+
+fn host_source(index: usize, name: &str, path: &str, namespace: &str) -> Vec<String> {
     // Helm reads these as the ends of a value, or of a list.
     let path: String = path.chars().flat_map(|c| r",\{}".contains(c).then_some('\\').into_iter().chain([c])).collect();
-    let entry = "shim.hostSources[0]";
-    Ok(vec![format!("{entry}.name=clone"), format!("{entry}.path={path}"), format!("{entry}.namespaces[0]=*")])
+    let entry = format!("shim.hostSources[{index}]");
+    vec![format!("{entry}.name={name}"), format!("{entry}.path={path}"), format!("{entry}.namespaces[0]={namespace}")]
 }
 
 /// Values of the chart yoi-operator that say where trees lie on the nodes of a local cluster.

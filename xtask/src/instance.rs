@@ -59,6 +59,11 @@ impl Instance {
         format!("{ROOT}/{}/{below}", self.name())
     }
 
+    /// The folder that tests on this cluster fill as a person's checkout. It is not there before.
+    pub fn host_source(self) -> String {
+        self.path("host-sources/clone")
+    }
+
     pub fn kubeconfig(self) -> PathBuf {
         self.state().join("kubeconfig")
     }

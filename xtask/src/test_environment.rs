@@ -20,6 +20,7 @@ pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str,
         ("YOI_XTASK", shown(&this_program()?)),
         ("YOI_CLUSTER", instance.name().to_owned()),
         ("YOI_DATA_ROOT", instance.path("yoi")),
+        ("YOI_HOST_SOURCE", instance.host_source()),
         // An error of a test says what happened; fifty frames of the executor after it only push that out of sight.
         ("RUST_LIB_BACKTRACE", "0".to_owned()),
     ])

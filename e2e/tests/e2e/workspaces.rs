@@ -9,6 +9,8 @@ use yoi_e2e::fixtures::TREE_PATH;
 use yoi_e2e::test_namespace::{TestNamespace, uid};
 use yoi_wire::entry::{Body, ToolOutcome};
 
+use crate::tool_output::{last_output, output_after, outputs};
+
 const SCRIPT: &str = r#"
 rules:
 - name: destroy
@@ -61,23 +63,6 @@ async fn tree(ns: &TestNamespace, name: &str, project: &str, more: Value) -> Res
     ns.apply(&object.to_string()).await
 }
 
-async fn outputs(ns: &TestNamespace, agent: &str) -> Result<Vec<(ToolOutcome, String)>> {
-    let ended = ns.log(agent).await?.into_iter().filter_map(|l| match l.entry.body {
-        Body::ToolEnded(t) => Some((t.outcome, t.output)),
-        _ => None,
-    });
-    Ok(ended.collect())
-}
-
-async fn last_output(ns: &TestNamespace, agent: &str) -> Result<String> {
-    let log = ns.log(agent).await?;
-    let last = log.iter().rev().find_map(|l| match &l.entry.body {
-        Body::ToolEnded(t) => Some(t.output.clone()),
-        _ => None,
-    });
-    last.ok_or_else(|| anyhow::anyhow!("{agent} ran no tool"))
-}
-
 #[tokio::test]
 async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     let ns = TestNamespace::create("source").await?;
@@ -103,19 +88,6 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
     ns.remove().await
 }
 
-/// Has the agent look at its files once more; returns what it sees.
-async fn look_again(ns: &TestNamespace, agent: &str) -> Result<String> {
-    let before = ns.log(agent).await?.len();
-    ns.yoi(&["send", agent, "look again"]).await?.exit_ok()?;
-    ns.wait_log(agent, "its second look", |log| {
-        log.iter().skip(before).find_map(|l| match &l.entry.body {
-            Body::ToolEnded(t) => Some(t.output.clone()),
-            _ => None,
-        })
-    })
-    .await
-}
-
 #[tokio::test]
 async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> Result<()> {
     let ns = TestNamespace::create("forks").await?;
@@ -133,7 +105,7 @@ async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> R
     }
     // The parent goes on, and its file is its own.
     ns.wait_agent_ready("parent").await?;
-    let seen = look_again(&ns, "parent").await?;
+    let seen = output_after(&ns, "parent", "look again").await?;
     ensure!(seen.starts_with("parent\n") && !seen.contains("left") && !seen.contains("right"), "the parent sees a fork's file: {seen}");
 
     // W25: the parent is deleted, its forks stay.
@@ -175,7 +147,7 @@ async fn a_fork_of_an_agent_on_overlay_says_what_to_do_and_is_made_once_the_agen
 
     // W19: the agent finds what it wrote, in the same upper layer.
     ns.yoi(&["start", "parent", "--wait"]).await?.exit_ok()?;
-    let seen = look_again(&ns, "parent").await?;
+    let seen = output_after(&ns, "parent", "look again").await?;
     ensure!(seen.starts_with("parent\n") && !seen.contains("left"), "the parent sees a fork's file: {seen}");
     ns.remove().await
 }

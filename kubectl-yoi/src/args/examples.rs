@@ -47,8 +47,8 @@ pub const PATCH: &str = "Examples:
   kubectl yoi patch alice | git am
   kubectl yoi patch alice --bundle > alice.bundle && git fetch alice.bundle HEAD && git log FETCH_HEAD";
 pub const TAKE: &str = "Examples:
-  kubectl yoi take yoi --wait           # with what is not committed
-  kubectl yoi take yoi && kubectl yoi run dave -p yoi";
+  kubectl yoi take yoi                  # as its folder is now, with what is not committed
+  kubectl yoi take yoi --wait           # until agents can be made from it";
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls

@@ -8,6 +8,7 @@ use crate::tree::ImageTree;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 const PACKAGES: &str = "bash,ca-certificates,coreutils,curl,dash,diffutils,findutils,git,git-lfs,grep,jq,less,libc6-dev,make,openssh-client,\
@@ -33,7 +34,10 @@ pub fn example_git() -> Result<Archive> {
     let folder = tempfile::tempdir()?;
     let bare = folder.path().join("project.git");
     // One thread, so that the same history packs to the same bytes.
-    run(command("git", ["-c", "pack.threads=1", "clone", "--quiet", "--bare", "--no-local"]).arg(repository()).arg(&bare))?;
+    let mut clone = command("git", ["-c", "pack.threads=1", "clone", "--quiet", "--bare", "--no-local"]);
+    // Git refuses root another user's repository, except where sudo says that it is that user who calls; so it was for a root shell.
+    clone.env("SUDO_UID", fs::metadata(repository())?.uid().to_string());
+    run(clone.arg(repository()).arg(&bare))?;
     fs::remove_dir_all(bare.join("hooks"))?;
     let mut tree = ImageTree::new();
     tree.folder("srv/git/project.git", &bare)?;

@@ -1,0 +1,129 @@
+//! Trees made from a folder of the nodes that the administrator listed: here the folder that `cargo xtask` lists for the clusters of its tests.
+
+use std::os::unix::fs::lchown;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{AgentWorkspace, YoiProject};
+use yoi_e2e::program;
+use yoi_e2e::test_namespace::TestNamespace;
+
+use crate::tool_output::{last_output, output_after};
+
+/// Who owns the checkout, and as whom agents run.
+const OWNER: u32 = 1000;
+
+const STATUS: &str = "git status --porcelain --ignored; git diff HEAD; cat untracked ignored; pwd";
+
+/// A person's checkout with something staged, unstaged, untracked and ignored in it.
+struct Checkout(PathBuf);
+
+impl Checkout {
+    async fn create() -> Result<Self> {
+        let folder =
+            PathBuf::from(std::env::var("YOI_HOST_SOURCE").context("YOI_HOST_SOURCE is not set: run these tests by `cargo xtask test`")?);
+        std::fs::create_dir(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        let checkout = Checkout(folder);
+        let script =
+            "set -e; git init -q -b main .; echo ignored > .gitignore; echo committed | tee staged unstaged kept > /dev/null; git add .
+            git -c user.name=A -c user.email=a@yoi.example commit -qm first; echo more >> staged; git add staged; echo more >> unstaged
+            echo new > untracked; echo built > ignored";
+        program::run("sh", &["-c", &format!("cd {} && {script}", checkout.0.display())], &[], None).await?.exit_ok()?;
+        checkout.give_to_owner()?;
+        Ok(checkout)
+    }
+
+    fn give_to_owner(&self) -> Result<()> {
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in folder.read_dir()? {
+                let entry = entry?;
+                lchown(entry.path(), Some(OWNER), Some(OWNER))?;
+                folders.extend(entry.file_type()?.is_dir().then(|| entry.path()));
+            }
+        }
+        lchown(&self.0, Some(OWNER), Some(OWNER)).context("failed to give the checkout to its owner")
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What [`STATUS`] prints in the checkout itself.
+    async fn status(&self) -> Result<String> {
+        let script = format!("cd {} && {STATUS}", self.0.display());
+        let environment =
+            [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*"), ("GIT_OPTIONAL_LOCKS", "0")];
+        Ok(program::run("sh", &["-c", &script], &environment, None).await?.exit_ok()?.out)
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn script() -> String {
+    format!(
+        r#"
+rules:
+- name: status
+  when: {{ lastUserContains: "tell the status" }}
+  steps:
+  - toolCalls: [{{ tool: Shell, args: {{ command: "{STATUS}" }} }}]
+  - text: Told.
+"#
+    )
+}
+
+#[tokio::test]
+async fn w5_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_came_since() -> Result<()> {
+    let checkout = Checkout::create().await?;
+    let ns = TestNamespace::create("host").await?;
+    ns.create_model(&script()).await?;
+    ns.create_project_with("p", json!({ "source": { "host": { "name": "clone" } }, "path": checkout.path() })).await?;
+    ns.wait_condition::<YoiProject>("p", "Ready", ConditionStatus::True).await?;
+    let before = checkout.status().await?;
+    for line in ["M  staged", " M unstaged", "?? untracked", "!! ignored", "built", &checkout.path().display().to_string()] {
+        ensure!(before.contains(line), "the checkout is not what the test wants: no `{line}` in {before}");
+    }
+    ns.create_agent("first", "p", json!({ "task": "tell the status" })).await?;
+    ns.wait_task_complete("first").await?;
+    ensure!(last_output(&ns, "first").await?.trim() == before.trim(), "{}\n---\n{before}", last_output(&ns, "first").await?);
+
+    // W11: who edits the source changes no tree.
+    std::fs::write(checkout.path().join("untracked"), "edited\n")?;
+    ensure!(output_after(&ns, "first", "tell the status").await?.trim() == before.trim(), "the edit is in a tree that was made before it");
+    ns.yoi(&["take", "p", "--wait"]).await?.exit_ok()?;
+    ns.create_agent("second", "p", json!({ "task": "tell the status" })).await?;
+    ns.wait_task_complete("second").await?;
+    let after = checkout.status().await?;
+    ensure!(after.contains("edited") && last_output(&ns, "second").await?.trim() == after.trim(), "{}", last_output(&ns, "second").await?);
+    ensure!(
+        output_after(&ns, "first", "tell the status").await?.trim() == before.trim(),
+        "the take changed a tree that was made before it"
+    );
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn a_folder_that_nobody_listed_is_forbidden_in_the_same_words_as_one_of_another_namespace() -> Result<()> {
+    let ns = TestNamespace::create("unlisted").await?;
+    let mut words = Vec::new();
+    // The second is listed for a namespace that there is not.
+    for name in ["absent", "elsewhere"] {
+        let source = json!({ "host": { "name": name } });
+        ns.create_project(name, source.clone()).await?;
+        let workspace = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name },
+            "spec": { "source": source, "claim": true, "binding": "Immediate" } });
+        ns.apply(&workspace.to_string()).await?;
+        let of_workspace = ns.wait_reason::<AgentWorkspace>(name, "Accepted", "SourceForbidden").await?.message;
+        let of_project = ns.wait_reason::<YoiProject>(name, "Ready", "SourceForbidden").await?.message;
+        words.push((of_workspace.replace(name, "NAME"), of_project.replace(name, "NAME")));
+    }
+    ensure!(words[0] == words[1], "{words:?}");
+    ns.remove().await
+}
