@@ -1,6 +1,7 @@
 //! Provider Btrfs: every tree is a subvolume, every clone a snapshot.
 
 pub(crate) mod commit;
+mod handle;
 mod in_place;
 pub(crate) mod ioctl;
 pub(crate) mod quota;
@@ -258,13 +259,13 @@ fn remove_nested(subvolume: BorrowedFd, (entry, tree): (BorrowedFd, u64), depth:
         // The read-only flag of the subvolume, and flags of the directory that contains a child, forbid the deletion of the child.
         remove::clear_protection(subvolume);
         for child in children {
-            let root = ioctl::open_inode(subvolume, child.id, ioctl::ROOT_INODE).step("open a nested subvolume")?;
+            let root = handle::open_inode(subvolume, child.id, ioctl::ROOT_INODE).step("open a nested subvolume")?;
             remove_nested(root.as_fd(), (entry, tree), depth + 1)?;
             quota::forget(entry, child.id, tree)?;
             remove::clear_protection(root.as_fd());
             drop(root);
             if ioctl::delete_by_id(subvolume, child.id).is_err() {
-                remove::clear_protection(ioctl::open_inode(subvolume, id, child.dir).step("open a directory of the tree")?.as_fd());
+                remove::clear_protection(handle::open_inode(subvolume, id, child.dir).step("open a directory of the tree")?.as_fd());
                 ioctl::delete_by_id(subvolume, child.id).step("delete a nested subvolume")?;
             }
         }

@@ -2,6 +2,7 @@ use crate::bench::Benchmark;
 use crate::cluster::{DataRoot, Shape};
 use crate::instance::{Instance, Node};
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Yoi from a clone: a local Kubernetes, images, charts, checks")]
@@ -51,6 +52,17 @@ pub enum XtaskCommand {
         /// Write nothing; fail when a file differs from what would be written
         #[arg(long)]
         check: bool,
+    },
+    /// Run a line of shell in Linux 6.1 with OpenZFS 2.1, in an emulator; the first time takes about 7 minutes
+    Guest {
+        /// A file that is copied into the folder that the line runs in
+        #[arg(long = "bring", value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// End the guest after so many seconds
+        #[arg(long, default_value_t = 600)]
+        limit: u64,
+        #[arg(trailing_var_arg = true, required = true)]
+        command: Vec<String>,
     },
     /// Check which crate imports which
     Law,

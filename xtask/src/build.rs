@@ -1,13 +1,11 @@
 //! Programs made from Go modules, kept in the user's cache under the content they were made from.
 
-use crate::command::{command, find_program, run, wait};
-use crate::instance::{cache, repository};
-use crate::progress;
+use crate::cache;
+use crate::command::{command, find_program, run};
+use crate::instance::repository;
 use anyhow::{Context, Result};
-use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub const KUBERNETES: &str = "v1.34.4";
 
@@ -74,34 +72,17 @@ struct Module<'a> {
 
 fn go(module: &Module) -> Result<PathBuf> {
     let source = repository().join(module.folder);
-    let made = cache().join(format!("{}-{}", module.name, content_key(&source, module)?));
-    if made.exists() {
-        return Ok(made);
-    }
-    let step = progress::start(module.about);
-    fs::create_dir_all(cache())?;
-    let lock = fs::File::create(cache().join(format!("{}.lock", module.name)))?;
-    wait("the same build in another process", Duration::from_secs(3600), || {
-        Ok(rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok())
-    })?;
-    if made.exists() {
-        step.done("made by another process");
-        return Ok(made);
-    }
-    let fresh = tempfile::tempdir_in(cache())?;
-    let go = find_program("go").context("failed to find go; install Go 1.25 or newer (https://go.dev/dl)")?;
-    let mut build = command(go, ["build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", module.link, "-o"]);
-    // One target would name the file itself, and a folder that exists keeps the package's own name in any case.
-    build.arg(format!("{}/", fresh.path().display())).args(module.targets).current_dir(&source).env("CGO_ENABLED", "0");
-    run(&mut build)?;
-    for program in module.programs {
-        fs::metadata(fresh.path().join(program)).with_context(|| format!("failed to build {program}"))?;
-    }
-    (module.finish)(fresh.path())?;
-    fs::set_permissions(fresh.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    fs::rename(fresh.keep(), &made)?;
-    step.done("");
-    Ok(made)
+    cache::folder(module.name, &content_key(&source, module)?, module.about, |fresh| {
+        let go = find_program("go").context("failed to find go; install Go 1.25 or newer (https://go.dev/dl)")?;
+        let mut build = command(go, ["build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", module.link, "-o"]);
+        // One target would name the file itself, and a folder that exists keeps the package's own name in any case.
+        build.arg(format!("{}/", fresh.display())).args(module.targets).current_dir(&source).env("CGO_ENABLED", "0");
+        run(&mut build)?;
+        for program in module.programs {
+            fs::metadata(fresh.join(program)).with_context(|| format!("failed to build {program}"))?;
+        }
+        (module.finish)(fresh)
+    })
 }
 
 /// The sources of the module itself and how it is linked; go.sum pins everything else.
@@ -117,11 +98,9 @@ fn content_key(source: &Path, module: &Module) -> Result<String> {
         }
     }
     files.sort();
-    let mut hash = Sha256::new();
-    hash.update(module.link);
-    hash.update(std::env::consts::ARCH);
+    let mut parts = vec![module.link.as_bytes().to_vec(), std::env::consts::ARCH.into()];
     for file in files {
-        hash.update(fs::read(&file)?);
+        parts.push(fs::read(&file)?);
     }
-    Ok(hex::encode(&hash.finalize()[..8]))
+    Ok(cache::key(parts))
 }

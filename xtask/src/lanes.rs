@@ -2,6 +2,7 @@
 //! it depends on that one.
 
 mod clusters;
+mod guest;
 mod kind;
 mod prefixed;
 mod registry_install;
@@ -87,6 +88,9 @@ pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
         let (passed, line) = units(whole, &selection)?;
         outcome(passed, &line)
     });
+    if all || filters.is_empty() {
+        report.lane("conformance in a guest kernel", || guest::conformance(&selection));
+    }
     clusters::lanes(&mut report, &selection, units);
     if !filters.is_empty() {
         report.lane("there are such tests", || selection.check_filter());

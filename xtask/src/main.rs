@@ -3,9 +3,11 @@
 mod args;
 mod bench;
 mod build;
+mod cache;
 mod cluster;
 mod command;
 mod generate;
+mod guest;
 mod images;
 mod install;
 mod instance;
@@ -22,6 +24,7 @@ use args::{ClusterCommand, NodeCommand, XtaskCommand};
 use clap::Parser;
 use instance::Node;
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     match run(args::Args::parse().action) {
@@ -46,6 +49,7 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
             images::build_and_import(name)?;
         }
         XtaskCommand::Generate { check } => generate::run(check)?,
+        XtaskCommand::Guest { files, limit, command } => return guest::exec(&files, Duration::from_secs(limit), &command),
         XtaskCommand::Law => law::run()?,
         XtaskCommand::Bench { keep, wanted } => bench::run(&wanted, keep)?,
         XtaskCommand::Planted { names } => planted::run(&names)?,

@@ -42,6 +42,15 @@ const TESTS: &[Need] = &[
     Need { what: "git", package: "git" },
 ];
 
+/// What the guest takes: a kernel of its own in an emulator.
+const GUEST: &[Need] = &[
+    Need { what: "qemu-system-x86_64", package: "qemu-system-x86" },
+    Need { what: "mmdebstrap", package: "mmdebstrap" },
+    Need { what: "strip", package: "binutils" },
+    Need { what: "setpriv", package: "util-linux" },
+    Need { what: "/usr/share/keyrings/debian-archive-keyring.gpg", package: "debian-archive-keyring" },
+];
+
 pub fn for_cluster() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("a node needs root: run this again as root (for example `sudo -E env PATH=\"$PATH\" cargo xtask ...`)");
@@ -60,6 +69,10 @@ pub fn for_images() -> Result<()> {
 
 pub fn for_tests() -> Result<()> {
     install(TESTS)
+}
+
+pub fn for_guest() -> Result<()> {
+    install(GUEST)
 }
 
 fn install(needs: &[Need]) -> Result<()> {

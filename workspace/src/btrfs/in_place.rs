@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{ioctl, search};
+use super::{handle, ioctl, search};
 use crate::capture::CapturePlan;
 use crate::error::StepContext;
 use crate::tree_copy::Data;
@@ -47,7 +47,7 @@ pub(super) fn plan(data_root: BorrowedFd, source: &HostFolder) -> Result<Capture
 /// Opens the root of the subvolume that a directory lies in.
 pub(super) fn root_of(dir: BorrowedFd) -> Result<OwnedFd, SysError> {
     let id = ioctl::subvolume(dir).step("ask about a subvolume")?.id;
-    ioctl::open_inode(dir, id, ioctl::ROOT_INODE).step("open a subvolume")
+    handle::open_inode(dir, id, ioctl::ROOT_INODE).step("open a subvolume")
 }
 
 /// The path of a directory in its subvolume; empty for the subvolume's root, None for a directory that is gone.
@@ -73,7 +73,7 @@ pub(super) fn first_nested(dir: BorrowedFd) -> Result<Option<PathBuf>, SysError>
         };
         // One that went meanwhile is no longer there to be shown empty.
         if let Some(below) = holder.as_ref().and_then(|holder| holder.strip_prefix(&root).ok()) {
-            let inner = ioctl::open_inode(dir, child.id, ioctl::ROOT_INODE).and_then(ioctl::subvolume_name);
+            let inner = handle::open_inode(dir, child.id, ioctl::ROOT_INODE).and_then(ioctl::subvolume_name);
             found.push(below.join(path_of(&inner.unwrap_or_default())));
         }
     }

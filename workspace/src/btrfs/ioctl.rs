@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 const MAGIC: u32 = 0x94;
 const SUPER_MAGIC: i64 = 0x9123_683E;
@@ -245,31 +245,5 @@ fn children_from(fd: impl AsFd, first: u64) -> io::Result<(Vec<ChildSubvolume>, 
     Ok((args.refs.iter().take(usize::from(args.num_items)).map(|&[id, dir]| ChildSubvolume { id, dir }).collect(), more))
 }
 
-/// `struct file_handle` with the content that Btrfs gives it.
-#[repr(C, packed)]
-struct Handle {
-    bytes: u32,
-    kind: i32,
-    inode: u64,
-    subvolume: u64,
-    generation: u32,
-}
-
-/// Opens a directory by subvolume and inode, without a path that an agent could change.
-pub fn open_inode(any: BorrowedFd, subvolume: u64, inode: u64) -> io::Result<OwnedFd> {
-    /// `FILEID_BTRFS_WITHOUT_PARENT`.
-    const KIND: i32 = 0x4d;
-    // Generation 0 asks for no check: a subvolume's ids are never used again.
-    let mut handle = Handle { bytes: 20, kind: KIND, inode, subvolume, generation: 0 };
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: the handle is laid out as the kernel reads it and lives through the call.
-    let fd = unsafe { libc::syscall(libc::SYS_open_by_handle_at, any.as_raw_fd(), &raw mut handle, flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
 const _: () = assert!(size_of::<VolArgs>() == 4096 && size_of::<RootRefs>() == 4096 && size_of::<SubvolInfo>() == 504);
-const _: () = assert!(size_of::<Handle>() == 28 && size_of::<FsInfo>() == 1024);
+const _: () = assert!(size_of::<FsInfo>() == 1024);

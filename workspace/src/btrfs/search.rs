@@ -191,6 +191,18 @@ pub fn changed_since(tree: impl AsFd, first: u64, limit: usize) -> io::Result<Op
     Ok((found.len() <= limit).then_some(found))
 }
 
+/// The generation of an inode, with which its handles are checked. None if there is no such inode.
+pub(super) fn generation(any: impl AsFd, subvolume: u64, inode: u64) -> io::Result<Option<u32>> {
+    let key = (inode, INODE_ITEM, 0);
+    let mut found = None;
+    search(any, Keys { tree: subvolume, first: key, last: key, min_transid: 0 }, |item| {
+        // A handle has room for the lower half.
+        found = Some(item.u64_at(0)? as u32);
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
 /// The kernel writes its own byte order in headers and little-endian in items; Yoi's targets are little-endian throughout.
 fn read_u64(buffer: &[u8], at: usize) -> io::Result<u64> {
     let bytes = buffer.get(at..at + 8).and_then(|b| b.try_into().ok());

@@ -66,7 +66,8 @@ impl LayerMounts {
     pub fn mount(&self, layers: &Layers) -> Result<OwnedFd, SysError> {
         if self.takes_descriptors.load(Ordering::Relaxed) {
             match self.mount_by_descriptors(layers) {
-                Err(e) if e.source.raw_os_error() == Some(libc::EINVAL) => {}
+                // EOPNOTSUPP is the answer before Linux 6.5, whose overlays know the new mount API only by way of the old one.
+                Err(e) if matches!(e.source.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {}
                 other => return other,
             }
             let made = self.mount_by_paths(layers)?;

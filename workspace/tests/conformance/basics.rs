@@ -63,7 +63,7 @@ fn w1(fixture: &Fixture) -> Verdict {
         Lane::CopyOnBtrfs => assert!(usage.exclusive_bytes < 1 << 20, "{} bytes", usage.exclusive_bytes),
         Lane::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
         // What the clone's own metadata takes.
-        Lane::ZfsFuse => assert!(usage.exclusive_bytes <= 64 << 10, "{} bytes", usage.exclusive_bytes),
+        Lane::ZfsFuse | Lane::Zfs => assert!(usage.exclusive_bytes <= 64 << 10, "{} bytes", usage.exclusive_bytes),
     }
     Verdict::Ran
 }
@@ -240,7 +240,7 @@ fn probe(fixture: &Fixture) -> Verdict {
         let offered = |kind| probe.offers.iter().find(|o| o.provider == kind).unwrap();
         assert!(offered(ProviderKind::Copy).available);
         assert_eq!(offered(ProviderKind::Btrfs).available, fixture.on_btrfs(), "{probe:?}");
-        assert_eq!(offered(ProviderKind::Zfs).available, fixture.lane == Lane::ZfsFuse, "{probe:?}");
+        assert_eq!(offered(ProviderKind::Zfs).available, fixture.kind() == ProviderKind::Zfs, "{probe:?}");
         assert_eq!(offered(ProviderKind::Overlay).available, is_root(), "{probe:?}");
         assert_eq!(offered(ProviderKind::Reflink).available, fixture.lane.disk() != DiskKind::Ext4, "{probe:?}");
         assert!(probe.offers.iter().all(|o| o.available || !o.reason.is_empty()));

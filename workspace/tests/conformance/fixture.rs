@@ -9,8 +9,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::lanes::{DiskKind, Lane};
+use crate::lanes::{DiskKind, Lane, in_guest};
 use crate::zfs_fuse::{self, ZfsFuse};
+use crate::zfs_kernel::KernelPool;
 use rustix::fs::{IFlags, Mode, OFlags};
 use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
@@ -25,9 +26,16 @@ pub struct LaneFilesystem {
     pub dir: PathBuf,
     pub enforces_quotas: bool,
     mounted: bool,
-    /// Ends before its pool is removed.
-    zfs: Option<ZfsFuse>,
+    /// Ends before its file is removed.
+    pool: Option<Pool>,
     _temp: tempfile::TempDir,
+}
+
+/// The pool of a lane of provider Zfs.
+#[expect(dead_code, reason = "each ends when it is dropped")]
+enum Pool {
+    Fuse(ZfsFuse),
+    Kernel(KernelPool),
 }
 
 pub fn is_root() -> bool {
@@ -69,10 +77,19 @@ impl LaneFilesystem {
         let first = dir.join("first");
         fs::create_dir(&first).unwrap();
         // The quotas of datasets are of another kind, and have cases of their own.
-        let may_set_up = lane == Lane::Btrfs || (lane.disk() != DiskKind::Btrfs && lane != Lane::ZfsFuse);
+        let may_set_up = lane == Lane::Btrfs || (lane.disk() != DiskKind::Btrfs && lane.kind() != ProviderKind::Zfs);
         let enforces_quotas = may_set_up && DataRoot::open(&first).unwrap().set_up_quotas().unwrap() == QuotaState::Enforced;
-        let zfs = (lane == Lane::ZfsFuse).then(|| ZfsFuse::start(&temp.path().join("pool")));
-        Ok(Self { lane, dir, enforces_quotas, mounted, zfs, _temp: temp })
+        // A kernel that may be any has simple quotas of Btrfs; that of the guest is older, and has project quotas.
+        let must_enforce =
+            if in_guest() { lane.disk() != DiskKind::Btrfs && lane.kind() != ProviderKind::Zfs } else { lane == Lane::Btrfs };
+        assert!(enforces_quotas || !must_enforce, "quotas are not enforced");
+        let file = temp.path().join("pool");
+        let pool = match lane {
+            Lane::ZfsFuse => Some(Pool::Fuse(ZfsFuse::start(&file))),
+            Lane::Zfs => Some(Pool::Kernel(KernelPool::make(&file))),
+            _ => None,
+        };
+        Ok(Self { lane, dir, enforces_quotas, mounted, pool, _temp: temp })
     }
 }
 
@@ -83,7 +100,7 @@ pub fn run(program: &str, args: &[&Path]) {
 
 impl Drop for LaneFilesystem {
     fn drop(&mut self) {
-        drop(self.zfs.take());
+        drop(self.pool.take());
         if self.mounted {
             rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
         }
@@ -105,7 +122,6 @@ impl Fixture {
         fs::create_dir(&dir).unwrap();
         let (lane, root) = (filesystem.lane, open_root(filesystem.lane, &dir, Arc::new(NoFaults)));
         let enforces_quotas = filesystem.enforces_quotas;
-        assert!(enforces_quotas || lane != Lane::Btrfs);
         Self { lane, enforces_quotas, root, dir, next: AtomicU64::new(1) }
     }
 
@@ -229,7 +245,7 @@ impl Drop for Fixture {
 
 /// Opens a data root of a lane.
 pub fn open_root(lane: Lane, dir: &Path, faults: Arc<dyn Faults>) -> DataRoot {
-    let zfs = (lane == Lane::ZfsFuse).then(|| ZfsOptions::new(parent_dataset(dir).parse().unwrap()));
+    let zfs = (lane.kind() == ProviderKind::Zfs).then(|| ZfsOptions::new(parent_dataset(dir).parse().unwrap()));
     DataRoot::open_with(dir, RootOptions { zfs, faults, ..RootOptions::default() }).unwrap()
 }
 

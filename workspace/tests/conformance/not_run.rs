@@ -1,7 +1,7 @@
 //! Which case does not run in which lane, and why. The suite fails on any difference, either way.
 
 use crate::lanes::Lane::{
-    self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, OverlayOnExt4, OverlayOnXfs, ReflinkOnBtrfs, ReflinkOnXfs, ZfsFuse,
+    self, Btrfs, Copy, CopyOnBtrfs, OverlayOnBtrfs, OverlayOnExt4, OverlayOnXfs, ReflinkOnBtrfs, ReflinkOnXfs, Zfs, ZfsFuse,
 };
 
 /// Lanes, a reason, and the cases that do not run in these lanes for this reason.
@@ -9,6 +9,9 @@ type Row = (&'static [Lane], &'static str, &'static [&'static str]);
 
 /// The reason that only stands where the file system of the lane counts nothing by project.
 pub const NO_PROJECT_QUOTAS: &str = "this kernel has no project quotas";
+
+/// The reason that only stands where the kernel is older than simple quotas of Btrfs.
+pub const NO_SIMPLE_QUOTAS: &str = "this kernel has no simple quotas of Btrfs";
 
 const QUOTAS: &[&str] = &[
     "w37_a_quota_goes_up_and_down_and_below_what_is_used",
@@ -28,12 +31,18 @@ pub const BETWEEN_COMMANDS: &str = "its fault is between two system calls on the
 const TABLE: &[Row] = &[
     (&[ZfsFuse], TELLS_NO_HOLES, &["a_host_folder_of_strange_files_is_captured_whole"]),
     (&[ZfsFuse], BETWEEN_COMMANDS, &["planted_an_intent_written_too_late_is_found", "planted_a_name_given_before_the_marker_is_found"]),
-    (&[ZfsFuse], OWN_QUOTAS, QUOTAS),
-    (&[ZfsFuse], OWN_QUOTAS, &["w37_a_quota_is_enforced_or_its_state_says_why_not"]),
+    (&[ZfsFuse, Zfs], OWN_QUOTAS, QUOTAS),
+    (&[ZfsFuse, Zfs], OWN_QUOTAS, &["w37_a_quota_is_enforced_or_its_state_says_why_not"]),
     (&[CopyOnBtrfs, OverlayOnBtrfs, ReflinkOnBtrfs], "plain folders on Btrfs have no quota", QUOTAS),
     (&[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs], NO_PROJECT_QUOTAS, QUOTAS),
+    (&[Btrfs], NO_SIMPLE_QUOTAS, QUOTAS),
     (
-        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        &[Btrfs],
+        NO_SIMPLE_QUOTAS,
+        &["w37_a_nested_subvolume_is_no_way_around_a_quota", "w44_nothing_is_left_of_the_quotas_of_trees_that_are_gone"],
+    ),
+    (
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse, Zfs],
         "one lane is enough",
         &[
             "an_existing_image_is_never_formatted",
@@ -42,17 +51,17 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse, Zfs],
         "brings disks of its own; one lane is enough",
         &["a_power_cut_takes_no_tree_that_was_made_and_brings_none_back", "a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go"],
     ),
     (
-        &[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs, ZfsFuse],
+        &[Copy, OverlayOnExt4, OverlayOnXfs, ReflinkOnXfs, ZfsFuse, Zfs],
         "no nested volumes on this file system",
         &["w9_a_nested_volume_is_refused_and_nothing_is_left"],
     ),
     (
-        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse, Zfs],
         "makes no snapshots of host folders",
         &[
             "w6_a_folder_inside_a_subvolume_is_a_folder_of_its_snapshot",
@@ -65,7 +74,7 @@ const TABLE: &[Row] = &[
         &["w24_a_fork_has_what_was_before_the_checkpoint", "a_fork_whose_parent_is_gone_is_compared_with_their_base"],
     ),
     (
-        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse, Zfs],
         "its change list visits every file",
         &["on_btrfs_and_overlay_a_change_list_visits_only_what_changed"],
     ),
@@ -98,7 +107,7 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        &[Copy, CopyOnBtrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse, Zfs],
         "about Btrfs",
         &[
             "a_btrfs_that_fails_a_probe_is_still_offered_so_that_no_base_is_a_copy_for_good",
@@ -108,7 +117,7 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[Copy, CopyOnBtrfs, Btrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        &[Copy, CopyOnBtrfs, Btrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse, Zfs],
         "about overlays",
         &[
             "w11_a_data_root_that_can_hold_no_upper_layer_says_so_and_auto_passes_it_over",
@@ -156,26 +165,34 @@ const TABLE: &[Row] = &[
         ],
     ),
     (
-        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ZfsFuse],
+        &[CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ZfsFuse, Zfs],
         "every file can share its blocks, or it is not about Reflink",
         &["w12_reflink_shares_every_block_or_refuses_and_leaves_nothing", "planted_a_reflink_that_falls_back_to_a_copy_is_found"],
     ),
     (
-        &[Copy, Btrfs, OverlayOnExt4, ZfsFuse],
+        &[Copy, Btrfs, OverlayOnExt4, ZfsFuse, Zfs],
         "shares no blocks, or has one way to count them",
         &["planted_shared_blocks_that_count_as_exclusive_are_found"],
     ),
 ];
 
+const IN_GUEST: &[Row] = &[];
+
 /// Why a case does not run in a lane; None if it runs.
 pub fn reason(lane: Lane, enforces_quotas: bool, case: &str) -> Option<&'static str> {
-    let holds = |row: &&Row| row.0.contains(&lane) && row.2.contains(&case) && (row.1 != NO_PROJECT_QUOTAS || !enforces_quotas);
+    let stands = |reason| !enforces_quotas || ![NO_PROJECT_QUOTAS, NO_SIMPLE_QUOTAS].contains(&reason);
+    let holds = |row: &&Row| row.0.contains(&lane) && row.2.contains(&case) && stands(row.1);
     TABLE.iter().find(holds).map(|(_, reason, _)| *reason)
 }
 
-/// The first name in the table that no case bears.
+/// Why a case is not even begun in the guest.
+pub fn reason_in_guest(lane: Lane, case: &str) -> Option<&'static str> {
+    IN_GUEST.iter().find(|row| row.0.contains(&lane) && row.2.contains(&case)).map(|(_, reason, _)| *reason)
+}
+
+/// The first name in the tables that no case bears.
 pub fn stranger(cases: &[&str]) -> Option<&'static str> {
-    TABLE.iter().flat_map(|(_, _, named)| *named).find(|name| !cases.contains(name)).copied()
+    TABLE.iter().chain(IN_GUEST).flat_map(|(_, _, named)| *named).find(|name| !cases.contains(name)).copied()
 }
 
 /// What is wrong with the verdict of a case, by the table. A case that lacks something is judged by the harness.

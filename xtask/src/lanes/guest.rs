@@ -1,0 +1,49 @@
+//! The conformance suite of `workspace` in the guest, for what the machine's own kernel may lack: project quotas, ZFS, and an older kernel's overlays and
+//! Btrfs.
+
+use super::report::LaneOutcome;
+use super::{Selection, outcome, program};
+use crate::command::{capture, command, this_program};
+use crate::guest;
+use crate::instance::repository;
+use crate::packages;
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Cases of the pass in every `cargo xtask test`: a few minutes.
+const SHORT: &[&str] = &["::w37_", "Zfs::w1_", "Zfs::w2_", "::w27_", "Btrfs::w6_", "an_older_kernel"];
+const SHORT_LIMIT: &str = "1800";
+const WHOLE_LIMIT: &str = "21600";
+
+/// Runs the whole suite with `--all`, else a few cases, and only if nothing has to be compiled for it.
+pub fn conformance(selection: &Selection<'_>) -> Result<LaneOutcome> {
+    if let Some(why) = guest::lack() {
+        return Ok(LaneOutcome::skipped(why));
+    }
+    if !selection.all && !guest::has_modules() {
+        return Ok(LaneOutcome::skipped(
+            "no OpenZFS is compiled for the guest's kernel; `cargo xtask guest true` does it in about 7 minutes",
+        ));
+    }
+    packages::for_guest()?;
+    let suite = suite()?;
+    let name = suite.file_name().context("the suite has no name")?.to_string_lossy().into_owned();
+    let (limit, filters) = match (selection.all, selection.filters) {
+        (false, _) => (SHORT_LIMIT, SHORT.join(" ")),
+        (true, filters) => (WHOLE_LIMIT, filters.join(" ")),
+    };
+    let mut run = Command::new(this_program()?);
+    run.args(["guest", "--limit", limit, "--bring"]).arg(&suite).arg("--");
+    run.arg(format!("modprobe -a loop zfs && YOI_GUEST=1 YOI_MUST_RUN=1 ./{name} {filters}"));
+    let (passed, line) = selection.run("guest", run, format!("cargo xtask guest ... {name} {filters}"))?;
+    outcome(passed, &line)
+}
+
+/// The program of the suite, compiled as for the unit tests.
+fn suite() -> Result<PathBuf> {
+    let words = ["test", "--no-run", "--workspace", "--test", "conformance", "--message-format=json"];
+    let messages = capture(command(program(), words).current_dir(repository()))?;
+    let executable = |line: &str| Some(PathBuf::from(serde_json::from_str::<serde_json::Value>(line).ok()?.get("executable")?.as_str()?));
+    messages.lines().find_map(executable).context("cargo names no program of the suite")
+}
