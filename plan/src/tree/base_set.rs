@@ -196,6 +196,19 @@ impl<'a> BaseSet<'a> {
         delete_all(self.members().filter(|base| self.is_lost(*base)).map(|base| base.workspace))
     }
 
+    /// Steps that delete a base whose node has not taken the folder and would not be chosen for it any more, while another would. The other gets its base
+    /// once this one is being deleted, so no generation has two contents.
+    fn delete_not_taken(&self) -> Vec<Step> {
+        let Some(HostSource { name, take: _ }) = &self.source.host else { return Vec::new() };
+        let having = self.nodes.with_host_source(name, self.namespace);
+        let mut fitting = self.nodes.eligible_for_pods(self.provider, self.tolerations());
+        fitting.retain(|node| having.contains(node));
+        let is_misplaced = |base: &ObservedBase<'_>| {
+            !base.workspace.is_true(condition::PROVISIONED) && !fitting.is_empty() && !fitting.contains(&base.node)
+        };
+        delete_all(self.living().filter(is_misplaced).map(|base| base.workspace))
+    }
+
     /// Names of the nodes that hold this content sealed, sorted.
     pub(crate) fn sealed_nodes(&self) -> Vec<&'a str> {
         let mut nodes: Vec<&str> = self.members().filter(|base| base.is_sealed()).map(|base| base.node).collect();
@@ -216,6 +229,7 @@ impl<'a> BaseSet<'a> {
     /// While no base is sealed: the steps that delete lost ones, and that make one on the next node when no other makes progress; and when to look again.
     pub(crate) fn first_base(&self, now: jiff::Timestamp) -> (Vec<Step>, Option<Duration>) {
         let mut steps = self.delete_lost();
+        steps.extend(self.delete_not_taken());
         let mut recheck: Option<Duration> = None;
         let mut waits = false;
         for base in self.living() {
@@ -324,6 +338,18 @@ impl<'a> BaseSet<'a> {
             None => self.nodes.none_eligible_for_pods(self.provider, self.tolerations()),
         };
         Some(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why))
+    }
+
+    /// Why a tree of this content can be on no node, where [`Self::may_be_on`] lets none through that makes trees.
+    pub(crate) fn no_node_for_trees(&self) -> Option<ConditionValue> {
+        let taken_on = || {
+            let why = format!(
+                "the source was taken on node {}, and its WorkspaceNode is missing or offers no fitting provider",
+                self.taken_on()?
+            );
+            Some(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why))
+        };
+        self.no_node().or_else(taken_on)
     }
 
     /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.

@@ -143,7 +143,9 @@ fn clone_on(node: &str, base_set: Option<&BaseSet<'_>>, first: OriginKind) -> Sc
         }
         None if base_set.taken_on().is_some_and(|taken| taken != node) => {
             let taken = base_set.taken_on().unwrap_or_default();
-            let message = format!("node {node} was chosen, and the source was taken on node {taken}");
+            let message = format!(
+                "node {node} was chosen, and the source was taken on node {taken} by now; delete the workspace to make it anew there"
+            );
             Schedule::waits(ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), Vec::new())
         }
         None => {
@@ -182,6 +184,11 @@ fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: 
         return waits(reason::NO_ELIGIBLE_NODE, input.nodes.none_eligible(provider));
     }
     eligible.retain(|node| base_set.is_none_or(|base_set| base_set.may_be_on(node)));
+    if eligible.is_empty()
+        && let Some(why) = base_set.and_then(BaseSet::no_node_for_trees)
+    {
+        return Err(NoNode { why, give_back: None });
+    }
     let (chosen, waits_for) = match &input.consumer {
         Consumer::Agent(pod) => (pod.and_then(|pod| pod.get().node.as_deref()), "waits for the YoiPod's Pod to get a node"),
         Consumer::Claim(claim) => match input.workspace.spec.binding {
@@ -200,15 +207,19 @@ fn choose_node(input: &WorkspaceInput<'_>, base_set: Option<&BaseSet<'_>>, now: 
         Some(node) if eligible.contains(&node) => Ok(node.to_owned()),
         Some(node) => {
             let give_back = give_back(input, &eligible).map(Box::new);
-            let then = match give_back {
-                Some(_) => "the scheduler chooses again".to_owned(),
-                None => format!(
+            let then = match (&give_back, base_set.and_then(BaseSet::taken_on)) {
+                (Some(_), _) => "the scheduler chooses again".to_owned(),
+                (None, Some(_)) => "delete the Pod, so that the next one goes there".to_owned(),
+                (None, None) => format!(
                     "check the yoi-agent-shim Pod there, or let the Pod go to a node that can make the tree: {}",
                     eligible.join(", ")
                 ),
             };
-            let message =
-                format!("node {node} was chosen by the scheduler, and its WorkspaceNode is missing or offers no fitting provider; {then}");
+            let why = match base_set.and_then(BaseSet::taken_on) {
+                Some(taken) => format!("the source was taken on node {taken}"),
+                None => "its WorkspaceNode is missing or offers no fitting provider".to_owned(),
+            };
+            let message = format!("node {node} was chosen by the scheduler, and {why}; {then}");
             Err(NoNode { why: ConditionValue::no(reason::NO_ELIGIBLE_NODE, message), give_back })
         }
         None => waits(reason::WAITING_FOR_CONSUMER, waits_for.to_owned()),

@@ -110,3 +110,43 @@ fn a_folder_that_is_gone_or_belongs_to_another_is_told_by_its_node() {
         assert_eq!(source_ready(&project, &bases, &all), (reason.to_owned(), "node a: as the node says".to_owned()));
     }
 }
+
+#[test]
+fn a_base_that_its_node_has_not_taken_gives_way_to_a_node_that_has_the_folder() {
+    let project = host_project(None);
+    let vanished = is("Provisioned", "False", "SourceNotFound", "as the node says");
+    let steps = |conditions: Value, there: bool, here: bool| {
+        let all = nodes(vec![("a", listing(90, &["*"], there)), ("b", listing(10, &["*"], here))]);
+        let plan = project::plan(&project_with(&project, &[base(&project, "b", conditions)], &all), &settings(), now());
+        let (made, gone) = outcome(&plan.steps, Kind::Workspace);
+        (made.len(), gone.len())
+    };
+    // The other base is made once this one is being deleted, so no generation has two contents.
+    assert_eq!(steps(json!([vanished.clone()]), true, false), (0, 1));
+    assert_eq!(steps(json!([vanished.clone()]), true, true), (0, 0), "the node tries again");
+    assert_eq!(steps(json!([vanished]), false, false), (0, 0), "no other would do better");
+    assert_eq!(steps(json!([is_true("Provisioned")]), true, false), (0, 0), "it is taken");
+}
+
+#[test]
+fn a_workspace_whose_project_names_a_folder_that_is_not_listed_says_so_whatever_node_was_chosen() {
+    let tree = json!({"metadata": meta("w"), "spec": {"source": {"project": {"name": "p"}}, "claim": true}});
+    let claim = json!({
+        "metadata": {
+            "name": "w", "namespace": "ns", "uid": "c",
+            "annotations": {"volume.kubernetes.io/selected-node": "a"},
+            "ownerReferences": [{"apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "name": "w", "uid": "w", "controller": true}],
+        },
+    });
+    let seen = workspace::Observed {
+        project: Some(host_project(None)),
+        claim: Some(stored(claim)),
+        ..workspace_with(stored(tree), nodes(vec![("a", plain(1))]))
+    };
+    let found = status(workspace::plan(&seen, &settings(), now()));
+    let scheduled = condition(&found.conditions, "Scheduled");
+    assert_eq!(
+        (scheduled.reason.as_str(), scheduled.message.as_str()),
+        ("SourceForbidden", "no node lists a host source clone for namespace ns")
+    );
+}

@@ -14,6 +14,7 @@ use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::MADE_FOR;
 
 use crate::coverage::Coverage;
+use crate::host_sources::Folder;
 
 /// How often the choice of node was taken from a claim: counted here, whatever the operator counts.
 pub const TAKEN_BACK: &str = "test/taken-back";
@@ -37,6 +38,7 @@ pub struct Machine {
     pub tainted: bool,
     /// The populator's image cannot be pulled there.
     pub unpullable: bool,
+    pub folder: Folder,
     /// When it stopped answering.
     pub not_ready_since: Option<i64>,
 }
@@ -118,6 +120,12 @@ pub struct Cluster {
     pub requested: BTreeSet<(Kind, String)>,
     /// UIDs of the trees on each node's disk.
     pub disks: BTreeMap<String, BTreeSet<String>>,
+    /// Bytes of the quota that a node enforces, by UID of the tree.
+    pub quotas: BTreeMap<String, i64>,
+    /// Bytes that agents have tried to write, by UID of the tree.
+    pub used: BTreeMap<String, i64>,
+    /// The administrator's list has the folder for another namespace now.
+    pub unlisted: bool,
     /// UIDs of workspaces that somebody deleted by force. Who removes a finalizer takes over its task.
     pub forced: BTreeSet<String>,
     /// Names of network policies that somebody deleted or opened, until the operator has applied them again.

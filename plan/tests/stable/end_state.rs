@@ -8,7 +8,7 @@ use yoi_crds::condition::{find, is_true};
 use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
-use yoi_crds::source::NamedRef;
+use yoi_crds::source::{HostSource, NamedRef};
 use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, deleting, name, uid};
 use yoi_plan::network;
@@ -21,6 +21,7 @@ use crate::invariants::named;
 use crate::kubernetes::{is_agent, is_over, is_reader, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
+use crate::{host_sources, quotas};
 
 type Verdict = Result<(), Violation>;
 
@@ -62,7 +63,13 @@ pub fn check(c: &Cluster) -> Verdict {
         if deleting(&project.metadata) && !kept(c) && why != reason::WAITING_FOR_AGENTS {
             return broken(format!("project {title} is being deleted and says {why}: {message}"));
         }
-        if !(fine || none || nowhere || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
+        let source = project.spec.source.host.as_ref();
+        let waits = source.is_some_and(|s| host_sources::excuses(c, why, s, host_sources::pinned(c, uid(&project.metadata), s).as_deref()));
+        let is_taken = source.is_none_or(|s| host_sources::pinned(c, uid(&project.metadata), s).is_some());
+        if fine && !is_taken && !deleting(&project.metadata) {
+            return broken(format!("project {title} is ready, and no base is of the take that it asks for"));
+        }
+        if !(fine || none || waits || nowhere || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
             return broken(format!("project {title} rests at {why}: {message}"));
         }
     }
@@ -200,6 +207,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     if deleting(&w.metadata) {
         return Ok(());
     }
+    quotas::check(c, title, w)?;
     let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let (fine, why, message) = ready(conditions);
     let source = &w.spec.source;
@@ -209,8 +217,14 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let excused = match why {
         reason::NODE_LOST => w.status.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| !c.exists(n)),
         reason::NO_ELIGIBLE_NODE => {
+            let taken_on = host_source(c, w).and_then(|(source, parent)| host_sources::pinned(c, parent, source));
             let free = |(node, m): (&String, &std::sync::Arc<Machine>)| {
-                m.alive && !m.cordoned && !m.tainted && !m.packed && c.now.offers.contains_key(node)
+                taken_on.as_ref().is_none_or(|taken_on| taken_on == node)
+                    && m.alive
+                    && !m.cordoned
+                    && !m.tainted
+                    && !m.packed
+                    && c.now.offers.contains_key(node)
             };
             !c.now.machines.iter().any(free) || has_given_up
         }
@@ -219,8 +233,13 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
         reason::POPULATOR_NOT_RUNNING => match &w.spec.base {
             Some(base) => !c.now.machines.get(&base.node).is_some_and(|m| !m.cordoned && !m.tainted && fills(c, &base.node, m)),
             None => {
+                let keeps_node =
+                    w.status.as_ref().and_then(|s| s.node_name.as_ref()).and_then(|node| Some((node, c.now.machines.get(node)?)));
                 let mut users = c.now.yoipods.values().filter(|y| yoi_plan::yoipod::workspace_name(y) == title);
-                !can_populate(c) || users.any(|y| !could_run(c, y, Some(w))) || blocked(c, why)
+                !can_populate(c)
+                    || keeps_node.is_some_and(|(node, m)| !fills(c, node, m))
+                    || users.any(|y| !could_run(c, y, Some(w)))
+                    || blocked(c, why)
             }
         },
         reason::SOURCE_NOT_FOUND | reason::SOURCE_NOT_SEALED => {
@@ -253,7 +272,37 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
         }
     };
     let odd = why == reason::INVALID_SPEC && w.spec.unknown_field().is_some();
+    let excused = excused || waits_for_host_source(c, why, w) || too_large(w, why);
     if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {message}")) }
+}
+
+/// Whether the workspace, or the base that it is, waits for a folder that no node can take.
+fn waits_for_host_source(c: &Cluster, why: Reason, w: &AgentWorkspace) -> bool {
+    let Some((source, parent)) = host_source(c, w) else { return false };
+    let node = w.spec.base.as_ref().map(|base| base.node.clone()).or_else(|| host_sources::pinned(c, parent, source));
+    // It keeps the node that was chosen for it or for its Pod, and the folder was taken anew on another before the tree was made.
+    let chosen = w.status.as_ref().and_then(|s| s.node_name.as_ref()).or_else(|| pod_node(c, w));
+    let is_elsewhere = why == reason::NO_ELIGIBLE_NODE && chosen.is_some() && node.is_some() && chosen != node.as_ref();
+    is_elsewhere || host_sources::excuses(c, why, source, node.as_deref())
+}
+
+/// The node of a Pod that was made for the tree.
+fn pod_node<'a>(c: &'a Cluster, w: &AgentWorkspace) -> Option<&'a String> {
+    let pods = c.now.pods.values().filter(|p| is_agent(p) && crate::kubernetes::mounts(c, p).as_deref() == Some(uid(&w.metadata)));
+    pods.filter_map(|p| p.spec.as_ref()?.node_name.as_ref()).next()
+}
+
+/// The folder that the tree is made from, and the UID of the object whose bases hold it.
+fn host_source<'a>(c: &'a Cluster, w: &'a AgentWorkspace) -> Option<(&'a HostSource, &'a str)> {
+    match &w.spec.source.project {
+        Some(project) => c.now.projects.get(&project.name).and_then(|p| Some((p.spec.source.host.as_ref()?, uid(&p.metadata)))),
+        None => Some((w.spec.source.host.as_ref()?, uid(&w.metadata))),
+    }
+}
+
+/// No node has so much space.
+fn too_large(w: &AgentWorkspace, why: Reason) -> bool {
+    why == reason::OUT_OF_SPACE && w.status.as_ref().is_some_and(|s| quotas::refusal(s.quota_bytes).is_some())
 }
 
 /// A project that is being deleted does not change its conditions any more.
@@ -319,6 +368,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         }
         _ => blocked(c, why),
     };
+    let excused = excused || workspace.is_some_and(|w| waits_for_host_source(c, why, w) || too_large(w, why));
     if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {message}")) }
 }
 
@@ -337,6 +387,7 @@ fn could_run(c: &Cluster, y: &YoiPod, workspace: Option<&AgentWorkspace>) -> boo
     let placed = workspace.status.as_ref().and_then(|s| s.node_name.clone());
     let forked =
         workspace.spec.source.workspace.as_ref().map(|p| c.now.workspaces.get(&p.name).and_then(|p| p.status.as_ref()?.node_name.clone()));
+    let taken = host_source(c, workspace).map(|(source, parent)| host_sources::pinned(c, parent, source));
     let claim = c.now.claims.get(&yoi_plan::yoipod::session_claim_name(y));
     let volume = claim.and_then(|x| c.now.volumes.get(x.spec.as_ref()?.volume_name.as_ref()?));
     c.now.machines.iter().any(|(node, m)| {
@@ -346,7 +397,8 @@ fn could_run(c: &Cluster, y: &YoiPod, workspace: Option<&AgentWorkspace>) -> boo
         let reached = volume.is_none_or(|v| known.reaches(node, v));
         let starts = m.alive && !m.full && !m.packed && !m.cordoned && !m.tainted;
         // A tree that has no node yet needs a base there.
-        let filled = placed.is_some() || forked.is_some() || fills(c, node, m);
+        let filled = placed.is_some() || forked.is_some() || taken.is_some() || fills(c, node, m);
+        let at = at && (placed.is_some() || taken.as_ref().is_none_or(|t| t.as_ref().is_none_or(|t| t == node)));
         starts && filled && selected && at && reached && c.now.offers.contains_key(node)
     })
 }

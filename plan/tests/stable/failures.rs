@@ -8,6 +8,7 @@ use yoi_crds::name::TOPOLOGY_NODE;
 use yoi_plan::meta::{deleting, uid};
 
 use crate::cluster::{Cluster, Machine};
+use crate::host_sources::{self, Folder};
 use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, is_reader, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
 use crate::users::Random;
@@ -16,14 +17,16 @@ pub fn machine(c: &mut Cluster, title: &str) {
     let labels = [(HOSTNAME, format!("host-{title}")), (TOPOLOGY_NODE, title.to_owned()), ("zone", format!("z-{title}"))];
     let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
     let metadata = ObjectMeta { name: Some(title.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
-    c.create(Machine { metadata, alive: true, ..Machine::default() });
+    let folder = if title == "n3" { Folder::Missing } else { Folder::Fine };
+    c.create(Machine { metadata, alive: true, folder, ..Machine::default() });
 }
 
 pub fn fail(c: &mut Cluster, random: &mut Random) {
-    match random.roll(10) {
+    match random.roll(13) {
+        11 | 12 => host_sources::fail(c, random),
         0..=3 => node(c, random),
-        4 | 5 => pod(c, random),
-        6..=8 => policy(c, random),
+        4..=6 => pod(c, random),
+        7..=9 => policy(c, random),
         _ => shim(c, random),
     }
 }
@@ -110,13 +113,14 @@ fn pod(c: &mut Cluster, random: &mut Random) {
         return;
     }
     let reason = |word: &str| Some(word.to_owned());
-    let (feature, status) = match (is_agent(&pod) || is_reader(&pod), random.roll(4)) {
+    let (feature, status) = match (is_agent(&pod) || is_reader(&pod), random.roll(5)) {
         (_, 0) => ("pod: evicted", pod_status(&pod, "Failed", ended(c.now(), 137))),
         (true, 1) if phase(&pod) == "Running" => ("pod: container ended", pod_status(&pod, "Running", ended(c.now(), 1))),
         (true, n) if phase(&pod) == "Pending" && may_mount(c, &pod, node) => {
             let word = match n {
-                1 => ["ImagePullBackOff", "CrashLoopBackOff"][random.roll(2) as usize],
+                1 => "CrashLoopBackOff",
                 2 => "InvalidImageName",
+                3 => "ImagePullBackOff",
                 _ => "CreateContainerConfigError",
             };
             let waiting = ContainerStateWaiting { reason: reason(word), message: reason("it waits") };
@@ -174,6 +178,7 @@ pub fn repair(c: &mut Cluster, random: &mut Random) {
             c.change::<Machine>(&title, |m| (m.cordoned, m.tainted, m.unpullable, m.packed) = (false, false, false, false));
         }
     }
+    host_sources::repair(c, random);
     for title in c.names::<WorkspaceNode>() {
         if c.exists(&title) {
             let status = offered(c, &title, true);

@@ -68,6 +68,11 @@ pub enum Fault {
     ReaderLeftOver,
     /// The agent's Pod is made although its reader may still be there.
     ReaderBesideAgent,
+    /// A folder is taken on a node whatever its shim offers, and wherever it was taken before.
+    TakeElsewhere,
+    /// Which take of a folder is asked for is forgotten.
+    TakeOnce,
+    ForgetQuota,
 }
 
 pub const ALL: &[Fault] = &[
@@ -108,6 +113,9 @@ pub const ALL: &[Fault] = &[
     Fault::ReaderWrites,
     Fault::ReaderLeftOver,
     Fault::ReaderBesideAgent,
+    Fault::TakeElsewhere,
+    Fault::TakeOnce,
+    Fault::ForgetQuota,
 ];
 
 impl Fault {
@@ -184,11 +192,17 @@ impl Fault {
             }
             Fault::BaseAnywhere => {
                 let closed = c.now.machines.iter().find(|(_, m)| m.cordoned || m.tainted).map(|(node, _)| node.clone());
-                let bases = steps.iter_mut().filter_map(|s| if let Step::EnsureWorkspace(w) = s { w.spec.base.as_mut() } else { None });
                 if let Some(closed) = closed {
-                    bases.for_each(|base| base.node.clone_from(&closed));
+                    ensured_workspaces(steps).filter_map(|w| w.spec.base.as_mut()).for_each(|base| base.node.clone_from(&closed));
                 }
             }
+            Fault::TakeElsewhere => {
+                for base in ensured_workspaces(steps).filter(|w| w.spec.source.host.is_some()).filter_map(|w| w.spec.base.as_mut()) {
+                    let other = c.now.machines.keys().rfind(|node| **node != base.node);
+                    other.into_iter().for_each(|other| base.node.clone_from(other));
+                }
+            }
+            Fault::TakeOnce => ensured_workspaces(steps).filter_map(|w| w.spec.source.host.as_mut()).for_each(|host| host.take = None),
             Fault::NeverGiveBack => steps.retain(|s| !matches!(s, Step::UnselectNode { .. })),
             Fault::GiveBackForEver => steps.iter_mut().for_each(|s| {
                 if let Step::UnselectNode { times, .. } = s {
@@ -229,6 +243,7 @@ impl Fault {
                     reported.pod_uid = newest.map(|p| uid(&p.metadata).to_owned());
                 }
             }
+            Fault::ForgetQuota => reported.quota_bytes = None,
             _ => {}
         }
     }
@@ -249,6 +264,10 @@ impl Fault {
             reported.members = members;
         }
     }
+}
+
+fn ensured_workspaces(steps: &mut [Step]) -> impl Iterator<Item = &mut AgentWorkspace> {
+    steps.iter_mut().filter_map(|s| if let Step::EnsureWorkspace(w) = s { Some(&mut **w) } else { None })
 }
 
 fn target(kind: Kind, meta: &ObjectMeta) -> Target {

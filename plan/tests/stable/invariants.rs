@@ -20,6 +20,7 @@ use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::{MADE_FOR, is_stopped, run_generation};
 
 use crate::cluster::{Cluster, NS, TAKEN_BACK, Violation, made_for};
+use crate::host_sources;
 use crate::kubernetes::{is_agent, is_over, is_reader, mounts};
 
 /// The object that is reconciled.
@@ -154,6 +155,12 @@ fn base_made(c: &Cluster, made: &AgentWorkspace, step: &Step) -> Verdict {
     let Some(base) = made.spec.base.as_ref().filter(|_| annotation(&made.metadata, FOLLOWS_CONSUMER).is_none()) else { return Ok(()) };
     let refuses = c.now.machines.get(&base.node).is_none_or(|m| !m.alive || m.cordoned || m.tainted);
     require(!refuses, "a base is made where its populator cannot start", step)?;
+    if let Some(source) = &made.spec.source.host {
+        require(host_sources::is_offered(c, &base.node, source), "a folder is taken on a node that does not offer it", step)?;
+        let parent = controller(&made.metadata).map(|o| o.uid.clone()).unwrap_or_default();
+        let taken_on = host_sources::taken_on(c, &parent, &base.generation);
+        require(taken_on.is_none_or(|node| *node == base.node), "a folder is taken on two nodes for one generation", step)?;
+    }
     let of = |w: &AgentWorkspace| w.spec.base.as_ref().is_some_and(|b| b.generation == base.generation) && !deleting(&w.metadata);
     let sealed = c.now.workspaces.values().any(|w| {
         let status = w.status.as_ref();

@@ -12,10 +12,12 @@ mod coverage;
 mod end_state;
 mod failures;
 mod faults;
+mod host_sources;
 mod invariants;
 mod kubernetes;
 mod node_side;
 mod operator;
+mod quotas;
 mod users;
 
 use cluster::{Cluster, Violation};

@@ -4,7 +4,7 @@ use yoi_crds::condition::{Condition, ConditionStatus, ConditionValue, condition,
 use yoi_crds::name::finalizer;
 use yoi_crds::pod::{LastReport, TaskStatus};
 use yoi_crds::reason::{self, Reason, condition};
-use yoi_crds::workspace::VolumeStatus;
+use yoi_crds::workspace::{OriginKind, VolumeStatus};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
 use yoi_plan::meta::{deleting, uid};
 use yoi_plan::yoipod::run_generation;
@@ -14,6 +14,7 @@ use yoi_wire::open::{NamedValue as _, Open};
 use crate::cluster::Cluster;
 use crate::kubernetes::{mounted, phase};
 use crate::users::Random;
+use crate::{host_sources, quotas};
 
 fn set_condition(conditions: &mut Vec<Condition>, type_: &str, value: ConditionValue, now: &str) {
     let condition = condition(conditions, type_, value, 1, now);
@@ -36,6 +37,7 @@ const UNMADE: &[Reason] = &[
 /// With `random`, shims fail now and then.
 pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
     offers(c);
+    host_sources::publish(c, random.as_deref_mut());
     let mounted = mounted(c);
     for title in c.names::<AgentWorkspace>() {
         let workspace = c.now.workspaces[&title].clone();
@@ -72,13 +74,19 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
             if status.origin.is_none() {
                 continue;
             }
-            if !there {
+            let folder = status.origin.as_ref().filter(|o| o.kind == OriginKind::Host).and(workspace.spec.source.host.as_ref());
+            if let Some((why, message)) = folder.and_then(|folder| host_sources::refusal(c, &node, folder)) {
+                c.coverage.feature("shim: cannot take a folder");
+                reported.push((condition::PROVISIONED, ConditionValue::no(why, message)));
+            } else if let Some(no) = quotas::refusal(status.quota_bytes) {
+                reported.push((condition::PROVISIONED, no));
+            } else if !there {
                 reported.push((condition::PROVISIONED, ConditionValue::no(reason::SOURCE_NOT_SEALED, "its source is not on this node")));
             } else if let Some(why) = random.as_mut().and_then(|d| if d.one_in(8) { d.pick(UNMADE) } else { None }) {
                 c.coverage.feature("shim: cannot make a tree");
                 reported.push((condition::PROVISIONED, ConditionValue::no(*why, "it could not be made")));
             } else {
-                c.disks.entry(node).or_default().insert(id);
+                c.disks.entry(node.clone()).or_default().insert(id.clone());
                 if random.as_mut().is_some_and(|d| d.one_in(10)) {
                     c.coverage.feature("shim: dies before it tells of a tree");
                     continue;
@@ -87,10 +95,15 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
                 reported.push((condition::PROVIDER_SELECTED, ConditionValue::yes(reason::SELECTED, "btrfs")));
                 reported.push((condition::PROVISIONED, ConditionValue::yes(made, "the tree stands on its node")));
                 reported.push((condition::IN_USE, in_use(false, false)));
+                reported.extend(quotas::set(c, &node, &id, &status).map(|value| (condition::QUOTA_ENFORCED, value)));
             }
         } else if stands {
             if !provisioned {
                 reported.push((condition::PROVISIONED, ConditionValue::yes(reason::ADOPTED, "the tree was found on its node")));
+            }
+            if workspace.spec.base.is_none() {
+                reported.extend(quotas::set(c, &node, &id, &status).map(|value| (condition::QUOTA_ENFORCED, value)));
+                reported.extend(quotas::health(c, &id, &status).map(|value| (condition::HEALTHY, value)));
             }
             let former = yoi_crds::condition::find(&status.conditions, condition::IN_USE);
             let was = former.is_some_and(|c| c.status == yoi_crds::ConditionStatus::True || c.reason == *reason::RELEASED);
@@ -165,13 +178,13 @@ fn first_offer(c: &mut Cluster, node: &str) {
 
 pub fn offered(c: &Cluster, node: &str, ready: bool) -> yoi_crds::WorkspaceNodeStatus {
     use yoi_crds::node::{Capacity, OfferedProvider};
-    let free = if node == "n1" { 50 } else { 40 };
+    let free = if node == "n1" { quotas::TOTAL / 2 } else { quotas::TOTAL / 3 };
     let value = if ready { ConditionValue::yes(reason::ALL_MET, "") } else { ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "") };
     let provider = OfferedProvider { name: yoi_crds::source::ProviderName::Btrfs, available: ready, reason: "here".into() };
     yoi_crds::WorkspaceNodeStatus {
-        host_sources: Vec::new(),
+        host_sources: host_sources::offered(c, node),
         providers: vec![provider],
-        capacity: Some(Capacity::new(100, free)),
+        capacity: Some(Capacity::new(quotas::TOTAL, free)),
         kernel: None,
         runtime_digests: vec!["d".into()],
         conditions: vec![condition(&[], condition::READY, value, 1, &c.now().to_string())],

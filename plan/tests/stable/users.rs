@@ -13,6 +13,7 @@ use yoi_plan::step::Kind;
 
 use crate::cluster::{Cluster, Object};
 use crate::kubernetes::{LOCAL, is_agent, phase};
+use crate::{host_sources, quotas};
 
 /// splitmix64: the same seed gives the same simulation.
 pub struct Random(pub u64);
@@ -51,7 +52,7 @@ pub fn begin(c: &mut Cluster, random: &mut Random) {
 
 /// One action of one user.
 pub fn act(c: &mut Cluster, random: &mut Random) {
-    match random.roll(26) {
+    match random.roll(30) {
         0 => project(c, random),
         1..=3 => yoipod(c, random),
         4..=6 => workspace(c, random),
@@ -62,6 +63,8 @@ pub fn act(c: &mut Cluster, random: &mut Random) {
         18 => job(c, random),
         19 => job_ends(c, random),
         20..=23 => read(c, random),
+        26 | 27 => quotas::change(c, random),
+        28 | 29 => quotas::write(c, random),
         _ => foreign_object(c, random),
     }
 }
@@ -72,20 +75,31 @@ fn git(n: u64) -> GitSource {
 
 fn project(c: &mut Cluster, random: &mut Random) {
     let title = *random.pick(&["p", "p", "p", "q"]).expect("names");
-    let (source, feature) = match random.roll(8) {
+    let (source, feature) = match random.roll(11) {
+        8..=10 => (ProjectSource { host: Some(host_sources::any(random)), ..Default::default() }, "project: host source"),
         0 | 1 => (ProjectSource { empty: Some(EmptySource {}), ..Default::default() }, "project: empty source"),
         2 => (ProjectSource::default(), "project: no source at all"),
         n => (ProjectSource { git: Some(git(n % 2)), ..Default::default() }, "project: git source"),
     };
     c.coverage.feature(feature);
     let model = !random.one_in(8);
-    let defaults = if model { json!({"model": {"provider": "OpenAI", "name": "m"}}) } else { json!({}) };
+    let mut defaults = if model { json!({"model": {"provider": "OpenAI", "name": "m"}}) } else { json!({}) };
     if !model {
         c.coverage.feature("project: no model");
     }
+    if let Some(quota) = quotas::any(random) {
+        c.coverage.feature("project: quota");
+        defaults["quota"] = json!(quota);
+    }
     let object = YoiProject::new(title, made(json!({"source": source, "defaults": defaults})));
-    if c.create(object).is_none() && c.get::<YoiProject>(title).is_some_and(|p| p.spec.source != source) {
-        c.coverage.feature("project: new source");
+    if c.create(object).is_some() {
+        return;
+    }
+    let former = c.get::<YoiProject>(title).map(|p| p.spec.source.clone()).filter(|former| *former != source);
+    if let Some(former) = former {
+        let name = |source: &ProjectSource| source.host.as_ref().map(|host| host.name.clone());
+        let is_taken_anew = name(&former).is_some() && name(&former) == name(&source);
+        c.coverage.feature(if is_taken_anew { "project: taken anew" } else { "project: new source" });
         c.edit::<YoiProject>(title, |p| p.spec.source = source);
     }
 }
@@ -97,7 +111,8 @@ pub fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
 fn source(c: &mut Cluster, random: &mut Random, own: &str) -> WorkspaceSource {
     let named = |n: &str| Some(NamedRef { name: n.to_owned() });
     let none = WorkspaceSource::default();
-    let (source, feature) = match random.roll(12) {
+    let (source, feature) = match random.roll(14) {
+        12 | 13 => (WorkspaceSource { host: Some(host_sources::any(random)), ..none }, "workspace: host source"),
         0 | 1 => (WorkspaceSource { git: Some(git(7)), ..none }, "workspace: git source"),
         2 | 3 => (WorkspaceSource { empty: Some(EmptySource {}), ..none }, "workspace: empty source"),
         4..=6 => {
@@ -129,6 +144,10 @@ fn workspace(c: &mut Cluster, random: &mut Random) {
     if spec.claim && random.one_in(2) {
         c.coverage.feature("workspace: ttlAfterRelease");
         spec.ttl_after_release = random.pick(&["0s", "5s", "1m", "99999999h", "nonsense"]).map(|t| (*t).to_owned());
+    }
+    spec.quota = quotas::any(random);
+    if spec.quota.is_some() {
+        c.coverage.feature("workspace: quota");
     }
     if !spec.claim && random.one_in(6) {
         c.coverage.feature("workspace: a base that a user made");
