@@ -16,7 +16,10 @@ const INSTANCE: Instance = Instance::YoiBench;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Benchmark {
+    /// The provider's operations beside bare system calls
     Workspace,
+    /// Ways to a working tree, side by side
+    Providers,
     Session,
     /// All of the four that follow, or those of them that are named too
     Cluster,
@@ -25,10 +28,14 @@ pub enum Benchmark {
     Messages,
     Objects,
 }
-use Benchmark::{Agents, Claims, Cluster, Messages, Objects, Session, Workspace};
+use Benchmark::{Agents, Claims, Cluster, Messages, Objects, Providers, Session, Workspace};
 
-/// Benchmarks that need no cluster: crate and what its rows are called.
-const ALONE: [(Benchmark, &str, &str); 2] = [(Workspace, "yoi-workspace", "workspace"), (Session, "yoi-session", "session")];
+/// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
+const ALONE: [(Benchmark, &str, &str, &[&str]); 3] = [
+    (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
+    (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
+    (Session, "session", "yoi-session", &[]),
+];
 const PARTS: [(Benchmark, &str); 4] = [(Agents, "agents"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
 
 /// The parts of the cluster benchmark to run. None means that no cluster is needed.
@@ -51,8 +58,8 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
     fs::create_dir_all(&out)?;
     figures::clear(&out)?;
     let mut failed = vec![];
-    for (benchmark, package, name) in ALONE {
-        if (wanted.is_empty() || wanted.contains(&benchmark)) && !bench(&out, package, &[], &[])? {
+    for (benchmark, name, package, words) in ALONE {
+        if (wanted.is_empty() || wanted.contains(&benchmark)) && !bench(&out, package, words, &[])? {
             failed.push(name);
         }
     }
@@ -120,7 +127,7 @@ mod tests {
         assert_eq!(parts(&[Workspace, Cluster]), all);
         assert_eq!(parts(&[Cluster, Objects, Claims]), ["claims", "objects"]);
         assert_eq!(parts(&[Agents]), ["agents"]);
-        assert!(parts(&[Workspace, Session]).is_empty());
+        assert!(parts(&[Workspace, Providers, Session]).is_empty());
     }
 
     #[test]

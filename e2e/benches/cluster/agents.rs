@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
-use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::measure::{Row, Samples};
@@ -15,6 +15,8 @@ use crate::trace::{Trace, is_true};
 
 const PAIRS: usize = 32;
 const BAR: f64 = 1.15;
+const OVERLAY_PAIRS: usize = 100;
+const OVERLAY_BAR: f64 = 1.1;
 
 type Step = (&'static str, &'static str, fn(&Value) -> bool);
 
@@ -51,7 +53,7 @@ pub async fn run() -> Result<Vec<Row>> {
     let mut last = Samples::default();
     // The first pair warms up image, caches and connections, and does not count.
     for n in 0..=PAIRS {
-        let took = time_agent(&ns, &format!("a{n}"), &trace, (n > 0).then_some(&mut our_steps)).await?;
+        let took = time_agent(&ns, ("p", &format!("a{n}")), &trace, (n > 0).then_some(&mut our_steps)).await?;
         if n > 0 {
             ours.add(took.0);
             last.add(took.0.saturating_sub(took.1));
@@ -63,6 +65,7 @@ pub async fn run() -> Result<Vec<Row>> {
         eprint!("\r  {n} of {PAIRS} pairs ");
     }
     eprintln!();
+    let (overlay, btrfs) = on_each_provider(&ns, &trace).await?;
     ns.remove().await?;
 
     let mut rows = vec![Row::with_ratio("YoiPod, apply to Ready, over a plain Pod with such a claim", &ours, &bare, BAR)];
@@ -72,15 +75,43 @@ pub async fn run() -> Result<Vec<Row>> {
     rows.extend(steps("YoiPod", &OURS, &our_steps));
     rows.push(Row::without_ratio("YoiPod: from the runtime's report to Ready", "ms", &last, None));
     rows.extend(steps("plain Pod", &BARE, &bare_steps));
+    rows.push(Row::with_ratio("YoiPod on Overlay, apply to Ready, over one on Btrfs", &overlay, &btrfs, OVERLAY_BAR));
     rows.iter().for_each(Row::print);
     Ok(rows)
 }
 
+/// Times agents whose trees are overlays and agents whose trees are Btrfs subvolumes, in turn, on one node and one data root.
+async fn on_each_provider(ns: &TestNamespace, trace: &Trace) -> Result<(Samples, Samples)> {
+    let (mut overlay, mut btrfs) = (Samples::default(), Samples::default());
+    for provider in ["Overlay", "Btrfs"] {
+        let (name, url) = (provider.to_lowercase(), format!("git://git.{}.svc:9418/project.git", ns.name));
+        ns.create_project_with(&name, json!({ "source": { "git": { "url": url } }, "provider": provider })).await?;
+        ns.wait_condition::<YoiProject>(&name, "Ready", ConditionStatus::True).await?;
+    }
+    // The first pair warms up, and does not count.
+    for n in 0..=OVERLAY_PAIRS {
+        for (project, samples) in [("overlay", &mut overlay), ("btrfs", &mut btrfs)] {
+            let (ready, _) = time_agent(ns, (project, &format!("{project}{n}")), trace, None).await?;
+            if n > 0 {
+                samples.add(ready);
+            }
+        }
+        eprint!("\r  {n} of {OVERLAY_PAIRS} pairs of providers ");
+    }
+    eprintln!();
+    Ok((overlay, btrfs))
+}
+
 /// Returns the time to Ready and the time to the runtime's report.
-async fn time_agent(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<(Duration, Duration)> {
+async fn time_agent(
+    ns: &TestNamespace,
+    (project, name): (&str, &str),
+    trace: &Trace,
+    steps: Option<&mut Vec<Samples>>,
+) -> Result<(Duration, Duration)> {
     let object: YoiPod = serde_json::from_value(json!({
         "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name },
-        "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": { "instruction": "Wait." } }, "session": { "retain": "Delete" } },
+        "spec": { "projectRef": { "name": project }, "agent": { "builtin": { "instruction": "Wait." } }, "session": { "retain": "Delete" } },
     }))?;
     trace.clear();
     let since = Instant::now();

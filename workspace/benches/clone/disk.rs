@@ -1,4 +1,4 @@
-//! The file system for the measurements, and the bare system calls.
+//! The Btrfs for the measurements, and the bare system calls.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -57,14 +57,6 @@ impl Drop for Pool {
         // Lazily, because a failure may leave descriptors open. The loop device goes with the last of them.
         _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
     }
-}
-
-/// Enters a new mount namespace: its mounts go with the process, however it ends. Call it before there is another thread.
-pub fn enter_mount_namespace() {
-    use rustix::mount::{MountPropagationFlags, mount_change};
-    // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
 }
 
 /// Writes all dirty data of the file system, commits, and wakes the cleaner of deleted subvolumes.

@@ -1,22 +1,26 @@
-//! Compares making a workspace with the bare system calls: `cargo bench -p yoi-workspace`. Needs root. With `YOI_BENCH_OUT=FOLDER` the
-//! rows are also written to `FOLDER/workspace.json`.
+//! Compares making a workspace with the bare system calls, and the ways to a working tree with each other: `cargo bench -p yoi-workspace`,
+//! or `cargo bench -p yoi-workspace --bench clone -- PART...` for some of [`PARTS`]; a number there replaces how often usage and the
+//! ways are measured. Needs root. With `YOI_BENCH_OUT=FOLDER` the rows are also written to `FOLDER/workspace.json` and `FOLDER/providers.json`.
 //!
 //! Our call and the bare call take turns on the same file system. Sizes that are compared with each other take turns, too, and so do
 //! numbers, so that a busy moment hits all of them. Numbers are also measured one after the other, because a node has one data root.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a program of its own: it is told where to write, and calls git")]
 
 mod disk;
+mod loop_disk;
 mod many_trees;
 mod overlays;
+mod providers;
+mod table;
 mod usage;
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
 use disk::{Pool, one_flushed_file, snapshot};
-use serde_json::{Value, json};
+use loop_disk::uid;
+use table::{Table, Times, met};
 use yoi_workspace::{CloneAccess, Journal, Owner, Provider, ProviderKind, TreeOrigin, Uid};
 
 const KIND: ProviderKind = ProviderKind::Btrfs;
@@ -25,102 +29,37 @@ const SIZES: [usize; 3] = [1_500, 13_000, 57_000];
 const THREADS: usize = 32;
 const EACH: usize = 40;
 
+const PARTS: [&str; 4] = ["snapshots", "overlays", "usage", "providers"];
+
 fn main() {
     if !rustix::process::geteuid().is_root() {
         println!("workspace: NOT RUN: needs root");
         return;
     }
-    disk::enter_mount_namespace();
+    loop_disk::enter_mount_namespace();
     let temp = tempfile::tempdir().unwrap();
     let began = Instant::now();
-    let mut table = Table::default();
-    // `cargo bench -p yoi-workspace -- overlays` measures only these, and `-- usage` only usage.
-    let only = std::env::args().find(|a| a == "overlays" || a == "usage");
-    let wants = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let named: Vec<_> = PARTS.into_iter().filter(|part| words.iter().any(|word| word == part)).collect();
+    let samples = words.iter().find_map(|word| word.parse().ok());
+    let wants = |part: &str| named.is_empty() || named.contains(&part);
+    let (mut workspace, mut side_by_side) = (Table::default(), Table::default());
     if wants("snapshots") {
-        sizes(temp.path(), &mut table);
-        many_trees::numbers(temp.path(), &mut table);
+        sizes(temp.path(), &mut workspace);
+        many_trees::numbers(temp.path(), &mut workspace);
     }
     if wants("overlays") {
-        overlays::overlays(temp.path(), &mut table);
+        overlays::overlays(temp.path(), &mut workspace);
     }
     if wants("usage") {
-        usage::usage(temp.path(), &mut table);
+        usage::usage(temp.path(), samples.unwrap_or(usage::SAMPLES), &mut workspace);
+    }
+    if wants("providers") {
+        providers::providers(temp.path(), samples, &mut side_by_side);
     }
     println!("\n{:.0?} in all", began.elapsed());
-    if let Some(folder) = std::env::var_os("YOI_BENCH_OUT") {
-        fs::write(PathBuf::from(folder).join("workspace.json"), serde_json::to_vec_pretty(&table.rows).unwrap()).unwrap();
-    }
-}
-
-#[derive(Default)]
-struct Table {
-    rows: Vec<Value>,
-}
-
-/// How long one action took, each time.
-#[derive(Default)]
-struct Times(Vec<Duration>);
-
-impl Times {
-    fn time(&mut self, act: impl FnOnce()) {
-        let began = Instant::now();
-        act();
-        self.0.push(began.elapsed());
-    }
-
-    fn at(&self, share: f64) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort();
-        sorted[((sorted.len() - 1) as f64 * share).round() as usize].as_secs_f64() * 1e6
-    }
-
-    fn p50(&self) -> f64 {
-        self.at(0.5)
-    }
-}
-
-impl Table {
-    fn head(&self, title: &str) {
-        println!("\n{title}\n{:<44} {:>9} {:>9} {:>6} {:>9}  bar", "", "ours us", "bare us", "ratio", "p99 us");
-    }
-
-    /// Adds a row of our call over the bare call. `bar` is the highest allowed ratio.
-    fn over(&mut self, name: &str, ours: &Times, bare: &Times, bar: Option<f64>) {
-        let (p50, p99, other) = (ours.p50(), ours.at(0.99), bare.p50());
-        let ratio = p50 / other;
-        let verdict = match bar {
-            Some(bar) if ratio <= bar => format!("<= {bar}: met"),
-            Some(bar) => format!("<= {bar}: MISSED"),
-            None => String::new(),
-        };
-        println!("{name:<44} {p50:>9.0} {other:>9.0} {ratio:>6.2} {p99:>9.0}  {verdict}");
-        let (n, bare_p99) = (ours.0.len(), bare.at(0.99));
-        self.rows.push(json!({ "name": name, "ours_us": p50, "bare_us": other, "ratio": ratio, "n": n, "p50": p50, "p99": p99,
-            "bare_p99": bare_p99, "bar": bar }));
-    }
-
-    /// Adds a figure that is not compared with a bare call.
-    fn figure(&mut self, name: &str, ratio: f64, words: &str, verdict: &str) {
-        println!("{name:<44} {words:>33}  {verdict}");
-        self.rows.push(
-            json!({ "name": name, "ours_us": null, "bare_us": null, "ratio": ratio, "n": 1, "p50": null, "p99": null, "words": words }),
-        );
-    }
-}
-
-fn met(yes: bool, bar: &str) -> String {
-    format!("{bar}: {}", if yes { "met" } else { "MISSED" })
-}
-
-fn uid() -> Uid {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Spread over the shards as random UIDs are.
-    let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-    bytes[8..].copy_from_slice(&n.to_be_bytes());
-    Uid::from_bytes(bytes)
+    workspace.write("workspace");
+    side_by_side.write("providers");
 }
 
 /// Makes a sealed base with this number of small files, and opens its root for the bare call.

@@ -3,87 +3,29 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rustix::fs::{CWD, Mode};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
-use yoi_workspace::{ChangeLimits, CloneAccess, DataRoot, Owner, Provider, ProviderKind, Uid};
+use yoi_workspace::{CloneAccess, ProviderKind, Uid};
 
-use crate::{SAMPLES, Table, Times, met, take_turns, uid};
+use crate::loop_disk::{Disk, FileSystem, fill_repository, uid};
+use crate::{SAMPLES, Table, Times, met, take_turns};
 
 const FILES: [usize; 2] = [1_500, 57_000];
 const OTHERS: usize = 5_000;
-const CHANGED: usize = 28;
-
-/// An ext4 in a file. It is removed when dropped, also by a panic.
-struct Disk {
-    at: PathBuf,
-    root: Option<DataRoot>,
-}
-
-impl Disk {
-    fn new(temp: &Path) -> Self {
-        let (image, at) = (temp.join("overlays.ext4"), temp.join("overlays"));
-        File::create(&image).unwrap().set_len(8 << 30).unwrap();
-        fs::create_dir(&at).unwrap();
-        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
-        run(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&at));
-        // Only the loop device holds the file now, so its space comes back however this process ends.
-        fs::remove_file(&image).unwrap();
-        let root = Some(DataRoot::open(&at).unwrap());
-        Self { at, root }
-    }
-
-    fn root(&self) -> &DataRoot {
-        self.root.as_ref().unwrap()
-    }
-
-    fn provider(&self) -> &dyn Provider {
-        self.root().provider(ProviderKind::Overlay).unwrap()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        self.root = None;
-        _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
-    }
-}
-
-fn run(command: &mut Command) {
-    let out = command.output().unwrap();
-    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
-}
 
 /// Makes a sealed base that is a git repository with everything committed.
 fn base(disk: &Disk, files: usize) -> (Uid, PathBuf) {
-    let base = uid();
-    disk.provider().create_empty(base, Owner { uid: 0, gid: 0 }).unwrap();
-    let path = disk.at.join("trees").join(base.shard()).join(base.to_string()).join("tree");
-    for n in 0..files {
-        let dir = path.join(format!("d{}", n / 100));
-        if n % 100 == 0 {
-            fs::create_dir(&dir).unwrap();
-        }
-        fs::write(dir.join(format!("f{n}")), vec![b'x'; 200 + n * 37 % 4_000]).unwrap();
-    }
-    git(&path, &["init", "-q"]);
-    git(&path, &["add", "."]);
-    git(&path, &["commit", "-q", "-m", "one"]);
-    git(&path, &["status"]);
-    disk.provider().seal(base).unwrap();
+    let (base, path) = disk.empty(ProviderKind::Overlay);
+    fill_repository(&path, files);
+    disk.provider(ProviderKind::Overlay).seal(base).unwrap();
     (base, path)
-}
-
-fn git(at: &Path, args: &[&str]) {
-    let settings = ["-c", "user.name=b", "-c", "user.email=b@b", "-c", "safe.directory=*", "-c", "gc.auto=0"];
-    run(Command::new("git").current_dir(at).args(settings).args(args));
 }
 
 fn make(disk: &Disk, from: Uid) -> Uid {
     let new = uid();
-    disk.provider().clone_tree(new, from, CloneAccess::ReadWrite).unwrap();
+    disk.provider(ProviderKind::Overlay).clone_tree(new, from, CloneAccess::ReadWrite).unwrap();
     new
 }
 
@@ -120,7 +62,7 @@ fn mount_by_hand(lower: &Path, entry: &Path, at: &Path) {
 }
 
 pub fn overlays(temp: &Path, table: &mut Table) {
-    let disk = Disk::new(temp);
+    let disk = Disk::new(temp, "overlays", FileSystem::Ext4);
     let bases = FILES.map(|files| base(&disk, files));
     let roots = bases.each_ref().map(|(_, path)| File::open(path).unwrap());
     let parent = disk.at.join("by-hand");
@@ -140,8 +82,7 @@ pub fn overlays(temp: &Path, table: &mut Table) {
     table.over("overlay: make, 57,000 files over 1,500", &times[1].0, &times[0].0, Some(1.1));
 
     shown(&disk, &bases[1], &roots[1], table);
-    listed(&disk, &bases[1], table);
-    crowded(&disk, bases[0].0, &times[0].0, table);
+    crowded(temp, table);
 }
 
 /// Makes a tree and shows it, as for the first Pod.
@@ -189,36 +130,32 @@ fn shown(disk: &Disk, (from, path): &(Uid, PathBuf), root: &File, table: &mut Ta
     }
 }
 
-fn listed(disk: &Disk, (from, _): &(Uid, PathBuf), table: &mut Table) {
-    let new = make(disk, *from);
-    let pods = disk.at.join("pods");
-    let targets = TargetRoot::open(&pods).unwrap();
-    disk.root().publish(new, &targets, Path::new("listed"), false).unwrap();
-    let path = pods.join("listed");
-    for n in 0..CHANGED {
-        fs::write(path.join(format!("d{n}/f{}", n * 100)), "changed").unwrap();
+/// Makes a tree beside many others and beside none, in turns.
+fn crowded(temp: &Path, table: &mut Table) {
+    let disks = ["beside none", "beside many"].map(|name| Disk::new(temp, name, FileSystem::Ext4));
+    let bases = disks.each_ref().map(|disk| base(disk, FILES[0]).0);
+    let (lines_before, used_before) = (lines(), disks[1].used());
+    (0..OTHERS).for_each(|_| _ = make(&disks[1], bases[1]));
+    let (more, bytes) = (lines() - lines_before, (disks[1].used() - used_before) / OTHERS as u64);
+    let mut times = [Times::default(), Times::default()];
+    for n in 0..SAMPLES {
+        for k in 0..disks.len() {
+            let at = (n + k) % disks.len();
+            let mut new = bases[at];
+            times[at].time(|| new = make(&disks[at], bases[at]));
+            disks[at].provider(ProviderKind::Overlay).destroy(new).unwrap();
+        }
     }
-    let (mut ours, mut status) = (Times::default(), Times::default());
-    git(&path, &["--no-optional-locks", "status", "--porcelain"]);
-    for _ in 0..20 {
-        ours.time(|| assert_eq!(disk.provider().changes(new, *from, &ChangeLimits::NONE).unwrap().changes.len(), CHANGED));
-        status.time(|| git(&path, &["--no-optional-locks", "status", "--porcelain"]));
-    }
-    unbind(&targets, Path::new("listed")).unwrap();
-    table.head("Overlay on ext4: the change list of 28 changes in 57,000 files");
-    table.over("overlay: change list over git status", &ours, &status, Some(0.1));
-}
-
-/// Makes many trees, and then some more.
-fn crowded(disk: &Disk, from: Uid, alone: &Times, table: &mut Table) {
-    let before = lines();
-    (0..OTHERS).for_each(|_| _ = make(disk, from));
-    let mut crowded = Times::default();
-    (0..SAMPLES).for_each(|_| crowded.time(|| _ = make(disk, from)));
-    table.head("Overlay on ext4: beside 5,000 others");
-    table.over("overlay: make, beside 5,000 over the first", &crowded, alone, Some(1.5));
-    let more = lines() - before;
+    table.head("Overlay on ext4: beside 5,000 others, and at rest");
+    table.over("overlay: make, beside 5,000 over beside none", &times[1], &times[0], Some(1.5));
     table.figure("overlay: lines in the mount table at rest (0)", more as f64, &format!("{more} lines"), &met(more == 0, "0"));
+    let words = format!("{bytes} bytes");
+    table.figure(
+        "overlay: disk of a tree at rest, over 64 KiB (at most 1x)",
+        bytes as f64 / 65536.0,
+        &words,
+        &met(bytes <= 65536, "<= 64 KiB"),
+    );
 }
 
 fn lines() -> usize {

@@ -12,16 +12,25 @@ pub struct Set {
     pub name: &'static str,
     /// The file into which the benchmark writes its rows, without `.json`.
     output: &'static str,
+    /// Whether rows without a ratio are named `WAY: WHAT` and become one table with a line for each way.
+    pub is_side_by_side: bool,
+}
+
+impl Set {
+    const fn new(name: &'static str, output: &'static str) -> Self {
+        Set { name, output, is_side_by_side: false }
+    }
 }
 
 /// In the order of the page.
-pub const SETS: [Set; 6] = [
-    Set { name: "agents", output: "cluster-agents" },
-    Set { name: "claims", output: "cluster-claims" },
-    Set { name: "messages", output: "cluster-messages" },
-    Set { name: "objects", output: "cluster-objects" },
-    Set { name: "workspace", output: "workspace" },
-    Set { name: "session", output: "session" },
+pub const SETS: [Set; 7] = [
+    Set::new("agents", "cluster-agents"),
+    Set::new("claims", "cluster-claims"),
+    Set::new("messages", "cluster-messages"),
+    Set::new("objects", "cluster-objects"),
+    Set::new("workspace", "workspace"),
+    Set { is_side_by_side: true, ..Set::new("providers", "providers") },
+    Set::new("session", "session"),
 ];
 
 /// What one run of a set measured.
@@ -125,9 +134,12 @@ pub fn store(output: &Path, machine: &str) -> Result<()> {
     Ok(())
 }
 
-/// The figures of the set's last run.
-pub fn load(set: &Set) -> Result<Figures> {
+/// The figures of the set's last run. None if it has never run.
+pub fn load(set: &Set) -> Result<Option<Figures>> {
     let file = file(set);
-    let text = fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("failed to read the figures of {}", set.name))
+    let text = match fs::read(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text.with_context(|| format!("failed to read {}", file.display()))?,
+    };
+    serde_json::from_slice(&text).map(Some).with_context(|| format!("failed to read the figures of {}", set.name))
 }

@@ -1,6 +1,6 @@
 //! `docs/benchmarks.md` and its pictures, from the figures of all sets.
 
-use crate::bench::figures::{self, Row, SETS, Sample};
+use crate::bench::figures::{self, Figures, Row, SETS, Sample};
 use crate::instance::repository;
 use anyhow::{Context, Result};
 use charts_rs::{HorizontalBarChart, Position, Series};
@@ -12,11 +12,19 @@ pub fn files() -> Result<Vec<(PathBuf, String)>> {
     let file = repository().join("docs/benchmarks.md");
     let page = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
     let mut files = vec![(file, with_tables(&page)?)];
-    let mut rows = Vec::new();
+    let (mut rows, mut beside) = (Vec::new(), Vec::new());
     for set in &SETS {
-        rows.extend(figures::load(set)?.rows);
+        let Some(Figures { rows: of_set, .. }) = figures::load(set)? else { continue };
+        if set.is_side_by_side {
+            beside.extend(of_set.iter().cloned());
+        }
+        rows.extend(of_set);
     }
-    for (name, svg) in [("ratios", ratios(&rows)?), ("agent", agent(&rows)?)] {
+    let mut pictures = vec![("ratios", ratios(&rows)?), ("agent", agent(&rows)?)];
+    if !beside.is_empty() {
+        pictures.push(("providers", ways(&beside)?));
+    }
+    for (name, svg) in pictures {
         files.push((repository().join(format!("docs/benchmarks/{name}.svg")), svg));
     }
     Ok(files)
@@ -25,9 +33,55 @@ pub fn files() -> Result<Vec<(PathBuf, String)>> {
 /// The page with the table of each set between that set's marks.
 fn with_tables(page: &str) -> Result<String> {
     SETS.iter().try_fold(page.to_owned(), |page, set| {
-        let figures = figures::load(set)?;
-        between(&page, set.name, &format!("Measured on {}.\n\n{}", figures.machine, table(&figures.rows)))
+        let Some(figures) = figures::load(set)? else { return between(&page, set.name, "Not measured yet.\n") };
+        let (cells, rows): (Vec<_>, Vec<_>) = figures.rows.iter().partition(|row| set.is_side_by_side && Cell::of(row).is_some());
+        let cells: Vec<_> = cells.into_iter().filter_map(Cell::of).collect();
+        let beside = match cells.is_empty() {
+            true => String::new(),
+            false => format!("![{}](benchmarks/{}.svg)\n\n{}\n", set.name, set.name, side_by_side(&cells)),
+        };
+        between(&page, set.name, &format!("Measured on {}.\n\n{beside}{}", figures.machine, table(rows)))
     })
+}
+
+/// A row that is one figure of one of several ways to do a thing.
+struct Cell<'a> {
+    way: &'a str,
+    what: String,
+    n: usize,
+    p50: f64,
+}
+
+impl<'a> Cell<'a> {
+    fn of(row: &'a Row) -> Option<Self> {
+        let (way, what) = row.name.rsplit_once(": ").filter(|_| row.ratio.is_none())?;
+        let ours = row.ours.as_ref()?;
+        Some(Cell { way, what: format!("{what}, {}", row.unit), n: ours.n, p50: ours.p50 })
+    }
+}
+
+/// All of `names`, each once, in the order in which they come.
+fn each_once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+/// The medians: a line for each way, a column for each thing that was measured.
+fn side_by_side(cells: &[Cell]) -> String {
+    let columns = each_once(cells.iter().map(|cell| cell.what.as_str()));
+    let mut text = format!("| | n | {} |\n|---|--:|{}\n", columns.join(" | "), "--:|".repeat(columns.len()));
+    for way in each_once(cells.iter().map(|cell| cell.way)) {
+        let of_way = |what: &str| cells.iter().find(|cell| cell.way == way && cell.what == what);
+        let n = cells.iter().find(|cell| cell.way == way).map_or(0, |cell| cell.n);
+        let figures: Vec<_> = columns.iter().map(|what| of_way(what).map_or_else(String::new, |cell| figure(cell.p50))).collect();
+        text += &format!("| {way} | {n} | {} |\n", figures.join(" | "));
+    }
+    text
 }
 
 fn between(page: &str, section: &str, text: &str) -> Result<String> {
@@ -38,7 +92,7 @@ fn between(page: &str, section: &str, text: &str) -> Result<String> {
     Ok(format!("{before}{begin}{text}{end}{after}"))
 }
 
-fn table(rows: &[Row]) -> String {
+fn table<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
     let mut text = "| | n | ours p50 | p99 | bare p50 | p99 | ratio | bar | |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n".to_owned();
     for row in rows {
         let unit = &row.unit;
@@ -66,6 +120,18 @@ fn ratios(rows: &[Row]) -> Result<String> {
     let names = with.iter().map(|row| row.0.clone()).collect();
     let series = |name: &str, of: fn(&(String, f32, f32)) -> f32| Series::new(name.to_owned(), with.iter().map(of).map(round).collect());
     picture("Ours over bare (x)", vec![series("measured", |row| row.1), series("bar", |row| row.2)], names, with.len())
+}
+
+/// What each way takes until the tree is there and git has looked at it.
+fn ways(rows: &[Row]) -> Result<String> {
+    let cells: Vec<_> = rows.iter().filter_map(Cell::of).collect();
+    let names = each_once(cells.iter().map(|cell| cell.way));
+    let series = |what: &str| {
+        let of = |way: &&str| cells.iter().find(|cell| cell.way == *way && cell.what == what).map_or(0.0, |cell| cell.p50 as f32);
+        Series::new(what.to_owned(), names.iter().map(of).map(round).collect())
+    };
+    let series = vec![series("create, ms"), series("first status, ms")];
+    picture("A tree of 57,000 files (ms)", series, names.iter().map(|name| name.replace('`', "")).collect(), names.len())
 }
 
 /// Where the time of one agent goes, as it was seen from outside.
@@ -103,5 +169,20 @@ mod tests {
         let expected = "a\n<!-- x -->\nnew\n<!-- end x -->\nb\n<!-- y -->\nkept\n<!-- end y -->\n";
         assert_eq!(between(page, "x", "new\n").unwrap(), expected);
         assert!(between(page, "z", "new\n").is_err());
+    }
+
+    #[test]
+    fn ways_are_lines_and_what_was_measured_of_them_are_columns() {
+        let row = |name: &str, p50: f64, ratio: Option<f64>| Row {
+            name: name.to_owned(),
+            unit: "ms".to_owned(),
+            ours: Some(Sample { n: 5, p50, p99: None }),
+            bare: None,
+            ratio,
+            bar: None,
+        };
+        let rows = [row("a: make", 1.5, None), row("b: make", 200.0, None), row("a: go", 3.0, None), row("a: make over b", 1.0, Some(2.0))];
+        let cells: Vec<_> = rows.iter().filter_map(Cell::of).collect();
+        assert_eq!(side_by_side(&cells), "| | n | make, ms | go, ms |\n|---|--:|--:|--:|\n| a | 5 | 1.5 | 3.0 |\n| b | 5 | 200 |  |\n");
     }
 }
