@@ -22,7 +22,7 @@ fn listed() -> HostSources {
 
 async fn shim(disk: &RealDisk) -> TestShim {
     let dir = disk.dir.path();
-    let config = DataRootConfig { data_root: dir.join("pool"), loop_size: None, simple_quota: false };
+    let config = DataRootConfig { data_root: dir.join("pool"), loop_size: None, simple_quota: false, zfs: None };
     let service = MounterService::new(NODE.to_owned(), config, &dir.join("kubelet")).unwrap();
     let (service, socket) = (service.with_host_sources(listed(), dir.join("sources")), dir.join("sources.sock"));
     let served = socket.clone();

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use crate::lanes::{DiskKind, Lane};
 use crate::zfs_fuse::{self, ZfsFuse};
 use rustix::fs::{IFlags, Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
 use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
 use yoi_workspace::{
@@ -27,7 +28,7 @@ pub struct LaneFilesystem {
     mounted: bool,
     /// Ends before its pool is removed.
     zfs: Option<ZfsFuse>,
-    _temp: tempfile::TempDir,
+    temp: tempfile::TempDir,
 }
 
 pub fn is_root() -> bool {
@@ -54,6 +55,10 @@ impl LaneFilesystem {
     pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
         // In memory if possible, so that a flush does not wait for what other processes write to the disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        if is_root() {
+            // Of this process's mount namespace, so that nothing is left of it if the process is killed.
+            rustix::mount::mount("conformance", temp.path(), "tmpfs", MountFlags::empty(), None).unwrap();
+        }
         let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
         let mounted = match lane.lack() {
             None => {
@@ -71,8 +76,16 @@ impl LaneFilesystem {
         // The quotas of datasets are of another kind, and have cases of their own.
         let may_set_up = lane == Lane::Btrfs || (lane.disk() != DiskKind::Btrfs && lane != Lane::ZfsFuse);
         let enforces_quotas = may_set_up && DataRoot::open(&first).unwrap().set_up_quotas().unwrap() == QuotaState::Enforced;
+        MADE.lock().unwrap().clear();
         let zfs = (lane == Lane::ZfsFuse).then(|| ZfsFuse::start(&temp.path().join("pool")));
-        Ok(Self { lane, dir, enforces_quotas, mounted, zfs, _temp: temp })
+        Ok(Self { lane, dir, enforces_quotas, mounted, zfs, temp })
+    }
+}
+
+impl LaneFilesystem {
+    /// Whether a program that the lane needs has ended, through no fault of a case.
+    pub fn has_ended(&mut self) -> bool {
+        self.zfs.as_mut().is_some_and(ZfsFuse::has_ended)
     }
 }
 
@@ -85,7 +98,11 @@ impl Drop for LaneFilesystem {
     fn drop(&mut self) {
         drop(self.zfs.take());
         if self.mounted {
-            rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
+            rustix::mount::unmount(&self.dir, UnmountFlags::empty()).unwrap();
+        }
+        if is_root() {
+            // The kernel lets go of a loop device some time after it is unmounted.
+            rustix::mount::unmount(self.temp.path(), UnmountFlags::DETACH).unwrap();
         }
     }
 }
@@ -221,8 +238,8 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         unmount_below(&self.dir);
         if self.kind() == ProviderKind::Zfs {
-            // What the case left in the pool. Nothing is lost if it stays: the pool goes with the lane.
-            _ = Command::new("zfs").args(["destroy", "-R", &dataset_of(&self.dir)]).output();
+            // What the case left in the pool.
+            zfs_fuse::destroy_all(&dataset_of(&self.dir));
         }
     }
 }
@@ -239,9 +256,11 @@ pub fn dataset_of(dir: &Path) -> String {
     format!("{}/{}", zfs_fuse::POOL, names.join("/"))
 }
 
+/// The parent datasets of data roots that are in the pool.
+static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
 /// Makes the parent dataset of a data root, if it is not there.
 fn parent_dataset(dir: &Path) -> String {
-    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let name = dataset_of(dir);
     if MADE.lock().unwrap().insert(name.clone()) {
         zfs_fuse::zfs(&["create", "-o", "mountpoint=none", &name]);
@@ -252,7 +271,7 @@ fn parent_dataset(dir: &Path) -> String {
 /// Unmounts everything below a directory.
 pub fn unmount_below(dir: &Path) {
     for mount in mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(dir) && m.mount_point != dir) {
-        _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
+        _ = rustix::mount::unmount(&mount.mount_point, UnmountFlags::DETACH);
     }
 }
 
