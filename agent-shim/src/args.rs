@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use yoi_workspace::{DatasetName, ZfsOptions};
 
 use crate::host_sources::{self, HostSources};
 
@@ -91,6 +92,12 @@ pub struct MounterArgs {
     /// are always on.
     #[arg(long)]
     pub btrfs_simple_quota: bool,
+    /// The dataset of ZFS below which trees are made, e.g. `tank/yoi`. It must exist. Without it no tree is a dataset.
+    #[arg(long)]
+    pub zfs_dataset: Option<DatasetName>,
+    /// The host's root, whose program `zfs` is run. Without it `zfs` is this process's own.
+    #[arg(long, requires = "zfs_dataset")]
+    pub host_root: Option<PathBuf>,
     /// Folders of nodes that trees may be made from, as JSON: a list of name, path and namespaces.
     #[arg(long, value_parser = host_sources::parse, default_value = "[]")]
     pub host_sources: HostSources,
@@ -100,6 +107,14 @@ pub struct MounterArgs {
     /// Where the shim finds this mounter.
     #[arg(long, default_value = "/run/yoi/mounter.sock")]
     pub mounter_socket: PathBuf,
+}
+
+impl MounterArgs {
+    /// Where trees of provider Zfs are, if they have a dataset.
+    pub fn zfs(&self) -> Option<ZfsOptions> {
+        let host_root = self.host_root.clone();
+        self.zfs_dataset.clone().map(|dataset| ZfsOptions { host_root, ..ZfsOptions::new(dataset) })
+    }
 }
 
 /// Arguments of the check of the mounter.
@@ -138,6 +153,19 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         ShimCli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_dataset_is_named_as_zfs_names_it_and_the_hosts_root_needs_one() {
+        let parse = |args: &[&str]| ShimCli::try_parse_from([&["yoi-agent-shim", "mounter"], args].concat());
+        let ShimCommand::Mounter(args) = parse(&["--zfs-dataset=tank/yoi", "--host-root=/host"]).unwrap().command else { panic!() };
+        let zfs = args.zfs().unwrap();
+        assert_eq!((zfs.dataset.as_str(), zfs.host_root), ("tank/yoi", Some(PathBuf::from("/host"))));
+        let ShimCommand::Mounter(args) = parse(&[]).unwrap().command else { panic!() };
+        assert!(args.zfs().is_none());
+        for bad in [&["--zfs-dataset=tank/yoi@s"][..], &["--zfs-dataset=-R"], &["--zfs-dataset="], &["--host-root=/host"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

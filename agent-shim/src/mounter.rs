@@ -3,6 +3,7 @@
 pub mod check;
 pub mod client;
 pub mod frame;
+pub mod host_root;
 pub mod listener;
 pub mod log_context;
 pub mod protocol;
@@ -12,7 +13,7 @@ pub mod service;
 use std::path::{Path, PathBuf};
 
 use rustix::thread::UnshareFlags;
-use yoi_workspace::{DataRoot, ExpectedRoot, loopback};
+use yoi_workspace::{DataRoot, ExpectedRoot, RootOptions, SysError, ZfsOptions, loopback};
 
 use crate::args::MounterArgs;
 use service::MounterService;
@@ -31,6 +32,14 @@ pub enum MounterError {
     /// Signals could not be received.
     #[error("failed to listen for signals")]
     Signals(#[source] std::io::Error),
+    /// The view of the host's root could not be made smaller.
+    #[error("failed to detach what is mounted below {path}")]
+    HostRoot {
+        /// The host's root as this process sees it.
+        path: PathBuf,
+        /// Why.
+        source: SysError,
+    },
     /// The directory of the data root could not be made.
     #[error("failed to make the data root {path}")]
     MakeRoot {
@@ -79,7 +88,15 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|e| MounterError::Network(e.into()))?;
     exit_on_signal().map_err(MounterError::Signals)?;
     raise_descriptor_limit();
-    let config = DataRootConfig { data_root: args.data_root.clone(), loop_size: args.loop_size, simple_quota: args.btrfs_simple_quota };
+    if let Some(path) = &args.host_root {
+        host_root::detach_mounts(path).map_err(|source| MounterError::HostRoot { path: path.clone(), source })?;
+    }
+    let config = DataRootConfig {
+        data_root: args.data_root.clone(),
+        loop_size: args.loop_size,
+        simple_quota: args.btrfs_simple_quota,
+        zfs: args.zfs(),
+    };
     let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?
         .with_host_sources(args.host_sources.clone(), args.host_sources_dir.clone());
     listener::run(&args.mounter_socket, service).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
@@ -134,6 +151,8 @@ pub struct DataRootConfig {
     pub loop_size: Option<u64>,
     /// Whether simple quotas may be turned on in a Btrfs that is not in such a file.
     pub simple_quota: bool,
+    /// Where trees of provider Zfs are. None: nowhere.
+    pub zfs: Option<ZfsOptions>,
 }
 
 impl DataRootConfig {
@@ -143,7 +162,7 @@ impl DataRootConfig {
             |path: &Path| std::fs::create_dir_all(path).map_err(|source| MounterError::MakeRoot { path: path.to_owned(), source });
         make_dir(&self.data_root)?;
         let Some(size) = self.loop_size else {
-            let root = DataRoot::open_expected(&self.data_root, expected)?;
+            let root = self.open_at(&self.data_root, expected)?;
             if self.simple_quota {
                 set_up_quotas(&root);
             }
@@ -155,9 +174,13 @@ impl DataRootConfig {
             ExpectedRoot::Used | ExpectedRoot::Named(_) => loopback::attach_loop_btrfs(&image, &pool)?,
         };
         tracing::info!(?ensured, pool = %pool.display(), "the pool is mounted");
-        let root = DataRoot::open_expected(&pool, expected)?;
+        let root = self.open_at(&pool, expected)?;
         set_up_quotas(&root);
         Ok(root)
+    }
+
+    fn open_at(&self, path: &Path, expected: ExpectedRoot) -> Result<DataRoot, yoi_workspace::Error> {
+        DataRoot::open_with(path, RootOptions { expected, zfs: self.zfs.clone(), ..RootOptions::default() })
     }
 
     fn image_and_pool(&self) -> (PathBuf, PathBuf) {

@@ -65,7 +65,7 @@ async fn a_change_list_of_many_long_paths_takes_little_memory() {
     fs::create_dir(&kubelet).unwrap();
     let service = MounterService::new(
         "node-1".to_owned(),
-        DataRootConfig { data_root: pool.clone(), loop_size: None, simple_quota: false },
+        DataRootConfig { data_root: pool.clone(), loop_size: None, simple_quota: false, zfs: None },
         &kubelet,
     )
     .unwrap();

@@ -142,9 +142,12 @@ fn remove_probes(root: BorrowedFd) -> Result<(), SysError> {
     Ok(())
 }
 
+/// Why a data root without a dataset makes no trees of provider Zfs.
+const NO_DATASET: &str = "no dataset is named for trees; the chart value shim.zfs.dataset names one";
+
 /// A pool of its own says nothing of the data root.
 fn offer_zfs(zfs: Option<&Zfs>) -> (bool, String) {
-    let Some(zfs) = zfs else { return (false, "no dataset is named for trees".to_owned()) };
+    let Some(zfs) = zfs else { return (false, NO_DATASET.to_owned()) };
     let good = format!("instant snapshots in datasets below {}", zfs.parent());
     match zfs.try_here() {
         Ok(()) => (true, good),

@@ -13,9 +13,7 @@ use yoi_workspace::loopback::LoopError;
 use yoi_workspace::mount::{self, MountError, TargetRoot};
 use yoi_workspace::mountinfo::Mount;
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{
-    ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, ProviderKind, PublishError, SysError, Uid, mountinfo,
-};
+use yoi_workspace::{ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, PublishError, SysError, Uid, mountinfo};
 
 use super::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Request, Response};
 use super::root_slot::{MountedAnew, RootSlot};
@@ -181,10 +179,7 @@ impl MounterService {
     }
 
     fn probe(&self) -> Result<Response, ServiceError> {
-        let mut probe = self.root.probe().ok_or(ServiceError::NotOpen)??;
-        // No value of the chart names a dataset yet, so that Zfs is lacking tells nobody what to do.
-        probe.offers.retain(|offer| offer.available || offer.provider != ProviderKind::Zfs);
-        Ok(Response::Offers(probe))
+        Ok(Response::Offers(self.root.probe().ok_or(ServiceError::NotOpen)??))
     }
 
     /// Does a little of what other requests do: takes their locks and reads the mount table.

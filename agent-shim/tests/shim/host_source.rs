@@ -27,7 +27,7 @@ async fn shim(disk: &RealDisk) -> TestShim {
 
 async fn shim_on(disk: &RealDisk, data_root: PathBuf) -> TestShim {
     let dir = disk.dir.path();
-    let config = DataRootConfig { data_root, loop_size: None, simple_quota: false };
+    let config = DataRootConfig { data_root, loop_size: None, simple_quota: false, zfs: None };
     let service = MounterService::new(NODE.to_owned(), config, &dir.join("kubelet")).unwrap();
     let (service, socket) = (service.with_host_sources(listed(), dir.join("sources")), dir.join("sources.sock"));
     let served = socket.clone();

@@ -171,7 +171,8 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
     std::fs::create_dir(&kubelet).unwrap();
     std::fs::create_dir(&root).unwrap();
     let service =
-        MounterService::new(NODE.to_owned(), DataRootConfig { data_root: root, loop_size: None, simple_quota: false }, &kubelet).unwrap();
+        MounterService::new(NODE.to_owned(), DataRootConfig { data_root: root, loop_size: None, simple_quota: false, zfs: None }, &kubelet)
+            .unwrap();
     let served = socket.clone();
     std::thread::spawn(move || yoi_agent_shim::mounter::listener::run(&served, service));
     while !socket.exists() {

@@ -156,7 +156,7 @@ async fn a_missing_pool_file_is_never_formatted_anew_where_trees_were() {
         return;
     }
     let dir = in_memory();
-    let disk = DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(IMAGE_BYTES), simple_quota: false };
+    let disk = DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(IMAGE_BYTES), simple_quota: false, zfs: None };
     for expected in [ExpectedRoot::Used, ExpectedRoot::Named(uid(1))] {
         let refused = disk.open(expected).err().unwrap();
         assert!(error_chain(&refused).contains("pool.btrfs"), "{}", error_chain(&refused));
@@ -178,7 +178,7 @@ async fn a_disk_without_room_for_the_pool_is_reported_with_figures_and_tried_aga
     }
     let line = mounter_on(
         dir.path(),
-        DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50), simple_quota: false },
+        DataRootConfig { data_root: dir.path().to_owned(), loop_size: Some(1 << 50), simple_quota: false, zfs: None },
         "mounter",
     );
     let (reported, mut reports) = tokio::sync::mpsc::channel(1);

@@ -88,7 +88,7 @@ async fn a_file_system_that_became_read_only_is_reported_while_pods_use_it_and_m
         return crate::skip::skip("needs root for loop devices and mounts");
     }
     let disk = SmallDisk::new();
-    let config = DataRootConfig { data_root: disk.data(), loop_size: Some(IMAGE_BYTES), simple_quota: false };
+    let config = DataRootConfig { data_root: disk.data(), loop_size: Some(IMAGE_BYTES), simple_quota: false, zfs: None };
     let client = mounter_on(disk.0.path(), config, "mounter");
     let line: &dyn Mounter = &*client;
     line.open(ExpectedRoot::Any).await.unwrap();

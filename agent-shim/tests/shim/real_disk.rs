@@ -46,7 +46,7 @@ impl RealDisk {
 
 /// A mounter on what is at `pool` now, with a socket of its own.
 pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<MounterClient> {
-    mounter_on(dir, DataRootConfig { data_root: pool.to_owned(), loop_size: None, simple_quota: false }, name)
+    mounter_on(dir, DataRootConfig { data_root: pool.to_owned(), loop_size: None, simple_quota: false, zfs: None }, name)
 }
 
 pub fn mounter_on(dir: &Path, disk: DataRootConfig, name: &str) -> Arc<MounterClient> {

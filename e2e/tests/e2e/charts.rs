@@ -40,6 +40,8 @@ async fn values_that_make_no_sense_are_refused_by_the_schema() -> Result<()> {
         "operator.replicas=none",
         "shim.dataRoot=relative",
         "shim.loopBtrfs.size=big",
+        "shim.zfs.dataset=tank/yoi@snapshot",
+        "shim.zfs.dataset=-R",
         "logFormat=xml",
         "unknown=1",
         "image.pullPolicy=Sometimes",
@@ -188,6 +190,29 @@ async fn the_shim_is_unprivileged_and_the_privileged_mounter_has_no_token_and_no
         let root = if more.is_empty() { "/var/lib/yoi" } else { "/srv/yoi" };
         let mounted = host_mounts(pod, mounter);
         ensure!(mounted == ["/var/lib/kubelet", root].map(|path| (path, path)).into(), "mounter mounts of the host: {mounted:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_where_a_dataset_is_named_the_mounter_sees_the_hosts_root_and_cannot_write_there() -> Result<()> {
+    let mut rendered = Vec::new();
+    for dataset in ["", "tank/yoi"] {
+        let objects = render(&["--set", &format!("shim.zfs.dataset={dataset}")]).await?.exit_ok()?.out;
+        let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
+        let set = documents.into_iter().find(|o| o["kind"] == "DaemonSet").context("no DaemonSet")?;
+        rendered.push(serde_json::from_value::<DaemonSet>(set)?.spec.and_then(|s| s.template.spec).context("a DaemonSet without a Pod")?);
+    }
+    let [without, with] = rendered.as_slice() else { anyhow::bail!("{} DaemonSets", rendered.len()) };
+    let of_root = |pod: &PodSpec, nth: usize| host_mounts(pod, &pod.containers[nth]).get("/").map(|at| (*at).to_owned());
+    ensure!(of_root(without, 0).is_none() && of_root(without, 1).is_none(), "the host's root is shown to what needs it not");
+    ensure!(of_root(with, 0).is_none() && of_root(with, 1).as_deref() == Some("/host"), "{:?}", of_root(with, 1));
+    let mounter = &with.containers[1];
+    let root = mounter.volume_mounts.iter().flatten().find(|m| m.mount_path == "/host").context("no mount of the host's root")?;
+    ensure!(root.read_only == Some(true) && root.mount_propagation.is_none(), "{root:?}");
+    let args = |container: &Container| container.args.clone().unwrap_or_default();
+    for arg in ["--zfs-dataset=tank/yoi", "--host-root=/host"] {
+        ensure!(args(mounter).iter().any(|a| a == arg) && !args(&without.containers[1]).iter().any(|a| a == arg), "{arg}");
     }
     Ok(())
 }

@@ -238,7 +238,7 @@ fn planted(fixture: &Fixture) -> Verdict {
             let cut = setup.run_until(after, skipped);
             inconsistencies += usize::from(setup.inconsistency().is_some());
             remove(&setup.dir);
-            if !cut {
+            if !cut || inconsistencies > 0 {
                 break;
             }
         }

@@ -13,6 +13,7 @@ use crate::lanes::{DiskKind, Lane, in_guest};
 use crate::zfs_fuse::{self, ZfsFuse};
 use crate::zfs_kernel::KernelPool;
 use rustix::fs::{IFlags, Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
 use yoi_workspace::mount::{self, TargetRoot};
 use yoi_workspace::plan::{self, Recovery, RecoveryStep};
 use yoi_workspace::{
@@ -28,13 +29,13 @@ pub struct LaneFilesystem {
     mounted: bool,
     /// Ends before its file is removed.
     pool: Option<Pool>,
-    _temp: tempfile::TempDir,
+    temp: tempfile::TempDir,
 }
 
 /// The pool of a lane of provider Zfs.
-#[expect(dead_code, reason = "each ends when it is dropped")]
 enum Pool {
     Fuse(ZfsFuse),
+    #[expect(dead_code, reason = "it ends when it is dropped")]
     Kernel(KernelPool),
 }
 
@@ -62,6 +63,10 @@ impl LaneFilesystem {
     pub fn prepare(lane: Lane) -> Result<Self, &'static str> {
         // In memory if possible, so that a flush does not wait for what other processes write to the disk.
         let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        if is_root() {
+            // Of this process's mount namespace, so that nothing is left of it if the process is killed.
+            rustix::mount::mount("conformance", temp.path(), "tmpfs", MountFlags::empty(), None).unwrap();
+        }
         let (dir, image) = (temp.path().join("filesystem"), temp.path().join("image"));
         let mounted = match lane.lack() {
             None => {
@@ -83,13 +88,21 @@ impl LaneFilesystem {
         let must_enforce =
             if in_guest() { lane.disk() != DiskKind::Btrfs && lane.kind() != ProviderKind::Zfs } else { lane == Lane::Btrfs };
         assert!(enforces_quotas || !must_enforce, "quotas are not enforced");
+        MADE.lock().unwrap().clear();
         let file = temp.path().join("pool");
         let pool = match lane {
             Lane::ZfsFuse => Some(Pool::Fuse(ZfsFuse::start(&file))),
             Lane::Zfs => Some(Pool::Kernel(KernelPool::make(&file))),
             _ => None,
         };
-        Ok(Self { lane, dir, enforces_quotas, mounted, pool, _temp: temp })
+        Ok(Self { lane, dir, enforces_quotas, mounted, pool, temp })
+    }
+}
+
+impl LaneFilesystem {
+    /// Whether a program that the lane needs has ended, through no fault of a case.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(&mut self.pool, Some(Pool::Fuse(zfs)) if zfs.has_ended())
     }
 }
 
@@ -102,7 +115,11 @@ impl Drop for LaneFilesystem {
     fn drop(&mut self) {
         drop(self.pool.take());
         if self.mounted {
-            rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::empty()).unwrap();
+            rustix::mount::unmount(&self.dir, UnmountFlags::empty()).unwrap();
+        }
+        if is_root() {
+            // The kernel lets go of a loop device some time after it is unmounted.
+            rustix::mount::unmount(self.temp.path(), UnmountFlags::DETACH).unwrap();
         }
     }
 }
@@ -237,8 +254,8 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         unmount_below(&self.dir);
         if self.kind() == ProviderKind::Zfs {
-            // What the case left in the pool. Nothing is lost if it stays: the pool goes with the lane.
-            _ = Command::new("zfs").args(["destroy", "-R", &dataset_of(&self.dir)]).output();
+            // What the case left in the pool.
+            zfs_fuse::destroy_all(&dataset_of(&self.dir));
         }
     }
 }
@@ -255,9 +272,11 @@ pub fn dataset_of(dir: &Path) -> String {
     format!("{}/{}", zfs_fuse::POOL, names.join("/"))
 }
 
+/// The parent datasets of data roots that are in the pool.
+static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
 /// Makes the parent dataset of a data root, if it is not there.
 fn parent_dataset(dir: &Path) -> String {
-    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let name = dataset_of(dir);
     if MADE.lock().unwrap().insert(name.clone()) {
         zfs_fuse::zfs(&["create", "-o", "mountpoint=none", &name]);
@@ -268,7 +287,7 @@ fn parent_dataset(dir: &Path) -> String {
 /// Unmounts everything below a directory.
 pub fn unmount_below(dir: &Path) {
     for mount in mountinfo::read().unwrap().iter().rev().filter(|m| m.mount_point.starts_with(dir) && m.mount_point != dir) {
-        _ = rustix::mount::unmount(&mount.mount_point, rustix::mount::UnmountFlags::DETACH);
+        _ = rustix::mount::unmount(&mount.mount_point, UnmountFlags::DETACH);
     }
 }
 

@@ -45,9 +45,11 @@ fn strange(fixture: &Fixture) -> Verdict {
     fs::write(path.join("linked"), "x").unwrap();
     fs::create_dir(path.join("links")).unwrap();
     (1..links).for_each(|n| fs::hard_link(path.join("linked"), path.join(format!("links/{n}"))).unwrap());
+    // Where nobody tells the holes, what changed within a second with a clone is read whole.
+    let size = if fixture.lane == Lane::ZfsFuse { 1 << 26 } else { 1 << 40 };
     let sparse = fs::File::create(path.join("sparse")).unwrap();
-    sparse.set_len(1 << 40).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", 1 << 39).unwrap();
+    sparse.set_len(size).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", size / 2).unwrap();
     // An open file would keep the tree in use.
     drop(sparse);
     let node = |name: &str, kind, device| rustix::fs::mknodat(CWD, path.join(name), kind, Mode::RUSR | Mode::WUSR, device).unwrap();
@@ -75,7 +77,7 @@ fn strange(fixture: &Fixture) -> Verdict {
     fs::remove_file(copy.join("many/single")).unwrap();
     fs::write(copy.join("many/new"), "x").unwrap();
     let sparse = fs::File::options().write(true).open(copy.join("sparse")).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&sparse, b"MIDDLE", 1 << 39).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"MIDDLE", size / 2).unwrap();
     drop(sparse);
     let list: Vec<_> = changes_of(fixture, clone, base).into_iter().map(|(kind, _, path)| (kind, path)).collect();
     assert_eq!(list.len(), 3);

@@ -37,7 +37,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use fixture::Fixture;
+use fixture::{Fixture, LaneFilesystem};
 use lanes::Lane;
 
 /// How a case ended, if it did not panic.
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         if wanted.is_empty() {
             continue;
         }
-        let filesystem = match fixture::LaneFilesystem::prepare(lane) {
+        let mut filesystem = match fixture::LaneFilesystem::prepare(lane) {
             Ok(filesystem) => filesystem,
             Err(why) if must => {
                 wanted.iter().for_each(|(name, _)| println!("test {name} ... FAILED: it must run here: {why}"));
@@ -104,7 +104,8 @@ fn main() -> ExitCode {
                 continue;
             }
         };
-        let expected = |short: &str| not_run::reason(lane, filesystem.enforces_quotas, short);
+        let enforces_quotas = filesystem.enforces_quotas;
+        let expected = |short: &str| not_run::reason(lane, enforces_quotas, short);
         for (name, (short, case)) in wanted {
             if let Some(why) = not_run::reason_in_guest(lane, short).filter(|_| lanes::in_guest()) {
                 println!("test {name} ... NOT RUN: {why}");
@@ -112,7 +113,14 @@ fn main() -> ExitCode {
                 continue;
             }
             let started = Instant::now();
-            let verdict = catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(&filesystem, &name))));
+            let run = |filesystem: &LaneFilesystem| catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(filesystem, &name))));
+            let mut verdict = run(&filesystem);
+            if filesystem.has_ended() {
+                println!("    the program of this lane ended or no longer answered, and is started again");
+                drop(filesystem);
+                filesystem = LaneFilesystem::prepare(lane).unwrap();
+                verdict = verdict.or_else(|_| run(&filesystem));
+            }
             let found = match &verdict {
                 Ok(Verdict::NotRun(why)) => Some(*why),
                 Ok(Verdict::Ran) => None,

@@ -28,7 +28,11 @@ pub const TELLS_NO_HOLES: &str = "zfs-fuse does not tell where a file has holes,
 /// The reason of the lanes where commands fail, not system calls.
 pub const BETWEEN_COMMANDS: &str = "its fault is between two system calls on the entry, and in this lane commands of zfs fail";
 
+/// The reason of the lanes of provider Zfs.
+pub const DESTROYED_WHOLE: &str = "a dataset is destroyed by its name, and no folder of it is visited";
+
 const TABLE: &[Row] = &[
+    (&[ZfsFuse], DESTROYED_WHOLE, &["a_tree_is_destroyed_while_its_folders_become_links"]),
     (&[ZfsFuse], TELLS_NO_HOLES, &["a_host_folder_of_strange_files_is_captured_whole"]),
     (&[ZfsFuse], BETWEEN_COMMANDS, &["planted_an_intent_written_too_late_is_found", "planted_a_name_given_before_the_marker_is_found"]),
     (&[ZfsFuse, Zfs], OWN_QUOTAS, QUOTAS),

@@ -185,7 +185,7 @@ fn not_named(fixture: &Fixture) -> Verdict {
     only_zfs!(fixture);
     let (base, _) = fixture.base();
     let root = DataRoot::open(&fixture.dir).unwrap();
-    assert_eq!(refused(&root), "no dataset is named for trees");
+    assert_eq!(refused(&root), "no dataset is named for trees; the chart value shim.zfs.dataset names one");
     assert_eq!(root.provider_of(base).err().unwrap().reason(), ErrorReason::ProviderUnavailable);
     let copy = root.provider(ProviderKind::Copy).unwrap();
     assert!(copy.destroy(base).is_err() && copy.create_empty(base, crate::fixture::current_owner()).is_err());

@@ -4,9 +4,11 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{Pid, Signal};
 
 use crate::fixture::run;
 use crate::lanes::is_installed;
@@ -17,10 +19,18 @@ pub const POOL: &str = "yoi";
 /// Where the daemon and its programs keep their socket, lock, settings and list of pools.
 const PRIVATE: [&str; 4] = ["/run/zfs", "/run/lock/zfs", "/etc/zfs", "/var/lib/zfs"];
 
+/// How long a daemon takes at most to answer what costs it nothing.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// The daemon and its pool. Both end when it is dropped.
+///
+/// The daemon stops to answer once in some hundred mounts: all its threads wait for each other, and every process that asks it waits, too. So
+/// it is asked now and then, and killed if it does not answer: then the calls that wait fail, and the case can be run again.
 pub struct ZfsFuse {
     daemon: Child,
     private: Vec<PathBuf>,
+    /// Ends the watch over the daemon when it is dropped.
+    _watch: Sender<()>,
 }
 
 /// Why this machine runs no such daemon; None if it does.
@@ -58,7 +68,9 @@ impl ZfsFuse {
             .stderr(quiet())
             .spawn()
             .unwrap();
-        let started = Self { daemon, private };
+        let (watch, ended) = channel();
+        let pid = Pid::from_child(&daemon);
+        let started = Self { daemon, private, _watch: watch };
         let begun = Instant::now();
         while !zpool(&["list"]).0 {
             assert!(begun.elapsed() < Duration::from_secs(20), "zfs-fuse does not answer");
@@ -66,13 +78,29 @@ impl ZfsFuse {
         }
         fs::File::create(image).unwrap().set_len(4 << 30).unwrap();
         run("zpool", &["create".as_ref(), "-m".as_ref(), "none".as_ref(), POOL.as_ref(), image]);
+        let mounted = image.with_extension("asked");
+        zfs(&["create", "-o", &format!("mountpoint={}", mounted.display()), &format!("{POOL}/asked")]);
+        std::thread::spawn(move || {
+            while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+                let ((answer, answered), mounted) = (channel(), mounted.clone());
+                std::thread::spawn(move || answer.send(fs::metadata(mounted).is_ok()));
+                if answered.recv_timeout(PATIENCE).is_err() {
+                    _ = rustix::process::kill_process(pid, Signal::KILL);
+                }
+            }
+        });
         started
+    }
+
+    /// Whether the daemon has ended, or was killed because it no longer answered.
+    pub fn has_ended(&mut self) -> bool {
+        self.daemon.try_wait().unwrap().is_some()
     }
 }
 
 impl Drop for ZfsFuse {
     fn drop(&mut self) {
-        _ = zpool(&["export", POOL]);
+        // Its pool is not exported: that would wait for a daemon that hangs, and the file goes, too.
         _ = self.daemon.kill();
         _ = self.daemon.wait();
         for folder in self.private.iter().rev() {
@@ -90,15 +118,28 @@ pub fn zpool(args: &[&str]) -> (bool, String) {
     answer("zpool", args)
 }
 
-/// Destroys or exports a pool whose datasets are unmounted. The daemon notices some time after the kernel that they are.
+/// Destroys or exports a pool whose datasets are unmounted.
 pub fn end_pool(args: &[&str]) {
+    repeat_while_busy("zpool", args).unwrap();
+}
+
+/// Destroys an unmounted dataset with all that is in it, if it is there. A daemon that mounts one file system while it lets go of another may
+/// close the wrong descriptor, so the next case waits for that.
+pub fn destroy_all(name: &str) {
+    if let Err(said) = repeat_while_busy("zfs", &["destroy", "-R", name]) {
+        println!("    {said}");
+    }
+}
+
+/// The daemon notices some time after the kernel that a dataset is unmounted.
+fn repeat_while_busy(program: &str, args: &[&str]) -> Result<(), String> {
     let begun = Instant::now();
     loop {
-        match zpool(args) {
-            (true, _) => return,
-            (false, said) => assert!(begun.elapsed() < Duration::from_secs(20), "zpool {args:?}: {said}"),
+        match answer(program, args) {
+            (true, _) => return Ok(()),
+            (false, said) if !said.contains("busy") || begun.elapsed() > Duration::from_secs(20) => return Err(said),
+            (false, _) => std::thread::sleep(Duration::from_millis(20)),
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

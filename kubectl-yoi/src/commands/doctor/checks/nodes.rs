@@ -53,11 +53,11 @@ fn shim_namespace(observed: &ObservedCluster) -> String {
     shim.and_then(ResourceExt::namespace).unwrap_or_else(|| "yoi-node".to_owned())
 }
 
-/// Returns whether the mounter has the flag for a data root in a file.
-fn uses_loop_file(observed: &ObservedCluster) -> bool {
+/// The value of a flag of the shim or its mounter.
+fn shim_flag<'a>(observed: &'a ObservedCluster, flag: &str) -> Option<&'a str> {
     let shims = listed(&observed.daemon_sets).iter().filter(|d| d.name_any() == "yoi-agent-shim");
     let containers = shims.flat_map(|d| d.spec.iter().flat_map(|s| s.template.spec.iter().flat_map(|p| &p.containers)));
-    containers.flat_map(|c| c.args.iter().flatten()).any(|arg| arg.starts_with("--loop-size"))
+    containers.flat_map(|c| c.args.iter().flatten()).find_map(|arg| arg.strip_prefix(flag)?.strip_prefix('='))
 }
 
 /// In GiB, cut to one digit behind the point if that is not 0.
@@ -83,7 +83,7 @@ fn node_summary(observed: &ObservedCluster, node: &WorkspaceNode) -> String {
         .map_or_else(|| "room unknown".to_owned(), |c| format!("{} of {} GiB free", gib(c.free_bytes), gib(c.total_bytes)));
     let digest = status.runtime_digests.first().map_or_else(String::new, |d| format!(", runtime {}", d.get(..12).unwrap_or(d)));
     let age = node.creation_timestamp().map(|t| format!(", known for {}", show::duration(observed.age(t.0)))).unwrap_or_default();
-    let file = if uses_loop_file(observed) { " in a loop-backed file" } else { "" };
+    let file = if shim_flag(observed, "--loop-size").is_some() { " in a loop-backed file" } else { "" };
     format!("{}: {offers}, kernel {kernel}, {room}{file}{digest}{age}", node.name_any())
 }
 
@@ -99,6 +99,7 @@ fn node_findings(observed: &ObservedCluster, node: &WorkspaceNode) -> Vec<Findin
         found.push(not_ready(node, &status.providers, c, &mounter));
     } else {
         found.extend(better_provider(observed, node, &status.providers));
+        found.extend(lacking_dataset(observed, node, &status.providers));
     }
     if let Some(c) = find(&status.conditions, condition::JOURNAL_READABLE).filter(|c| c.status == ConditionStatus::False) {
         let advice = JOURNAL_DAMAGED.advice().unwrap_or_default();
@@ -142,6 +143,16 @@ fn better_provider(observed: &ObservedCluster, node: &WorkspaceNode, providers: 
         observed.operator_namespace
     );
     let what = format!("its provider is {}: {lacks}. Not taken are {}", show::provider(taken), why.join("; "));
+    Some(Finding::note(display_name(node), what, command))
+}
+
+/// Why a node makes no trees in the dataset that the chart names, and the command that shows what its `zfs` says of it.
+fn lacking_dataset(observed: &ObservedCluster, node: &WorkspaceNode, providers: &[OfferedProvider]) -> Option<Finding> {
+    let dataset = shim_flag(observed, "--zfs-dataset")?;
+    let offer = providers.iter().find(|p| p.name == ProviderName::Zfs && !p.available)?;
+    let what = format!("shim.zfs.dataset names {dataset}, and this node makes no trees there: {}", offer.reason);
+    let command =
+        format!("kubectl debug node/{} -it --profile=sysadmin --image=busybox -- chroot /host zfs list {dataset}", node.name_any());
     Some(Finding::note(display_name(node), what, command))
 }
 
@@ -252,6 +263,27 @@ mod tests {
         assert!(finding.command.unwrap().ends_with("--reuse-values --set shim.loopBtrfs.enabled=true"));
         let best = check_named(&with(&[ProviderName::Btrfs, ProviderName::Overlay, ProviderName::Copy]), "nodes");
         assert!(best[0].message.contains("Btrfs (also Overlay, Copy), kernel"), "{best:?}");
+    }
+
+    #[test]
+    fn a_node_without_the_dataset_that_the_chart_names_says_why() {
+        let mut observed = healthy();
+        let status = observed.workspace_nodes.as_mut().unwrap()[0].status.as_mut().unwrap();
+        let reason = "failed to find the dataset for trees: there is no dataset tank/yoi".to_owned();
+        status.providers.push(yoi_crds::node::OfferedProvider { name: ProviderName::Zfs, available: false, reason });
+        assert!(check_named(&observed, "nodes").iter().all(|f| !f.message.contains("tank/yoi")), "no value names a dataset");
+        let shims = observed.daemon_sets.as_mut().unwrap();
+        let shim = shims.iter_mut().find(|d| d.metadata.name.as_deref() == Some("yoi-agent-shim")).unwrap();
+        let containers = &mut shim.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers;
+        containers.push(k8s_openapi::api::core::v1::Container {
+            name: "mounter".to_owned(),
+            args: Some(vec!["--zfs-dataset=tank/yoi".to_owned()]),
+            ..Default::default()
+        });
+        let finding =
+            expect_finding(&observed, "nodes", "shim.zfs.dataset names tank/yoi, and this node makes no trees there: failed to find");
+        assert_eq!(finding.severity, Severity::Note);
+        assert!(finding.command.unwrap().ends_with("chroot /host zfs list tank/yoi"));
     }
 
     #[test]
