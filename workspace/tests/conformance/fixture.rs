@@ -102,7 +102,10 @@ impl LaneFilesystem {
 impl LaneFilesystem {
     /// Whether a program that the lane needs has ended, through no fault of a case.
     pub fn has_ended(&mut self) -> bool {
-        matches!(&mut self.pool, Some(Pool::Fuse(zfs)) if zfs.has_ended())
+        match &mut self.pool {
+            Some(Pool::Fuse(zfs)) => zfs.has_ended(),
+            Some(Pool::Kernel(_)) | None => false,
+        }
     }
 }
 
