@@ -1,5 +1,4 @@
 //! The view of the host's root in the mounter's mount namespace: needs root, and says so where it cannot run.
-#![expect(clippy::disallowed_types, reason = "the mounter of this test has a mount namespace of its own")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

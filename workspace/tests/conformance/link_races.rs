@@ -152,7 +152,7 @@ fn read(fixture: &Fixture) -> Verdict {
     fill_with_links(&path, &outside);
     fixture.provider().seal(base).unwrap();
     let (mut rounds, mut answers) = (0, 0);
-    while swapper.done.load(Ordering::Relaxed) < fixture.rounds(SWAPS) || rounds < 10 {
+    while swapper.done.load(Ordering::Relaxed) < fixture.rounds(SWAPS) || rounds < fixture.rounds(10) {
         let (uid, path) = fixture.clone_of(base);
         let pairs: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|d| (d.to_owned(), format!("{d}-link"))).to_vec();
         swapper.during(&path, &pairs, || {
