@@ -35,7 +35,6 @@ pub struct LaneFilesystem {
 /// The pool of a lane of provider Zfs.
 enum Pool {
     Fuse(ZfsFuse),
-    #[expect(dead_code, reason = "it ends when it is dropped")]
     Kernel(KernelPool),
 }
 
