@@ -176,9 +176,18 @@ fn create(root: &DataRoot, journal: &Journal, kind: ProviderKind, uid: Uid, orig
 fn fill(at: &Path) {
     use std::io::Write;
     fs::create_dir_all(at).unwrap();
-    let mut big = fs::File::create(at.join("big")).unwrap();
-    for size in [1 << 20, 4096, 512] {
-        while big.write_all(&vec![7; size]).and_then(|()| big.sync_data()).is_ok() {}
+    // XFS gives back what it reserved behind the end of a file once the file is closed, so there may be room for another one.
+    for n in 0.. {
+        let Ok(mut big) = fs::File::create(at.join(format!("big-{n}"))) else { break };
+        let mut written = 0;
+        for size in [1 << 20, 4096, 512] {
+            while big.write_all(&vec![7; size]).and_then(|()| big.sync_data()).is_ok() {
+                written += size;
+            }
+        }
+        if written < 4096 {
+            break;
+        }
     }
     let mut refused = 0;
     for n in 0..1_000_000 {
