@@ -116,7 +116,8 @@ fn pod(c: &mut Cluster, random: &mut Random) {
     let (feature, status) = match (is_agent(&pod) || is_reader(&pod), random.roll(5)) {
         (_, 0) => ("pod: evicted", pod_status(&pod, "Failed", ended(c.now(), 137))),
         (true, 1) if phase(&pod) == "Running" => ("pod: container ended", pod_status(&pod, "Running", ended(c.now(), 1))),
-        (true, n) if phase(&pod) == "Pending" && may_mount(c, &pod, node) => {
+        // The first start of its container, or another one, for which the image is pulled again.
+        (true, n) if phase(&pod) == "Running" || phase(&pod) == "Pending" && may_mount(c, &pod, node) => {
             let word = match n {
                 1 => "CrashLoopBackOff",
                 2 => "InvalidImageName",
