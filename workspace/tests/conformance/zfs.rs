@@ -325,7 +325,11 @@ fn dependents(fixture: &Fixture) -> Verdict {
     let fork = fixture.uid();
     fixture.provider().clone_tree(fork, base, CloneAccess::ReadWrite).unwrap();
     let root = fixture.reopened(planted(PlantedFault::DependentsDestroyed));
-    _ = root.provider(ProviderKind::Zfs).unwrap().destroy(base);
+    // A daemon that has not yet noticed that the base is unmounted calls it busy.
+    let begun = Instant::now();
+    while root.provider(ProviderKind::Zfs).unwrap().destroy(base).is_err() && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let error = fixture.root.open_tree(fork).err();
     let error = error.expect("the harness detects nothing");
     println!("    found: a fork went with its parent: {error}: {}", std::error::Error::source(&error).unwrap());
