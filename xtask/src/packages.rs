@@ -40,6 +40,9 @@ const TESTS: &[Need] = &[
     Need { what: "zfs-fuse", package: "zfs-fuse" },
     Need { what: "mount", package: "mount" },
     Need { what: "git", package: "git" },
+    // A build in a tree at its source's path.
+    Need { what: "cmake", package: "cmake" },
+    Need { what: "make", package: "make" },
 ];
 
 /// What the guest takes: a kernel of its own in an emulator.
