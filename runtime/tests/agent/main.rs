@@ -20,6 +20,7 @@ mod gateway;
 mod harness;
 mod messages;
 mod readers;
+mod recorded_logs;
 mod restarts;
 mod runs;
 mod shells;
