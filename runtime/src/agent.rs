@@ -8,6 +8,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use yoi_engine::driver::Driver;
+use yoi_engine::error_text::error_text;
+use yoi_engine::model::{ModelClient, ModelError, system_prompt};
+use yoi_engine::open_session::{OpenSession, disk};
+use yoi_engine::processes::ProcessSupervisor;
+use yoi_engine::tools::shell::Shell;
+use yoi_engine::tools::tree::Tree;
+use yoi_engine::tools::{ToolRunner, definitions};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::RuntimeStarted;
@@ -16,18 +24,12 @@ use yoi_wire::manifest::{Gateway, SecretKeyName};
 
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
-use crate::driver::Driver;
+use crate::gateway_peers::GatewayPeers;
 use crate::git_identity;
 use crate::log_origin::LogOrigin;
-use crate::model::{ModelClient, ModelError, system_prompt};
-use crate::open_session::{OpenSession, disk};
-use crate::processes::ProcessSupervisor;
 use crate::rng::random_fraction;
 use crate::serve::{ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
-use crate::tools::shell::Shell;
-use crate::tools::tree::Tree;
-use crate::tools::{ToolRunner, definitions};
 
 /// The process ends this long after it was asked to stop, whatever hangs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(9);
@@ -71,7 +73,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let tools = ToolRunner::new(Arc::new(tree), shell, caller.clone(), manifest.limits);
+    let tools = ToolRunner::new(Arc::new(tree), shell, Arc::new(GatewayPeers(caller.clone())), manifest.limits);
     let model = if secret_missing {
         None
     } else {
@@ -197,7 +199,7 @@ impl AgentProcess<'_> {
             let Err(error) = result else { continue };
             full = error.reason() == ErrorReason::DiskFull;
             self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
-            tracing::error!(reason = error.reason().as_str(), error = crate::status::error_text(&error), "session not usable");
+            tracing::error!(reason = error.reason().as_str(), error = error_text(&error), "session not usable");
             if is_permanent(&error) {
                 // The process stays up without running anything, so that people can read the log and the reason.
                 self.stop.cancelled().await;
@@ -235,7 +237,8 @@ impl AgentProcess<'_> {
             tools: self.tools.clone(),
             retries: self.settings.retries,
             key_retry: self.settings.key_retry,
-            status: self.status.clone(),
+            observer: Arc::new(self.status.clone()),
+            random: random_fraction,
             stop: self.stop.clone(),
             task: manifest.task.clone(),
             turns_per_run: manifest.limits.turns_per_run,

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use sha2::{Digest, Sha256};
+use yoi_engine::model::{ApiKey, ModelTimeouts, RetryPolicy};
 use yoi_wire::identity::{self, env};
 use yoi_wire::manifest::{AgentManifest, ReaderManifest};
-
-use crate::model::{ModelTimeouts, RetryPolicy};
 
 #[derive(Debug, Parser)]
 #[command(name = "yoi-runtime", about = "What runs an agent in its Pod", version)]
@@ -85,23 +84,6 @@ pub struct AgentArgs {
     /// new content. Longer than the ten minutes after which the kubelet resets its restart back-off.
     #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
     key_retry_seconds: u64,
-}
-
-/// The API key of the model's endpoint. `Debug` does not print it.
-#[derive(Clone)]
-pub struct ApiKey(String);
-
-impl ApiKey {
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ApiKey(..)")
-    }
 }
 
 /// Everything that the runtime gets from outside at its start.
@@ -195,7 +177,7 @@ pub unsafe fn take_key() -> Option<ApiKey> {
         }
         std::env::remove_var(env::MODEL_API_KEY);
     }
-    value.filter(|value| !value.is_empty()).map(ApiKey)
+    value.filter(|value| !value.is_empty()).map(ApiKey::new)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use yoi_engine::processes::ProcessSupervisor;
 use yoi_wire::node::ChangeList;
 use yoi_wire::people::{DiffResponse, DiffSince, PatchFormat};
 
 use crate::git_repository::{GitError, GitRepository};
-use crate::processes::ProcessSupervisor;
 use crate::shim_client::{self, ShimClientError};
 
 /// Bytes of the diff's text.

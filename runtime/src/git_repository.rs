@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
-
-use crate::processes::{CapturedOutput, ProcessSupervisor};
+use yoi_engine::processes::{CapturedOutput, ProcessSupervisor};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// With [`GIT_ENV`] and [`GIT_ARGS`] git starts no program that the tree's configuration names, and prompts for nothing.

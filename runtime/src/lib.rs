@@ -9,15 +9,10 @@
 //! | [`agent`] | runs the process: lock, replay, serve, drive, stop |
 //! | [`reader`] | serves what a stopped agent has done: no lock, no model, nothing written |
 //! | [`args`] | reads flags, environment and manifest |
-//! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
-//! | [`driver`] | carries out what the conversation decides |
-//! | [`open_session`] | holds log and inbox of the open session |
-//! | [`model`] | calls the model's endpoint |
-//! | [`tools`] | checks and runs tool calls |
-//! | [`processes`] | starts, ends and reaps programs |
 //! | [`serve`] | answers the gateway's requests: log, inbox, diff |
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
+//! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
 //! | `disk_space` | finds out when a full session volume takes messages again |
 //! | [`log_origin`] | adds agent and session to each line of the process's own log |
 //! | [`allocator`] | limits the memory that the C library keeps |
@@ -26,19 +21,14 @@
 pub mod agent;
 pub mod allocator;
 pub mod args;
-pub mod conversation;
 pub mod diff;
 mod disk_space;
-pub mod driver;
+pub mod gateway_peers;
 pub mod git_identity;
 pub mod git_repository;
 pub mod log_origin;
-pub mod model;
-pub mod open_session;
-pub mod processes;
 pub mod reader;
 mod rng;
 pub mod serve;
 pub mod shim_client;
 pub mod status;
-pub mod tools;

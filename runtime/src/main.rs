@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 use tracing_subscriber::EnvFilter;
-use yoi_runtime::args::{ApiKey, ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings, take_key};
+use yoi_engine::error_text::error_text;
+use yoi_engine::model::ApiKey;
+use yoi_runtime::args::{ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings, take_key};
 use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
-use yoi_runtime::status::error_text;
 use yoi_runtime::{agent, allocator, reader};
 
 /// More than any of the futures needs. The kernel gives memory only for what is used.
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     // SAFETY: no thread was started yet.
     let key = unsafe { take_key() };
     // The levels are fixed: messages of genai and of the HTTP crates hold pieces of the conversation.
-    let filter = EnvFilter::new("warn,yoi_runtime=info,yoi_line=info,yoi_session=info,genai=off");
+    let filter = EnvFilter::new("warn,yoi_runtime=info,yoi_engine=info,yoi_line=info,yoi_session=info,genai=off");
     let origin = LogOrigin::default();
     let subscriber = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr);
     subscriber.map_event_format(|format| WithOrigin::new(format, origin.clone())).init();

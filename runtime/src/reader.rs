@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use yoi_engine::processes::ProcessSupervisor;
 use yoi_line::{KeepPolicy, LineSet, Resolver};
 
 use crate::agent::{dial, stop_on_signal};
 use crate::args::ReaderSettings;
-use crate::processes::ProcessSupervisor;
 use crate::rng::random_fraction;
 use crate::serve::{ReadState, reading_router};
 

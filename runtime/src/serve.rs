@@ -17,6 +17,9 @@ use http::{StatusCode, header};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use yoi_engine::error_text::error_text;
+use yoi_engine::open_session::{OpenSession, closed_session_reader};
+use yoi_engine::processes::ProcessSupervisor;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
 use yoi_wire::hub::{
     DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
@@ -25,9 +28,7 @@ use yoi_wire::people::{DiffQuery, LogLine, PatchQuery};
 
 use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
-use crate::open_session::{OpenSession, closed_session_reader};
-use crate::processes::ProcessSupervisor;
-use crate::status::{NotReady, error_text};
+use crate::status::NotReady;
 
 /// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;

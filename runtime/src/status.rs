@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use yoi_engine::driver::ConversationObserver;
+use yoi_engine::error_text::error_text;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::{Error as SessionError, ErrorReason};
-use yoi_wire::error_chain;
 use yoi_wire::hub::{Activity, ReportAccepted, ReportReason, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
 use crate::rng::random_fraction;
@@ -112,23 +113,6 @@ impl StatusInputs {
     }
 }
 
-/// An error with its causes in one line, without the system's error numbers.
-pub fn error_text(error: &dyn std::error::Error) -> String {
-    without_os_error_number(&error_chain(error))
-}
-
-/// Removes the error numbers that the standard library adds, as in `(os error 28)`.
-pub(crate) fn without_os_error_number(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(" (os error ") {
-        let Some(end) = rest[at..].find(')') else { break };
-        out.push_str(&rest[..at]);
-        rest = &rest[at + end + 1..];
-    }
-    out + rest
-}
-
 /// The runtime's current report. Cheap to clone; every change notifies the subscribers.
 #[derive(Clone, Debug)]
 pub struct RuntimeStatus {
@@ -165,11 +149,6 @@ impl RuntimeStatus {
         self.update(|inputs| inputs.inbox = failure);
     }
 
-    /// Sets how the model's last call failed; `None` when it did not.
-    pub fn set_model_failure(&self, failure: Option<String>) {
-        self.update(|inputs| inputs.model = failure);
-    }
-
     /// Reports that the runtime stops. This hides every other reason.
     pub fn set_stopping(&self) {
         self.update(|inputs| inputs.stopping = true);
@@ -197,15 +176,28 @@ impl RuntimeStatus {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { session: Some(session), ..report.clone() }));
     }
 
-    /// Sets the agent's activity and the state of its task.
-    pub fn set_progress(&self, activity: Activity, task: Option<TaskReport>) {
-        self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
-    }
-
     /// The report, and a notification of every change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<RuntimeReport> {
         self.sender.subscribe()
+    }
+}
+
+impl ConversationObserver for RuntimeStatus {
+    fn on_entries_logged(&self) {
+        self.set_session_state(SessionState::Open);
+    }
+
+    fn on_model_called(&self, failure: Option<String>) {
+        self.update(|inputs| inputs.model = failure);
+    }
+
+    fn on_progress(&self, activity: Activity, task: Option<TaskReport>) {
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
+    }
+
+    fn on_wait(&self) {
+        crate::allocator::release_free_memory();
     }
 }
 
@@ -311,12 +303,12 @@ mod tests {
         assert_eq!(reasons(&status), (false, ReportReason::Starting.into()));
         status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);
-        status.set_model_failure(Some("m".to_owned()));
+        status.on_model_called(Some("m".to_owned()));
         status.set_inbox_failure(Some(not_ready(ReportReason::DiskFull)));
         assert_eq!(reasons(&status).1, ReportReason::DiskFull);
-        status.set_model_failure(None);
+        status.on_model_called(None);
         assert_eq!(reasons(&status).1, ReportReason::DiskFull, "an answer of the model makes no room");
-        status.set_model_failure(Some("m".to_owned()));
+        status.on_model_called(Some("m".to_owned()));
         status.set_inbox_failure(None);
         assert_eq!(reasons(&status).1, ReportReason::ModelUnreachable);
         status.set_session_state(SessionState::Broken(not_ready(ReportReason::ReplayFailed)));

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Mutex;
+use yoi_engine::processes::ProcessSupervisor;
 use yoi_runtime::diff::{ComparedWith, TextDiff, commits_since, text_diff};
-use yoi_runtime::processes::ProcessSupervisor;
 use yoi_wire::people::PatchFormat;
 
 use crate::fixture::{SECRET, TreeFixture};

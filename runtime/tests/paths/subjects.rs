@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use yoi_engine::processes::ProcessSupervisor;
+use yoi_engine::tools::shell::Shell;
+use yoi_engine::tools::tree::Tree;
+use yoi_engine::tools::{CallResult, ToolRunner};
 use yoi_line::{Dial, RequestClient, TextSource, Timings};
-use yoi_runtime::processes::ProcessSupervisor;
-use yoi_runtime::tools::shell::Shell;
-use yoi_runtime::tools::tree::Tree;
-use yoi_runtime::tools::{CallResult, ToolRunner};
+use yoi_runtime::gateway_peers::GatewayPeers;
 use yoi_wire::entry::{ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
@@ -50,8 +51,12 @@ impl RuntimeTools {
             token: TextSource::fixed("none"),
             timings: Timings::default(),
         };
-        let runner =
-            ToolRunner::new(Arc::new(Tree::open(tree).unwrap()), Arc::new(shell), RequestClient::new(unused_gateway), RunLimits::default());
+        let runner = ToolRunner::new(
+            Arc::new(Tree::open(tree).unwrap()),
+            Arc::new(shell),
+            Arc::new(GatewayPeers(RequestClient::new(unused_gateway))),
+            RunLimits::default(),
+        );
         Self { runner, runtime }
     }
 

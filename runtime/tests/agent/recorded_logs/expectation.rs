@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use yoi_runtime::conversation::{ConversationEvent, ConversationState, PromptItem, PromptToolResult, apply, project};
+use yoi_engine::conversation::{ConversationEvent, ConversationState, PromptItem, PromptToolResult, apply, project};
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::fold::{OpenCall, OpenRun};
 use yoi_session::{Error, Holder, Inbox, Lock, Log, LogState, Preallocate, Replay, current};

@@ -14,8 +14,8 @@ use yoi_wire::entry::ToolOutcome;
 
 use super::CallResult;
 use super::output_limit::BoundedOutput;
+use crate::error_text::without_os_error_number;
 use crate::processes::{ProcessSupervisor, SupervisedProcess};
-use crate::status::without_os_error_number;
 
 /// Bytes of an output's limit that are kept free for the line about how the command ended.
 const RESERVED_FOR_STATUS: usize = 160;

@@ -1,4 +1,4 @@
-//! The tools ListPods and SendToPeerPod. The gateway answers both, and knows the agent by its token.
+//! The tools ListPods and SendToPeerPod. [`Peers`] answers both.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uuid::Uuid;
-use yoi_line::{CallError, RequestClient};
 use yoi_wire::entry::ToolOutcome;
-use yoi_wire::hub::{PodList, Refusal, RefusalReason, SendRequest, SendResponse, VisibilityReason, VisiblePod, gateway_api};
+use yoi_wire::hub::{Refusal, RefusalReason, SendRequest, SendResponse, VisibilityReason, VisiblePod};
 
 use super::CallResult;
 use super::call_args::SendArgs;
+use crate::peers::{Peers, PeersError};
 
 /// Tries to send one message. Sending it again is safe, because it has an id.
 const TRIES: usize = 3;
@@ -39,8 +39,8 @@ impl UnconfirmedMessages {
     }
 }
 
-pub async fn list(caller: &RequestClient) -> CallResult {
-    match caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &serde_json::json!({})).await {
+pub async fn list(peers: &dyn Peers) -> CallResult {
+    match peers.list().await {
         Ok(list) if list.pods.is_empty() => CallResult::succeeded("You see no agents."),
         Ok(list) => CallResult::succeeded(list.pods.iter().map(pod_line).collect::<Vec<_>>().join("\n")),
         Err(error) => CallResult::failed(error_sentence(&error)),
@@ -56,12 +56,12 @@ fn pod_line(pod: &VisiblePod) -> String {
     format!("{} ({}): {live}, {}", pod.name, reasons.collect::<Vec<_>>().join(", "), pod.state)
 }
 
-pub async fn send(caller: &RequestClient, unconfirmed: &UnconfirmedMessages, args: &SendArgs, limit: Duration) -> CallResult {
+pub async fn send(peers: &dyn Peers, unconfirmed: &UnconfirmedMessages, args: &SendArgs, limit: Duration) -> CallResult {
     let key = (args.to.clone(), args.message.clone());
     // The id is stored before the message is sent, so that it survives however this call ends.
     let (message_id, sent_before) = unconfirmed.id_of(&key);
     let message = SendRequest { to: args.to.clone(), message_id: message_id.clone(), text: args.message.clone() };
-    let end = match tokio::time::timeout(limit, post_message(caller, &message)).await {
+    let end = match tokio::time::timeout(limit, post_message(peers, &message)).await {
         Ok(LastTry { answer, sent_earlier }) => send_end(answer, &args.to, sent_before || sent_earlier),
         Err(_) => SendEnd::Unknown(format!("there was no answer within {} s", limit.as_secs())),
     };
@@ -83,18 +83,18 @@ pub async fn send(caller: &RequestClient, unconfirmed: &UnconfirmedMessages, arg
 
 /// The answer to the last try to send a message.
 struct LastTry {
-    answer: Result<SendResponse, CallError>,
+    answer: Result<SendResponse, PeersError>,
     /// An earlier try sent the message and got no answer.
     sent_earlier: bool,
 }
 
-async fn post_message(caller: &RequestClient, message: &SendRequest) -> LastTry {
+async fn post_message(peers: &dyn Peers, message: &SendRequest) -> LastTry {
     let (mut tried, mut sent_earlier) = (1, false);
     loop {
-        let answer = caller.post_json::<_, SendResponse>(gateway_api::SEND, message).await;
+        let answer = peers.send(message).await;
         match answer {
-            Err(CallError::Broken(_)) if tried < TRIES => sent_earlier = true,
-            Err(CallError::Unsent(_)) if tried < TRIES => {}
+            Err(PeersError::Unanswered { retry: true, .. }) if tried < TRIES => sent_earlier = true,
+            Err(PeersError::NotSent { retry: true, .. }) if tried < TRIES => {}
             answer => return LastTry { answer, sent_earlier },
         }
         tried += 1;
@@ -112,33 +112,18 @@ enum SendEnd {
 }
 
 /// What the last answer tells. `may_have_arrived`: an earlier try had no answer. A refusal of this one says nothing about that.
-fn send_end(answer: Result<SendResponse, CallError>, to: &str, may_have_arrived: bool) -> SendEnd {
+fn send_end(answer: Result<SendResponse, PeersError>, to: &str, may_have_arrived: bool) -> SendEnd {
     let Err(error) = answer else { return SendEnd::Arrived };
-    let refusal = parse_refusal(&error);
-    let not_sent = match &refusal {
-        Some(refusal) => refusal_sentence(refusal, to),
-        None => never_sent(&error).then(|| error_sentence(&error)),
+    let not_sent = match &error {
+        PeersError::Refused(refusal) => refusal_sentence(refusal, to),
+        PeersError::NotSent { .. } => Some(error_sentence(&error)),
+        PeersError::Unanswered { .. } => None,
     };
-    let why = refusal.map_or_else(|| error.failure().message, |refusal| refusal.message);
+    let why = error.to_string();
     match not_sent {
         None => SendEnd::Unknown(why),
         Some(_) if may_have_arrived => SendEnd::Unknown(format!("an earlier try had no answer, and the last one failed ({why})")),
         Some(sentence) => SendEnd::NotSent(sentence),
-    }
-}
-
-/// Whether the try failed before it sent anything.
-fn never_sent(error: &CallError) -> bool {
-    match error {
-        CallError::Connect(_) | CallError::Path { .. } | CallError::Encode(_) | CallError::Unsent(_) => true,
-        CallError::Broken(_) | CallError::TimedOut(_) | CallError::Status { .. } | CallError::ReadBody(_) | CallError::Decode(_) => false,
-    }
-}
-
-fn parse_refusal(error: &CallError) -> Option<Refusal> {
-    match error {
-        CallError::Status { body, .. } => serde_json::from_slice(body).ok(),
-        _ => None,
     }
 }
 
@@ -155,18 +140,18 @@ fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
     })
 }
 
-fn error_sentence(error: &CallError) -> String {
-    match parse_refusal(error) {
-        Some(refusal) => refusal.message,
-        None => format!("The gateway could not be asked: {}", error.failure()),
+fn error_sentence(error: &PeersError) -> String {
+    match error {
+        PeersError::Refused(refusal) => refusal.message.clone(),
+        PeersError::NotSent { message, .. } | PeersError::Unanswered { message, .. } => {
+            format!("The gateway could not be asked: {message}")
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use yoi_line::LineError;
 
     use super::*;
 
@@ -182,15 +167,9 @@ mod tests {
 
     #[test]
     fn a_last_try_that_sent_nothing_is_no_proof_that_an_earlier_one_did_not_arrive() {
-        let unreachable = || {
-            let source = std::io::ErrorKind::ConnectionRefused.into();
-            Err(CallError::Connect(LineError::Unreachable { address: "gateway:8443".to_owned(), source }))
-        };
-        let refused = |reason| {
-            let body = serde_json::to_vec(&Refusal { reason, message: "why".to_owned() }).unwrap().into();
-            Err(CallError::Status { status: http::StatusCode::SERVICE_UNAVAILABLE, message: "why".to_owned(), body })
-        };
-        let answers: [&dyn Fn() -> Result<SendResponse, CallError>; 3] =
+        let unreachable = || Err(PeersError::NotSent { message: "failed to connect".to_owned(), retry: false });
+        let refused = |reason| Err(PeersError::Refused(Refusal { reason, message: "why".to_owned() }));
+        let answers: [&dyn Fn() -> Result<SendResponse, PeersError>; 3] =
             [&unreachable, &|| refused(RefusalReason::Unreachable), &|| refused(RefusalReason::InboxFull)];
         for answer in answers {
             assert!(matches!(send_end(answer(), "b", false), SendEnd::NotSent(_)), "{:?}", answer());

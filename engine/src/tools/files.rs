@@ -8,7 +8,7 @@ use yoi_wire::entry::ToolOutcome;
 use super::CallResult;
 use super::call_args::{EditArgs, ReadArgs, WriteArgs};
 use super::tree::{PathError, Tree};
-use crate::status::without_os_error_number;
+use crate::error_text::without_os_error_number;
 
 const DEFAULT_LINES: u64 = 2000;
 /// Bytes of an output's limit that are kept free for the note about the rest of the file.

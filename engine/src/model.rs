@@ -16,14 +16,15 @@ use tokio::sync::{mpsc, oneshot};
 use yoi_wire::entry::{Assistant, TokenUsage, ToolCall};
 use yoi_wire::manifest::{self, ModelProvider};
 
-use crate::args::ApiKey;
 use crate::conversation::PromptItem;
 use crate::tools::ToolDefinition;
 
+mod api_key;
 mod failure;
 mod meter;
 mod retries;
 
+pub use api_key::ApiKey;
 pub use failure::{ModelFailure, Retry};
 pub use retries::RetryPolicy;
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use yoi_line::RequestClient;
 use yoi_wire::entry::{ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
@@ -23,6 +22,8 @@ use call_args::ToolArgs;
 use peers::UnconfirmedMessages;
 use shell::Shell;
 use tree::Tree;
+
+use crate::peers::Peers;
 
 /// Calls in flight in the whole project.
 const PROJECT_SLOTS: usize = 8;
@@ -55,7 +56,7 @@ impl CallResult {
 pub struct ToolRunner {
     tree: Arc<Tree>,
     shell: Arc<Shell>,
-    caller: RequestClient,
+    peers: Arc<dyn Peers>,
     limits: RunLimits,
     unconfirmed: Arc<UnconfirmedMessages>,
     project: Arc<Semaphore>,
@@ -63,11 +64,11 @@ pub struct ToolRunner {
 }
 
 impl ToolRunner {
-    /// `caller` sends the requests of ListPods and SendToPeerPod to the gateway.
+    /// `peers` answers ListPods and SendToPeerPod.
     #[must_use]
-    pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, caller: RequestClient, limits: RunLimits) -> Self {
+    pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits) -> Self {
         let (project, conversation) = (Arc::new(Semaphore::new(PROJECT_SLOTS)), Arc::new(Semaphore::new(CONVERSATION_SLOTS)));
-        Self { tree, shell, caller, limits, unconfirmed: Arc::default(), project, conversation }
+        Self { tree, shell, peers, limits, unconfirmed: Arc::default(), project, conversation }
     }
 
     /// A run begins. Messages that the last one could not confirm get new ids in this one.
@@ -112,8 +113,8 @@ impl ToolRunner {
             ToolArgs::Read(read) => self.run_on_tree(limit, move |tree| files::read(tree, &read, bytes)).await,
             ToolArgs::Write(write) => self.run_on_tree(limit, move |tree| files::write(tree, &write)).await,
             ToolArgs::Edit(edit) => self.run_on_tree(limit, move |tree| files::edit(tree, &edit)).await,
-            ToolArgs::ListPods(_) => with_timeout(limit, peers::list(&self.caller)).await,
-            ToolArgs::SendToPeerPod(send) => peers::send(&self.caller, &self.unconfirmed, &send, limit).await,
+            ToolArgs::ListPods(_) => with_timeout(limit, peers::list(&*self.peers)).await,
+            ToolArgs::SendToPeerPod(send) => peers::send(&*self.peers, &self.unconfirmed, &send, limit).await,
         };
         CallResult { output: output_limit::truncate(end.output, bytes), ..end }
     }

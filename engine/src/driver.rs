@@ -8,18 +8,28 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
 use yoi_wire::entry::{Body, Notice, RuntimeStarted};
-use yoi_wire::hub::{ReportReason, TaskReport};
+use yoi_wire::hub::{Activity, ReportReason, TaskReport};
 use yoi_wire::manifest::Task;
 
 use crate::conversation::{ConversationEvent, ConversationState, Intent, StartInput, apply, project};
 use crate::model::{ModelClient, RetryPolicy};
 use crate::open_session::OpenSession;
-use crate::rng::random_fraction;
-use crate::status::{RuntimeStatus, SessionState};
 use crate::tools::ToolRunner;
 
 /// The most notices in the log for one model call.
 const MAX_NOTICES: u32 = 8;
+
+/// Learns what becomes of a conversation. The driver calls it between two steps, so it must not block.
+pub trait ConversationObserver: Send + Sync {
+    /// The log has taken entries. A log that can be replayed but takes none is not usable.
+    fn on_entries_logged(&self);
+    /// A call of the model has ended; `failure` says how it failed, `None` that it did not.
+    fn on_model_called(&self, failure: Option<String>);
+    /// The conversation's activity or the state of its task may have changed.
+    fn on_progress(&self, activity: Activity, task: Option<TaskReport>);
+    /// The conversation begins to wait for a message, perhaps for long.
+    fn on_wait(&self);
+}
 
 /// Drives one conversation.
 pub struct Driver {
@@ -30,7 +40,9 @@ pub struct Driver {
     pub retries: RetryPolicy,
     /// How long the endpoint may refuse the key before this process ends, so that the next one reads the Secret's new content.
     pub key_retry: Duration,
-    pub status: RuntimeStatus,
+    pub observer: Arc<dyn ConversationObserver>,
+    /// Returns a random number in `0.0..1.0`.
+    pub random: fn() -> f64,
     pub stop: CancellationToken,
     pub task: Option<Task>,
     pub turns_per_run: u32,
@@ -67,7 +79,7 @@ impl Driver {
             for event in events {
                 (state, intents) = apply(state, event);
             }
-            self.update_status(&state);
+            self.report_progress(&state);
         }
     }
 
@@ -75,8 +87,7 @@ impl Driver {
         Ok(match intent {
             Intent::Append(bodies) => {
                 let entries = block_in_place(|| self.session.append(&bodies))?;
-                // Only now: a log that can be replayed but takes no entries is not usable.
-                self.status.set_session_state(SessionState::Open);
+                self.observer.on_entries_logged();
                 if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
                     self.tools.start_run();
                 }
@@ -108,7 +119,7 @@ impl Driver {
                 }
             }
             Intent::Wait => {
-                crate::allocator::release_free_memory();
+                self.observer.on_wait();
                 tokio::select! {
                     () = self.session.message_stored.notified() => vec![ConversationEvent::InboxChanged],
                     () = self.stop.cancelled() => Vec::new(),
@@ -131,15 +142,15 @@ impl Driver {
             };
             let failure = match answer {
                 Ok(answer) => {
-                    self.status.set_model_failure(None);
+                    self.observer.on_model_called(None);
                     return Ok(vec![ConversationEvent::Answered(answer)]);
                 }
                 Err(failure) => failure,
             };
             failed += 1;
-            let wait = self.retries.wait_after(failed, &failure, random_fraction());
+            let wait = self.retries.wait_after(failed, &failure, (self.random)());
             tracing::warn!(failure = failure.summary, failed, retry_in = ?wait, "model call failed");
-            self.status.set_model_failure(Some(failure.summary.clone()));
+            self.observer.on_model_called(Some(failure.summary.clone()));
             // One notice for each kind of failure. The count bounds them when two kinds alternate.
             if wait.is_some() && notices < MAX_NOTICES && failure.summary != last {
                 notices += 1;
@@ -165,9 +176,9 @@ impl Driver {
         }
     }
 
-    fn update_status(&self, state: &ConversationState) {
+    fn report_progress(&self, state: &ConversationState) {
         let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)?.into() }));
-        self.status.set_progress(state.activity(), task);
+        self.observer.on_progress(state.activity(), task);
     }
 }
 

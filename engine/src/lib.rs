@@ -1,0 +1,21 @@
+//! The built-in agent, as a library: it drives one conversation. It opens no connection but that to the model and knows no cluster.
+//!
+//! | Module | Does |
+//! |---|---|
+//! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
+//! | [`driver`] | carries out what the conversation decides |
+//! | [`model`] | calls the model's endpoint |
+//! | [`open_session`] | holds log and inbox of the open session |
+//! | [`tools`] | checks and runs tool calls |
+//! | [`processes`] | starts, ends and reaps programs |
+//! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
+//! | [`error_text`] | errors in words |
+
+pub mod conversation;
+pub mod driver;
+pub mod error_text;
+pub mod model;
+pub mod open_session;
+pub mod peers;
+pub mod processes;
+pub mod tools;

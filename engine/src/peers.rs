@@ -1,0 +1,46 @@
+//! What an agent asks of others: who is there, and messages to them.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use yoi_wire::hub::{PodList, Refusal, SendRequest, SendResponse};
+
+/// Answers the tools ListPods and SendToPeerPod. Whoever embeds the engine says how the others are reached.
+pub trait Peers: fmt::Debug + Send + Sync {
+    /// Returns the agents that this one sees.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn list(&self) -> BoxFuture<'_, Result<PodList, PeersError>>;
+
+    /// Sends a message once: it repeats nothing. `Ok` means that the message is durable at its receiver. The same id is the same message,
+    /// however often it is sent.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn send<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>>;
+}
+
+/// Why a request to others has no answer that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PeersError {
+    /// It was refused, with a reason.
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    /// It was not sent, so it had no effect.
+    #[error("{message}")]
+    NotSent {
+        /// Why, with all causes.
+        message: String,
+        /// Whether another try at once may get through.
+        retry: bool,
+    },
+    /// It was sent, and what became of it is not known.
+    #[error("{message}")]
+    Unanswered {
+        /// Why, with all causes.
+        message: String,
+        /// Whether another try at once may get an answer.
+        retry: bool,
+    },
+}
