@@ -186,6 +186,14 @@ const EVERY_LANE: &[Lane] =
 /// What is not even begun in the guest.
 const IN_GUEST: &[Row] = &[
     (
+        &[Btrfs],
+        "before Linux 6.7 a folder inside a subvolume is seeded",
+        &[
+            "w6_a_folder_inside_a_subvolume_is_a_folder_of_its_snapshot",
+            "w7_of_two_subvolumes_whose_names_begin_alike_the_right_one_is_captured",
+        ],
+    ),
+    (
         EVERY_LANE,
         "thousands of rounds, which take hours where a flush takes 25 to 40 times as long",
         &[
