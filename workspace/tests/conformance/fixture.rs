@@ -130,6 +130,8 @@ impl Drop for LaneFilesystem {
 pub struct Fixture {
     pub lane: Lane,
     pub dir: PathBuf,
+    /// For disks of a case's own: beside the lane's file system, whose other cases may leave too little room in it.
+    pub disks: PathBuf,
     pub enforces_quotas: bool,
     pub root: DataRoot,
     next: AtomicU64,
@@ -141,7 +143,7 @@ impl Fixture {
         fs::create_dir(&dir).unwrap();
         let (lane, root) = (filesystem.lane, open_root(filesystem.lane, &dir, Arc::new(NoFaults)));
         let enforces_quotas = filesystem.enforces_quotas;
-        Self { lane, enforces_quotas, root, dir, next: AtomicU64::new(1) }
+        Self { lane, enforces_quotas, root, dir, disks: filesystem.temp.path().to_owned(), next: AtomicU64::new(1) }
     }
 
     pub fn kind(&self) -> ProviderKind {
