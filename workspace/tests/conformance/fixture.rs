@@ -143,7 +143,7 @@ impl Fixture {
         fs::create_dir(&dir).unwrap();
         let (lane, root) = (filesystem.lane, open_root(filesystem.lane, &dir, Arc::new(NoFaults)));
         let enforces_quotas = filesystem.enforces_quotas;
-        Self { lane, enforces_quotas, root, dir, disks: filesystem.temp.path().to_owned(), next: AtomicU64::new(1) }
+        Self { lane, enforces_quotas, root, dir, disks: filesystem.temp.path().join(format!("disks-of-{name}")), next: AtomicU64::new(1) }
     }
 
     pub fn kind(&self) -> ProviderKind {

@@ -41,6 +41,7 @@ impl Disk {
         let name = format!("{kind}-on-{disk:?}");
         // XFS takes at least this.
         let size = if disk == DiskKind::Xfs { size.max(300 << 20) } else { size };
+        fs::create_dir_all(dir).unwrap();
         let made = Self { image: dir.join(format!("{name}.img")), at: dir.join(format!("{name}-at")), kind, disk };
         disk.make(&made.image, size, &made.at);
         made
