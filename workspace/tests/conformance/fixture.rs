@@ -44,9 +44,11 @@ pub fn is_root() -> bool {
 
 /// Enters a new mount namespace. Without it, another process that makes a namespace at the wrong moment copies our mounts, and keeps an
 /// overlay in use that a case has unmounted. Call it before there is another thread.
+///
+/// The guest has nobody else's processes, and a kernel opens the files of a pool in the first mount namespace, whoever asks.
 pub fn enter_mount_namespace() {
     use rustix::mount::{MountPropagationFlags, mount_change};
-    if is_root() {
+    if is_root() && !in_guest() {
         // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
