@@ -150,9 +150,10 @@ impl Fixture {
         self.lane.kind()
     }
 
-    /// How often a case repeats what it does: less often in user space, where each command of `zfs` takes 20 ms and more.
+    /// How often a case repeats what it does: less often in user space, where each command of `zfs` takes 20 ms and more, and in the guest, where every
+    /// command takes that.
     pub fn rounds(&self, elsewhere: usize) -> usize {
-        if self.lane == Lane::ZfsFuse { elsewhere / 5 } else { elsewhere }
+        if self.lane == Lane::ZfsFuse || in_guest() { elsewhere / 5 } else { elsewhere }
     }
 
     pub fn on_btrfs(&self) -> bool {
