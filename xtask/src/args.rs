@@ -58,6 +58,9 @@ pub enum XtaskCommand {
         /// A file that is copied into the folder that the line runs in
         #[arg(long = "bring", value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// A disk of the guest, /dev/vda and on; each write to it is logged in FILE.log, as dm-log-writes does
+        #[arg(long = "disk", value_name = "FILE")]
+        disks: Vec<PathBuf>,
         /// End the guest after so many seconds
         #[arg(long, default_value_t = 600)]
         limit: u64,
