@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
-use crate::fixture::{Fixture, git, needs_root, run};
+use crate::fixture::{Fixture, git, needs_root};
 use crate::host;
 use crate::lanes::{Lane, is_installed};
 use crate::{Case, Verdict};
@@ -90,9 +90,11 @@ fn same_path(fixture: &Fixture) -> Verdict {
     // The absolute path in the program is the tree's.
     fs::write(source.join("data.txt"), "tree").unwrap();
     assert_eq!(says(&source), "hello tree");
+    if fixture.lane == Lane::ZfsFuse {
+        // make compares times, and here they are whole seconds.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+    }
     fs::write(source.join("greeting.h"), "#define GREETING \"salut\"\n").unwrap();
-    // make compares times, and zfs-fuse has whole seconds.
-    run("touch", &["-d".as_ref(), "2 seconds".as_ref(), &source.join("greeting.h")]);
     assert_eq!(compiled(&make(&source).unwrap()), 1, "only what includes the header");
     assert_eq!(says(&source), "salut tree");
     unmount(&source, UnmountFlags::empty()).unwrap();
