@@ -63,6 +63,10 @@ pub struct WorkspaceNodeStatus {
 pub struct OfferedHostSource {
     #[schemars(length(max = 50))]
     pub name: String,
+    /// Where it lies on the node, and where its trees show that name no path. Empty from a shim of an earlier version.
+    #[serde(default)]
+    #[schemars(length(max = 4096))]
+    pub path: String,
     /// The namespaces whose objects may name it; `*` for all.
     #[schemars(length(max = 64), inner(length(max = 63)))]
     pub namespaces: Vec<String>,

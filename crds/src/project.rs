@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::condition::Condition;
 use crate::pod::{Model, PodSettings};
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
-use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner, default_path};
+use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, Provid
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Generation", type_ = "string", json_path = ".status.generation.name"),
-    printcolumn(name = "Path", type_ = "string", json_path = ".spec.path"),
+    printcolumn(name = "Path", type_ = "string", json_path = ".status.path"),
     printcolumn(name = "Revision", type_ = "string", json_path = ".status.generation.revision", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -33,11 +33,12 @@ use crate::source::{PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, Provid
 #[serde(rename_all = "camelCase")]
 pub struct YoiProjectSpec {
     pub source: ProjectSource,
-    /// Where every agent sees the tree.
-    #[serde(default = "default_path")]
-    #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
+    /// Where every agent sees the tree. When absent, a tree of source host shows at the folder's own path, and another
+    /// one at `/workspace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_PATH), regex(pattern = PATH_PATTERN))]
     #[x_kube(validation = (PATH_RULE, PATH_MESSAGE))]
-    pub path: String,
+    pub path: Option<String>,
     /// Owner of every file of the tree.
     #[serde(default)]
     pub owner: TreeOwner,
@@ -71,6 +72,9 @@ pub struct YoiProjectStatus {
     pub observed_generation: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<SealedGeneration>,
+    /// Where every agent sees the tree, resolved. Absent until a folder of a node is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]

@@ -10,7 +10,8 @@ pub const QUOTA_RULE: &str = "quantity(self).compareTo(quantity('1Mi')) >= 0";
 /// What the API server answers if [`QUOTA_RULE`] does not hold.
 pub const QUOTA_MESSAGE: &str = "quota must be at least 1Mi: without one, leave it out";
 
-/// The bytes of a quota, rounded up to whole ones; None if it does not match [`QUOTA_PATTERN`], is below 1 MiB, or is above 4 EiB.
+/// The bytes of a quota, rounded up to whole ones, and at most 4 EiB, which no disk holds; None if it does not match [`QUOTA_PATTERN`] or is
+/// below 1 MiB.
 #[must_use]
 pub fn quota_bytes(text: &str) -> Option<i64> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -33,9 +34,10 @@ pub fn quota_bytes(text: &str) -> Option<i64> {
     }
     // Nine decimals of a Ti are more than its bytes.
     let fraction: String = fraction.unwrap_or_default().chars().chain("000000000000000".chars()).take(15).collect();
-    let parts = fraction.parse::<u128>().ok()?.checked_mul(unit)?.div_ceil(1_000_000_000_000_000);
-    let bytes = whole.parse::<u128>().ok()?.checked_mul(unit)?.checked_add(parts)?;
-    ((1 << 20)..=MAX_BYTES).contains(&bytes).then(|| i64::try_from(bytes).ok())?
+    let parts = (fraction.parse::<u128>().ok()? * unit).div_ceil(1_000_000_000_000_000);
+    // It has digits only, so what cannot be parsed is too large.
+    let bytes = whole.parse().unwrap_or(u128::MAX).saturating_mul(unit).saturating_add(parts).min(MAX_BYTES);
+    i64::try_from(bytes).ok().filter(|bytes| *bytes >= 1 << 20)
 }
 
 #[cfg(test)]
@@ -60,7 +62,9 @@ mod tests {
             ("Gi", None),
             ("1.Gi", None),
             ("1Gib", None),
-            ("9999999999999999999999999999999999999Ti", None),
+            ("4194304Ti", Some(1 << 62)),
+            ("5000000Ti", Some(1 << 62)),
+            ("9999999999999999999999999999999999999999999Ti", Some(1 << 62)),
         ];
         for (text, bytes) in table {
             assert_eq!(quota_bytes(text), bytes, "{text}");

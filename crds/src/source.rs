@@ -129,6 +129,9 @@ impl ProviderName {
 /// Names of Secrets, claims and classes, as Kubernetes takes them.
 pub(crate) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
+/// Bytes of a tree's path.
+pub(crate) const MAX_PATH: usize = 256;
+
 /// A tree's path inside containers.
 pub(crate) const PATH_PATTERN: &str = r"^(/[A-Za-z0-9._+@-]+)+$";
 
@@ -140,7 +143,60 @@ pub(crate) const PATH_RULE: &str = "!self.contains('/../') && !self.endsWith('/.
 pub(crate) const PATH_MESSAGE: &str =
     "path must not hold . or .. and must not cover a system folder or one that agents use (/yoi, /session, /tmp, /home/agent)";
 
+/// Where a tree shows whose spec names no path, unless it is a copy of a folder of a node, of a project's tree, or of another workspace.
+pub const DEFAULT_PATH: &str = "/workspace";
+
+/// Those of [`PATH_RULE`].
+const COVERED_FOLDERS: [&str; 18] = [
+    "/",
+    "/yoi",
+    "/session",
+    "/tmp",
+    "/home",
+    "/home/agent",
+    "/etc",
+    "/var",
+    "/var/run",
+    "/run",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/bin",
+    "/sbin",
+    "/usr",
+    "/lib",
+    "/lib64",
+];
+const FOLDERS_WITH_ALL_BELOW: [&str; 8] = ["/yoi/", "/session/", "/etc/", "/var/run/", "/run/", "/proc/", "/sys/", "/dev/"];
+
+/// Whether the API server takes this as the path of a tree.
 #[must_use]
-pub(crate) fn default_path() -> String {
-    "/workspace".to_owned()
+pub fn is_tree_path(path: &str) -> bool {
+    let is_plain = |name: &str| {
+        let of_pattern = |b: u8| b.is_ascii_alphanumeric() || b"._+@-".contains(&b);
+        !name.is_empty() && name != "." && name != ".." && name.bytes().all(of_pattern)
+    };
+    let fits = path.len() <= MAX_PATH && path.strip_prefix('/').is_some_and(|names| names.split('/').all(is_plain));
+    fits && !COVERED_FOLDERS.contains(&path) && !FOLDERS_WITH_ALL_BELOW.iter().any(|folder| path.starts_with(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_a_trees_if_the_rule_of_the_schema_lets_it_through() {
+        let quoted: Vec<&str> = PATH_RULE.split('\'').skip(1).step_by(2).collect();
+        let dots = ["/../", "/..", "/./", "/."];
+        let rust: Vec<&str> = [&dots[..], &COVERED_FOLDERS[..], &FOLDERS_WITH_ALL_BELOW[..]].concat();
+        assert_eq!(quoted, rust, "the rule has other words");
+        assert_eq!(PATH_PATTERN, "^(/[A-Za-z0-9._+@-]+)+$");
+        let (longest, too_long) = (format!("/{}", "a".repeat(MAX_PATH - 1)), format!("/{}", "a".repeat(MAX_PATH)));
+        for fits in ["/workspace", "/a", "/...", "/a..b", "/home/other", "/home/agent/tree", "/tmp/x", "/srv/a+b@c_d-e.f", &longest] {
+            assert!(is_tree_path(fits), "{fits}");
+        }
+        for wrong in ["", "/", "a", "/a/", "//a", "/a//b", "/a/../b", "/a/..", "/./a", "/a b", "/\u{e4}", "/tmp", "/etc/x", &too_long] {
+            assert!(!is_tree_path(wrong), "{wrong}");
+        }
+    }
 }

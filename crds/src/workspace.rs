@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::condition::Condition;
 use crate::open_enum::open_enum;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
-use crate::source::{
-    PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource, default_path,
-};
+use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource};
 
 /// One isolated, writable tree on one node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +35,7 @@ use crate::source::{
 )]
 #[x_kube(validation = ("self.source == oldSelf.source", "source is immutable"))]
 #[x_kube(validation = ("self.provider == oldSelf.provider", "provider is immutable"))]
-#[x_kube(validation = ("self.path == oldSelf.path", "path is immutable"))]
+#[x_kube(validation = ("has(self.path) == has(oldSelf.path) && (!has(self.path) || self.path == oldSelf.path)", "path is immutable"))]
 #[x_kube(validation = ("self.claim == oldSelf.claim && self.binding == oldSelf.binding && self.readOnly == oldSelf.readOnly",
     "claim, binding and readOnly are immutable"))]
 #[x_kube(validation = ("has(self.owner) == has(oldSelf.owner) && (!has(self.owner) || self.owner == oldSelf.owner)", "owner is immutable"))]
@@ -54,11 +52,13 @@ pub struct AgentWorkspaceSpec {
     pub source: WorkspaceSource,
     #[serde(default)]
     pub provider: ProviderName,
-    /// Where the containers of YoiPods see the tree. A Pod that mounts the claim says in its own mountPath where.
-    #[serde(default = "default_path")]
-    #[schemars(length(max = 256), regex(pattern = PATH_PATTERN))]
+    /// Where the containers of YoiPods see the tree. When absent, a clone shows where the project's or the parent's tree
+    /// does, a tree of source host at the folder's own path, and another one at `/workspace`. A Pod that mounts the
+    /// claim says in its own mountPath where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_PATH), regex(pattern = PATH_PATTERN))]
     #[x_kube(validation = (PATH_RULE, PATH_MESSAGE))]
-    pub path: String,
+    pub path: Option<String>,
     /// Of a git, host or empty source; 1000:1000 when absent. A clone has the owner of what it is made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<TreeOwner>,
@@ -83,6 +83,15 @@ pub struct AgentWorkspaceSpec {
     /// Set by the operator on the base of a generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseRef>,
+}
+
+impl AgentWorkspace {
+    /// Where the containers of YoiPods see the tree; `None` until the operator knows it.
+    #[must_use]
+    pub fn tree_path(&self) -> Option<&str> {
+        let resolved = || self.status.as_ref().and_then(|status| status.path.as_deref());
+        self.spec.path.as_deref().or_else(resolved)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -122,6 +131,9 @@ pub struct AgentWorkspaceStatus {
     /// Operator: owner of the files, resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<TreeOwner>,
+    /// Operator: where the containers of YoiPods see the tree, resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Operator: bytes of the quota, resolved. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<i64>,

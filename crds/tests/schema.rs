@@ -66,6 +66,27 @@ fn every_kind_has_its_conditions_and_each_of_them_stands_once() {
     }
 }
 
+/// The API server writes a default into every object that it stores or reads, so a default that depends on the source cannot be one of the schema.
+#[test]
+fn a_path_has_no_default_and_one_that_a_former_version_wrote_stays() {
+    for crd in yoi_crds::all().iter().filter(|crd| ["YoiProject", "AgentWorkspace"].contains(&crd.spec.names.kind.as_str())) {
+        let schema = serde_json::to_value(&crd.spec.versions[0].schema).expect("schemas are JSON");
+        let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
+        let path = &spec["properties"]["path"];
+        assert!(path["type"] == "string" && path.get("default").is_none(), "{:?}: {path}", crd.metadata.name);
+        let required = spec["required"].as_array().expect("fields that are required");
+        assert!(!required.contains(&"path".into()), "{:?}: {required:?}", crd.metadata.name);
+    }
+    let stored = |spec: serde_json::Value| {
+        let project = serde_json::json!({"metadata": {"name": "p"}, "spec": spec});
+        let project: yoi_crds::YoiProject = serde_json::from_value(project).expect("a stored project");
+        project.spec.path
+    };
+    let host = serde_json::json!({"host": {"name": "clone"}});
+    assert_eq!(stored(serde_json::json!({"source": host, "path": "/workspace"})).as_deref(), Some("/workspace"));
+    assert_eq!(stored(serde_json::json!({"source": host})), None);
+}
+
 #[test]
 fn whatever_a_user_may_write_has_a_bound() {
     fn unbound(node: &serde_json::Value, at: &str, found: &mut Vec<String>) {

@@ -64,7 +64,7 @@ impl TestNamespace {
         self.create_project_with(name, json!({ "source": source })).await
     }
 
-    /// Creates a project with these fields of its spec. Its agents use the scripted model.
+    /// Creates a project with these fields of its spec; one that is null is left out. Its agents use the scripted model.
     ///
     /// # Errors
     /// When it is refused.
@@ -81,6 +81,7 @@ impl TestNamespace {
         });
         if let (Some(fields), serde_json::Value::Object(spec)) = (project["spec"].as_object_mut(), spec) {
             fields.extend(spec);
+            fields.retain(|_, value| !value.is_null());
         }
         self.apply(&project.to_string()).await
     }

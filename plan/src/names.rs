@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
+use yoi_crds::source::{DEFAULT_PATH, ProviderName, TreeOwner, WorkspaceSource};
 
 /// Name of the Pod of one run of a YoiPod.
 #[must_use]
@@ -47,11 +47,14 @@ pub fn populator(base: &str, attempt: u32) -> String {
     format!("{base}-{attempt}")
 }
 
-/// Name of the generation of all bases that would hold the same content. `of` is the UID of the project, or of a workspace with a direct source.
+/// Name of the generation of all bases that would hold the same content. `of` is the UID of the project, or of a workspace with a direct source. `path` is
+/// that of its spec.
 #[must_use]
-pub fn generation(of: &str, source: &WorkspaceSource, owner: TreeOwner, path: &str, provider: ProviderName) -> String {
+pub fn generation(of: &str, source: &WorkspaceSource, owner: TreeOwner, path: Option<&str>, provider: ProviderName) -> String {
     #[derive(Serialize)]
-    struct Key<'a>(&'a str, &'a WorkspaceSource, TreeOwner, &'a str, ProviderName);
+    struct Key<'a>(&'a str, &'a WorkspaceSource, TreeOwner, Option<&'a str>, ProviderName);
+    // The path of a folder is told by the node that it is taken on, and that node is chosen for a generation.
+    let path = path.or(source.host.is_none().then_some(DEFAULT_PATH));
     sha256(&json(&Key(of, source, owner, path, provider)))[..10].to_owned()
 }
 
@@ -75,24 +78,36 @@ fn json<T: Serialize>(value: &T) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use yoi_crds::source::GitSource;
+    use yoi_crds::source::{GitSource, HostSource};
 
     #[test]
     fn a_generation_changes_with_each_of_its_inputs() {
         let git = |url: &str| WorkspaceSource { git: Some(GitSource { url: url.into(), ref_: None }), ..Default::default() };
         let owner = TreeOwner::default();
-        let one = generation("u", &git("https://a/b"), owner, "/workspace", ProviderName::Auto);
+        let one = generation("u", &git("https://a/b"), owner, Some("/workspace"), ProviderName::Auto);
         assert_eq!(one.len(), 10);
-        assert_eq!(one, generation("u", &git("https://a/b"), owner, "/workspace", ProviderName::Auto));
+        assert_eq!(one, generation("u", &git("https://a/b"), owner, Some("/workspace"), ProviderName::Auto));
         for other in [
-            generation("v", &git("https://a/b"), owner, "/workspace", ProviderName::Auto),
-            generation("u", &git("https://a/c"), owner, "/workspace", ProviderName::Auto),
-            generation("u", &git("https://a/b"), TreeOwner { uid: 1001, gid: 1000 }, "/workspace", ProviderName::Auto),
-            generation("u", &git("https://a/b"), owner, "/src", ProviderName::Auto),
-            generation("u", &git("https://a/b"), owner, "/workspace", ProviderName::Copy),
+            generation("v", &git("https://a/b"), owner, Some("/workspace"), ProviderName::Auto),
+            generation("u", &git("https://a/c"), owner, Some("/workspace"), ProviderName::Auto),
+            generation("u", &git("https://a/b"), TreeOwner { uid: 1001, gid: 1000 }, Some("/workspace"), ProviderName::Auto),
+            generation("u", &git("https://a/b"), owner, Some("/src"), ProviderName::Auto),
+            generation("u", &git("https://a/b"), owner, Some("/workspace"), ProviderName::Copy),
         ] {
             assert_ne!(one, other);
         }
+    }
+
+    #[test]
+    fn a_generation_without_a_path_is_the_same_as_with_the_default_but_of_a_folder() {
+        let (owner, auto) = (TreeOwner::default(), ProviderName::Auto);
+        let git = WorkspaceSource { git: Some(GitSource { url: "https://a/b".into(), ref_: None }), ..Default::default() };
+        let host = WorkspaceSource { host: Some(HostSource { name: "clone".into(), take: None }), ..Default::default() };
+        let name = |source, path| generation("u", source, owner, path, auto);
+        // The names of former versions, which wrote the default into every object: no base is made anew.
+        assert_eq!((&*name(&git, Some("/workspace")), &*name(&host, Some("/workspace"))), ("e5980a4bce", "9c4d581559"));
+        assert_eq!(name(&git, None), name(&git, Some("/workspace")));
+        assert_ne!(name(&host, None), name(&host, Some("/workspace")));
     }
 
     #[test]

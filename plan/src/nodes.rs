@@ -198,6 +198,12 @@ impl Nodes {
         Some(having(true)).filter(|found| !found.is_empty()).unwrap_or_else(|| having(false))
     }
 
+    /// Where this folder lies on the node, if it is for objects of the namespace. Empty while the node's shim does not say it.
+    #[must_use]
+    pub fn host_source_path(&self, node: &str, source: &str, namespace: &str) -> Option<&str> {
+        Some(self.0.get(node)?.host_source(source, namespace)?.path.as_str())
+    }
+
     /// The condition of an object that names a folder which no node lists for its namespace. The words do not tell whether another namespace has it.
     /// `None` while no shim has reported.
     #[must_use]

@@ -80,7 +80,7 @@ fn unknown_field_plan(input: &ProjectInput<'_>, field: &str, now: jiff::Timestam
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, conditions::unknown_field(field));
     conditions.set_ready(&[condition::SOURCE_READY], "");
-    input.plan(Vec::new(), input.status.generation.clone(), conditions, None)
+    input.plan(Vec::new(), input.status.generation.clone(), input.status.path.clone(), conditions, None)
 }
 
 fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
@@ -110,7 +110,8 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
     conditions.set(condition::SOURCE_READY, source_condition);
     conditions.set(condition::SEALED, sealed_condition);
     conditions.set_ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
-    input.plan(steps, generation(&base_set, &sealed), conditions, requeue_after)
+    let path = base_set.tree_path().map(str::to_owned);
+    input.plan(steps, generation(&base_set, &sealed), path, conditions, requeue_after)
 }
 
 impl ProjectInput<'_> {
@@ -122,11 +123,12 @@ impl ProjectInput<'_> {
         &self,
         steps: Vec<Step>,
         generation: Option<SealedGeneration>,
+        path: Option<String>,
         conditions: ConditionSet<'_>,
         requeue_after: Option<Duration>,
     ) -> Plan<YoiProjectStatus> {
         let observed_generation = self.project.meta().generation;
-        let status = YoiProjectStatus { observed_generation, generation, conditions: conditions.into_conditions() };
+        let status = YoiProjectStatus { observed_generation, generation, path, conditions: conditions.into_conditions() };
         Plan { steps, status: Some(status), requeue_after }
     }
 

@@ -105,6 +105,7 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
     let provisioned_on = node.filter(|_| conditions.is_true(condition::PROVISIONED)).map(str::to_owned);
     if is_accepted || has_node {
         status.owner = Some(input.owner());
+        status.path = input.tree_path();
         status.quota_bytes = input.quota_bytes();
         conditions.set(condition::SCHEDULED, schedule::scheduled_condition(input, &schedule.assignment));
         match schedule.assignment {

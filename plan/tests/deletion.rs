@@ -52,8 +52,10 @@ fn tree(uid: &str, more: Value) -> Arc<AgentWorkspace> {
     more["ownerReferences"] =
         json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "uid-a", "controller": true}]);
     let origin = json!({"kind": "Base", "workspaceUID": "base", "source": {"git": {"url": "https://git.example/a"}}});
-    made(json!({"metadata": meta("a", more), "spec": {"source": {"project": {"name": "p"}}}, "status": {"nodeName": "n1", "origin": origin,
-        "owner": {"uid": 7, "gid": 7}, "conditions": [is_true("Provisioned"), is_true("Ready")]}}))
+    made(
+        json!({"metadata": meta("a", more), "spec": {"source": {"project": {"name": "p"}}, "path": "/workspace"}, "status": {"nodeName": "n1", "origin": origin,
+        "owner": {"uid": 7, "gid": 7}, "conditions": [is_true("Provisioned"), is_true("Ready")]}}),
+    )
 }
 
 fn agent(metadata: Value, status: Value) -> Arc<YoiPod> {

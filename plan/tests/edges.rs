@@ -165,6 +165,33 @@ fn a_workspace_has_its_own_quota_or_that_of_its_project_or_parent_and_a_base_has
 }
 
 #[test]
+fn a_tree_shows_where_its_spec_says_else_where_that_shows_which_it_is_made_from() {
+    let resolved = |workspace: Arc<AgentWorkspace>, project: Option<Arc<YoiProject>>, parent: Option<Arc<AgentWorkspace>>| {
+        status(workspace::plan(&workspace::Observed { project, parent, ..seen(workspace) }, &settings(), now())).path
+    };
+    let shown = |path: &str| Some(path.to_owned());
+    let placed = |path: Value| json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "path": path, "conditions": [is_true("Provisioned")]});
+    let waits = || json!({"path": "/before"});
+    let of_project = |path: Value, status: Value| tree("w", json!({"source": {"project": {"name": "p"}}, "path": path}), status);
+    let project = git_project("/src");
+    assert_eq!(resolved(of_project(json!("/own"), waits()), Some(project.clone()), None), shown("/own"));
+    assert_eq!(resolved(of_project(Value::Null, waits()), Some(project.clone()), None), shown("/src"));
+    assert_eq!(resolved(of_project(Value::Null, placed(json!("/before"))), Some(project), None), shown("/before"), "the tree is made");
+    assert_eq!(resolved(of_project(Value::Null, placed(json!("/before"))), None, None), shown("/before"), "its project is gone");
+    let silent = made(json!({"metadata": meta("p", None), "spec": {"source": {"empty": {}}}}));
+    assert_eq!(resolved(of_project(Value::Null, Value::Null), Some(silent), None), shown("/workspace"));
+
+    let parent = || Some(tree("parent", json!({"source": {"empty": {}}}), placed(json!("/parent"))));
+    let fork = |path: Value| tree("w", json!({"source": {"workspace": {"name": "parent"}}, "path": path}), Value::Null);
+    assert_eq!(resolved(fork(Value::Null), None, parent()), shown("/parent"));
+    assert_eq!(resolved(fork(json!("/own")), None, parent()), shown("/own"));
+    for source in [json!({"empty": {}}), json!({"git": {"url": "https://git.example/a"}})] {
+        let of_default = tree("w", json!({"source": source, "claim": true}), Value::Null);
+        assert_eq!(resolved(of_default, None, None), shown("/workspace"));
+    }
+}
+
+#[test]
 fn a_clone_has_the_owner_of_what_it_is_made_from() {
     let parent = tree(
         "parent",
@@ -248,7 +275,11 @@ fn running(ca: &str) -> yoipod::Observed {
             "metadata": yoipod, "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}},
             "status": {"runGeneration": 1, "pod": {"name": "a-1", "uid": "a-1"}},
         })),
-        workspace: Some(tree("a", json!({"source": {"empty": {}}}), json!({"nodeName": "n1", "conditions": [is_true("Provisioned")]}))),
+        workspace: Some(tree(
+            "a",
+            json!({"source": {"empty": {}}, "path": "/workspace"}),
+            json!({"nodeName": "n1", "conditions": [is_true("Provisioned")]}),
+        )),
         pods: vec![observed(json!({"metadata": pod, "spec": {"containers": [], "volumes": volumes}, "status": {"phase": "Running"}}))],
         manifests: vec![made(json!({"metadata": meta("m", Some(("YoiPod", "a"))), "data": {"manifest.json": manifest.to_string()}}))],
         ..deleted("Retain", Value::Null)
@@ -380,7 +411,8 @@ fn roomless_pod(zone: &str, mounted: &str) -> yoipod::Observed {
     let owner = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true}]);
     let mut tree = json!({"name": "a", "namespace": "ns", "uid": "tree", "ownerReferences": owner});
     tree["finalizers"] = json!(["yoi.dev/operator"]);
-    let workspace: Arc<AgentWorkspace> = made(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}}}));
+    let workspace: Arc<AgentWorkspace> =
+        made(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}, "path": "/workspace"}}));
     let listed = json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
     let affinity =
         json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": listed}]}}});

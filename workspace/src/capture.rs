@@ -78,7 +78,7 @@ impl<B: Backend> TreeProvider<B> {
             CapturePlan::Seed { .. } => PathBuf::new(),
         };
         let origin = TreeOrigin::Host { owner };
-        let mut marker = Marker { below, ..Marker::new(uid, B::KIND, origin) };
+        let mut marker = Marker { below, ..self.new_marker(uid, origin) };
         let entry = self.layout.create_entry(&marker).map_err(wrap)?;
         let is_counted = self.layout.projects.begin(self.layout.root(), uid, entry.as_fd()).map_err(wrap)?;
         let mut captured = match plan {

@@ -244,6 +244,8 @@ impl DataRoot {
         let wrap = |source| Error::Destroy { uid, source };
         let marker = match self.layout.entry(uid, location).map_err(wrap)? {
             Some(entry) => layout::read_marker(&entry, uid).map_err(wrap)?,
+            // An earlier call may have stopped between the removal and the end of the project.
+            None if self.layout.live_entry(uid)?.is_none() => return self.layout.release_project(uid).map_err(wrap),
             None => return Ok(()),
         };
         if marker.is_some_and(|marker| marker.provider == ProviderKind::Zfs) {

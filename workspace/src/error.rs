@@ -92,6 +92,8 @@ pub enum Error {
     QuotaTooLarge { uid: Uid, quota: u64, total: u64 },
     #[error("failed to find the changes of tree {uid}")]
     Compare { uid: Uid, source: SysError },
+    #[error("failed to destroy tree {uid}: it is a dataset below {parent}, and trees are made below another one now")]
+    OtherDataset { uid: Uid, parent: String },
     #[error("failed to offer provider {provider} on this data root")]
     NotOffered { provider: ProviderKind },
     #[error("failed to probe the data root")]
@@ -209,7 +211,7 @@ impl Error {
             Error::SourceNotSealed { .. } | Error::BaseNotSealed { .. } => ErrorReason::SourceNotSealed,
             Error::NestedVolume { .. } | Error::SourceNested { .. } => ErrorReason::NestedVolume,
             Error::Busy { .. } => ErrorReason::Busy,
-            Error::NotOffered { .. } => ErrorReason::ProviderUnavailable,
+            Error::NotOffered { .. } | Error::OtherDataset { .. } => ErrorReason::ProviderUnavailable,
             Error::QuotaTooLarge { .. } => ErrorReason::OutOfSpace,
             Error::OpenRoot { source, .. }
             | Error::Make { source, .. }

@@ -15,12 +15,12 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::SysError;
 use crate::error::StepContext;
 
-/// The most bytes of a program's output that are kept.
-const MAX_OUTPUT: usize = 1 << 20;
+/// The most bytes of a program's output that are kept: `zfs` says about 1 KiB of each of the forks of a base.
+const MAX_OUTPUT: usize = 16 << 20;
 const MAX_STDERR: usize = 2000;
 
 /// Runs a program to its end in a clean environment with `LC_ALL=C`, and returns what it wrote to stdout; kills it at the deadline. Any end
-/// but success is an error that carries what it wrote to stderr. More than 1 MiB of output is an error: a part of it would be read as the
+/// but success is an error that carries what it wrote to stderr. More than 16 MiB of output is an error: a part of it would be read as the
 /// whole.
 pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
     run_below(None, program, args, deadline)
@@ -270,9 +270,9 @@ mod tests {
         let print = |bytes: &str| run("head", &["-c".as_ref(), bytes.as_ref(), "/dev/zero".as_ref()], Duration::from_secs(20));
         assert_eq!(run("printf", &["a\\tb\\n".as_ref()], Duration::from_secs(20)).unwrap(), b"a\tb\n");
         // More than a pipe holds, and exactly the limit.
-        assert_eq!(print("1048576").unwrap().len(), MAX_OUTPUT);
-        let refused = print("1048577").unwrap_err();
-        assert!(refused.source.to_string().contains("more than 1048576 bytes"), "{refused:?}");
+        assert_eq!(print("16777216").unwrap().len(), MAX_OUTPUT);
+        let refused = print("16777217").unwrap_err();
+        assert!(refused.source.to_string().contains("more than 16777216 bytes"), "{refused:?}");
     }
 
     #[test]

@@ -118,6 +118,9 @@ pub struct Marker {
     /// What the tree was made from.
     #[serde(rename = "making")]
     pub origin: TreeOrigin,
+    /// Zfs only: the dataset below which the tree's own is. It may not be the one that is used now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_dataset: Option<String>,
     /// Overlay only: the sealed tree that is the lower layer of this one. A clone of a clone has the lower layer of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower: Option<Uid>,
@@ -143,7 +146,18 @@ fn is_empty(path: &Path) -> bool {
 impl Marker {
     /// The marker of a tree that is being made: with no lower layer, no quota, not captured, not sealed.
     pub fn new(uid: Uid, provider: ProviderKind, origin: TreeOrigin) -> Self {
-        Self { version: 1, uid, provider, origin, lower: None, quota: None, below: PathBuf::new(), captured: None, sealed: None }
+        Self {
+            version: 1,
+            uid,
+            provider,
+            origin,
+            parent_dataset: None,
+            lower: None,
+            quota: None,
+            below: PathBuf::new(),
+            captured: None,
+            sealed: None,
+        }
     }
 
     /// True if nobody can write this tree any more: it is sealed, or is a read-only clone.

@@ -87,6 +87,20 @@ impl<B: Backend> TreeProvider<B> {
         }
     }
 
+    pub(crate) fn new_marker(&self, uid: Uid, origin: TreeOrigin) -> Marker {
+        Marker { parent_dataset: self.backend.parent_dataset(), ..Marker::new(uid, B::KIND, origin) }
+    }
+
+    /// A dataset that is looked for in the wrong place would count as gone, and nothing would name it any more.
+    fn refuse_other_dataset(&self, marker: &Marker) -> Result<(), Error> {
+        match &marker.parent_dataset {
+            Some(parent) if self.backend.parent_dataset().as_ref() != Some(parent) => {
+                Err(Error::OtherDataset { uid: marker.uid, parent: parent.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes an entry that has a marker of this UID.
     pub fn remove_entry(&self, uid: Uid, location: EntryLocation) -> Result<(), Error> {
         let wrap = |source| Error::Destroy { uid, source };
@@ -98,6 +112,7 @@ impl<B: Backend> TreeProvider<B> {
         if (marker.provider == ProviderKind::Zfs) != (B::KIND == ProviderKind::Zfs) {
             return Err(Error::WrongProvider { uid, found: marker.provider, wanted: B::KIND });
         }
+        self.refuse_other_dataset(&marker)?;
         self.refuse_mounted(uid, &entry)?;
         let empty = || -> Result<(), SysError> {
             remove::detach_mounts(&entry)?;
@@ -153,10 +168,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
         let origin = TreeOrigin::Empty { owner };
         match self.existing(uid, origin)? {
             Some(marker) => Ok(marker),
-            None => {
-                let marker = Marker::new(uid, B::KIND, origin);
-                self.build(marker, |entry| self.backend.make_empty(uid, entry, owner))
-            }
+            None => self.build(self.new_marker(uid, origin), |entry| self.backend.make_empty(uid, entry, owner)),
         }
     }
 
@@ -193,7 +205,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             (false, false) => self.backend.hold_still(&source)?,
         };
         let lower = self.backend.lower_of_clone(&source.marker);
-        let marker = Marker { lower, below: source.marker.below.clone(), ..Marker::new(uid, B::KIND, origin) };
+        let marker = Marker { lower, below: source.marker.below.clone(), ..self.new_marker(uid, origin) };
         let marker = self.build(marker, |entry| self.backend.clone_into(&source, uid, entry, access))?;
         // A live source may have got a nested volume between the check and the clone.
         if B::FORKS_LIVE
@@ -225,6 +237,7 @@ impl<B: Backend> Provider for TreeProvider<B> {
             Err(e) => return Err(e),
         };
         if let Some(live) = &live {
+            self.refuse_other_dataset(&live.marker)?;
             self.refuse_mounted(uid, &live.entry)?;
             self.backend.refuse_needed(live)?;
             remove::detach_mounts(&live.entry).map_err(|source| Error::Destroy { uid, source })?;

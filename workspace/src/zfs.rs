@@ -159,6 +159,10 @@ impl Backend for Zfs {
     const HAS_ONE_NAME: bool = true;
     const MOUNT_TYPES: &'static [&'static str] = MOUNT_TYPES;
 
+    fn parent_dataset(&self) -> Option<String> {
+        Some(self.parent().as_str().to_owned())
+    }
+
     fn make_empty(&self, uid: Uid, entry: BorrowedFd, owner: Owner) -> Result<(), SysError> {
         rustix::fs::syncfs(entry).step("flush the entry")?;
         self.make(uid)?;

@@ -58,6 +58,9 @@ pub enum XtaskCommand {
         /// A file that is copied into the folder that the line runs in
         #[arg(long = "bring", value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// A disk of the guest, /dev/vda and on; each write to it is logged in FILE.log, as dm-log-writes does
+        #[arg(long = "disk", value_name = "FILE")]
+        disks: Vec<PathBuf>,
         /// End the guest after so many seconds
         #[arg(long, default_value_t = 600)]
         limit: u64,
@@ -193,7 +196,7 @@ mod tests {
     #[test]
     fn a_benchmark_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
         let refused = Args::try_parse_from(["cargo xtask", "bench", "nonsense"]).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(refused.contains("workspace, session, cluster, agents, claims, messages, objects"), "{refused}");
+        assert!(refused.contains("workspace, providers, session, cluster, agents, claims, messages, objects"), "{refused}");
     }
 
     #[test]

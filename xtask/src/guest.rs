@@ -21,14 +21,14 @@ pub fn lack() -> Option<&'static str> {
     (!rustix::process::geteuid().is_root()).then_some("making the guest's Debian takes root")
 }
 
-/// Runs one command; its standard output and exit code are those of this process.
-pub fn exec(files: &[PathBuf], limit: Duration, command: &[String]) -> Result<ExitCode> {
+/// Runs one command, with files in its folder and disks; its standard output and exit code are those of this process.
+pub fn exec(files: &[PathBuf], disks: &[PathBuf], limit: Duration, command: &[String]) -> Result<ExitCode> {
     if let Some(why) = lack() {
         bail!("{why}");
     }
     packages::for_guest()?;
     let debian = debian::ensure()?;
     progress::note(&debian.versions);
-    let code = Run { script: &command.join(" "), files, disks: &[], limit }.on(&debian)?;
+    let code = Run { script: &command.join(" "), files, disks, limit }.on(&debian)?;
     Ok(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
 }

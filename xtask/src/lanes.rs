@@ -91,6 +91,9 @@ pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
     if all || filters.is_empty() {
         report.lane("conformance in a guest kernel", || guest::conformance(&selection));
     }
+    if all && filters.is_empty() {
+        report.lane("power cuts at any write", || guest::power_cuts(&selection));
+    }
     clusters::lanes(&mut report, &selection, units);
     if !filters.is_empty() {
         report.lane("there are such tests", || selection.check_filter());

@@ -49,7 +49,9 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
             images::build_and_import(name)?;
         }
         XtaskCommand::Generate { check } => generate::run(check)?,
-        XtaskCommand::Guest { files, limit, command } => return guest::exec(&files, Duration::from_secs(limit), &command),
+        XtaskCommand::Guest { files, disks, limit, command } => {
+            return guest::exec(&files, &disks, Duration::from_secs(limit), &command);
+        }
         XtaskCommand::Law => law::run()?,
         XtaskCommand::Bench { keep, wanted } => bench::run(&wanted, keep)?,
         XtaskCommand::Planted { names } => planted::run(&names)?,

@@ -69,6 +69,7 @@ pub fn with_host_sources(
 ) -> Option<WorkspaceNodeStatus> {
     let offered = |source: &HostSource| OfferedHostSource {
         name: source.name.as_str().to_owned(),
+        path: source.path.display().to_string(),
         namespaces: source.namespaces.clone(),
         available: available.contains(&source.name),
     };
@@ -166,8 +167,9 @@ mod tests {
         let there = [list.0[0].name.clone()];
         let first = status(None, &offers(905), None, &[], &[], 1, "t0");
         let first = with_host_sources(None, first, &list, &there).unwrap();
-        let found: Vec<_> = first.host_sources.iter().map(|s| (&*s.name, s.available, s.is_for("team"), s.is_for("other"))).collect();
-        assert_eq!(found, [("gone", false, true, true), ("there", true, true, false)]);
+        let found: Vec<_> =
+            first.host_sources.iter().map(|s| (&*s.name, &*s.path, s.available, s.is_for("team"), s.is_for("other"))).collect();
+        assert_eq!(found, [("gone", "/home/me/b", false, true, true), ("there", "/home/me/a", true, true, false)]);
         let again = |available: &[HostSourceName]| {
             let next = status(Some(&first), &offers(905), None, &[], &[], 1, "t1");
             with_host_sources(Some(&first), next, &list, available)

@@ -21,11 +21,14 @@ use super::record_sweep;
 use super::state::ShimState;
 use super::workspace_report::kubernetes_timestamp;
 use crate::decide::node_status::{self, DataRootFailure};
+use crate::host_sources::HostSourceName;
 use crate::mounter::client::MounterFailure;
 use yoi_wire::error_chain;
 
 /// The pause between two reports.
 const PERIOD: Duration = Duration::from_secs(60);
+/// How long the folders of the host may take to answer.
+const HOST_SOURCES_DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 enum NodeReportError {
@@ -76,7 +79,7 @@ async fn report(state: &ShimState, client: &Client) -> Result<(), NodeReportErro
     let digests = state.runtimes.digests();
     let available = match state.host_sources.0.is_empty() {
         true => Vec::new(),
-        false => state.mounter.host_sources().await.map_err(|e| NodeReportError::Probe(e.into()))?,
+        false => host_sources(state).await?,
     };
     let status = |object: &WorkspaceNode, now: &str| {
         let generation = object.metadata.generation.unwrap_or_default();
@@ -85,6 +88,17 @@ async fn report(state: &ShimState, client: &Client) -> Result<(), NodeReportErro
         node_status::with_host_sources(before, after, listed, &available)
     };
     Ok(apply(client, &state.node, status).await?)
+}
+
+/// The folders that can be taken now. One on a file system that does not answer is no reason to leave the node unreported.
+async fn host_sources(state: &ShimState) -> Result<Vec<HostSourceName>, NodeReportError> {
+    match tokio::time::timeout(HOST_SOURCES_DEADLINE, state.mounter.host_sources()).await {
+        Ok(found) => found.map_err(|e| NodeReportError::Probe(e.into())),
+        Err(_) => {
+            tracing::warn!("a folder of the host did not answer in {HOST_SOURCES_DEADLINE:?}");
+            Ok(Vec::new())
+        }
+    }
 }
 
 /// Reports that the data root is not open.

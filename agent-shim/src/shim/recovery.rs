@@ -142,7 +142,7 @@ pub async fn recover(journal: &Arc<Journal>, mounter: &dyn Mounter) -> Result<St
 }
 
 /// Does what [`recover`] does, after the data root was mounted anew while the shim runs: the kernel has dropped what was not committed, as a power
-/// cut does, and the rename that gives a tree its name may be among it.
+/// cut does, and the rename that gives a tree its name may be among it. A tree that the mounter refuses to recover holds up no other.
 pub async fn recover_mounted_anew(state: &ShimState) -> Result<(), Error> {
     for uid in recovery_steps(state).await?.iter().map(RecoveryStep::uid).collect::<BTreeSet<_>>() {
         let _tree = state.tree_locks.lock(uid).await;
@@ -151,7 +151,14 @@ pub async fn recover_mounted_anew(state: &ShimState) -> Result<(), Error> {
             tracing::info!(?step, "recovering");
             match step {
                 RecoveryStep::Journal(step) => state.journal(move |journal| journal.apply(&step)).await?,
-                RecoveryStep::Disk(step) => state.mounter.recover(step).await?,
+                RecoveryStep::Disk(step) => match state.mounter.recover(step).await {
+                    Ok(()) => {}
+                    Err(MounterFailure::Refused(refused)) => {
+                        tracing::error!(%uid, message = refused.message, "a tree could not be recovered");
+                        break;
+                    }
+                    Err(failure @ (MounterFailure::Transport(_) | MounterFailure::Protocol)) => return Err(failure.into()),
+                },
             }
         }
     }

@@ -21,6 +21,8 @@ use crate::decide::workspace_status::{self, StatusUpdate};
 const ROUND: Duration = Duration::from_secs(60);
 /// Where nothing counts, each file is visited: then the rounds take at most this part of the time.
 const SHARE: u32 = 20;
+/// The longest pause between two rounds, also after one that a file system held up.
+const LONGEST_PAUSE: Duration = Duration::from_mins(30);
 
 #[derive(Clone, Copy)]
 struct Measured {
@@ -67,43 +69,41 @@ pub async fn run(state: Arc<ShimState>, client: Client) {
             () = sleep(pause) => {}
         }
         let started = Instant::now();
-        for (ws, update) in measure(&state).await {
+        state.usages.retain(|uid| state.workspaces.get(uid).is_some());
+        for uid in state.workspaces.all().iter().filter_map(|ws| uid_of(ws)) {
+            // Written at once: an update has all that this node says of the workspace, as it is known now.
+            let Some((ws, update)) = measure(&state, uid).await else { continue };
             if let Err(error) = reporter.apply(&state.workspaces, &ws, update, Timestamp::now()).await {
                 tracing::warn!(error = error_chain(&error), "failed to report what a tree takes");
             }
         }
-        pause = ROUND.max(started.elapsed() * SHARE);
+        pause = (started.elapsed() * SHARE).clamp(ROUND, LONGEST_PAUSE);
     }
 }
 
-/// Measures what may have changed. Returns what is to be written to the status of which workspace.
-pub async fn measure(state: &ShimState) -> Vec<(Arc<AgentWorkspace>, StatusUpdate)> {
-    state.usages.retain(|uid| state.workspaces.get(uid).is_some());
-    let mut updates = Vec::new();
-    for ws in state.workspaces.all() {
-        let Some(uid) = uid_of(&ws).filter(|_| is_measured(&ws)) else { continue };
-        let in_use = state.publish_records.count_for_tree(uid) > 0;
-        if !state.usages.is_due(uid, in_use) {
-            continue;
-        }
-        let usage = match state.mounter.usage(uid).await {
-            Ok(usage) => usage,
-            Err(error) => {
-                tracing::debug!(%uid, error = error_chain(&error), "a tree could not be measured");
-                continue;
-            }
-        };
-        state.usages.set(uid, usage, in_use);
-        let latest = state.workspaces.get(uid).unwrap_or(ws);
-        let update = StatusUpdate { volume: workspace_status::measured_volume(&latest, &usage), ..StatusUpdate::default() };
-        let health = workspace_status::health(&latest, state.data_root_failure().as_ref(), Some(&usage));
-        let update = match health {
-            Some(health) => update.with(type_::HEALTHY, health),
-            None => update,
-        };
-        updates.push((latest, update));
+/// Measures a tree that may have changed. Returns the workspace as it is known afterwards, and what is to be written to its status.
+pub async fn measure(state: &ShimState, uid: Uid) -> Option<(Arc<AgentWorkspace>, StatusUpdate)> {
+    let known = || state.workspaces.get(uid).filter(|ws| is_measured(ws));
+    known()?;
+    let in_use = state.publish_records.count_for_tree(uid) > 0;
+    if !state.usages.is_due(uid, in_use) {
+        return None;
     }
-    updates
+    let usage = match state.mounter.usage(uid).await {
+        Ok(usage) => usage,
+        Err(error) => {
+            tracing::debug!(%uid, error = error_chain(&error), "a tree could not be measured");
+            return None;
+        }
+    };
+    state.usages.set(uid, usage, in_use);
+    let latest = known()?;
+    let update = StatusUpdate { volume: workspace_status::measured_volume(&latest, &usage), ..StatusUpdate::default() };
+    let update = match workspace_status::health(&latest, state.data_root_failure().as_ref(), Some(&usage)) {
+        Some(health) => update.with(type_::HEALTHY, health),
+        None => update,
+    };
+    Some((latest, update))
 }
 
 /// Whether the workspace has a tree that agents write.

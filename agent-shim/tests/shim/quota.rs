@@ -7,9 +7,11 @@ use yoi_agent_shim::decide::workspace_status::{self, StatusUpdate};
 use yoi_agent_shim::mounter::protocol::Request;
 use yoi_agent_shim::proto::csi::NodeGetVolumeStatsRequest;
 use yoi_agent_shim::shim::provisioning::{Next, ProvisionOutcome, provision};
+use yoi_agent_shim::shim::recovery;
 use yoi_agent_shim::shim::usage::measure;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::ConditionStatus;
+use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{DiskUsage, ErrorReason, ProviderKind, Quota, QuotaState, RecordState};
 
 use crate::fixtures::{offers, uid, workspace};
@@ -127,6 +129,24 @@ async fn a_tree_whose_quota_is_refused_is_not_ready_and_takes_the_next_one() {
     assert_eq!(shim.mounter.trees.lock().unwrap()[&uid(1)].quota, quota(5));
 }
 
+#[tokio::test]
+async fn after_the_data_root_was_mounted_anew_a_quota_that_is_refused_holds_up_no_other_tree() {
+    let shim = TestShim::new();
+    *shim.state.offers.write().unwrap() = offers(&[ProviderKind::Copy]);
+    for n in [1, 2] {
+        provision(&shim.state, &workspace(n, json!({})), uid(n)).await.unwrap();
+        shim.state.journal.begin_set_quota(uid(n), quota(10)).unwrap();
+    }
+    shim.mounter.take_requests();
+    *shim.mounter.refuse.lock().unwrap() = Some(ErrorReason::OutOfSpace);
+    recovery::recover_mounted_anew(&shim.state).await.unwrap();
+    let tried = shim.mounter.take_requests().into_iter().filter_map(|request| match request {
+        Request::Recover { step: DiskStep::SetQuota { uid, .. } } => Some(uid),
+        _ => None,
+    });
+    assert_eq!(tried.collect::<Vec<_>>(), [uid(1), uid(2)]);
+}
+
 #[test]
 fn a_tree_over_its_quota_is_not_healthy_until_it_is_measured_below_it() {
     let health = |ws: &AgentWorkspace, usage: Option<DiskUsage>| {
@@ -175,7 +195,7 @@ async fn the_kubelet_gets_the_figures_of_the_status() {
     stands["status"]["podUID"] = json!(uid(7));
     shim.apply_event(Event::Apply(workspace(1, stands)));
     shim.mounter.usages.lock().unwrap().insert(uid(1), usage(40 * MIB, 3 * MIB, None));
-    let [(_, update)] = &measure(&shim.state).await[..] else { panic!("one tree is here") };
+    let (_, update) = measure(&shim.state, uid(1)).await.expect("the tree is in use");
     assert_eq!(update.volume.as_ref().unwrap().exclusive_bytes, Some(3 << 20));
     let stats = shim.node().await.node_get_volume_stats(request()).await.unwrap().into_inner().usage;
     assert_eq!((stats[0].used, stats[0].total, stats[0].available), (3 << 20, 10 << 20, 7 << 20));

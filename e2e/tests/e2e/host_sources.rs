@@ -89,8 +89,13 @@ async fn w5_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_c
     let checkout = Checkout::create().await?;
     let ns = TestNamespace::create("host").await?;
     ns.create_model(&script()).await?;
-    ns.create_project_with("p", json!({ "source": { "host": { "name": "clone" } }, "path": checkout.path() })).await?;
-    ns.wait_condition::<YoiProject>("p", "Ready", ConditionStatus::True).await?;
+    // Without a path, the tree shows where the checkout is: `pwd` of STATUS says it.
+    for (name, path, shown) in [("p", None, checkout.path()), ("elsewhere", Some("/src"), Path::new("/src"))] {
+        ns.create_project_with(name, json!({ "source": { "host": { "name": "clone" } }, "path": path })).await?;
+        ns.wait_condition::<YoiProject>(name, "Ready", ConditionStatus::True).await?;
+        let path = ns.get::<YoiProject>(name).await?.status.and_then(|status| status.path);
+        ensure!(path.as_deref().map(Path::new) == Some(shown), "{name} shows at {path:?}");
+    }
     let before = checkout.status().await?;
     for line in ["M  staged", " M unstaged", "?? untracked", "!! ignored", "built", &checkout.path().display().to_string()] {
         ensure!(before.contains(line), "the checkout is not what the test wants: no `{line}` in {before}");

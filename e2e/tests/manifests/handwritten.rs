@@ -288,9 +288,11 @@ fn trees(t: &mut Table) {
     }
     for quota in ["0", "-1", "-10Gi", "1023Ki", "1048575", "1M", "0.9Mi", "", "Gi", "10GB", " 1Gi", "1e9", "١Gi"] {
         t.expect_refused("tree", "fork", &[("/spec/quota", json!(quota))], "quota");
+        t.expect_refused("tree", "host", &[("/spec/defaults/quota", json!(quota))], "quota");
     }
     for quota in ["1Mi", "1048576", "1.5Gi", "2M", "10Ti"] {
         t.expect_accepted("tree", "fork", &[("/spec/quota", json!(quota))]);
+        t.expect_accepted("tree", "host", &[("/spec/defaults/quota", json!(quota))]);
     }
     for provider in ["InPlace", "auto", "ZFS", ""] {
         t.expect_refused("tree", "fork", &[("/spec/provider", json!(provider))], "provider");

@@ -96,12 +96,13 @@ fn agent(workspace: Value, session: Value) -> Value {
 
 pub fn all() -> Vec<Specimen> {
     let git = json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main" });
+    let host = json!({ "name": "clone", "take": "1" });
     let template = |source: Value| json!({ "template": { "source": source, "provider": "Auto" } });
     let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete" });
     let named = json!({ "claimName": "kept", "retain": "Retain" });
     let project = |source: Value| {
         json!({ "source": source, "path": "/workspace/tree", "owner": { "uid": 1000, "gid": 1000 }, "provider": "Auto",
-            "defaults": { "model": model(), "pod": pod() } })
+            "defaults": { "model": model(), "pod": pod(), "quota": "1Gi" } })
     };
     let tree = |source: Value, more: Value| {
         let mut spec = json!({ "source": source, "provider": "Auto", "path": "/workspace/tree", "claim": false,
@@ -113,8 +114,10 @@ pub fn all() -> Vec<Specimen> {
     let mut all = vec![
         of(Kind::YoiProject, "git", "p-git", project(json!({ "git": git }))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
+        of(Kind::YoiProject, "host", "p-host", project(json!({ "host": host }))),
         of(Kind::YoiPod, "ref", "y-ref", agent(json!({ "ref": { "name": "w" } }), named)),
         of(Kind::YoiPod, "template of git", "y-git", agent(template(json!({ "git": git })), own.clone())),
+        of(Kind::YoiPod, "template of a folder of the host", "y-host", agent(template(json!({ "host": host })), own.clone())),
         of(Kind::YoiPod, "template of a project", "y-project", agent(template(json!({ "project": { "name": "q" } })), own.clone())),
         of(Kind::YoiPod, "template of a fork", "y-fork", agent(template(json!({ "workspace": { "name": "v" } })), own.clone())),
         of(Kind::YoiPod, "template of nothing", "y-empty", agent(template(json!({ "empty": {} })), own)),
@@ -127,6 +130,7 @@ pub fn all() -> Vec<Specimen> {
         ),
         of(Kind::AgentWorkspace, "fork", "w-fork", tree(json!({ "workspace": { "name": "gone" } }), json!({}))),
         of(Kind::AgentWorkspace, "git tree", "w-git", tree(json!({ "git": git }), json!({ "owner": { "uid": 1000, "gid": 1000 } }))),
+        of(Kind::AgentWorkspace, "host tree", "w-host", tree(json!({ "host": host }), json!({ "quota": "1Gi" }))),
         of(
             Kind::AgentWorkspace,
             "base",
@@ -184,9 +188,11 @@ impl Specimen {
 pub fn statuses(kind: Kind) -> Vec<Value> {
     let mut all = vec![status(kind)];
     if kind == Kind::AgentWorkspace {
-        let mut of_nothing = status(kind);
-        of_nothing["origin"]["source"] = json!({ "empty": {} });
-        all.push(of_nothing);
+        for source in [json!({ "empty": {} }), json!({ "host": { "name": "clone", "take": "1" } })] {
+            let mut other = status(kind);
+            other["origin"]["source"] = source;
+            all.push(other);
+        }
     }
     all
 }
@@ -208,10 +214,11 @@ fn status(kind: Kind) -> Value {
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),
         Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none",
             "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": { "url": "https://127.0.0.1:1/p.git", "ref": "main" } } },
-            "owner": { "uid": 1000, "gid": 1000 }, "claimName": "c", "podUID": "u", "readerPodUID": "u",
+            "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u",
             "provider": { "selected": "Copy", "reason": "the only one" },
-            "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "entries": 1 }, "conditions": conditions }),
+            "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "exclusiveBytes": 1, "entries": 1 }, "conditions": conditions }),
         Kind::WorkspaceNode => json!({ "providers": [{ "name": "Copy", "available": true, "reason": "here" }],
-            "capacity": { "totalBytes": 2, "freeBytes": 1, "total": "2", "free": "1" }, "kernel": "6", "runtimeDigests": ["d"], "conditions": conditions }),
+            "capacity": { "totalBytes": 2, "freeBytes": 1, "total": "2", "free": "1" }, "kernel": "6",
+            "hostSources": [{ "name": "clone", "available": true, "namespaces": ["default"] }], "runtimeDigests": ["d"], "conditions": conditions }),
     }
 }

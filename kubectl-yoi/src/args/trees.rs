@@ -117,9 +117,10 @@ pub struct WorkspaceCreateOptions {
     /// Delete it so long after its claim was released, e.g. 30s, 10m.
     #[arg(long, requires = "claim", value_parser = ttl, value_name = "DURATION")]
     pub ttl: Option<String>,
-    /// Where the containers of YoiPods see the tree; a Pod that mounts the claim says it in its own mountPath.
-    #[arg(long, default_value = "/workspace")]
-    pub path: String,
+    /// Where the containers of YoiPods see the tree; a Pod that mounts the claim says it in its own mountPath. Without it, where the project, the
+    /// forked tree or the folder of the node has it, else /workspace.
+    #[arg(long)]
+    pub path: Option<String>,
     /// Wait until it is ready. Without --immediate its first Pod makes the tree: then until what it is made from is ready.
     #[arg(short, long)]
     pub wait: bool,

@@ -98,7 +98,7 @@ async fn cut_error(cluster: &Cluster, name: &str, response: &DiffResponse) -> Er
         let tree: AgentWorkspace = cluster.get(&status.workspace?.name).await.ok()?;
         // The reader of a stopped agent has the tree, too.
         let pod = status.pod.or_else(|| status.reader?.pod)?;
-        Some((pod.name, tree.spec.path))
+        Some((pod.name, tree.tree_path()?.to_owned()))
     };
     let next = match found.await {
         Some((pod, path)) => format!("kubectl exec {pod} -n {} -- git -C {path} diff HEAD", cluster.namespace),

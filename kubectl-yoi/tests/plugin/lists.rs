@@ -11,7 +11,7 @@ use crate::plugin::{Plugin, agent};
 
 fn tree(name: &str) -> Value {
     json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name }, "spec": { "source": { "empty": {} } },
-        "status": { "volume": { "logicalBytes": 1_572_864 } } })
+        "status": { "path": "/workspace", "volume": { "logicalBytes": 1_572_864 } } })
 }
 
 fn peer(a: &str, b: &str) -> Value {

@@ -4,6 +4,8 @@
 //! so there is at most one base per node, and none of them is deleted before another is sealed. A base on a further node follows a consumer: the Pod or
 //! the session volume that is on that node.
 
+mod folder;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{HostSource, ProjectSource, ProviderName, TreeOwner, WorkspaceSource};
+use yoi_crds::source::{ProjectSource, ProviderName, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condition as conditions};
 
@@ -112,7 +114,8 @@ pub(crate) struct BaseSet<'a> {
     /// Name of the YoiProject; absent for a workspace's own bases.
     project: Option<&'a str>,
     source: WorkspaceSource,
-    path: &'a str,
+    /// Of the spec.
+    path: Option<&'a str>,
     owner: TreeOwner,
     pub provider: ProviderName,
     pub generation: String,
@@ -129,14 +132,14 @@ impl<'a> BaseSet<'a> {
         let spec = &project.get().spec;
         let ProjectSource { git, host, empty } = spec.source.clone();
         let source = WorkspaceSource { git, host, empty, ..WorkspaceSource::default() };
-        let generation = names::generation(project.uid().as_str(), &source, spec.owner, &spec.path, spec.provider);
+        let generation = names::generation(project.uid().as_str(), &source, spec.owner, spec.path.as_deref(), spec.provider);
         BaseSet {
             parent: project.owner_reference(),
             parent_uid: project.uid(),
             namespace: project.namespace(),
             project: Some(project.name()),
             source,
-            path: &spec.path,
+            path: spec.path.as_deref(),
             owner: spec.owner,
             provider: spec.provider,
             generation,
@@ -156,10 +159,10 @@ impl<'a> BaseSet<'a> {
             namespace: workspace.namespace(),
             project: None,
             source: spec.source.clone(),
-            path: &spec.path,
+            path: spec.path.as_deref(),
             owner,
             provider: spec.provider,
-            generation: names::generation(workspace.uid().as_str(), &spec.source, owner, &spec.path, spec.provider),
+            generation: names::generation(workspace.uid().as_str(), &spec.source, owner, spec.path.as_deref(), spec.provider),
             agents: None,
             observed,
             nodes,
@@ -194,19 +197,6 @@ impl<'a> BaseSet<'a> {
     /// Steps that delete the lost bases: their names are needed for new ones.
     pub(crate) fn delete_lost(&self) -> Vec<Step> {
         delete_all(self.members().filter(|base| self.is_lost(*base)).map(|base| base.workspace))
-    }
-
-    /// Steps that delete a base whose node has not taken the folder and would not be chosen for it any more, while another would. The other gets its base
-    /// once this one is being deleted, so no generation has two contents.
-    fn delete_not_taken(&self) -> Vec<Step> {
-        let Some(HostSource { name, take: _ }) = &self.source.host else { return Vec::new() };
-        let having = self.nodes.with_host_source(name, self.namespace);
-        let mut fitting = self.nodes.eligible_for_pods(self.provider, self.tolerations());
-        fitting.retain(|node| having.contains(node));
-        let is_misplaced = |base: &ObservedBase<'_>| {
-            !base.workspace.is_true(condition::PROVISIONED) && !fitting.is_empty() && !fitting.contains(&base.node)
-        };
-        delete_all(self.living().filter(is_misplaced).map(|base| base.workspace))
     }
 
     /// Names of the nodes that hold this content sealed, sorted.
@@ -262,40 +252,6 @@ impl<'a> BaseSet<'a> {
         join_sentences(better)
     }
 
-    /// Whether a base may be on `node`. A folder of a node is another on each node, so what was taken on one node stays there.
-    pub(crate) fn may_be_on(&self, node: &str) -> bool {
-        let Some(HostSource { name, take: _ }) = &self.source.host else { return true };
-        let mut living = self.living().peekable();
-        match living.peek() {
-            Some(_) => living.any(|base| base.node == node),
-            None => self.nodes.with_host_source(name, self.namespace).contains(&node),
-        }
-    }
-
-    /// The node that a folder was taken on; `None` for another source, and until it is taken.
-    pub(crate) fn taken_on(&self) -> Option<&'a str> {
-        self.source.host.as_ref().and_then(|_| self.living().next()).map(|base| base.node)
-    }
-
-    /// Why the node could not take the folder, by the reasons that people can do something about.
-    fn not_taken(&self) -> Option<ConditionValue> {
-        self.source.host.as_ref()?;
-        let reasons = [
-            reason::SOURCE_FORBIDDEN,
-            reason::SOURCE_NOT_FOUND,
-            reason::SOURCE_CHANGING,
-            reason::NESTED_VOLUME,
-            reason::PROVIDER_UNAVAILABLE,
-            reason::OUT_OF_SPACE,
-            reason::BACKEND_ERROR,
-        ];
-        self.living().find_map(|base| {
-            let c = conditions::find(base.workspace.conditions(), condition::PROVISIONED)?;
-            let reason = reasons.into_iter().find(|reason| c.reason == *reason)?;
-            Some(ConditionValue::no(reason, format!("node {}: {}", base.node, c.message)))
-        })
-    }
-
     /// Why no base holds the source yet, while none does.
     pub(crate) fn not_populated(&self, now: jiff::Timestamp) -> ConditionValue {
         if let Some(why) = self.not_taken() {
@@ -325,31 +281,11 @@ impl<'a> BaseSet<'a> {
         if eligible.iter().any(|node| self.may_be_on(node)) {
             return None;
         }
-        let why = match &self.source.host {
-            Some(host) => match self.nodes.host_source_forbidden(&host.name, self.namespace) {
-                Some(forbidden) => return Some(forbidden),
-                None if !eligible.is_empty() => format!(
-                    "no node with the host source {} can make the tree and run agents: check {}",
-                    host.name,
-                    join_sentences(self.nodes.with_host_source(&host.name, self.namespace).into_iter().map(|node| format!("node {node}")))
-                ),
-                None => self.nodes.none_eligible_for_pods(self.provider, self.tolerations()),
-            },
-            None => self.nodes.none_eligible_for_pods(self.provider, self.tolerations()),
+        let none_eligible = || {
+            let why = self.nodes.none_eligible_for_pods(self.provider, self.tolerations());
+            ConditionValue::no(reason::NO_ELIGIBLE_NODE, why)
         };
-        Some(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why))
-    }
-
-    /// Why a tree of this content can be on no node, where [`Self::may_be_on`] lets none through that makes trees.
-    pub(crate) fn no_node_for_trees(&self) -> Option<ConditionValue> {
-        let taken_on = || {
-            let why = format!(
-                "the source was taken on node {}, and its WorkspaceNode is missing or offers no fitting provider",
-                self.taken_on()?
-            );
-            Some(ConditionValue::no(reason::NO_ELIGIBLE_NODE, why))
-        };
-        self.no_node().or_else(taken_on)
+        Some(self.source.host.as_ref().map_or_else(none_eligible, |host| self.no_node_with(host, &eligible)))
     }
 
     /// Why no base gets on: each node with its reason. `None` while one does, or while there is none.
@@ -420,7 +356,7 @@ impl<'a> BaseSet<'a> {
         let spec = AgentWorkspaceSpec {
             source: self.source.clone(),
             provider: self.provider,
-            path: self.path.to_owned(),
+            path: Some(self.path_on(node)?.to_owned()),
             owner: Some(self.owner),
             claim: false,
             binding: Binding::default(),

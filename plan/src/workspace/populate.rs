@@ -9,7 +9,7 @@ use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{GitSource, TreeOwner};
+use yoi_crds::source::{DEFAULT_PATH, GitSource, TreeOwner};
 
 use super::workspace_input::{Source, WorkspaceInput};
 use crate::duration::time_left;
@@ -193,7 +193,8 @@ impl PopulateContext<'_> {
     fn pod(&self, attempt: u32, node: &str) -> Pod {
         let base = self.base;
         let plain = |key: &str, value: &str| EnvVar { name: key.to_owned(), value: Some(value.to_owned()), value_from: None };
-        let path = base.spec.path.as_str();
+        // A base has a path in its spec from the first write on.
+        let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
         let labels = BTreeMap::from([
             (label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()),
             (label::WORKSPACE.to_owned(), base.name().to_owned()),

@@ -69,9 +69,7 @@ pub(super) fn scheduled_condition(input: &WorkspaceInput<'_>, assignment: &Resul
 
 /// An assignment is made once. It changes only if its base is deleted before the tree is made from it.
 pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Schedule {
-    if let (Some(node), Some(origin)) = (input.node_name, input.origin)
-        && (input.workspace.is_true(condition::PROVISIONED) || !base_is_gone(input, origin))
-    {
+    if let (Some(node), Some(origin)) = (input.node_name, input.settled_origin()) {
         let assignment = Assignment { node: node.to_owned(), origin: origin.clone() };
         return Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None };
     }
@@ -115,11 +113,6 @@ fn first_content(input: &WorkspaceInput<'_>) -> OriginKind {
         Source::Host(_) => OriginKind::Host,
         Source::Project { .. } | Source::Fork { .. } | Source::Git(_) | Source::Empty => OriginKind::Empty,
     }
-}
-
-fn base_is_gone(input: &WorkspaceInput<'_>, origin: &Origin) -> bool {
-    let base = origin.workspace_uid.as_deref();
-    origin.kind == OriginKind::Base && !input.bases.iter().any(|b| Some(b.workspace.uid().as_str()) == base)
 }
 
 fn project_unknown_field(project: Stored<'_, YoiProject>) -> Option<ConditionValue> {

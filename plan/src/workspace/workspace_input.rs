@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::core::v1::Toleration;
 use yoi_crds::quota::quota_bytes;
-use yoi_crds::source::{GitSource, HostSource, TreeOwner};
-use yoi_crds::workspace::Origin;
+use yoi_crds::reason::condition;
+use yoi_crds::source::{DEFAULT_PATH, GitSource, HostSource, TreeOwner};
+use yoi_crds::workspace::{Origin, OriginKind};
 use yoi_crds::{AgentWorkspace, YoiProject};
 
 use super::Observed;
@@ -115,6 +116,34 @@ impl<'a> WorkspaceInput<'a> {
             Source::Project { project: None, .. } | Source::Fork { parent: None, .. } => reported,
             Source::Git(_) | Source::Host(_) | Source::Empty => None,
         }
+    }
+
+    /// What the node makes, or has made, the tree from; `None` while there is no such assignment, or its base was deleted before the tree was made.
+    pub(super) fn settled_origin(&self) -> Option<&'a Origin> {
+        let exists = |origin: &Origin| {
+            let base = origin.workspace_uid.as_deref();
+            origin.kind != OriginKind::Base || self.bases.iter().any(|b| Some(b.workspace.uid().as_str()) == base)
+        };
+        self.origin.filter(|origin| self.workspace.is_true(condition::PROVISIONED) || exists(origin))
+    }
+
+    /// Where the tree shows: the spec's path, else that of its source. What was resolved before stays once a node is told to make the tree, and while
+    /// the object that it came from is gone. `None` until a folder of a node is taken.
+    pub(super) fn tree_path(&self) -> Option<String> {
+        let workspace = self.workspace.get();
+        let reported = workspace.tree_path();
+        let of_source = match &self.source {
+            // A base that a user made may name no path.
+            Source::Host(host) if let Some(base) = self.base => {
+                self.nodes.host_source_path(base.node, &host.name, self.workspace.namespace()).map(str::to_owned)
+            }
+            Source::Project { .. } | Source::Host(_) => self.base_set().and_then(|base_set| base_set.tree_path().map(str::to_owned)),
+            Source::Fork { parent, .. } => parent.and_then(|parent| parent.get().tree_path().map(str::to_owned)),
+            Source::Git(_) | Source::Empty => Some(DEFAULT_PATH.to_owned()),
+        };
+        let is_settled = workspace.spec.path.is_some() || self.settled_origin().is_some();
+        let settled = reported.filter(|_| is_settled).map(str::to_owned);
+        settled.or(of_source).or_else(|| reported.map(str::to_owned))
     }
 
     /// TreeOwner of the tree's files. A clone has the owner of what it was made from, whatever its own spec says.

@@ -26,13 +26,10 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
     }
     let resolved = resolve(input)?;
     accept_workspace(input)?;
-    let of_project = input.project.map(|project| project.get().spec.path.as_str());
-    // One of them is there: without its project only an agent with a tree is accepted.
-    if let Some(path) = input.workspace.map(|workspace| workspace.get().spec.path.as_str()).or(of_project) {
-        let owner = create::tree_owner(input, input.project);
-        let checked = pod_settings::check(&resolved.pod, path, owner, &input.session_claim_name);
-        checked.map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
-    }
+    let owner = create::tree_owner(input, input.project);
+    let path = create::tree_path(input, input.project);
+    let checked = pod_settings::check(&resolved.pod, path.as_deref(), owner, &input.session_claim_name);
+    checked.map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
         SessionClaim::Former(claim) => {

@@ -2,7 +2,7 @@
 
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::ManifestRef;
-use yoi_crds::source::{TreeOwner, WorkspaceSource};
+use yoi_crds::source::{DEFAULT_PATH, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod, YoiProject};
 
@@ -14,6 +14,8 @@ use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::Stored;
+use crate::tree::TreeSource;
+use crate::tree::base_set::BaseSet;
 
 /// The steps that make a Pod, and the manifest that it mounts.
 pub(super) struct CreatedPod {
@@ -30,22 +32,38 @@ pub(super) fn settings_digest(accepted: &Accepted<'_>, yoipod: Stored<'_, YoiPod
     names::sha256(&text)
 }
 
+/// A tree whose path is known.
+#[derive(Clone, Copy)]
+pub(super) struct ShownTree<'a> {
+    pub workspace: Stored<'a, AgentWorkspace>,
+    /// Where its agent sees it.
+    pub path: &'a str,
+}
+
+impl<'a> ShownTree<'a> {
+    /// `None` until the operator has written the path.
+    pub(super) fn new(workspace: Stored<'a, AgentWorkspace>) -> Option<Self> {
+        Some(ShownTree { workspace, path: workspace.get().tree_path()? })
+    }
+}
+
 pub(super) fn pod(
     input: &YoiPodInput<'_>,
     accepted: &Accepted<'_>,
-    workspace: Stored<'_, AgentWorkspace>,
+    tree: ShownTree<'_>,
     settings: &Settings,
     run_generation: i64,
     runtime_digest: &str,
     nodes: NodeChoice,
 ) -> CreatedPod {
-    let yoipod = input.yoipod;
-    let manifest = manifest::manifest(yoipod.get(), &workspace.spec.path, &accepted.resolved, settings);
+    let (yoipod, ShownTree { workspace, path }) = (input.yoipod, tree);
+    let manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, settings);
     let (map, manifest) = manifest::config_map(yoipod, &manifest, &accepted.resolved);
     let exists = input.manifests.iter().any(|m| m.name() == manifest.name && m.is_controlled_by(yoipod.uid()));
     let pod = pod_spec::pod(pod_spec::PodContext {
         yoipod,
         workspace,
+        path,
         owner: tree_owner(input, accepted.project),
         resolved: &accepted.resolved,
         manifest: &manifest.name,
@@ -53,7 +71,7 @@ pub(super) fn pod(
         run_generation,
         runtime_digest,
         nodes,
-        settings_digest: settings_digest(accepted, yoipod, &workspace.spec.path, settings),
+        settings_digest: settings_digest(accepted, yoipod, path, settings),
         settings,
     });
     let map = (!exists).then(|| Step::EnsureConfigMap(Box::new(map)));
@@ -68,6 +86,26 @@ pub(super) fn tree_owner(input: &YoiPodInput<'_>, project: Option<Stored<'_, Yoi
     of_tree.or(input.workspace.and_then(|workspace| workspace.get().spec.owner)).or(of_project).unwrap_or_default()
 }
 
+/// Where the agent sees its tree; `None` while that is not known. Of a workspace that is not made yet, where it will show.
+pub(super) fn tree_path(input: &YoiPodInput<'_>, project: Option<Stored<'_, YoiProject>>) -> Option<String> {
+    match input.workspace {
+        Some(tree) => tree.get().tree_path().map(str::to_owned),
+        None => workspace(input, project?).spec.path,
+    }
+}
+
+/// Where a tree of this source shows, as far as it is known. What is known is written into the workspace, so that its Pod need not wait for a status.
+fn path_of_source(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>, source: &WorkspaceSource) -> Option<String> {
+    match TreeSource::new(source) {
+        TreeSource::Project(name) if name == project.name() => {
+            BaseSet::of_project(project, &input.bases, input.nodes).tree_path().map(str::to_owned)
+        }
+        TreeSource::Fork(_) => input.parent.and_then(|parent| parent.get().tree_path().map(str::to_owned)),
+        TreeSource::Git(_) | TreeSource::Empty => Some(DEFAULT_PATH.to_owned()),
+        TreeSource::Project(_) | TreeSource::Host(_) => None,
+    }
+}
+
 /// The workspace of a YoiPod that names none.
 pub(super) fn workspace(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>) -> AgentWorkspace {
     let yoipod = input.yoipod;
@@ -75,10 +113,11 @@ pub(super) fn workspace(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>
     let of_project = WorkspaceSource { project: Some(yoipod.spec.project_ref.clone()), ..WorkspaceSource::default() };
     let source = template.source.unwrap_or(of_project);
     let is_clone = source.project.is_some() || source.workspace.is_some();
+    let path = project.spec.path.clone().or_else(|| path_of_source(input, project, &source));
     let spec = AgentWorkspaceSpec {
         source,
         provider: template.provider.unwrap_or(project.spec.provider),
-        path: project.spec.path.clone(),
+        path,
         // A clone has the owner of what it is made from.
         owner: (!is_clone).then_some(project.spec.owner),
         claim: false,

@@ -6,18 +6,18 @@ use k8s_openapi::api::core::v1::{ProjectedVolumeSource, VolumeProjection};
 use yoi_crds::pod::PodSettings;
 use yoi_crds::source::TreeOwner;
 
-/// `path` is where the agent has its tree, and `owner` the owner of the tree's files.
+/// `path` is where the agent has its tree, as far as that is known, and `owner` the owner of the tree's files.
 ///
 /// # Errors
 /// The sentence says which field cannot be so, and why.
-pub(super) fn check(pod: &PodSettings, path: &str, owner: TreeOwner, session_claim: &str) -> Result<(), String> {
+pub(super) fn check(pod: &PodSettings, path: Option<&str>, owner: TreeOwner, session_claim: &str) -> Result<(), String> {
     let volumes: BTreeSet<&str> = pod.volumes.iter().map(|volume| volume.name.as_str()).collect();
     for mount in &pod.volume_mounts {
         let at = mount.mount_path.as_str();
         if !volumes.contains(mount.name.as_str()) {
             return Err(format!("the mount at {at} names volume {}, which spec.pod.volumes does not have", mount.name));
         }
-        if at == path || is_beneath(at, path) || is_beneath(path, at) {
+        if let Some(path) = path.filter(|path| at == *path || is_beneath(at, path) || is_beneath(path, at)) {
             return Err(format!("the mount at {at} of volume {} would cover the agent's tree at {path}: mount it elsewhere", mount.name));
         }
     }

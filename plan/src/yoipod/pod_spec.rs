@@ -37,6 +37,8 @@ pub(crate) const VOLUMES: [&str; 7] = ["runtime", "tree", "session", "manifest",
 pub(crate) struct PodContext<'a> {
     pub yoipod: Stored<'a, YoiPod>,
     pub workspace: Stored<'a, AgentWorkspace>,
+    /// Where the agent sees the tree.
+    pub path: &'a str,
     pub owner: TreeOwner,
     pub resolved: &'a Resolved,
     pub manifest: &'a str,
@@ -97,7 +99,6 @@ pub(super) fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
 
 fn container(context: &PodContext<'_>) -> Container {
     let settings = &context.resolved.pod;
-    let path = context.workspace.spec.path.as_str();
     let (image, image_pull_policy) = image(settings, context.settings);
     Container {
         name: CONTAINER.to_owned(),
@@ -107,17 +108,17 @@ fn container(context: &PodContext<'_>) -> Container {
         env: Some(environment(context)),
         resources: resources(&settings.resources),
         security_context: Some(restricted::container_security()),
-        volume_mounts: Some(mounts(context, path)),
+        volume_mounts: Some(mounts(context)),
         // An agent may close the root of its tree to itself, and then a container that starts there would not start again.
         working_dir: Some("/".to_owned()),
         ..Container::default()
     }
 }
 
-fn mounts(context: &PodContext<'_>, path: &str) -> Vec<VolumeMount> {
+fn mounts(context: &PodContext<'_>) -> Vec<VolumeMount> {
     let own = [
         mount("runtime", RUNTIME_MOUNT, true),
-        mount("tree", path, context.workspace.spec.read_only),
+        mount("tree", context.path, context.workspace.spec.read_only),
         mount("session", SESSION_MOUNT, false),
         mount("manifest", MANIFEST_MOUNT, true),
         mount("token", TOKEN_MOUNT, true),

@@ -114,7 +114,7 @@ fn sources<'a>(input: &YoiPodInput<'a>, claim: Stored<'a, PersistentVolumeClaim>
     let tree = readable_tree(input);
     let manifest = ReaderManifest {
         agent: agent_ref(input.yoipod.get()),
-        path: tree.map(|tree| tree.spec.path.clone()),
+        path: tree.and_then(|tree| tree.get().tree_path()).map(str::to_owned),
         gateway: settings.gateway.clone(),
     };
     let pod = pod_settings(input);
@@ -124,13 +124,13 @@ fn sources<'a>(input: &YoiPodInput<'a>, claim: Stored<'a, PersistentVolumeClaim>
     Sources { tree, claim, manifest, digest: names::sha256(&text) }
 }
 
-/// The tree that the reader shows beside the session: it stands on its node, and it is this agent's.
+/// The tree that the reader shows beside the session: it stands on its node, has a path, and is this agent's.
 fn readable_tree<'a>(input: &YoiPodInput<'a>) -> Option<Stored<'a, AgentWorkspace>> {
     let workspace =
         input.workspace.filter(|workspace| !workspace.is_deleting() && !workspace.spec.claim && workspace.spec.base.is_none())?;
     let node = workspace.provisioned_on().filter(|node| input.nodes.exists(node));
     let is_own = holder(workspace, &input.users).is_some_and(|holder| holder.uid() == input.yoipod.uid());
-    node.filter(|_| is_own).map(|_| workspace)
+    node.filter(|_| is_own && workspace.get().tree_path().is_some()).map(|_| workspace)
 }
 
 fn keep_or_make(input: &YoiPodInput<'_>, sources: &Sources<'_>, settings: &Settings, now: jiff::Timestamp) -> ReaderPlan {

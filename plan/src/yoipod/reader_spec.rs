@@ -79,7 +79,7 @@ fn container(context: &ReaderContext<'_>) -> Container {
     // A manifest serializes without fail: its keys are strings and its values plain data.
     let manifest = serde_json::to_string(context.manifest).unwrap_or_default();
     let (image, image_pull_policy) = image(&context.pod, context.settings);
-    let tree: Option<VolumeMount> = context.tree.map(|tree| mount("tree", &tree.spec.path, true));
+    let tree: Option<VolumeMount> = context.manifest.path.as_deref().map(|path| mount("tree", path, true));
     let mounts = [
         mount("runtime", RUNTIME_MOUNT, true),
         mount("session", SESSION_MOUNT, true),

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use yoi_crds::YoiPod;
-use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::name::annotation;
 use yoi_crds::pod::{Completion, DesiredState, MOST_RUNS, ManifestRef, PodRef};
 use yoi_crds::reason::{self, condition};
+use yoi_crds::{AgentWorkspace, YoiPod};
 
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
 use super::{create, lost_tree, reader, session, yoipod_conditions};
+use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -186,7 +187,8 @@ fn is_outdated(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>, accepted: 
     let (Some(made_from), Some(workspace)) = (meta::annotation(pod.meta(), annotation::SETTINGS_DIGEST), input.workspace) else {
         return false;
     };
-    !is_ready && made_from != create::settings_digest(accepted, input.yoipod, &workspace.spec.path, settings)
+    let Some(path) = workspace.get().tree_path() else { return false };
+    !is_ready && made_from != create::settings_digest(accepted, input.yoipod, path, settings)
 }
 
 fn manifest_ref(map: &ConfigMap) -> Option<ManifestRef> {
@@ -292,6 +294,9 @@ fn start<'a>(
         Ok(nodes) => nodes,
         Err(why) => return waits(why, placement.base_for_session().into_iter().collect()),
     };
+    let Some(tree) = create::ShownTree::new(workspace) else {
+        return waits(no_path_yet(workspace), Vec::new());
+    };
     // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
     let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();
     if !is_recorded || input.session_claim.any_claim().is_none() {
@@ -308,10 +313,21 @@ fn start<'a>(
     } else {
         NodeChoice::Only(able)
     };
-    let created = create::pod(input, accepted, workspace, settings, generation, &runtime_digest, choice);
+    let created = create::pod(input, accepted, tree, settings, generation, &runtime_digest, choice);
     let record = RunRecord { manifest: Some(created.manifest), ..record };
     let steps = reader::confirm_gone(input).into_iter().chain(created.steps).collect();
     RunPlan { no_room, ..RunPlan::new(RunState::Starting, steps, record) }
+}
+
+/// Why it is not known where a tree shows: what keeps the operator from making the tree, else that it has not seen the workspace yet.
+fn no_path_yet(workspace: Stored<'_, AgentWorkspace>) -> ConditionValue {
+    match find(workspace.conditions(), condition::READY) {
+        Some(ready) => value_of(ConditionStatus::False, &ready.reason, &ready.message),
+        None => {
+            let message = format!("the operator has not written yet where AgentWorkspace {} shows", workspace.name());
+            ConditionValue::no(reason::CREATING, message)
+        }
+    }
 }
 
 /// The digest of the runtime that the Pod runs, and those of `nodes` that offer it; or why there is none.

@@ -42,7 +42,7 @@ fn agent(bases: &[Arc<AgentWorkspace>], nodes: Arc<Nodes>, pod: Option<(Value, V
     yoipod::Observed {
         bases: bases.to_vec(),
         project: Some(project),
-        workspace: Some(stored(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}}}))),
+        workspace: Some(stored(json!({"metadata": tree, "spec": {"source": {"project": {"name": "p"}}, "path": "/workspace"}}))),
         users: vec![yoipod.clone()],
         pods: pod.into_iter().collect(),
         session_claim: Some(stored(claim)),

@@ -126,6 +126,8 @@ pub struct Cluster {
     pub used: BTreeMap<String, i64>,
     /// The administrator's list has the folder for another namespace now.
     pub unlisted: bool,
+    /// The administrator's list has the folder at another path now.
+    pub moved: bool,
     /// UIDs of workspaces that somebody deleted by force. Who removes a finalizer takes over its task.
     pub forced: BTreeSet<String>,
     /// Names of network policies that somebody deleted or opened, until the operator has applied them again.

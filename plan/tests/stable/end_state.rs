@@ -208,6 +208,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
         return Ok(());
     }
     quotas::check(c, title, w)?;
+    host_sources::check_path(c, title, w)?;
     let conditions = w.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let (fine, why, message) = ready(conditions);
     let source = &w.spec.source;
@@ -387,7 +388,11 @@ fn could_run(c: &Cluster, y: &YoiPod, workspace: Option<&AgentWorkspace>) -> boo
     let placed = workspace.status.as_ref().and_then(|s| s.node_name.clone());
     let forked =
         workspace.spec.source.workspace.as_ref().map(|p| c.now.workspaces.get(&p.name).and_then(|p| p.status.as_ref()?.node_name.clone()));
-    let taken = host_source(c, workspace).map(|(source, parent)| host_sources::pinned(c, parent, source));
+    let folder = host_source(c, workspace);
+    let taken = folder.map(|(source, parent)| host_sources::pinned(c, parent, source));
+    if placed.is_none() && taken == Some(None) && folder.is_some_and(|(source, _)| !host_sources::is_listed(c, source)) {
+        return false;
+    }
     let claim = c.now.claims.get(&yoi_plan::yoipod::session_claim_name(y));
     let volume = claim.and_then(|x| c.now.volumes.get(x.spec.as_ref()?.volume_name.as_ref()?));
     c.now.machines.iter().any(|(node, m)| {

@@ -9,6 +9,7 @@ use yoi_crds::condition::is_true;
 use yoi_crds::name::finalizer;
 use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::condition;
+use yoi_crds::source::DEFAULT_PATH;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus};
 use yoi_plan::meta::{controlled_by, deleting, name, namespace, uid};
 use yoi_plan::names;
@@ -73,6 +74,9 @@ pub enum Fault {
     /// Which take of a folder is asked for is forgotten.
     TakeOnce,
     ForgetQuota,
+    ForgetPath,
+    /// A folder of a node shows where a tree of another source does.
+    ShowElsewhere,
 }
 
 pub const ALL: &[Fault] = &[
@@ -116,6 +120,8 @@ pub const ALL: &[Fault] = &[
     Fault::TakeElsewhere,
     Fault::TakeOnce,
     Fault::ForgetQuota,
+    Fault::ForgetPath,
+    Fault::ShowElsewhere,
 ];
 
 impl Fault {
@@ -203,6 +209,10 @@ impl Fault {
                 }
             }
             Fault::TakeOnce => ensured_workspaces(steps).filter_map(|w| w.spec.source.host.as_mut()).for_each(|host| host.take = None),
+            Fault::ShowElsewhere => {
+                let folders = ensured_workspaces(steps).filter(|w| w.spec.source.host.is_some() && w.spec.base.is_some());
+                folders.for_each(|w| w.spec.path = Some(DEFAULT_PATH.to_owned()));
+            }
             Fault::NeverGiveBack => steps.retain(|s| !matches!(s, Step::UnselectNode { .. })),
             Fault::GiveBackForEver => steps.iter_mut().for_each(|s| {
                 if let Step::UnselectNode { times, .. } = s {
@@ -244,6 +254,7 @@ impl Fault {
                 }
             }
             Fault::ForgetQuota => reported.quota_bytes = None,
+            Fault::ForgetPath => reported.path = None,
             _ => {}
         }
     }

@@ -1,13 +1,14 @@
 //! Folders of the nodes that trees are taken from: the administrator's list, what becomes of the folders, and what shims say of them.
 
-use yoi_crds::condition::find;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::condition::{find, is_true};
 use yoi_crds::node::OfferedHostSource;
 use yoi_crds::reason::{self, Reason, condition};
-use yoi_crds::source::HostSource;
+use yoi_crds::source::{DEFAULT_PATH, HostSource};
 use yoi_crds::{AgentWorkspace, WorkspaceNode};
-use yoi_plan::meta::{controlled_by, deleting};
+use yoi_plan::meta::{controlled_by, deleting, uid};
 
-use crate::cluster::{Cluster, Machine, NS};
+use crate::cluster::{Cluster, Machine, NS, Violation};
 use crate::users::Random;
 
 /// The source that this namespace's objects may name, as long as the administrator lists it for them.
@@ -40,6 +41,7 @@ pub fn any(random: &mut Random) -> HostSource {
 pub fn offered(c: &Cluster, node: &str) -> Vec<OfferedHostSource> {
     let source = |name: &str, namespace: &str, available| OfferedHostSource {
         name: name.to_owned(),
+        path: if c.moved { "/srv/clone" } else { "/home/me/clone" }.to_owned(),
         namespaces: vec![namespace.to_owned()],
         available,
     };
@@ -60,7 +62,7 @@ pub fn publish(c: &mut Cluster, mut random: Option<&mut Random>) {
 
 /// What keeps the node's shim from taking the folder.
 pub fn refusal(c: &Cluster, node: &str, source: &HostSource) -> Option<(Reason, &'static str)> {
-    if source.name != CLONE || c.unlisted {
+    if !is_listed(c, source) {
         return Some((reason::SOURCE_FORBIDDEN, "this node does not list it for this namespace"));
     }
     match c.get::<Machine>(node)?.folder {
@@ -74,6 +76,10 @@ pub fn refusal(c: &Cluster, node: &str, source: &HostSource) -> Option<(Reason, 
 
 /// Something happens to the folder of a node, or to the list.
 pub fn fail(c: &mut Cluster, random: &mut Random) {
+    if random.one_in(12) {
+        c.moved = !c.moved;
+        return c.coverage.feature("host source: listed at another path");
+    }
     if random.one_in(6) {
         c.unlisted = !c.unlisted;
         return c.coverage.feature(if c.unlisted { "host source: listed no more" } else { "host source: listed again" });
@@ -110,10 +116,39 @@ pub fn pinned(c: &Cluster, parent: &str, source: &HostSource) -> Option<String> 
     Some(base.spec.base.as_ref()?.node.clone())
 }
 
-/// Whether the node's shim has published the folder for this namespace.
-pub fn is_offered(c: &Cluster, node: &str, source: &HostSource) -> bool {
-    let offer = c.get::<WorkspaceNode>(node).and_then(|offer| offer.status.as_ref());
-    offer.is_some_and(|s| s.host_sources.iter().any(|offered| offered.name == source.name && offered.is_for(NS)))
+/// What the node's shim has published of the folder for this namespace.
+pub fn published<'a>(c: &'a Cluster, node: &str, source: &HostSource) -> Option<&'a OfferedHostSource> {
+    let offer = c.get::<WorkspaceNode>(node)?.status.as_ref()?;
+    offer.host_sources.iter().find(|offered| offered.name == source.name && offered.is_for(NS))
+}
+
+/// Whether a base of the folder shows where its project or workspace says, else where the folder lies on its node.
+pub fn shows_where_it_lies(c: &Cluster, base: &AgentWorkspace, node: &str, source: &HostSource) -> bool {
+    let is_parent = |meta: &ObjectMeta| controlled_by(&base.metadata, uid(meta));
+    let project = c.now.projects.values().find(|p| is_parent(&p.metadata)).map(|p| &p.spec.path);
+    let parent = project.or_else(|| c.now.workspaces.values().find(|w| is_parent(&w.metadata)).map(|w| &w.spec.path));
+    match parent {
+        Some(Some(named)) => base.spec.path.as_ref() == Some(named),
+        _ => base.spec.path.is_some() && base.spec.path.as_ref() == published(c, node, source).map(|offered| &offered.path),
+    }
+}
+
+/// Once nothing changes any more, each tree shows where its spec says, else where that shows which it was made from.
+pub fn check_path(c: &Cluster, title: &str, w: &AgentWorkspace) -> Result<(), Violation> {
+    let Some(status) = w.status.as_ref().filter(|s| w.spec.base.is_none() && is_true(&s.conditions, condition::PROVISIONED)) else {
+        return Ok(());
+    };
+    let origin = status.origin.as_ref().and_then(|origin| origin.workspace_uid.as_deref());
+    let made_from = origin.and_then(|origin| c.now.workspaces.values().find(|w| uid(&w.metadata) == origin));
+    let wanted = match (&w.spec.path, origin, made_from) {
+        (Some(named), _, _) => Some(named.as_str()),
+        (None, None, _) => Some(DEFAULT_PATH),
+        (None, Some(_), Some(other)) => other.tree_path(),
+        // What it was made from is gone.
+        (None, Some(_), None) => status.path.as_deref(),
+    };
+    let is_shown = wanted.is_some() && status.path.as_deref() == wanted;
+    if is_shown { Ok(()) } else { Err(Violation(format!("workspace {title} shows at {:?}, and its source at {wanted:?}", status.path))) }
 }
 
 /// The node with a base of this generation that trees can be cloned from, now or later.
@@ -125,6 +160,11 @@ pub fn taken_on<'a>(c: &'a Cluster, parent: &str, generation: &str) -> Option<&'
     };
     let bases = c.now.workspaces.values().filter(|w| lives(w)).filter_map(|w| w.spec.base.as_ref());
     bases.filter(|base| base.generation == generation && c.exists(&base.node)).map(|base| &base.node).next()
+}
+
+/// Whether the administrator lists the folder for this namespace.
+pub fn is_listed(c: &Cluster, source: &HostSource) -> bool {
+    source.name == CLONE && !c.unlisted
 }
 
 /// Whether a base of the folder may begin there: Pods can start there, and its shim says that the folder is there.
@@ -140,7 +180,9 @@ pub fn excuses(c: &Cluster, why: Reason, source: &HostSource, node: Option<&str>
         // Somebody has to put the folder there, unless another node has it.
         (reason::SOURCE_NOT_FOUND, Some((why, _))) => why == reason::SOURCE_NOT_FOUND && !another_has_it,
         (why, Some((refused, _))) if why == refused => true,
-        (reason::SOURCE_FORBIDDEN, None) => node.is_none() && (source.name != CLONE || c.unlisted),
+        // A node was chosen for the tree, which waits for the base there.
+        (reason::POPULATING, Some(_)) => true,
+        (reason::SOURCE_FORBIDDEN, None) => node.is_none() && !is_listed(c, source),
         (reason::NO_ELIGIBLE_NODE, _) => node.is_none() && !another_has_it,
         _ => false,
     }

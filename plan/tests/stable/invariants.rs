@@ -156,7 +156,9 @@ fn base_made(c: &Cluster, made: &AgentWorkspace, step: &Step) -> Verdict {
     let refuses = c.now.machines.get(&base.node).is_none_or(|m| !m.alive || m.cordoned || m.tainted);
     require(!refuses, "a base is made where its populator cannot start", step)?;
     if let Some(source) = &made.spec.source.host {
-        require(host_sources::is_offered(c, &base.node, source), "a folder is taken on a node that does not offer it", step)?;
+        require(host_sources::published(c, &base.node, source).is_some(), "a folder is taken on a node that does not offer it", step)?;
+        let shows = host_sources::shows_where_it_lies(c, made, &base.node, source);
+        require(shows, "a base of a folder shows elsewhere than the folder lies", step)?;
         let parent = controller(&made.metadata).map(|o| o.uid.clone()).unwrap_or_default();
         let taken_on = host_sources::taken_on(c, &parent, &base.generation);
         require(taken_on.is_none_or(|node| *node == base.node), "a folder is taken on two nodes for one generation", step)?;
@@ -240,6 +242,10 @@ fn agent_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
         "a Pod is given another's session",
         step,
     )?;
+    let tree = mounts(c, pod).and_then(|tree| c.now.workspaces.values().find(|w| uid(&w.metadata) == tree));
+    let mounts_of_agent = pod.spec.as_ref().and_then(|s| s.containers.first()?.volume_mounts.as_deref()).unwrap_or_default();
+    let shown_at = mounts_of_agent.iter().find(|m| m.name == "tree").map(|m| m.mount_path.as_str());
+    require(!about.fresh || tree.is_none_or(|w| w.tree_path() == shown_at), "an agent sees its tree elsewhere than the status says", step)?;
     let agent = c.now.yoipods.values().find(|y| uid(&y.metadata) == about.uid);
     let former = agent.and_then(|y| c.trees.get(&y.status.as_ref()?.report.as_ref()?.pod_uid));
     let is_meant = |former: &String| agent.and_then(|y| annotation(&y.metadata, NEW_TREE)) == Some(former);

@@ -91,7 +91,8 @@ fn project(c: &mut Cluster, random: &mut Random) {
         c.coverage.feature("project: quota");
         defaults["quota"] = json!(quota);
     }
-    let object = YoiProject::new(title, made(json!({"source": source, "defaults": defaults})));
+    let path = path(c, random, "project: path");
+    let object = YoiProject::new(title, made(json!({"source": source, "path": path, "defaults": defaults})));
     if c.create(object).is_some() {
         return;
     }
@@ -100,8 +101,17 @@ fn project(c: &mut Cluster, random: &mut Random) {
         let name = |source: &ProjectSource| source.host.as_ref().map(|host| host.name.clone());
         let is_taken_anew = name(&former).is_some() && name(&former) == name(&source);
         c.coverage.feature(if is_taken_anew { "project: taken anew" } else { "project: new source" });
-        c.edit::<YoiProject>(title, |p| p.spec.source = source);
+        c.edit::<YoiProject>(title, |p| (p.spec.source, p.spec.path) = (source, path));
     }
+}
+
+/// Where the tree shall show, if the user says it.
+fn path(c: &mut Cluster, random: &mut Random, feature: &'static str) -> Option<String> {
+    let path = random.one_in(3).then(|| "/src/tree".to_owned());
+    if path.is_some() {
+        c.coverage.feature(feature);
+    }
+    path
 }
 
 pub fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
@@ -149,6 +159,7 @@ fn workspace(c: &mut Cluster, random: &mut Random) {
     if spec.quota.is_some() {
         c.coverage.feature("workspace: quota");
     }
+    spec.path = path(c, random, "workspace: path");
     if !spec.claim && random.one_in(6) {
         c.coverage.feature("workspace: a base that a user made");
         spec.base = Some(BaseRef { generation: "g".into(), node: random.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names") });

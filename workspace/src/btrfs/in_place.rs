@@ -9,10 +9,13 @@ use super::{handle, ioctl, search};
 use crate::capture::CapturePlan;
 use crate::error::StepContext;
 use crate::tree_copy::Data;
-use crate::{HostFolder, SysError};
+use crate::{HostFolder, KernelFacts, SysError};
 
 /// A longer path of a folder in its subvolume does not fit into a marker, if each of its bytes takes four in JSON.
 const MAX_BELOW: usize = 512;
+/// From here on the kernel takes snapshots of whole subvolumes only. Before, whoever owns a folder can take one of the subvolume that it lies in, and an
+/// agent that is shown only the folder would read all of it.
+const REFUSES_SNAPSHOTS_OF_FOLDERS: (u32, u32) = (6, 7);
 
 /// Says how the folder becomes a tree of the data root with this root directory.
 ///
@@ -39,9 +42,18 @@ pub(super) fn plan(data_root: BorrowedFd, source: &HostFolder) -> Result<Capture
     if below.as_os_str().len() > MAX_BELOW {
         return seed("the path of the source in its subvolume is too long for a snapshot");
     }
+    if !below.as_os_str().is_empty() && version(&KernelFacts::read()?.release) < Some(REFUSES_SNAPSHOTS_OF_FOLDERS) {
+        return seed("the source lies in a subvolume, and before Linux 6.7 the owner of a folder can read all of a snapshot");
+    }
     let volume = root_of(source.dir.as_fd())?;
     let what = if below.as_os_str().is_empty() { "is" } else { "lies in" };
     Ok(CapturePlan::Snapshot { volume, below, why: format!("the source {what} a subvolume of the data root's file system") })
+}
+
+/// The first two numbers of a kernel's release, such as `6.1.0-56-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Opens the root of the subvolume that a directory lies in.
@@ -82,4 +94,18 @@ pub(super) fn first_nested(dir: BorrowedFd) -> Result<Option<PathBuf>, SysError>
 
 fn path_of(path: &[u8]) -> PathBuf {
     Path::new(OsStr::from_bytes(path)).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        let table = [("6.1.0-56-amd64", Some((6, 1))), ("6.18.44", Some((6, 18))), ("6.7-rc7", Some((6, 7))), ("next", None), ("", None)];
+        for (release, expected) in table {
+            assert_eq!(version(release), expected, "{release}");
+        }
+        assert!(version("6.18.44") >= Some(REFUSES_SNAPSHOTS_OF_FOLDERS) && version("next") < Some(REFUSES_SNAPSHOTS_OF_FOLDERS));
+    }
 }

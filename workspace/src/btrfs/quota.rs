@@ -106,7 +106,11 @@ pub fn support(tree: BorrowedFd) -> Result<Result<u64, QuotaState>, SysError> {
 /// descriptor, and refuses it there when that is full.
 pub fn limit(outside: BorrowedFd, id: u64, quota: Option<Quota>) -> Result<(), SysError> {
     match quota {
-        None => forget(outside, id, id),
+        None => {
+            // Subvolumes in the tree stay in its group, which is no limit then.
+            lift(outside, id)?;
+            forget(outside, id, id)
+        }
         Some(quota) => {
             let set = || {
                 let group = group_of(id);
@@ -129,8 +133,9 @@ pub fn lift(outside: BorrowedFd, tree: u64) -> Result<(), SysError> {
 /// Takes a subvolume out of the group of a tree, and removes the group if nothing else is in it. `outside` as in [`limit`].
 pub fn forget(outside: BorrowedFd, member: u64, tree: u64) -> Result<(), SysError> {
     let group = group_of(tree);
-    let ended = assign(outside, member, group, false).and_then(|()| create(outside, group, false));
-    present(ended).step("end the limit of the subvolume")
+    // An earlier call may have stopped between the two.
+    let ended = present(assign(outside, member, group, false)).and_then(|()| present(create(outside, group, false)));
+    ended.step("end the limit of the subvolume")
 }
 
 /// It is no failure if there is no such group or member, quotas are off, or others are still in the group.

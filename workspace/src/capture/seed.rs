@@ -13,8 +13,10 @@ use crate::faults::{FaultPoint, Faults};
 use crate::tree_copy::{Data, TreeCopy, copy_xattrs, set_metadata};
 use crate::{CaptureMethod, Captured, ChangeLimits, HostFolder, NodeKind, PlantedFault, SysError, compare, dir};
 
-/// Before Linux 6.13 two writes within one tick of the kernel give a file the same ctime. A tick is at most so long.
-const TICK_NANOS: u64 = 10_000_000;
+/// Before Linux 6.13 two writes within one tick of the kernel give a file the same ctime. A tick is at most so long, in nanoseconds.
+const TICK: i128 = 10_000_000;
+/// What a file system without parts of a second gives as its tick, in nanoseconds; FAT and some servers of NFS have two seconds.
+const WHOLE_SECONDS: i128 = 2_000_000_000;
 
 /// Why a copy was given up.
 pub(super) enum Stop {
@@ -205,7 +207,8 @@ fn failed(error: impl Into<std::io::Error>, step: &'static str) -> Stop {
 
 fn is_late(ctime: (i64, u64), begun: (i64, u64)) -> bool {
     let nanos = |(seconds, nanos): (i64, u64)| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-    nanos(ctime) + i128::from(TICK_NANOS) >= nanos(begun)
+    let tick = if ctime.1 == 0 { WHOLE_SECONDS } else { TICK };
+    nanos(ctime) + tick >= nanos(begun)
 }
 
 fn path_of(path: &[u8]) -> PathBuf {

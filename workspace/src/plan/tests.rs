@@ -218,6 +218,7 @@ fn steps_and_markers_keep_their_spelling() {
         uid: UID,
         provider: ProviderKind::Btrfs,
         origin: TreeOrigin::Clone { from: UID, access: CloneAccess::ReadOnly },
+        parent_dataset: None,
         lower: Some(UID),
         quota: Some(Quota::new(u64::MAX).unwrap()),
         below: PathBuf::new(),
@@ -236,6 +237,9 @@ fn steps_and_markers_keep_their_spelling() {
     let text = serde_json::to_string(&marker).unwrap();
     assert!(text.contains(r#""making":{"Clone":{"from":"07070707-0707-0707-0707-070707070707","access":"ReadOnly"}}"#), "{text}");
     assert!(text.len() < 1000, "on XFS a link holds at most 1024 bytes");
+    // With the tree's UID, a dataset has 255 bytes at most. It has no lower layer.
+    let in_zfs = Marker { parent_dataset: Some("d".repeat(218)), lower: None, ..marker.clone() };
+    assert!(serde_json::to_string(&in_zfs).unwrap().len() < 1024, "on XFS a link holds at most 1024 bytes");
     assert_eq!(serde_json::from_str::<Marker>(&text).unwrap(), marker);
     let entry = DataRootEntry { uid: UID, location: EntryLocation::Trash, marker: None };
     assert_eq!(serde_json::to_string(&entry).unwrap(), r#"{"uid":"07070707-0707-0707-0707-070707070707","place":"Trash","marker":null}"#);

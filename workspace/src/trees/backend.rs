@@ -59,6 +59,10 @@ pub(crate) trait Backend: Send + Sync {
     fn lower_of_clone(&self, _source: &Marker) -> Option<Uid> {
         None
     }
+    /// The dataset below which the provider makes its trees, if they are datasets.
+    fn parent_dataset(&self) -> Option<String> {
+        None
+    }
     /// Keeps a source that is not sealed as it is while the result lives. Called with the only lock on the source, and only if the provider
     /// forks no live trees. Errors: `SourceNotSealed`.
     fn hold_still(&self, source: &LiveTree) -> Result<Option<TreeDir>, Error> {

@@ -26,6 +26,7 @@ pub(super) const REFERENCED: &str = "referenced";
 /// By a dataset and all below it.
 pub(super) const USED: &str = "used";
 pub(super) const AVAILABLE: &str = "available";
+const READ_ONLY: &str = "readonly";
 
 /// Where datasets for trees are made, and by which program.
 #[derive(Debug, Clone)]
@@ -208,6 +209,11 @@ impl Commands {
         Ok(self.list(name, &[])?.unwrap_or_default().into_iter().find(|d| d.name == name))
     }
 
+    /// Whether a tree was made or sealed as one that nobody writes.
+    pub fn is_read_only(&self, uid: Uid) -> Result<bool, SysError> {
+        Ok(self.get(&self.tree(uid))?.is_some_and(|dataset| dataset.get(READ_ONLY) == Some("on")))
+    }
+
     /// A dataset with all that is in it, its snapshots in the order in which they were made; None if it is missing.
     pub fn get_all_below(&self, name: &str) -> Result<Option<Vec<Dataset>>, SysError> {
         self.list(name, &["-r"])
@@ -220,7 +226,7 @@ impl Commands {
     }
 
     fn list(&self, name: &str, depth: &[&str]) -> Result<Option<Vec<Dataset>>, SysError> {
-        let wanted = ["type", ORIGIN, EXCLUSIVE, REFERENCED, USED, AVAILABLE, UID, ROOT, BEGUN].join(",");
+        let wanted = ["type", ORIGIN, EXCLUSIVE, REFERENCED, USED, AVAILABLE, READ_ONLY, UID, ROOT, BEGUN].join(",");
         let args = [&["get", "-Hp"], depth, &["-o", "name,property,value,source", &wanted, name]].concat();
         match self.run("ask about the dataset", &args).unless(&[Refusal::Missing])? {
             Some(answer) => parse::datasets(&answer).map(Some),

@@ -1,7 +1,7 @@
 //! Mounts of datasets, attached nowhere.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -14,10 +14,12 @@ use super::parse::Refusal;
 use super::{MOUNT_TYPES, Zfs};
 use crate::error::StepContext;
 use crate::trees::TreeDir;
-use crate::{SysError, Uid, mount, mountinfo};
+use crate::{ErrorReason, SysError, Uid, mount, mountinfo};
 
 /// The folder of the data root in which `zfs mount` attaches datasets.
 const MOUNTED: &str = "mounted";
+
+const MOUNT: &str = "mount the dataset";
 
 /// Mounts that somebody in this process uses.
 #[derive(Default)]
@@ -88,11 +90,22 @@ impl Zfs {
     }
 
     fn mount_by_kernel(&self, uid: Uid, context: OwnedFd) -> Result<OwnedFd, SysError> {
-        let context = context.as_fd();
-        rustix::mount::fsconfig_set_string(context, "source", self.commands.tree(uid)).step("name the dataset")?;
-        rustix::mount::fsconfig_create(context).step("mount the dataset")?;
+        let create = |context: BorrowedFd, is_read_only: bool| -> Result<(), SysError> {
+            rustix::mount::fsconfig_set_string(context, "source", self.commands.tree(uid)).step("name the dataset")?;
+            if is_read_only {
+                rustix::mount::fsconfig_set_flag(context, "ro").step("mount the dataset read-only")?;
+            }
+            rustix::mount::fsconfig_create(context).step(MOUNT)
+        };
+        let mut made = context;
+        if let Err(error) = create(made.as_fd(), false) {
+            // A read-only dataset that is mounted elsewhere is busy for whoever wants to write it.
+            let again = if error.reason() == ErrorReason::Busy && self.commands.is_read_only(uid)? { kernel_type()? } else { None };
+            made = again.ok_or(error)?;
+            create(made.as_fd(), true)?;
+        }
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-        rustix::mount::fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("mount the dataset")
+        rustix::mount::fsmount(made.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(MOUNT)
     }
 
     /// The daemon mounts a dataset once, so its mount stays attached in the data root while there is the tree.

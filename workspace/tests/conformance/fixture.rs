@@ -44,9 +44,11 @@ pub fn is_root() -> bool {
 
 /// Enters a new mount namespace. Without it, another process that makes a namespace at the wrong moment copies our mounts, and keeps an
 /// overlay in use that a case has unmounted. Call it before there is another thread.
+///
+/// The guest has nobody else's processes, and a kernel opens the files of a pool in the first mount namespace, whoever asks.
 pub fn enter_mount_namespace() {
     use rustix::mount::{MountPropagationFlags, mount_change};
-    if is_root() {
+    if is_root() && !in_guest() {
         // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
@@ -130,6 +132,8 @@ impl Drop for LaneFilesystem {
 pub struct Fixture {
     pub lane: Lane,
     pub dir: PathBuf,
+    /// For disks of a case's own: beside the lane's file system, whose other cases may leave too little room in it.
+    pub disks: PathBuf,
     pub enforces_quotas: bool,
     pub root: DataRoot,
     next: AtomicU64,
@@ -141,16 +145,17 @@ impl Fixture {
         fs::create_dir(&dir).unwrap();
         let (lane, root) = (filesystem.lane, open_root(filesystem.lane, &dir, Arc::new(NoFaults)));
         let enforces_quotas = filesystem.enforces_quotas;
-        Self { lane, enforces_quotas, root, dir, next: AtomicU64::new(1) }
+        Self { lane, enforces_quotas, root, dir, disks: filesystem.temp.path().join(format!("disks-of-{name}")), next: AtomicU64::new(1) }
     }
 
     pub fn kind(&self) -> ProviderKind {
         self.lane.kind()
     }
 
-    /// How often a case repeats what it does: less often in user space, where each command of `zfs` takes 20 ms and more.
+    /// How often a case repeats what it does: less often in user space, where each command of `zfs` takes 20 ms and more, and in the guest, where every
+    /// command takes that.
     pub fn rounds(&self, elsewhere: usize) -> usize {
-        if self.lane == Lane::ZfsFuse { elsewhere / 5 } else { elsewhere }
+        if self.lane == Lane::ZfsFuse || in_guest() { elsewhere / 5 } else { elsewhere }
     }
 
     pub fn on_btrfs(&self) -> bool {

@@ -114,6 +114,14 @@ fn in_btrfs(fixture: &Fixture) -> Option<Verdict> {
     (fixture.lane != Lane::Btrfs).then_some(Verdict::NotRun("makes no snapshots of host folders"))
 }
 
+/// Makes a folder that the lane can capture in place, if it can capture any so.
+pub fn make_folder(lane: Lane, at: &Path) {
+    match lane {
+        Lane::Btrfs => make_subvolume(at),
+        _ => fs::create_dir(at).unwrap(),
+    }
+}
+
 fn w6(fixture: &Fixture) -> Verdict {
     if let Some(verdict) = in_btrfs(fixture) {
         return verdict;
@@ -191,10 +199,7 @@ fn w7(fixture: &Fixture) -> Verdict {
 fn w9(fixture: &Fixture) -> Verdict {
     needs_root!();
     let source = beside(fixture);
-    match fixture.lane {
-        Lane::Btrfs => make_subvolume(&source),
-        _ => fs::create_dir(&source).unwrap(),
-    }
+    make_folder(fixture.lane, &source);
     repository(&source);
     let refused = |named: &str| {
         let error = capture(fixture, &source).unwrap_err();
@@ -254,10 +259,7 @@ fn w10(fixture: &Fixture) -> Verdict {
 fn w16(fixture: &Fixture) -> Verdict {
     needs_root!();
     let source = beside(fixture);
-    match fixture.lane {
-        Lane::Btrfs => make_subvolume(&source),
-        _ => fs::create_dir(&source).unwrap(),
-    }
+    make_folder(fixture.lane, &source);
     repository(&source);
     let expected = content(&source);
     let (base, _) = capture(fixture, &source).unwrap();

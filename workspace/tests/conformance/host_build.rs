@@ -1,12 +1,12 @@
 //! A tree that shows at the path of its source: what was built there stays built.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
-use crate::fixture::{Fixture, git, make_subvolume, needs_root};
+use crate::fixture::{Fixture, git, needs_root};
 use crate::host;
 use crate::lanes::{Lane, is_installed};
 use crate::{Case, Verdict};
@@ -55,10 +55,7 @@ fn lack() -> Option<Verdict> {
 
 /// A repository that is built and then given to a user.
 fn built(source: &Path, lane: Lane) {
-    match lane {
-        Lane::Btrfs => make_subvolume(source),
-        _ => fs::create_dir(source).unwrap(),
-    }
+    host::make_folder(lane, source);
     FILES.iter().for_each(|(name, text)| fs::write(source.join(name), text).unwrap());
     fs::write(source.join("data.txt"), "source").unwrap();
     fs::write(source.join(".gitignore"), "build/\n").unwrap();
@@ -72,22 +69,31 @@ fn built(source: &Path, lane: Lane) {
     host::give_away(source);
 }
 
+/// A source that was built, and a tree of it.
+fn source_and_tree(fixture: &Fixture) -> (PathBuf, PathBuf) {
+    let source = host::beside(fixture);
+    built(&source, fixture.lane);
+    let base = fixture.uid();
+    host::capture_with(fixture.provider(), base, &source).unwrap();
+    (source, fixture.clone_of(base).1)
+}
+
 fn same_path(fixture: &Fixture) -> Verdict {
     needs_root!();
     if let Some(lacks) = lack() {
         return lacks;
     }
-    let source = host::beside(fixture);
-    built(&source, fixture.lane);
-    let base = fixture.uid();
-    host::capture_with(fixture.provider(), base, &source).unwrap();
-    let tree = fixture.clone_of(base).1;
+    let (source, tree) = source_and_tree(fixture);
     mount_bind(&tree, &source).unwrap();
     assert_eq!(compiled(&make(&source).unwrap()), 0, "what was built in the source is built again");
     assert_eq!(git(&source, &["status", "--porcelain"]), "");
     // The absolute path in the program is the tree's.
     fs::write(source.join("data.txt"), "tree").unwrap();
     assert_eq!(says(&source), "hello tree");
+    if fixture.lane == Lane::ZfsFuse {
+        // make compares times, and here they are whole seconds.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+    }
     fs::write(source.join("greeting.h"), "#define GREETING \"salut\"\n").unwrap();
     assert_eq!(compiled(&make(&source).unwrap()), 1, "only what includes the header");
     assert_eq!(says(&source), "salut tree");
@@ -102,11 +108,7 @@ fn other_path(fixture: &Fixture) -> Verdict {
     if let Some(lacks) = lack() {
         return lacks;
     }
-    let source = host::beside(fixture);
-    built(&source, fixture.lane);
-    let base = fixture.uid();
-    host::capture_with(fixture.provider(), base, &source).unwrap();
-    let tree = fixture.clone_of(base).1;
+    let (_, tree) = source_and_tree(fixture);
     fs::write(tree.join("data.txt"), "tree").unwrap();
     fs::write(tree.join("greeting.h"), "#define GREETING \"salut\"\n").unwrap();
     let built_there = make(&tree).map(|text| compiled(&text));

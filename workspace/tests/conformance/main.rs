@@ -23,6 +23,7 @@ mod not_run;
 mod outside;
 mod overlay;
 mod power;
+mod power_log;
 mod quota;
 mod sharing;
 mod syscall_faults;
@@ -52,7 +53,11 @@ pub enum Verdict {
 pub type Case = (&'static str, fn(&Fixture) -> Verdict);
 
 fn main() -> ExitCode {
-    let filters: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((power_log::COMMAND, rest)) = args.split_first().map(|(first, rest)| (&**first, rest)) {
+        return power_log::main(rest);
+    }
+    let filters: Vec<String> = args.into_iter().filter(|a| !a.starts_with('-')).collect();
     let must = fixture::must_run();
     fixture::enter_mount_namespace();
     let (mut passed, mut failed, mut not_run) = (0, Vec::new(), 0);

@@ -32,9 +32,13 @@ pub const BETWEEN_COMMANDS: &str = "its fault is between two system calls on the
 pub const DESTROYED_WHOLE: &str = "a dataset is destroyed by its name, and no folder of it is visited";
 
 const TABLE: &[Row] = &[
-    (&[ZfsFuse], DESTROYED_WHOLE, &["a_tree_is_destroyed_while_its_folders_become_links"]),
+    (&[ZfsFuse, Zfs], DESTROYED_WHOLE, &["a_tree_is_destroyed_while_its_folders_become_links"]),
     (&[ZfsFuse], TELLS_NO_HOLES, &["a_host_folder_of_strange_files_is_captured_whole"]),
-    (&[ZfsFuse], BETWEEN_COMMANDS, &["planted_an_intent_written_too_late_is_found", "planted_a_name_given_before_the_marker_is_found"]),
+    (
+        &[ZfsFuse, Zfs],
+        BETWEEN_COMMANDS,
+        &["planted_an_intent_written_too_late_is_found", "planted_a_name_given_before_the_marker_is_found"],
+    ),
     (&[ZfsFuse, Zfs], OWN_QUOTAS, QUOTAS),
     (&[ZfsFuse, Zfs], OWN_QUOTAS, &["w37_a_quota_is_enforced_or_its_state_says_why_not"]),
     (&[CopyOnBtrfs, OverlayOnBtrfs, ReflinkOnBtrfs], "plain folders on Btrfs have no quota", QUOTAS),
@@ -83,7 +87,7 @@ const TABLE: &[Row] = &[
         &["on_btrfs_and_overlay_a_change_list_visits_only_what_changed"],
     ),
     (
-        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse],
+        &[Copy, CopyOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs, ZfsFuse, Zfs],
         "its usage is that of a visit",
         &[
             "the_usage_of_a_tree_follows_every_kind_of_edit",
@@ -186,6 +190,14 @@ const EVERY_LANE: &[Lane] =
 /// What is not even begun in the guest.
 const IN_GUEST: &[Row] = &[
     (
+        &[Btrfs],
+        "before Linux 6.7 a folder inside a subvolume is seeded",
+        &[
+            "w6_a_folder_inside_a_subvolume_is_a_folder_of_its_snapshot",
+            "w7_of_two_subvolumes_whose_names_begin_alike_the_right_one_is_captured",
+        ],
+    ),
+    (
         EVERY_LANE,
         "thousands of rounds, which take hours where a flush takes 25 to 40 times as long",
         &[
@@ -200,6 +212,14 @@ const IN_GUEST: &[Row] = &[
             "w32_a_crash_after_any_step_is_done_or_undone",
             "w32_a_crash_during_recovery_is_done_or_undone",
             "a_tree_of_100000_names_10000_links_holes_and_devices_is_cloned_compared_and_destroyed",
+        ],
+    ),
+    (
+        EVERY_LANE,
+        "the guest has no compiler",
+        &[
+            "w22_what_was_built_in_a_host_folder_is_up_to_date_in_a_tree_at_its_path",
+            "w22_what_was_built_in_a_host_folder_is_of_no_use_in_a_tree_elsewhere",
         ],
     ),
     (

@@ -41,6 +41,7 @@ impl Disk {
         let name = format!("{kind}-on-{disk:?}");
         // XFS takes at least this.
         let size = if disk == DiskKind::Xfs { size.max(300 << 20) } else { size };
+        fs::create_dir_all(dir).unwrap();
         let made = Self { image: dir.join(format!("{name}.img")), at: dir.join(format!("{name}-at")), kind, disk };
         disk.make(&made.image, size, &made.at);
         made
@@ -96,7 +97,7 @@ fn power_cut(fixture: &Fixture) -> Verdict {
     }
     let mut cuts = 0;
     for on in DISKS {
-        let disk = Disk::make(&fixture.dir, on, 200 << 20);
+        let disk = Disk::make(&fixture.disks, on, 200 << 20);
         let kind = disk.kind;
         // Beside it is the folder of the host.
         let root_dir = disk.at.join("root");
@@ -204,7 +205,7 @@ fn full_disk(fixture: &Fixture) -> Verdict {
         return not_run;
     }
     for on in DISKS {
-        let disk = Disk::make(&fixture.dir, on, 160 << 20);
+        let disk = Disk::make(&fixture.disks, on, 160 << 20);
         let kind = disk.kind;
         let journal_dir = fixture.dir.join(format!("{kind}-on-{:?}-full", disk.disk));
         let (root, journal) = (DataRoot::open(&disk.at).unwrap(), Journal::open(&journal_dir).unwrap());

@@ -134,10 +134,14 @@ fn missing_parent(fixture: &Fixture) -> Verdict {
     assert!(reason.ends_with(&format!("there is no dataset {POOL}/nothing; its pool may not be imported")), "{reason}");
     assert!(refused(&open(fixture, "tank/nothing", None, PATIENT)).contains("there is no dataset tank/nothing"));
     // The dataset of the tree is not where the wrong name says. Its entry stays: it is the only trace of it.
-    let wrong = open(fixture, &format!("{POOL}/nothing"), None, PATIENT);
-    let error = wrong.provider(ProviderKind::Zfs).unwrap().destroy(base).unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::BackendError, "{error:?}");
-    assert!(wrong.open_tree(base).is_err());
+    zfs(&["create", "-o", "mountpoint=none", &format!("{POOL}/another")]);
+    for name in ["nothing", "another"] {
+        let wrong = open(fixture, &format!("{POOL}/{name}"), None, PATIENT);
+        let error = wrong.provider(ProviderKind::Zfs).unwrap().destroy(base).unwrap_err();
+        assert_eq!(error.reason(), ErrorReason::ProviderUnavailable, "{error:?}");
+        assert!(wrong.open_tree(base).is_err());
+    }
+    zfs(&["destroy", &format!("{POOL}/another")]);
     assert_eq!(fixture.root.inventory().unwrap().entries.len(), 1);
     fixture.provider().destroy(base).unwrap();
     assert!(!exists(&dataset(fixture, base)));

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long the guest may take to switch itself off after its command has ended.
@@ -21,8 +21,8 @@ pub struct Run<'a> {
     pub script: &'a str,
     /// Programs and data that are copied into that folder.
     pub files: &'a [PathBuf],
-    /// Arguments of QEMU that give the guest disks.
-    pub disks: &'a [String],
+    /// The disks of the guest, /dev/vda and on. Each write to one is also in the file beside it whose name ends with `.log`, in the format of dm-log-writes.
+    pub disks: &'a [PathBuf],
     pub limit: Duration,
 }
 
@@ -38,7 +38,9 @@ impl Run<'_> {
             let name = file.file_name().with_context(|| format!("{} names no file", file.display()))?;
             fs::copy(file, share.join(name)).with_context(|| format!("failed to copy {}", file.display()))?;
         }
-        fs::write(share.join("run"), self.script)?;
+        // Nothing in the guest loads what a device needs.
+        let first = if self.disks.is_empty() { "" } else { "modprobe virtio_blk\n" };
+        fs::write(share.join("run"), format!("{first}{}", self.script))?;
         fs::write(share.join("out"), "")?;
         fs::set_permissions(&share, fs::Permissions::from_mode(0o777))?;
 
@@ -54,7 +56,10 @@ impl Run<'_> {
             qemu.args(["-fsdev", &format!("local,id={name},path={path},security_model=none,multidevs=remap{more}")]);
             qemu.args(["-device", &format!("virtio-9p-pci,fsdev={name},mount_tag={name}")]);
         }
-        qemu.args(self.disks).stdout(Stdio::null()).stderr(fs::File::create(folder.path().join("qemu"))?);
+        for (n, disk) in self.disks.iter().enumerate() {
+            add_disk(&mut qemu, n, disk)?;
+        }
+        qemu.stdout(Stdio::null()).stderr(fs::File::create(folder.path().join("qemu"))?);
         let mut child = qemu.spawn().with_context(|| format!("failed to start {}", command::command_line(&qemu)))?;
         let mut out = fs::File::open(share.join("out"))?;
         let ended = wait("the end of the guest", self.limit, || {
@@ -81,6 +86,25 @@ impl Run<'_> {
         };
         Ok(code)
     }
+}
+
+/// The longest log of a disk. Its file takes what was written to it.
+const LOG_SIZE: u64 = 2 << 30;
+
+fn add_disk(qemu: &mut Command, n: usize, disk: &Path) -> Result<()> {
+    let mut log = disk.as_os_str().to_owned();
+    log.push(".log");
+    let file = fs::File::create(&log).with_context(|| format!("failed to make {}", log.display()))?;
+    file.set_len(LOG_SIZE)?;
+    for (name, path) in [("disk", disk.as_os_str()), ("log", &log)] {
+        let path = path.display();
+        qemu.args(["-blockdev", &format!("driver=file,node-name={name}-file{n},filename={path}")]);
+        qemu.args(["-blockdev", &format!("driver=raw,node-name={name}{n},file={name}-file{n}")]);
+    }
+    qemu.args(["-blockdev", &format!("driver=blklogwrites,node-name=logged{n},file=disk{n},log=log{n},log-sector-size=512")]);
+    // The order is that of the command line. A discard would be in the log without what is read afterwards.
+    qemu.args(["-device", &format!("virtio-blk-pci,drive=logged{n},discard=off,write-zeroes=off")]);
+    Ok(())
 }
 
 /// Copies what was appended to the file to standard output.

@@ -46,6 +46,7 @@ pub(super) fn immutable(t: &mut Table) {
         ("project", json!({ "ttlAfterRelease": "1h" })),
         ("project", json!({ "ttlAfterRelease": null })),
         ("empty", json!({ "path": "/other", "owner": { "uid": 7, "gid": 7 } })),
+        ("empty", json!({ "path": null })),
     ] {
         t.add_patch("mutable", label, &json!({ "spec": spec }), Expected::Accepted, "");
     }

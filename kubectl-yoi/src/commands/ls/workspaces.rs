@@ -47,7 +47,7 @@ impl Rows for WorkspaceRows {
             show::cell(show::age(workspace.creation_timestamp().map(|t| t.0))),
         ];
         if wide {
-            row.push(show::cell(&workspace.spec.path));
+            row.push(show::cell(workspace.tree_path().unwrap_or_default()));
         }
         row.push(show::message(&status.conditions, wide));
         row
