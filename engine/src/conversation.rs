@@ -140,7 +140,11 @@ impl ConversationState {
                 let cause = self.log.open_run.as_ref().map(|run| run.cause.clone()).unwrap_or_default();
                 match end.outcome {
                     RunOutcome::Finished => self.mark_tasks(&cause, TaskState::Succeeded),
-                    RunOutcome::Failed | RunOutcome::LimitReached => self.mark_tasks(&cause, TaskState::Failed),
+                    RunOutcome::Failed
+                    | RunOutcome::LimitReached
+                    | RunOutcome::Truncated
+                    | RunOutcome::Cancelled
+                    | RunOutcome::RolledBack => self.mark_tasks(&cause, TaskState::Failed),
                     // The task keeps its state: it goes on after the restart.
                     RunOutcome::Interrupted => self.interrupted = Some(cause),
                 }
@@ -151,6 +155,19 @@ impl ConversationState {
             | Body::ToolStarted(_)
             | Body::ToolEnded(_)
             | Body::Notice(_)
+            | Body::SegmentStarted(_)
+            | Body::Carried(_)
+            | Body::ConfigChanged(_)
+            | Body::SystemItem(_)
+            | Body::Paused(_)
+            | Body::Resumed(_)
+            | Body::Abandoned(_)
+            | Body::RolledBack(_)
+            | Body::Rewound(_)
+            | Body::Usage(_)
+            | Body::CompactionStarted(_)
+            | Body::CompactionEnded(_)
+            | Body::Extension(_)
             | Body::Unknown { .. } => {}
         }
         self.log = fold::apply(self.log, &entry);
@@ -198,7 +215,7 @@ impl ConversationState {
 
     fn run_ended(&self, outcome: RunOutcome, message: Option<String>) -> Option<Body> {
         let run_id = self.log.open_run.as_ref()?.run_id.clone();
-        Some(Body::RunEnded(RunEnded { run_id, outcome, message }))
+        Some(Body::RunEnded(RunEnded { run_id, outcome, message, reason: None, by: None }))
     }
 
     fn append(mut self, bodies: Vec<Body>) -> (Self, Vec<Intent>) {
@@ -282,7 +299,7 @@ impl ConversationState {
 
     fn end_call(self, outcome: ToolOutcome, output: String, millis: Option<u64>) -> (Self, Vec<Intent>) {
         let Some(call) = self.log.open_calls.first() else { return self.decide() };
-        let body = Body::ToolEnded(ToolEnded { call_id: call.call_id.clone(), outcome, output, millis });
+        let body = Body::ToolEnded(ToolEnded { call_id: call.call_id.clone(), outcome, output, images: Vec::new(), millis });
         self.append(vec![body])
     }
 }

@@ -195,6 +195,19 @@ fn call_id(body: &Body) -> Option<&str> {
         | Body::Assistant(_)
         | Body::RunEnded(_)
         | Body::Notice(_)
+        | Body::SegmentStarted(_)
+        | Body::Carried(_)
+        | Body::ConfigChanged(_)
+        | Body::SystemItem(_)
+        | Body::Paused(_)
+        | Body::Resumed(_)
+        | Body::Abandoned(_)
+        | Body::RolledBack(_)
+        | Body::Rewound(_)
+        | Body::Usage(_)
+        | Body::CompactionStarted(_)
+        | Body::CompactionEnded(_)
+        | Body::Extension(_)
         | Body::Unknown { .. } => None,
     }
 }

@@ -161,6 +161,7 @@ impl Connection {
         let (kind, default) = match spec.provider {
             ModelProvider::OpenAI => (AdapterKind::OpenAI, "https://api.openai.com/v1/"),
             ModelProvider::Anthropic => (AdapterKind::Anthropic, "https://api.anthropic.com/v1/"),
+            ModelProvider::Gemini => (AdapterKind::Gemini, "https://generativelanguage.googleapis.com/v1beta/"),
             ModelProvider::Unknown => return Err(ModelError::Client("the model's provider is of another version of Yoi".to_owned())),
         };
         let base = spec.base_url.as_deref().unwrap_or(default);
@@ -188,7 +189,7 @@ impl Connection {
         let options = match spec.provider {
             // Keeps genai from interpreting `-max`. In this wire format nothing is sent for it.
             ModelProvider::OpenAI => options.with_reasoning_effort(ReasoningEffort::Budget(0)),
-            ModelProvider::Anthropic | ModelProvider::Unknown => options,
+            ModelProvider::Anthropic | ModelProvider::Gemini | ModelProvider::Unknown => options,
         };
         Ok(Self { client, target, system, tools, options, context, key: key.cloned() })
     }
@@ -288,7 +289,7 @@ fn chat_message(item: PromptItem) -> ChatMessage {
 fn assistant_entry(end: StreamEnd) -> Assistant {
     let usage = end.captured_usage.map(|usage| {
         let count = |tokens: Option<i32>| tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or_default();
-        TokenUsage { input_tokens: count(usage.prompt_tokens), output_tokens: count(usage.completion_tokens) }
+        TokenUsage { input_tokens: count(usage.prompt_tokens), output_tokens: count(usage.completion_tokens), ..TokenUsage::default() }
     });
     let content = end.captured_content.unwrap_or_default();
     let text = content.joined_texts().unwrap_or_default();
@@ -299,7 +300,7 @@ fn assistant_entry(end: StreamEnd) -> Assistant {
         let call_id = if taken(&call.call_id) { format!("call_{}_{}", call.call_id, calls.len()) } else { call.call_id };
         calls.push(ToolCall { call_id, tool: call.fn_name, args: call.fn_arguments });
     }
-    Assistant { text, tool_calls: calls, usage }
+    Assistant { text, tool_calls: calls, usage, ..Assistant::default() }
 }
 
 /// The system prompt: fixed sentences, then the user's instruction.
@@ -331,7 +332,7 @@ mod tests {
             let first = calls.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 assert!(!first, "as a client that does not expect this answer");
-                Ok(Assistant { text: "here".to_owned(), tool_calls: Vec::new(), usage: None })
+                Ok(Assistant { text: "here".to_owned(), tool_calls: Vec::new(), usage: None, ..Assistant::default() })
             }
         })
         .unwrap();

@@ -91,7 +91,7 @@ fn append(lock: &Arc<Lock>, name: &'static str, bytes: usize, turns: usize) -> R
     let (session, segment) = (Uuid::now_v7(), Uuid::now_v7());
     let mut log = Log::create(lock, session, segment, Preallocate::default()).unwrap();
     let path = lock.root().join(format!("sessions/{session}/{segment}.jsonl"));
-    let answer = |text: String| [Body::Assistant(Assistant { text, tool_calls: Vec::new(), usage: None })];
+    let answer = |text: String| [Body::Assistant(Assistant { text, tool_calls: Vec::new(), usage: None, ..Assistant::default() })];
     log.append(&answer(String::new()), SystemTime::now(), &mut Uuid::now_v7).unwrap();
     let first = fs::read(&path).unwrap().iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let body = answer("a".repeat(bytes - first));

@@ -100,7 +100,23 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                 state.open_run = None;
             }
         }
-        Body::SessionStarted(_) | Body::RuntimeStarted(_) | Body::Notice(_) | Body::Unknown { .. } => {}
+        Body::SessionStarted(_)
+        | Body::RuntimeStarted(_)
+        | Body::Notice(_)
+        | Body::SegmentStarted(_)
+        | Body::Carried(_)
+        | Body::ConfigChanged(_)
+        | Body::SystemItem(_)
+        | Body::Paused(_)
+        | Body::Resumed(_)
+        | Body::Abandoned(_)
+        | Body::RolledBack(_)
+        | Body::Rewound(_)
+        | Body::Usage(_)
+        | Body::CompactionStarted(_)
+        | Body::CompactionEnded(_)
+        | Body::Extension(_)
+        | Body::Unknown { .. } => {}
     }
     state
 }
@@ -129,13 +145,21 @@ impl LogState {
                 Some(_) => (ToolOutcome::Unknown, "The runtime stopped while this tool ran. It may or may not have taken effect."),
                 None => (ToolOutcome::Refused, "The runtime stopped before this tool began. It did not run."),
             };
-            Body::ToolEnded(ToolEnded { call_id: call.call_id.clone(), outcome, output: output.to_owned(), millis: None })
+            Body::ToolEnded(ToolEnded {
+                call_id: call.call_id.clone(),
+                outcome,
+                output: output.to_owned(),
+                images: Vec::new(),
+                millis: None,
+            })
         });
         let run = self.open_run.iter().map(|run| {
             Body::RunEnded(RunEnded {
                 run_id: run.run_id.clone(),
                 outcome: RunOutcome::Interrupted,
+                reason: None,
                 message: Some("the runtime stopped in the middle of it".to_owned()),
+                by: None,
             })
         });
         calls.chain(run).collect()

@@ -77,7 +77,7 @@ impl InboxMessage {
                 text: self.text.clone(),
             }),
             Sender::Agent(from) => {
-                Body::PeerMessage(PeerMessage { message_id: self.id.clone(), from: from.clone(), text: self.text.clone() })
+                Body::PeerMessage(PeerMessage { message_id: self.id.clone(), from: from.clone(), text: self.text.clone(), prompt: None })
             }
         }
     }

@@ -2,14 +2,25 @@
 //!
 //! The log holds one entry a line. `yoi-session` frames and checks the line; this module says what an entry means.
 
+mod answer;
+mod control;
+mod prompt;
 mod raw_body;
+mod segment;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use answer::{AnswerPart, Assistant, Image, StopReason, TokenUsage, ToolCall, UsageWithoutAnswer};
+pub use control::{Abandoned, Paused, Requester, Resumed, Rewound, RolledBack};
+pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
+pub use segment::{
+    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedRun, CarriedState, CarriedTask, ConfigChanged, ModelConfig,
+    OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
+};
 
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
 pub const FORMAT: u32 = 1;
@@ -55,6 +66,33 @@ pub enum Body {
     RunEnded(RunEnded),
     /// The runtime could not do something that a person may want to know (model unreachable, and so on). Not shown to the model.
     Notice(Notice),
+    /// Head of a segment.
+    SegmentStarted(SegmentStarted),
+    /// What of the segments before the head still counts. One or more follow the head at once.
+    Carried(Carried),
+    /// System prompt, tools or model are others from here on.
+    ConfigChanged(ConfigChanged),
+    /// Something that the runtime tells the model.
+    SystemItem(SystemItem),
+    /// The open run was paused.
+    Paused(Paused),
+    /// The paused run goes on.
+    Resumed(Resumed),
+    /// The paused run was cancelled.
+    Abandoned(Abandoned),
+    /// The run's input left the conversation, because nothing of an answer had come.
+    RolledBack(RolledBack),
+    /// A person turned the conversation back.
+    Rewound(Rewound),
+    /// Tokens of a model call that brought no answer.
+    Usage(UsageWithoutAnswer),
+    /// A summary of the conversation is asked of the model.
+    CompactionStarted(CompactionStarted),
+    /// The summary came, or did not.
+    CompactionEnded(CompactionEnded),
+    /// Something that a version or a program adds. It is kept and shown, and a runtime that does not know it goes on without it: on its line
+    /// stands `"optional":true`.
+    Extension(Extension),
     /// A kind that this version does not know.
     Unknown {
         /// The kind in JSON.
@@ -142,8 +180,11 @@ pub struct PeerMessage {
     pub message_id: String,
     /// The sender, as the gateway authenticated it.
     pub from: AgentRef,
-    /// What the model reads.
+    /// The message as its sender wrote it.
     pub text: String,
+    /// The very text that the model reads; absent in format 1, where it was formed from sender and text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
 }
 
 /// The begin of a run.
@@ -154,42 +195,6 @@ pub struct RunStarted {
     pub run_id: String,
     /// Ids of the inputs and messages that started it.
     pub cause: Vec<String>,
-}
-
-/// The model's answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Assistant {
-    /// What the model wrote beside its tool calls.
-    pub text: String,
-    /// Tool calls that the model asks for, in its order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
-    /// Tokens as the endpoint counted them; absent when it did not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<TokenUsage>,
-}
-
-/// A tool call that the model asks for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ToolCall {
-    /// The model's id for it.
-    pub call_id: String,
-    /// Name of the tool.
-    pub tool: String,
-    /// Arguments by the tool's schema.
-    pub args: Value,
-}
-
-/// Tokens of one model call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TokenUsage {
-    /// Tokens that the model read.
-    pub input_tokens: u64,
-    /// Tokens that the model wrote.
-    pub output_tokens: u64,
 }
 
 /// The begin of a tool call.
@@ -228,6 +233,9 @@ pub struct ToolEnded {
     pub outcome: ToolOutcome,
     /// What the model reads.
     pub output: String,
+    /// Pictures that the model sees beside the output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
     /// Milliseconds between start and end, by the monotonic clock; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub millis: Option<u64>,
@@ -245,6 +253,12 @@ pub enum RunOutcome {
     LimitReached,
     /// The runtime died or was stopped in the middle of it.
     Interrupted,
+    /// The model's last answer was cut off at its output limit.
+    Truncated,
+    /// A person cancelled it.
+    Cancelled,
+    /// A person paused or cancelled it before anything of an answer had come; its input left the conversation.
+    RolledBack,
 }
 
 /// The end of a run.
@@ -255,9 +269,25 @@ pub struct RunEnded {
     pub run_id: String,
     /// How it ended.
     pub outcome: RunOutcome,
+    /// Why it did not finish, in one CamelCase word: Refused, ContentFilter, ContextFull, LimitReached, Cancelled, ModelRefusedHistory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Why, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Who asked for the end; absent when nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Requester>,
+}
+
+/// Something that a version or a program adds to the log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Extension {
+    /// Who adds it and what it is, as `owner/kind`.
+    pub name: String,
+    /// Its content.
+    pub data: Value,
 }
 
 /// Something that a person may want to know.
@@ -285,19 +315,31 @@ mod tests {
 
     fn every_kind() -> Vec<Body> {
         let call = ToolCall { call_id: "c".into(), tool: "Shell".into(), args: json!({ "command": "ls", "deep": [1, null] }) };
-        let usage = Some(TokenUsage { input_tokens: u64::MAX, output_tokens: 0 });
+        let usage = Some(TokenUsage { input_tokens: u64::MAX, output_tokens: 0, ..TokenUsage::default() });
         let bodies = vec![
             Body::SessionStarted(SessionStarted { session: "s".into(), agent: agent(), format: FORMAT }),
             Body::RuntimeStarted(RuntimeStarted { pod_uid: "p".into(), manifest_digest: "d".into(), cut_bytes: 3 }),
             Body::Input(Input { from: InputFrom::Task, message_id: "m".into(), user: None, text: "line\nline \u{1F600} \0".into() }),
             Body::Input(Input { from: InputFrom::Person, message_id: "m".into(), user: Some("jane".into()), text: String::new() }),
-            Body::PeerMessage(PeerMessage { message_id: "m".into(), from: agent(), text: "t".into() }),
+            Body::PeerMessage(PeerMessage { message_id: "m".into(), from: agent(), text: "t".into(), prompt: None }),
             Body::RunStarted(RunStarted { run_id: "run-7".into(), cause: vec!["m".into()] }),
-            Body::Assistant(Assistant { text: "t".into(), tool_calls: vec![call], usage }),
-            Body::Assistant(Assistant { text: String::new(), tool_calls: Vec::new(), usage: None }),
+            Body::Assistant(Assistant { text: "t".into(), tool_calls: vec![call], usage, ..Assistant::default() }),
+            Body::Assistant(Assistant { text: String::new(), tool_calls: Vec::new(), usage: None, ..Assistant::default() }),
             Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into() }),
-            Body::ToolEnded(ToolEnded { call_id: "c".into(), outcome: ToolOutcome::TimedOut, output: "o".into(), millis: Some(1) }),
-            Body::RunEnded(RunEnded { run_id: "run-7".into(), outcome: RunOutcome::LimitReached, message: Some("m".into()) }),
+            Body::ToolEnded(ToolEnded {
+                call_id: "c".into(),
+                outcome: ToolOutcome::TimedOut,
+                output: "o".into(),
+                images: Vec::new(),
+                millis: Some(1),
+            }),
+            Body::RunEnded(RunEnded {
+                run_id: "run-7".into(),
+                outcome: RunOutcome::LimitReached,
+                message: Some("m".into()),
+                reason: None,
+                by: None,
+            }),
             Body::Notice(Notice { reason: "ModelUnreachable".into(), message: "m".into() }),
             Body::Unknown { kind: "Teleported".into(), optional: true, fields: json!({ "to": "mars" }) },
         ];
@@ -314,6 +356,19 @@ mod tests {
                 | Body::ToolEnded(_)
                 | Body::RunEnded(_)
                 | Body::Notice(_)
+                | Body::SegmentStarted(_)
+                | Body::Carried(_)
+                | Body::ConfigChanged(_)
+                | Body::SystemItem(_)
+                | Body::Paused(_)
+                | Body::Resumed(_)
+                | Body::Abandoned(_)
+                | Body::RolledBack(_)
+                | Body::Rewound(_)
+                | Body::Usage(_)
+                | Body::CompactionStarted(_)
+                | Body::CompactionEnded(_)
+                | Body::Extension(_)
                 | Body::Unknown { .. } => {}
             }
         }

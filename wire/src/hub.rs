@@ -31,6 +31,14 @@ pub mod runtime_api {
     pub const DIFF: &str = "/v1/diff";
     /// `GET` with [`crate::people::PatchQuery`]: the agent's commits, or nothing; [`super::Refusal`] with 413 when they are too large.
     pub const PATCH: &str = "/v1/patch";
+    /// `POST` of [`crate::control::ControlRequest`], answered by [`crate::control::ControlResponse`].
+    pub const CONTROL: &str = "/v1/control";
+    /// `GET` with the query of [`LOG`]: an endless NDJSON stream of [`crate::control::AttachLine`].
+    pub const ATTACH: &str = "/v1/attach";
+    /// `GET`: [`crate::people::UsageResponse`].
+    pub const USAGE: &str = "/v1/usage";
+    /// `GET`: the session's segments as they stand, as a tar archive. A stopped agent's reader answers it too.
+    pub const EXPORT: &str = "/v1/export";
 }
 
 /// The longest text of a message, in bytes.
@@ -92,6 +100,8 @@ pub enum Activity {
     Idle,
     /// A run is under way.
     Running,
+    /// A run is under way, and a person has paused it.
+    Paused,
 }
 
 impl Activity {
@@ -101,12 +111,13 @@ impl Activity {
         match self {
             Activity::Idle => "Idle",
             Activity::Running => "Running",
+            Activity::Paused => "Paused",
         }
     }
 }
 
 impl NamedValue for Activity {
-    const ALL: &'static [Self] = &[Activity::Idle, Activity::Running];
+    const ALL: &'static [Self] = &[Activity::Idle, Activity::Running, Activity::Paused];
 
     fn as_str(self) -> &'static str {
         self.as_str()

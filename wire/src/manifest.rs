@@ -27,6 +27,12 @@ pub struct AgentManifest {
     pub gateway: Gateway,
     /// Limits of a run.
     pub limits: RunLimits,
+    /// When and how far the conversation is compacted.
+    #[serde(default)]
+    pub compaction: CompactionLimits,
+    /// Bytes of a segment of the session after which the next one begins; absent: 64 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment_bytes: Option<u64>,
 }
 
 /// What a runtime needs to serve what a stopped agent has done. It stands in the environment, because it changes with each reader.
@@ -54,10 +60,12 @@ pub struct Builtin {
 /// Wire format of a model endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub enum ModelProvider {
-    /// OpenAI-compatible chat completions.
+    /// OpenAI, or an endpoint that is compatible with it.
     OpenAI,
     /// Anthropic messages.
     Anthropic,
+    /// Gemini's own format.
+    Gemini,
     /// A provider of another version. An object that names one must break no watch.
     #[schemars(skip)]
     Unknown,
@@ -69,6 +77,7 @@ impl<'de> Deserialize<'de> for ModelProvider {
         Ok(match &*name {
             "OpenAI" => ModelProvider::OpenAI,
             "Anthropic" => ModelProvider::Anthropic,
+            "Gemini" => ModelProvider::Gemini,
             _ => ModelProvider::Unknown,
         })
     }
@@ -88,6 +97,75 @@ pub struct ModelEndpoint {
     /// The Secret with the endpoint's key, if the user named one: its absence is then reported as SecretMissing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_secret: Option<SecretKeyName>,
+    /// Which of a provider's wire formats; absent: Responses for OpenAI without a base URL, ChatCompletions with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<ModelApi>,
+    /// The most tokens of one answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u32>,
+    /// How much to reason, in the endpoint's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    /// Seconds without a sign of life from the endpoint; absent: 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+    /// Seconds for which a call that fails is tried again before the run ends; absent: without end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience_seconds: Option<u64>,
+    /// Certificates that are trusted beside the public ones, as PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+    /// Headers of every request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<ModelHeader>,
+    /// Proxy of all requests, as a URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_url: Option<String>,
+    /// The context window in tokens, where the user knows it; absent: found out by what the endpoint refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_tokens: Option<u64>,
+    /// What to call when this endpoint fails, in order. A fallback has no fallbacks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<ModelEndpoint>,
+}
+
+/// A wire format of OpenAI's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ModelApi {
+    /// `/responses`.
+    Responses,
+    /// `/chat/completions`.
+    ChatCompletions,
+    /// One of a newer version.
+    #[serde(other)]
+    #[schemars(skip)]
+    Unknown,
+}
+
+/// A header of every request to the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelHeader {
+    /// Name of the header.
+    pub name: String,
+    /// Its value; absent when it comes from a Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The variable of the runtime that holds its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_env: Option<String>,
+}
+
+/// When and how far a conversation is compacted, in tokens as the endpoint counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompactionLimits {
+    /// Above this many tokens of a request; absent: 80 % of the window, when it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+    /// How many tokens of the latest turns stay as they are; absent: 20,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u64>,
 }
 
 /// Names a value of a Secret in the agent's namespace.
@@ -134,10 +212,13 @@ pub struct RunLimits {
     pub tool_seconds: u32,
     /// Bytes of output that a tool call may return.
     pub tool_output_bytes: u32,
+    /// Tokens in and out over the agent's life, as the endpoint counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
-        RunLimits { turns_per_run: 50, tool_seconds: 30, tool_output_bytes: 256 * 1024 }
+        RunLimits { turns_per_run: 50, tool_seconds: 30, tool_output_bytes: 256 * 1024, tokens: None }
     }
 }

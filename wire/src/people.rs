@@ -29,6 +29,23 @@ pub struct PersonMessage {
     pub text: String,
 }
 
+/// Answer of `yoipods/usage`: what an agent has used of its model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageResponse {
+    /// What the agent does.
+    pub activity: crate::open::Open<crate::hub::Activity>,
+    /// Tokens over the agent's life.
+    pub total: crate::entry::TokenUsage,
+    /// Tokens of the run under way, or of the last one.
+    pub run: crate::entry::TokenUsage,
+    /// Model calls of that run.
+    pub turns: u32,
+    /// `spec.limits.tokens`; absent when there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
 /// What `yoipods/diff?since=…` compares the tree with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

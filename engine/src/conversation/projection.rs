@@ -59,6 +59,19 @@ pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
             | Body::ToolStarted(_)
             | Body::RunEnded(_)
             | Body::Notice(_)
+            | Body::SegmentStarted(_)
+            | Body::Carried(_)
+            | Body::ConfigChanged(_)
+            | Body::SystemItem(_)
+            | Body::Paused(_)
+            | Body::Resumed(_)
+            | Body::Abandoned(_)
+            | Body::RolledBack(_)
+            | Body::Rewound(_)
+            | Body::Usage(_)
+            | Body::CompactionStarted(_)
+            | Body::CompactionEnded(_)
+            | Body::Extension(_)
             | Body::Unknown { .. } => {}
         }
     }

@@ -13,7 +13,7 @@ fn message(id: &str) -> InboxMessage {
 }
 
 fn answer(text: &str) -> Assistant {
-    Assistant { text: text.to_owned(), tool_calls: Vec::new(), usage: None }
+    Assistant { text: text.to_owned(), tool_calls: Vec::new(), usage: None, ..Assistant::default() }
 }
 
 fn calls(ids: &[&str]) -> Assistant {

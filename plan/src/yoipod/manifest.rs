@@ -9,7 +9,7 @@ use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::{EnvVar, ManifestRef, Model, PodSettings};
 use yoi_crds::project::PodDefaults;
 use yoi_wire::identity::MANIFEST_FILE;
-use yoi_wire::manifest::{AgentManifest, Builtin, ModelEndpoint as WireModel, RunLimits, SecretKeyName, Task};
+use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, ModelEndpoint as WireModel, RunLimits, SecretKeyName, Task};
 
 use crate::meta::uid;
 use crate::names;
@@ -99,6 +99,16 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
             name: resolved.model.name.clone(),
             base_url: resolved.model.base_url.clone(),
             key_secret: resolved.model.auth_secret_ref.as_ref().map(|r| SecretKeyName { secret: r.name.clone(), key: r.key.clone() }),
+            api: None,
+            max_output_tokens: None,
+            effort: None,
+            timeout_seconds: None,
+            patience_seconds: None,
+            ca: None,
+            headers: Vec::new(),
+            proxy_url: None,
+            window_tokens: None,
+            fallbacks: Vec::new(),
         },
         task: task(yoipod),
         gateway: settings.gateway.clone(),
@@ -107,6 +117,8 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
             tool_seconds: limits.tool_seconds.unsigned_abs(),
             ..RunLimits::default()
         },
+        compaction: CompactionLimits::default(),
+        segment_bytes: None,
     }
 }
 

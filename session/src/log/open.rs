@@ -76,7 +76,20 @@ fn unsupported_version(entry: &Entry) -> Option<String> {
         | Body::ToolStarted(_)
         | Body::ToolEnded(_)
         | Body::RunEnded(_)
-        | Body::Notice(_) => None,
+        | Body::Notice(_)
+        | Body::SegmentStarted(_)
+        | Body::Carried(_)
+        | Body::ConfigChanged(_)
+        | Body::SystemItem(_)
+        | Body::Paused(_)
+        | Body::Resumed(_)
+        | Body::Abandoned(_)
+        | Body::RolledBack(_)
+        | Body::Rewound(_)
+        | Body::Usage(_)
+        | Body::CompactionStarted(_)
+        | Body::CompactionEnded(_)
+        | Body::Extension(_) => None,
     }
 }
 

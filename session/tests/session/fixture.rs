@@ -109,7 +109,7 @@ pub fn run_started(id: &str) -> Body {
 
 pub fn asks(calls: &[&str]) -> Body {
     let call = |id: &&str| ToolCall { call_id: (*id).into(), tool: "shell".into(), args: serde_json::json!({ "run": "make" }) };
-    Body::Assistant(Assistant { text: String::new(), tool_calls: calls.iter().map(call).collect(), usage: None })
+    Body::Assistant(Assistant { text: String::new(), tool_calls: calls.iter().map(call).collect(), usage: None, ..Assistant::default() })
 }
 
 pub fn tool_started(id: &str) -> Body {
@@ -117,5 +117,11 @@ pub fn tool_started(id: &str) -> Body {
 }
 
 pub fn tool_ended(id: &str) -> Body {
-    Body::ToolEnded(ToolEnded { call_id: id.into(), outcome: ToolOutcome::Succeeded, output: "ok".into(), millis: Some(3) })
+    Body::ToolEnded(ToolEnded {
+        call_id: id.into(),
+        outcome: ToolOutcome::Succeeded,
+        output: "ok".into(),
+        images: Vec::new(),
+        millis: Some(3),
+    })
 }

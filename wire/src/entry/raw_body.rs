@@ -33,7 +33,7 @@ macro_rules! kinds {
                 match body {
                     $(Body::$kind(inner) => RawBody {
                         kind: stringify!($kind).to_owned(),
-                        optional: false,
+                        optional: matches!(stringify!($kind), "Extension"),
                         body: serde_json::to_value(inner).unwrap_or(Value::Null),
                     },)+
                     Body::Unknown { kind, optional, fields } => RawBody { kind, optional, body: fields },
@@ -53,4 +53,28 @@ macro_rules! kinds {
     };
 }
 
-kinds!(SessionStarted, RuntimeStarted, Input, PeerMessage, RunStarted, Assistant, ToolStarted, ToolEnded, RunEnded, Notice);
+kinds!(
+    SessionStarted,
+    RuntimeStarted,
+    Input,
+    PeerMessage,
+    RunStarted,
+    Assistant,
+    ToolStarted,
+    ToolEnded,
+    RunEnded,
+    Notice,
+    SegmentStarted,
+    Carried,
+    ConfigChanged,
+    SystemItem,
+    Paused,
+    Resumed,
+    Abandoned,
+    RolledBack,
+    Rewound,
+    Usage,
+    CompactionStarted,
+    CompactionEnded,
+    Extension,
+);

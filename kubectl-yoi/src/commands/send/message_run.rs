@@ -47,7 +47,24 @@ impl MessageRun {
                 };
             }
             Body::SessionStarted(_) | Body::RuntimeStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::RunStarted(_) => {}
-            Body::Assistant(_) | Body::ToolStarted(_) | Body::ToolEnded(_) | Body::RunEnded(_) | Body::Notice(_) => {}
+            Body::Assistant(_)
+            | Body::ToolStarted(_)
+            | Body::ToolEnded(_)
+            | Body::RunEnded(_)
+            | Body::Notice(_)
+            | Body::SegmentStarted(_)
+            | Body::Carried(_)
+            | Body::ConfigChanged(_)
+            | Body::SystemItem(_)
+            | Body::Paused(_)
+            | Body::Resumed(_)
+            | Body::Abandoned(_)
+            | Body::RolledBack(_)
+            | Body::Rewound(_)
+            | Body::Usage(_)
+            | Body::CompactionStarted(_)
+            | Body::CompactionEnded(_)
+            | Body::Extension(_) => {}
             Body::Unknown { .. } => {}
         }
         None

@@ -66,7 +66,7 @@ async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
                 continue;
             }
             let call = ToolCall { call_id: id.clone(), tool: "Shell".to_owned(), args: args.clone() };
-            bodies.push(Body::Assistant(Assistant { text: String::new(), tool_calls: vec![call], usage: None }));
+            bodies.push(Body::Assistant(Assistant { text: String::new(), tool_calls: vec![call], usage: None, ..Assistant::default() }));
             bodies.push(Body::ToolStarted(ToolStarted { call_id: id.clone(), tool: "Shell".to_owned() }));
             bodies.push(Body::ToolEnded(ToolEnded {
                 call_id: id.clone(),
