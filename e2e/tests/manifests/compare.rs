@@ -84,7 +84,11 @@ const ONLY_RUST_REFUSES: &[(&str, &[&str], &str)] = &[
     ("half surrogates", &["surrogate", "unexpected end of hex escape"], "invalid Unicode is stored as U+FFFD"),
     ("merge patches", &["missing field", "Merge"], "a patch is not an object; Rust reads the patched object"),
     ("unknown resources", &["expected Quantity"], "of the resources of a claim only storage is stored, and others are dropped unread"),
-    ("numbers of YAML", &["invalid number", "expected `,` or `}`"], "server-side apply reads YAML, where 0x10 and 007 are numbers"),
+    (
+        "numbers of YAML",
+        &["invalid number", "expected `,` or `}`", "expected `,` or `]`"],
+        "server-side apply reads YAML, where 0x10 and 007 are numbers",
+    ),
 ];
 
 /// Refusals of decoders, which run before any schema and cannot name a field.

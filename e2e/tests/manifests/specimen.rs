@@ -202,7 +202,7 @@ fn status(kind: Kind) -> Value {
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 });
     let conditions = json!([condition]);
     match kind {
-        Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions,
+        Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions, "path": "/src",
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
@@ -214,11 +214,11 @@ fn status(kind: Kind) -> Value {
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),
         Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none",
             "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": { "url": "https://127.0.0.1:1/p.git", "ref": "main" } } },
-            "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u",
+            "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u", "path": "/src",
             "provider": { "selected": "Copy", "reason": "the only one" },
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "exclusiveBytes": 1, "entries": 1 }, "conditions": conditions }),
         Kind::WorkspaceNode => json!({ "providers": [{ "name": "Copy", "available": true, "reason": "here" }],
             "capacity": { "totalBytes": 2, "freeBytes": 1, "total": "2", "free": "1" }, "kernel": "6",
-            "hostSources": [{ "name": "clone", "available": true, "namespaces": ["default"] }], "runtimeDigests": ["d"], "conditions": conditions }),
+            "hostSources": [{ "name": "clone", "path": "/src", "available": true, "namespaces": ["default"] }], "runtimeDigests": ["d"], "conditions": conditions }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -87,7 +87,8 @@ async fn a_list_goes_on_when_it_is_watched() -> Result<()> {
     Ok(())
 }
 
-async fn seconds_to_list(agents: usize) -> Result<(f64, usize)> {
+/// An API server with this many agents, and the plugin that lists them.
+async fn fleet(agents: usize) -> Result<(ApiServer, Plugin)> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     let name = |n: usize| format!("agent-{n:05}");
@@ -98,23 +99,31 @@ async fn seconds_to_list(agents: usize) -> Result<(f64, usize)> {
     for n in 10..agents {
         server.put(peer(&name(n % 10), &name(n)));
     }
-    let mut best = f64::MAX;
+    Ok((server, plugin))
+}
+
+async fn seconds_to_list(agents: usize, (server, plugin): &(ApiServer, Plugin)) -> Result<f64> {
     let before = server.requests().len();
-    for _ in 0..3 {
-        let begun = Instant::now();
-        let listed = plugin.run(&["ls"]).await?.expect_code(0)?;
-        ensure!(listed.out.lines().count() > 2 * agents, "{} lines", listed.out.lines().count());
-        best = best.min(begun.elapsed().as_secs_f64());
-    }
-    Ok((best, (server.requests().len() - before) / 3))
+    let begun = Instant::now();
+    let listed = plugin.run(&["ls"]).await?.expect_code(0)?;
+    let took = begun.elapsed().as_secs_f64();
+    ensure!(listed.out.lines().count() > 2 * agents, "{} lines", listed.out.lines().count());
+    let requests = server.requests().len() - before;
+    ensure!(requests == 3, "{requests} requests");
+    Ok(took)
 }
 
 #[tokio::test]
 async fn four_times_the_agents_take_about_four_times_the_time() -> Result<()> {
-    let (few, requests) = seconds_to_list(1000).await?;
-    let (many, more_requests) = seconds_to_list(4000).await?;
-    println!("1000 agents {few:.2} s, 4000 agents {many:.2} s, {requests} requests");
-    ensure!(requests == 3 && more_requests == 3, "{requests} and {more_requests} requests");
-    ensure!(many < few * 6.0, "1000 agents take {few:.2} s, and 4000 take {many:.2} s");
-    Ok(())
+    let (few_agents, many_agents) = (fleet(1000).await?, fleet(4000).await?);
+    let (mut few, mut many) = (f64::MAX, f64::MAX);
+    // What else runs on the machine may slow any one of them down, but not the quickest of many. A list of quadratic cost takes 16 times.
+    for _ in 0..12 {
+        few = few.min(seconds_to_list(1000, &few_agents).await?);
+        many = many.min(seconds_to_list(4000, &many_agents).await?);
+        if many < few * 6.0 {
+            return Ok(());
+        }
+    }
+    bail!("1000 agents take {few:.2} s, and 4000 take {many:.2} s")
 }
