@@ -70,6 +70,14 @@ impl Table {
         self.rows.push(json!({ "name": format!("{way}: {what}"), "unit": unit, "ours": ours, "bare": null, "ratio": null, "bar": null }));
     }
 
+    /// Adds a row of our call alone.
+    pub fn alone(&mut self, name: &str, ours: &Times) {
+        let (p50, p99) = (ours.p50(), ours.at(0.99));
+        println!("{name:<44} {p50:>9.0} {:>9} {:>6} {p99:>9.0}", "", "");
+        let ours = json!({ "n": ours.0.len(), "p50": p50, "p99": p99 });
+        self.rows.push(json!({ "name": name, "unit": "µs", "ours": ours, "bare": null, "ratio": null, "bar": null }));
+    }
+
     /// Writes the rows, if there are any, to the file of this name in the folder that `YOI_BENCH_OUT` names.
     pub fn write(&self, name: &str) {
         if let Some(folder) = std::env::var_os("YOI_BENCH_OUT").filter(|_| !self.rows.is_empty()) {

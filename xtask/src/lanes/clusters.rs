@@ -175,7 +175,9 @@ fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filters: &[Stri
     if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
         cargo.env("YOI_KILL_ROUNDS", rounds.to_string());
     }
-    run_cargo(on, selection, cargo)
+    // Not run again: what is lost or doubled in one round is lost.
+    let line = line(&cargo);
+    selection.run(on.name(), cargo, line)
 }
 
 /// Runs the tests that measure ordinary work beside a flood of requests, with nothing else running.
@@ -187,7 +189,9 @@ fn run_alone(built: &Built, selection: &Selection<'_>) -> Result<()> {
 type TestRun = (bool, String);
 
 fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection: &Selection<'_>, words: &[&str]) -> Result<TestRun> {
-    run_cargo(on, selection, test(on, built, targets, selection.filters, words)?)
+    let tests = test(on, built, targets, selection.filters, words)?;
+    let line = line(&tests);
+    selection.run_twice(on.name(), tests, line)
 }
 
 fn test(on: Instance, built: &Built, targets: &[&'static str], filters: &[String], words: &[&str]) -> Result<Command> {
@@ -197,9 +201,8 @@ fn test(on: Instance, built: &Built, targets: &[&'static str], filters: &[String
     Ok(cargo)
 }
 
-fn run_cargo(on: Instance, selection: &Selection<'_>, cargo: Command) -> Result<TestRun> {
-    let line = cargo.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    selection.run(on.name(), cargo, line)
+fn line(tests: &Command) -> String {
+    tests.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 fn outcome(runs: Vec<TestRun>) -> Result<()> {
