@@ -19,6 +19,7 @@ use yoi_wire::identity::{
 };
 
 use super::manifest::Resolved;
+use super::model_endpoint;
 use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::restricted::{self, empty, inline, mount};
@@ -173,11 +174,7 @@ fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     all.push(plain(env::RUN_GENERATION, &context.run_generation.to_string()));
     let pod_uid = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
     all.push(from(env::POD_UID, EnvVarSource { field_ref: Some(pod_uid), ..EnvVarSource::default() }));
-    if let Some(key) = &context.resolved.model.auth_secret_ref {
-        // The operator cannot read Secrets. While this one is missing, the kubelet does not start the container, and says so in the Pod's status.
-        let selector = SecretKeySelector { name: key.name.clone(), key: key.key.clone(), optional: None };
-        all.push(from(env::MODEL_API_KEY, EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() }));
-    }
+    all.extend(model_endpoint::variables(&context.resolved.model));
     all
 }
 

@@ -49,6 +49,13 @@ pub(super) struct RunRecord {
     pub pod: Option<PodRef>,
 }
 
+impl RunRecord {
+    /// Without the manifest of the last run, which holds no longer: the status says so before a Pod with another one is made.
+    fn renewed(self) -> Self {
+        RunRecord { manifest: None, ..self }
+    }
+}
+
 /// What to make and delete for the Pod, and what came of it.
 pub(super) struct RunPlan<'a> {
     pub state: RunState<'a>,
@@ -87,6 +94,9 @@ pub(super) fn plan<'a>(
         (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
         // One writer or one reader: some session volumes cannot be mounted by both, and what is read must not change meanwhile.
         (None, Ok(_)) if !input.readers.is_empty() => RunPlan::new(RunState::Starting, Vec::new(), record),
+        (None, Ok(accepted)) if accepted.is_renewed && record.manifest.is_some() => {
+            start(input, accepted, settings, record.renewed(), now).after(session::steps(input, settings))
+        }
         (None, Ok(accepted)) => start(input, accepted, settings, record, now).after(session::steps(input, settings)),
         // What the spec no longer finds is not needed any more: there is a Pod.
         (Some((newest, older)), Ok(_) | Err(_)) => {
@@ -165,6 +175,8 @@ fn keep<'a>(
     let is_refused = volume_run_generation(input).is_some_and(|seen| seen >= pod.run_generation);
     let is_outdated = accepted.is_some_and(|accepted| is_outdated(input, pod, accepted, settings));
     if pod.is_deleting() || is_former || waits_for_ever || is_refused || is_outdated {
+        let is_renewed = is_outdated && accepted.is_some_and(|accepted| accepted.project.is_some());
+        let record = if is_renewed { record.renewed() } else { record };
         let no_room = was_no_room(input) && pod.tree() == tree && input.workspace.is_some_and(|workspace| workspace.node_name().is_none());
         return RunPlan { no_room, ..RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record) };
     }
