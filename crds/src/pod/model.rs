@@ -112,9 +112,10 @@ impl ModelEndpoint {
         match (self.provider, self.api) {
             (ModelProvider::Unknown, _) => Some("provider"),
             (_, Some(ModelApi::Unknown)) => Some("api"),
-            (ModelProvider::OpenAI | ModelProvider::Anthropic | ModelProvider::Gemini, None | Some(ModelApi::Responses | ModelApi::ChatCompletions)) => {
-                None
-            }
+            (
+                ModelProvider::OpenAI | ModelProvider::Anthropic | ModelProvider::Gemini,
+                None | Some(ModelApi::Responses | ModelApi::ChatCompletions),
+            ) => None,
         }
     }
 }

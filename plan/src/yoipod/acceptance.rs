@@ -42,7 +42,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
         SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => {
             let is_renewed = input.project.is_some() && manifest_current::waits_for_a_change(input);
             Ok(Accepted { project: input.project, resolved, is_renewed })
-        },
+        }
     }
 }
 

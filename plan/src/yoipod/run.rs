@@ -12,7 +12,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
-use super::{create, lost_tree, reader, session, yoipod_conditions};
+use super::{create, lost_tree, pod_spec, reader, session, yoipod_conditions};
 use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
@@ -185,11 +185,19 @@ fn keep<'a>(
         pod: Some(PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
         manifest: input.manifest_of(pod).map_or(record.manifest, |map| manifest_ref(map.get())),
     };
-    match pod.phase {
+    let set_tokens = set_tokens(input, pod).into_iter().collect();
+    let plan = match pod.phase {
         PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other => find_room(input, pod, settings, record, now),
-    }
+    };
+    plan.after(set_tokens)
+}
+
+/// A changed limit of tokens reaches the Pod that is there. A Pod of an earlier version shows its runtime none.
+fn set_tokens(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<Step> {
+    let (has, wanted) = (meta::annotation(pod.meta(), annotation::TOKENS)?, pod_spec::tokens(input.yoipod.get()));
+    (has != wanted).then(|| Step::SetTokens { pod: pod.target(), tokens: wanted })
 }
 
 /// Whether spec or project have changed since the Pod was made, and the agent is not ready: somebody fixes what it waits for. A ready agent keeps its
