@@ -43,6 +43,7 @@ pub const FEATURES: &[&str] = &[
     "yoipod: another limit of tokens",
     "yoipod: refreshed",
     "project: another model",
+    "manifest: altered",
     "yoipod: session kept",
     "yoipod: session goes along",
     "yoipod: session's fate changed",

@@ -224,7 +224,7 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
                 c.coverage.feature("runtime: reports a run that is over");
                 run -= 1;
             }
-            state = *random.pick(TaskState::ALL).expect("there are some");
+            state = if random.one_in(2) { TaskState::Failed } else { *random.pick(TaskState::ALL).expect("there are some") };
         }
         let before = yoipod.status.as_ref().expect("a status");
         let task = yoi_plan::yoipod::manifest::task(&yoipod);

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
-use yoi_crds::name::annotation::{NEW_TREE, REFRESH};
+use yoi_crds::name::annotation::{NEW_TREE, REFRESH, RESOLVED};
 use yoi_crds::pod::{Completion, DesiredState, SessionRetain};
 use yoi_crds::source::{EmptySource, GitSource, NamedRef, ProjectSource, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
@@ -263,7 +263,7 @@ fn change(c: &mut Cluster, random: &mut Random) {
             y.metadata.annotations.get_or_insert_default().insert(NEW_TREE.to_owned(), former);
         });
     }
-    let feature = match random.roll(10) {
+    let feature = match random.roll(12) {
         0 | 1 => {
             c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Stopped);
             "yoipod: stopped"
@@ -295,6 +295,13 @@ fn change(c: &mut Cluster, random: &mut Random) {
             let edit = |p: &mut YoiProject| p.spec.defaults.model.iter_mut().for_each(|m| m.endpoint.name.clone_from(&model));
             c.edit::<YoiProject>(&project, edit);
             "project: another model"
+        }
+        10 => {
+            let Some(map) = random.pick(&c.names::<ConfigMap>()).cloned() else { return };
+            c.change::<ConfigMap>(&map, |m| {
+                m.metadata.annotations.get_or_insert_default().insert(RESOLVED.to_owned(), "{".to_owned());
+            });
+            "manifest: altered"
         }
         _ => {
             let retain = if random.one_in(2) { SessionRetain::Retain } else { SessionRetain::Delete };
