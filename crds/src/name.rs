@@ -50,6 +50,12 @@ pub mod annotation {
     pub const NEW_TREE: &str = "yoi.dev/new-tree";
     /// Of a manifest: model and Pod settings of the agent, with the project's defaults filled in, as JSON. For a start without the project.
     pub const RESOLVED: &str = "yoi.dev/resolved";
+    /// Of a manifest: digest of those fields of the YoiPod that it was made from, and of [`REFRESH`]. While they are the same, it holds.
+    pub const MADE_FROM: &str = "yoi.dev/made-from";
+    /// Of a YoiPod, set by a person: any text. When it changes, the next start takes the project as it is then.
+    pub const REFRESH: &str = "yoi.dev/refresh";
+    /// Of an agent's Pod: `spec.limits.tokens` of its YoiPod, a decimal number, or empty. The runtime sees it in a file, and a change of it at once.
+    pub const TOKENS: &str = "yoi.dev/tokens";
     /// The scheduler's choice of node for a late-bound claim.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// How often the scheduler was made to choose another node for a late-bound claim.

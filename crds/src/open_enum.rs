@@ -1,7 +1,7 @@
 //! Enums and unions that another version may extend. A value that this version does not know is read as unknown: it breaks no watch, and is
 //! never taken for another value.
 
-use crate::pod::{Completion, DesiredState, ImagePullPolicy, ModelProvider, PodSettings, SessionRetain};
+use crate::pod::{Completion, DesiredState, ImagePullPolicy, Model, PodSettings, SessionRetain};
 use crate::source::{ProjectSource, ProviderName, WorkspaceSource};
 use crate::workspace::Binding;
 use crate::{AgentWorkspaceSpec, YoiPodSpec, YoiProjectSpec};
@@ -39,6 +39,11 @@ fn has_unknown_pod_settings(pod: &PodSettings) -> bool {
     pod.image_pull_policy == Some(ImagePullPolicy::Unknown)
 }
 
+/// Whether a field of the endpoint, or of one of the fallbacks, is unknown.
+fn has_unknown(model: Option<&Model>, field: &str) -> bool {
+    model.is_some_and(|m| std::iter::once(&m.endpoint).chain(&m.fallbacks).any(|endpoint| endpoint.unknown_field() == Some(field)))
+}
+
 fn is_unknown_source(source: &WorkspaceSource) -> bool {
     let WorkspaceSource { project, workspace, git, host, empty } = source;
     [project.is_some(), workspace.is_some(), git.is_some(), host.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
@@ -57,7 +62,8 @@ impl YoiProjectSpec {
         first_unknown(&[
             (is_unknown_project_source(&self.source), "spec.source"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
-            (defaults.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.defaults.model.provider"),
+            (has_unknown(defaults.model.as_ref(), "provider"), "spec.defaults.model.provider"),
+            (has_unknown(defaults.model.as_ref(), "api"), "spec.defaults.model.api"),
             (defaults.pod.as_ref().is_some_and(has_unknown_pod_settings), "spec.defaults.pod.imagePullPolicy"),
         ])
     }
@@ -86,7 +92,8 @@ impl YoiPodSpec {
             (template.and_then(|t| t.source.as_ref()).is_some_and(is_unknown_source), "spec.workspace.template.source"),
             (template.is_some_and(|t| t.provider == Some(ProviderName::Unknown)), "spec.workspace.template.provider"),
             (self.completion == Completion::Unknown, "spec.completion"),
-            (self.model.as_ref().is_some_and(|m| m.provider == ModelProvider::Unknown), "spec.model.provider"),
+            (has_unknown(self.model.as_ref(), "provider"), "spec.model.provider"),
+            (has_unknown(self.model.as_ref(), "api"), "spec.model.api"),
             (has_unknown_pod_settings(&self.pod), "spec.pod.imagePullPolicy"),
             (self.desired_state == DesiredState::Unknown, "spec.desiredState"),
             (self.session.retain == SessionRetain::Unknown, "spec.session.retain"),

@@ -1,5 +1,7 @@
 //! YoiPod: one agent under a name.
 
+mod limits;
+mod model;
 mod scheduling;
 mod security;
 mod settings;
@@ -11,11 +13,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::open_enum::open_enum;
+use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
+pub use limits::{Compaction, Limits};
+pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpoint, ModelHeader, ModelProvider};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
 pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
-pub use yoi_wire::manifest::ModelProvider;
 
 /// One agent: a name, a session, a desired state. A Pod is only what runs it today.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,6 +79,8 @@ pub struct YoiPodSpec {
     pub session: SessionSettings,
     #[serde(default)]
     pub limits: Limits,
+    #[serde(default, skip_serializing_if = "Compaction::is_empty")]
+    pub compaction: Compaction,
 }
 
 /// An existing workspace, or the form of a new one.
@@ -141,24 +147,7 @@ pub enum DesiredState {
 }
 open_enum!(DesiredState: Running, Stopped);
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("!has(self.baseUrl) || !self.baseUrl.matches('^[a-z]+://[^/?#]*@')",
-    "baseUrl must not hold a user, password or token: it stands in a ConfigMap that many may read; put the key into a Secret and name it in authSecretRef"))]
-#[serde(rename_all = "camelCase")]
-pub struct Model {
-    pub provider: ModelProvider,
-    #[schemars(length(min = 1, max = 200))]
-    pub name: String,
-    /// Base URL with its version segment and without user and password, e.g. `https://model.example/v1/`; the provider's own when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024), regex(pattern = r"^https?://[^\s\x00-\x1f\x7f]+$"))]
-    pub base_url: Option<String>,
-    /// Key of a Secret of this namespace that holds the endpoint's key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth_secret_ref: Option<SecretKeyRef>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretKeyRef {
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub name: String,
@@ -194,6 +183,11 @@ pub struct SessionSettings {
     /// What becomes of a claim that we made when the YoiPod is deleted.
     #[serde(default)]
     pub retain: SessionRetain,
+    /// The size of a segment of the session's log after which the next one begins, e.g. `256Mi`; at least `1Mi`, and `64Mi` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = QUOTA_PATTERN))]
+    #[x_kube(validation = ("quantity(self).compareTo(quantity('1Mi')) >= 0", "segmentSize must be at least 1Mi"))]
+    pub segment_size: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -228,32 +222,5 @@ fn default_size() -> String {
 impl Default for ClaimTemplate {
     fn default() -> Self {
         ClaimTemplate { storage_class_name: None, size: default_size() }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Limits {
-    /// Model calls in one run.
-    #[serde(default = "default_turns")]
-    #[schemars(range(min = 1, max = 10_000))]
-    pub turns_per_run: i32,
-    /// Seconds that one tool call may take.
-    #[serde(default = "default_tool_seconds")]
-    #[schemars(range(min = 1, max = 86_400))]
-    pub tool_seconds: i32,
-}
-
-fn default_turns() -> i32 {
-    50
-}
-
-fn default_tool_seconds() -> i32 {
-    30
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds() }
     }
 }

@@ -111,6 +111,13 @@ macro_rules! comparable {
 }
 comparable!(str, &str, String);
 
+/// Whether a condition TaskComplete with this reason says that the task's run has failed.
+#[must_use]
+pub fn is_task_failure(reason: &str) -> bool {
+    let failures = [TASK_FAILED, CANCELLED, TRUNCATED, REFUSED, CONTENT_FILTER, CONTEXT_FULL, LIMIT_REACHED, MODEL_REFUSED_HISTORY];
+    failures.iter().any(|failure| *failure == *reason)
+}
+
 macro_rules! optional {
     () => {
         None
@@ -350,6 +357,11 @@ reasons! {
     @retried MODEL_UNREACHABLE = "ModelUnreachable",
         "Fix what the message names: the endpoint's address, its key, the way to it. The agent goes on with the next message.",
         r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
+    /// The model endpoint wants something of a person: another key, credit, a quota, other settings. The run stays open, and its task is not lost.
+    @person MODEL_REFUSED = "ModelRefused",
+        "The message holds the endpoint's words. A changed spec or project reaches the agent by itself; after a changed Secret, or what you did at the provider, restart it. \
+         Else it asks the endpoint again after 5 minutes and then every 30.",
+        "kubectl yoi restart $NAME -n $NAMESPACE";
     /// The session volume is full.
     @retried DISK_FULL = "DiskFull",
         "Enlarge the session claim (if its class allows), or free its volume.",
@@ -413,6 +425,52 @@ reasons! {
     @!TASK_FAILED = "TaskFailed",
         "The log says why.",
         "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The task's run failed: a person cancelled it, or took its input back.
+    @!CANCELLED = "Cancelled",
+        "Give it the work again by a message, if that is meant.",
+        r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
+    /// The task's run failed: the model's last answer was cut off at its output limit.
+    @!TRUNCATED = "Truncated",
+        "Raise `spec.model.maxOutputTokens`, or ask for smaller steps, and let it go on.",
+        r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
+    /// The task's run failed: the model refused to answer.
+    @!REFUSED = "Refused",
+        "The log holds the model's words. Word the task in another way, or use another model.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The task's run failed: a filter of the endpoint withheld the answer.
+    @!CONTENT_FILTER = "ContentFilter",
+        "The log says what the endpoint said. Word the task in another way, or use another endpoint.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The task's run failed: the conversation does not fit into the model's window, compacted as it is.
+    @!CONTEXT_FULL = "ContextFull",
+        "Use a model with a larger window, or lower `spec.compaction.keep`.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The task's run failed: it used up `spec.limits.turnsPerRun` or `spec.limits.tokens`.
+    @!LIMIT_REACHED = "LimitReached",
+        "Raise the limit that the log names, and let the agent go on by a message.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The task's run failed: the endpoint refuses something in the conversation's history.
+    @!MODEL_REFUSED_HISTORY = "ModelRefusedHistory",
+        "The log names the entry that the endpoint refuses. Turn the conversation back to before it.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The agent's manifest is what its spec and its project say now.
+    UP_TO_DATE = "UpToDate";
+    /// The project's defaults have changed since the agent's manifest was made. The agent goes on with the manifest of its last run.
+    PROJECT_CHANGED = "ProjectChanged",
+        "Nothing, if the agent shall go on as it is. To take the project as it is now, refresh the agent at its next start.",
+        "kubectl yoi stop $NAME -n $NAMESPACE --wait && kubectl yoi start $NAME -n $NAMESPACE --refresh";
+    /// The agent's own spec has changed since its manifest was made, or a refresh was asked for. The next start takes both.
+    SPEC_CHANGED = "SpecChanged",
+        "Restart the agent, to take its spec and its project as they are now.",
+        "kubectl yoi restart $NAME -n $NAMESPACE";
+    /// The project cannot be read. The manifest of the last run is enough.
+    PROJECT_UNREADABLE = "ProjectUnreadable",
+        "Nothing, if the agent shall go on as it is. A project of this name can be made anew.",
+        "kubectl get yoiprojects -n $NAMESPACE";
+    /// The manifest of the agent's last run is not what it was made as. The agent does not start with another one by itself.
+    @person MANIFEST_DAMAGED = "ManifestDamaged",
+        "To make a new manifest of the spec and the project as they are now, refresh the agent.",
+        "kubectl yoi start $NAME -n $NAMESPACE --refresh";
     /// Both members exist and are bound by UID.
     MEMBERS_BOUND = "MembersBound";
     /// A member does not exist.

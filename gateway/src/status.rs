@@ -56,7 +56,12 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 desired.session = Some(SessionRef { id: session.id.clone(), segment: session.segment.clone() });
             }
             if let Some(task) = &report.task {
-                desired.task = Some(TaskStatus { id: task.id.clone(), state: task.state.clone() });
+                desired.task = Some(TaskStatus {
+                    id: task.id.clone(),
+                    state: task.state.clone(),
+                    // The schema's bound.
+                    reason: task.reason.as_ref().map(|reason| reason.chars().take(64).collect()),
+                });
             }
             desired.live = Some(live_status(desired.live.take(), pod_uid, &report.activity, now));
             desired.report = Some(LastReport {

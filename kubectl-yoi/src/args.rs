@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
     AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, RestartOptions,
-    RmOptions, RunOptions, SendOptions,
+    RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
 pub use trees::{ListFilter, ListKind, LsOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions};
@@ -80,7 +80,7 @@ pub enum Command {
     Stop(DesiredStateOptions),
     /// Start stopped agents again.
     #[command(after_help = examples::START)]
-    Start(DesiredStateOptions),
+    Start(StartOptions),
     /// Stop agents and start them again; session and tree stay.
     #[command(after_help = examples::RESTART)]
     Restart(RestartOptions),
@@ -162,7 +162,8 @@ impl Command {
         match self {
             Command::Run(args) => args.dry_run.dry_run,
             Command::Peer(args) => args.dry_run.dry_run,
-            Command::Stop(args) | Command::Start(args) => args.dry_run.dry_run,
+            Command::Stop(args) => args.dry_run.dry_run,
+            Command::Start(args) => args.state.dry_run.dry_run,
             Command::Restart(args) => args.dry_run.dry_run,
             Command::Rm(args) => args.dry_run.dry_run,
             Command::Take(args) => args.dry_run.dry_run,

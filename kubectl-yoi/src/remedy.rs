@@ -20,7 +20,7 @@ pub fn fill_command(reason: Reason, kind: &str, name: &str, namespace: &str) -> 
 /// Returns the Secret and its key that hold the key of an agent's model. `project` is the agent's.
 fn model_secret(yoipod: &YoiPod, project: Option<&YoiProject>) -> Option<SecretKeyRef> {
     let model = yoipod.spec.model.as_ref().or_else(|| project?.spec.defaults.model.as_ref())?;
-    model.auth_secret_ref.clone()
+    model.endpoint.auth_secret_ref.clone()
 }
 
 /// Returns the command that makes the model's Secret, if the condition says that this one is missing.

@@ -108,6 +108,9 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
         Step::NudgeClaim { claim, times } => {
             patch(client, claim, json!({"metadata": {"annotations": {annotation::REMINDED: times.to_string()}}}), &operation).await?;
         }
+        Step::SetTokens { pod, tokens } => {
+            patch(client, pod, json!({"metadata": {"annotations": {annotation::TOKENS: tokens}}}), &operation).await?;
+        }
         Step::RetainVolume { volume } => {
             patch(client, volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}), &operation).await?;
         }

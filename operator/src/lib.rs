@@ -21,7 +21,8 @@
 //! | yoi.dev | agentworkspaces | get, list, watch, create, patch (finalizers), delete |
 //! | yoi.dev | yoiprojects/status, yoipods/status, yoipeers/status, agentworkspaces/status | patch |
 //! | yoi.dev | yoiprojects/finalizers, yoipods/finalizers, agentworkspaces/finalizers | update (`blockOwnerDeletion`) |
-//! | core | pods, configmaps | get, list, watch, create, delete |
+//! | core | configmaps | get, list, watch, create, delete |
+//! | core | pods | get, list, watch, create, patch (the annotation with an agent's limit of tokens), delete |
 //! | core | persistentvolumeclaims, persistentvolumes | get, list, watch, create, patch, delete |
 //! | core | namespaces, nodes | list, watch (of namespaces only metadata) |
 //! | networking.k8s.io | networkpolicies | list, watch, create, patch |

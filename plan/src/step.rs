@@ -91,6 +91,13 @@ pub enum Step {
         /// Value of the annotation: which write this is, from 1. Repeating a step changes nothing.
         times: u32,
     },
+    /// Changes the annotation of an agent's Pod that holds its limit of tokens, which the runtime sees in a file.
+    SetTokens {
+        /// The Pod.
+        pod: Target,
+        /// The annotation's value: a decimal number, or empty for no limit.
+        tokens: String,
+    },
     /// Sets a volume's reclaim policy to Retain, so that the data outlives its claim.
     RetainVolume {
         /// The volume.
@@ -188,6 +195,7 @@ impl Step {
             Step::OwnClaim { claim, .. } => format!("set the owners of {claim}"),
             Step::UnselectNode { claim, times: _ } => format!("let the scheduler choose another node for {claim}"),
             Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
+            Step::SetTokens { pod, .. } => format!("set the limit of tokens of {pod}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::SetNodeCondition { of, condition, .. } => format!("set {}={:?} of {of}", condition.type_, condition.status),

@@ -4,6 +4,8 @@ mod acceptance;
 mod create;
 mod lost_tree;
 pub mod manifest;
+mod manifest_current;
+mod model_endpoint;
 mod placement;
 mod pod_settings;
 pub mod pod_spec;

@@ -132,6 +132,9 @@ pub struct TaskReport {
     pub id: String,
     /// How far it is. A newer runtime may report a CamelCase word that this version does not know.
     pub state: Open<TaskState>,
+    /// Of a failed task: why, as in [`crate::entry::RunEnded::reason`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How far a task is.
@@ -191,6 +194,8 @@ pub enum ReportReason {
     SecretMissing,
     /// The model endpoint does not answer.
     ModelUnreachable,
+    /// The model endpoint wants something of a person: another key, credit, a quota, other settings.
+    ModelRefused,
 }
 
 impl ReportReason {
@@ -208,6 +213,7 @@ impl ReportReason {
             ReportReason::DiskFailed => "DiskFailed",
             ReportReason::SecretMissing => "SecretMissing",
             ReportReason::ModelUnreachable => "ModelUnreachable",
+            ReportReason::ModelRefused => "ModelRefused",
         }
     }
 }
@@ -224,6 +230,7 @@ impl NamedValue for ReportReason {
         ReportReason::DiskFailed,
         ReportReason::SecretMissing,
         ReportReason::ModelUnreachable,
+        ReportReason::ModelRefused,
     ];
 
     fn as_str(self) -> &'static str {
@@ -257,7 +264,7 @@ pub struct VisiblePod {
     pub reasons: Vec<VisibilityReason>,
     /// What seems reachable: a hint.
     pub live: bool,
-    /// `Idle`, `Running`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
+    /// `Idle`, `Running`, `Paused`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
     /// namesake took its place.
     pub state: String,
 }

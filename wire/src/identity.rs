@@ -34,6 +34,10 @@ pub const TOKEN_MOUNT: &str = "/var/run/yoi";
 /// Name of the token in its folder.
 pub const TOKEN_FILE: &str = "token";
 
+/// Name of a file in [`TOKEN_MOUNT`]: `spec.limits.tokens` as it is now, a decimal number, or nothing for no limit. A change of the spec reaches it while the
+/// runtime runs. Pods of earlier versions do not have it.
+pub const TOKENS_FILE: &str = "limit-tokens";
+
 /// Environment of the runtime's container.
 pub mod env {
     /// Run generation of this Pod, a decimal number.
@@ -44,4 +48,8 @@ pub mod env {
     pub const READER: &str = "YOI_READER";
     /// The model endpoint's key, from the user's Secret; absent when there is none. Never handed to a tool.
     pub const MODEL_API_KEY: &str = "YOI_MODEL_API_KEY";
+    /// How the names of variables begin that hold a header's value, from the user's Secret. Never handed to a tool.
+    pub const MODEL_HEADER: &str = "YOI_MODEL_HEADER";
+    /// How the names of variables begin that hold PEM certificates, from the user's ConfigMap.
+    pub const MODEL_CA: &str = "YOI_MODEL_CA";
 }

@@ -97,6 +97,9 @@ pub struct ModelEndpoint {
     /// The Secret with the endpoint's key, if the user named one: its absence is then reported as SecretMissing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_secret: Option<SecretKeyName>,
+    /// The variable of the runtime that holds the key; absent: [`crate::identity::env::MODEL_API_KEY`], if `key_secret` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_env: Option<String>,
     /// Which of a provider's wire formats; absent: Responses for OpenAI without a base URL, ChatCompletions with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api: Option<ModelApi>,
@@ -115,6 +118,9 @@ pub struct ModelEndpoint {
     /// Certificates that are trusted beside the public ones, as PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
+    /// The variable of the runtime that holds them, when `ca` does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_env: Option<String>,
     /// Headers of every request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<ModelHeader>,
@@ -212,7 +218,7 @@ pub struct RunLimits {
     pub tool_seconds: u32,
     /// Bytes of output that a tool call may return.
     pub tool_output_bytes: u32,
-    /// Tokens in and out over the agent's life, as the endpoint counts them.
+    /// Tokens in and out over the agent's life, as the endpoint counts them. While the agent runs, the file [`crate::identity::TOKENS_FILE`] says it anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }

@@ -48,7 +48,7 @@ pub struct YoiPodStatus {
     /// Of a stopped agent: the Pod that people read its session and tree by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<ReaderStatus>,
-    /// Operator: Accepted, WorkspaceReady, SessionReady, TaskComplete, ReaderReady, Ready.
+    /// Operator: Accepted, WorkspaceReady, SessionReady, ManifestCurrent, TaskComplete, ReaderReady, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]
@@ -103,6 +103,10 @@ pub struct TaskStatus {
     pub id: String,
     /// Submitted, Running, Succeeded or Failed.
     pub state: Open<TaskState>,
+    /// Why it failed: Cancelled, Truncated, Refused, ContentFilter, ContextFull, LimitReached, ModelRefusedHistory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub reason: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -110,7 +114,7 @@ pub struct TaskStatus {
 pub struct LiveHint {
     #[serde(rename = "podUID")]
     pub pod_uid: String,
-    /// Idle or Running.
+    /// Idle, Running or Paused.
     pub activity: Open<Activity>,
     pub observed_at: String,
 }

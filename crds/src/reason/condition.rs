@@ -83,6 +83,9 @@ conditions! {
     JOURNAL_READABLE = "JournalReadable" {
         "WorkspaceNode" by SHIM: "All that the node has written down of its trees and mounts can be read.";
     }
+    MANIFEST_CURRENT = "ManifestCurrent" {
+        "YoiPod" by OPERATOR: "What the agent was last started with is what its spec and its project say now. An agent that never ran has no such condition.";
+    }
     TASK_COMPLETE = "TaskComplete" {
         "YoiPod" by OPERATOR: "The task's run finished.";
     }

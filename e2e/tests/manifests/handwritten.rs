@@ -3,6 +3,7 @@
 
 mod agents;
 mod metadata;
+mod models;
 
 use serde_json::{Value, json};
 
@@ -21,6 +22,7 @@ pub fn all() -> Vec<Case> {
     sources(&mut table);
     agents::agents(&mut table);
     agents::pods(&mut table);
+    models::models(&mut table);
     trees(&mut table);
     peers(&mut table);
     metadata::immutable(&mut table);

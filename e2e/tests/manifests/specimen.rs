@@ -13,7 +13,16 @@ pub struct Specimen {
 }
 
 fn model() -> Value {
-    json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": "http://model.example/v1/", "authSecretRef": { "name": "key", "key": "apiKey" } })
+    let endpoint = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": "http://model.example/v1/", "api": "ChatCompletions",
+        "authSecretRef": { "name": "key", "key": "apiKey" }, "maxOutputTokens": 4096, "effort": "low", "timeout": "10m", "patience": "1h",
+        "caRef": { "name": "cas", "key": "ca.crt" }, "proxyUrl": "http://proxy.example:3128", "window": 100_000,
+        "headers": [{ "name": "X-Team", "value": "blue" }, { "name": "X-Org", "valueFrom": { "secretKeyRef": { "name": "org", "key": "id" } } }] });
+    let mut model = endpoint.clone();
+    let mut fallback = endpoint;
+    // The cases change the first entry of each list, so here the header from a Secret comes first.
+    fallback["headers"].as_array_mut().expect("a list").reverse();
+    model["fallbacks"] = json!([fallback]);
+    model
 }
 
 fn pod() -> Value {
@@ -90,7 +99,7 @@ fn agent(workspace: Value, session: Value) -> Value {
     json!({
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
-        "limits": { "turnsPerRun": 5, "toolSeconds": 10 },
+        "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000 }, "compaction": { "at": 80_000, "keep": 10_000 },
     })
 }
 
@@ -98,7 +107,7 @@ pub fn all() -> Vec<Specimen> {
     let git = json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main" });
     let host = json!({ "name": "clone", "take": "1" });
     let template = |source: Value| json!({ "template": { "source": source, "provider": "Auto" } });
-    let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete" });
+    let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete", "segmentSize": "1Mi" });
     let named = json!({ "claimName": "kept", "retain": "Retain" });
     let project = |source: Value| {
         json!({ "source": source, "path": "/workspace/tree", "owner": { "uid": 1000, "gid": 1000 }, "provider": "Auto",
@@ -206,7 +215,7 @@ fn status(kind: Kind) -> Value {
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
-            "session": { "id": "i", "segment": "s" }, "task": { "id": "t", "state": "Running" },
+            "session": { "id": "i", "segment": "s" }, "task": { "id": "t", "state": "Failed", "reason": "Cancelled" },
             "live": { "podUID": "u", "activity": "Idle", "observedAt": "2026-01-01T00:00:00Z" },
             "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1 },
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },

@@ -178,6 +178,15 @@ pub struct DesiredStateOptions {
 }
 
 #[derive(Debug, Args)]
+pub struct StartOptions {
+    #[command(flatten)]
+    pub state: DesiredStateOptions,
+    /// Take the project as it is now. Else an agent whose spec is unchanged goes on with the project's defaults of its last run.
+    #[arg(long)]
+    pub refresh: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct RestartOptions {
     #[command(flatten)]
     pub agents: AgentSelection,

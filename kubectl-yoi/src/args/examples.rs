@@ -29,9 +29,10 @@ pub const STOP: &str = "Examples:
   kubectl yoi stop -l team=blue";
 pub const START: &str = "Examples:
   kubectl yoi start alice --wait
+  kubectl yoi start alice --refresh     # with the project as it is now
   kubectl yoi start -l team=blue";
 pub const RESTART: &str = "Examples:
-  kubectl yoi restart alice --wait      # with the spec, project and Secret as they are now
+  kubectl yoi restart alice --wait      # with the spec and the Secret as they are now
   kubectl yoi restart --all";
 pub const RM: &str = "Examples:
   kubectl yoi rm dave                   # says what it would delete

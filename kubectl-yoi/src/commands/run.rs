@@ -6,14 +6,15 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use yoi_crds::condition::{ConditionStatus, find, is_true};
 use yoi_crds::pod::{
-    Agent, BuiltinAgent, Completion, EnvVar, Limits, Model, ModelProvider, PodSettings, PodWorkspace, SecretKeyRef, SessionSettings,
-    WorkspaceTemplate,
+    Agent, BuiltinAgent, Compaction, Completion, EnvVar, Limits, Model, ModelEndpoint, ModelProvider, PodSettings, PodWorkspace,
+    SecretKeyRef, SessionSettings, WorkspaceTemplate,
 };
 use yoi_crds::reason::condition;
 use yoi_crds::source::{NamedRef, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodSpec, YoiProject};
 use yoi_plan::names;
 use yoi_plan::yoipod::MADE_FOR;
+use yoi_wire::hub::Activity;
 
 use super::peer;
 use super::stop_start::not_ready;
@@ -117,6 +118,7 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
         desired_state: Default::default(),
         session: SessionSettings { claim_name: args.claim, ..SessionSettings::default() },
         limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), ..limits },
+        compaction: Compaction::default(),
     })
 }
 
@@ -132,13 +134,16 @@ async fn wait_for(cluster: &Cluster, name: &str, project: &YoiProject, has_task:
             if has_task {
                 match find(conditions, condition::TASK_COMPLETE) {
                     Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Done(pod.clone())),
-                    Some(c) if c.reason == yoi_crds::reason::TASK_FAILED => {
+                    Some(c) if yoi_crds::reason::is_task_failure(&c.reason) => {
                         return Err(cluster.task_failed(name, &c.message));
                     }
                     _ => {}
                 }
             } else if is_true(conditions, condition::READY) {
                 return Ok(Wait::Done(pod.clone()));
+            }
+            if pod.status.as_ref().and_then(|s| s.live.as_ref()).is_some_and(|live| live.activity == Activity::Paused) {
+                return Ok(Wait::Pending("Paused: a person has paused its run".to_owned()));
             }
             Ok(not_ready(cluster, pod, Some(project)))
         })
@@ -155,5 +160,5 @@ fn model(args: &ModelOptions) -> Option<Model> {
         ModelWireFormat::OpenAI => ModelProvider::OpenAI,
         ModelWireFormat::Anthropic => ModelProvider::Anthropic,
     };
-    Some(Model { provider, name, base_url: args.model_url.clone(), auth_secret_ref })
+    Some(ModelEndpoint { base_url: args.model_url.clone(), auth_secret_ref, ..ModelEndpoint::new(provider, name) }.into())
 }

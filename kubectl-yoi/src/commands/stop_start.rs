@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use yoi_crds::condition::{find, is_true};
+use yoi_crds::name::annotation;
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::condition;
 use yoi_crds::{YoiPod, YoiProject};
 
 use super::selection::agent_names;
-use crate::args::{DesiredStateOptions, OutputFormat};
+use crate::args::{DesiredStateOptions, OutputFormat, StartOptions};
 use crate::cluster::{Cluster, Wait, blocked};
 use crate::error::Error;
 use crate::{remedy, show};
@@ -25,13 +27,15 @@ pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &Desire
     Ok(())
 }
 
-pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
+pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &StartOptions) -> Result<(), Error> {
+    let StartOptions { state: args, refresh } = args;
+    let refresh = refresh.then(|| Timestamp::now().to_string());
     let mut pods = Vec::new();
     let mut finished = None;
     for name in agent_names(cluster, &args.agents).await? {
         // The others start all the same.
         match check_unfinished(cluster, &name).await {
-            Ok(()) => pods.push((set_desired_state(cluster, &name, DesiredState::Running).await?, name)),
+            Ok(()) => pods.push((start_one(cluster, &name, refresh.as_deref()).await?, name)),
             Err(error) => finished = finished.or(Some(error)),
         }
     }
@@ -40,6 +44,13 @@ pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &Desir
         print(cluster, output, &pod, &name, if args.wait { "running" } else { "starting" })?;
     }
     finished.map_or(Ok(()), Err)
+}
+
+/// Any other value of the annotation than before asks for a refresh.
+async fn start_one(cluster: &Cluster, name: &str, refresh: Option<&str>) -> Result<YoiPod, Error> {
+    let Some(refresh) = refresh else { return set_desired_state(cluster, name, DesiredState::Running).await };
+    let metadata = serde_json::json!({ "annotations": { annotation::REFRESH: refresh } });
+    cluster.patch(name, &serde_json::json!({ "metadata": metadata, "spec": { "desiredState": DesiredState::Running } })).await
 }
 
 /// Refuses an agent that would not start: it has done its task, and is to stop then.

@@ -6,7 +6,7 @@ use yoi_crds::reason;
 
 use super::manifest::{self, Resolved};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
-use super::{create, pod_settings};
+use super::{create, manifest_current, pod_settings};
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
 
@@ -15,6 +15,8 @@ pub(super) struct Accepted<'a> {
     /// An agent that has its tree needs no project any more.
     pub project: Option<Stored<'a, YoiProject>>,
     pub resolved: Resolved,
+    /// The project is not what the agent was last started with, and the agent waits for a change: its next manifest is of the project as it is.
+    pub is_renewed: bool,
 }
 
 /// # Errors
@@ -37,11 +39,15 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, Condit
             let message = former_session(yoipod.name(), yoipod.namespace(), claim.name(), volume);
             Err(ConditionValue::no(reason::INVALID_SPEC, message))
         }
-        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => Ok(Accepted { project: input.project, resolved }),
+        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => {
+            let is_renewed = input.project.is_some() && manifest_current::waits_for_a_change(input);
+            Ok(Accepted { project: input.project, resolved, is_renewed })
+        }
     }
 }
 
-/// An agent that has its tree starts without its project: with the project's defaults as they were at its last start.
+/// The manifest of the last run holds while the agent's own spec is unchanged. An agent that has its tree starts without its project: with the project's
+/// defaults as they were at its last start.
 pub(super) fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValue> {
     let yoipod = input.yoipod;
     let title = &yoipod.spec.project_ref.name;
@@ -54,6 +60,7 @@ pub(super) fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValu
             let message = format!("YoiProject {title} is being deleted, and nothing new begins from it");
             Err(ConditionValue::no(reason::SOURCE_NOT_FOUND, message))
         }
+        Some(_) | None if let Some(held) = manifest_current::held(input)?.filter(|_| input.has_tree()) => Ok(held),
         Some(project) => manifest::resolve(yoipod.get(), project.spec.defaults.clone()).ok_or_else(no_model),
         None => {
             let missing = || missing(input, "YoiProject", title);

@@ -25,7 +25,9 @@ pub(super) struct CreatedPod {
 
 /// Digest of the manifest and the Pod's settings as the spec, the project and the operator have them now.
 pub(super) fn settings_digest(accepted: &Accepted<'_>, yoipod: Stored<'_, YoiPod>, path: &str, settings: &Settings) -> String {
-    let manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, settings);
+    let mut manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, settings);
+    // It reaches the Pod that is there.
+    manifest.limits.tokens = None;
     let image = accepted.resolved.pod.image.as_ref().unwrap_or(&settings.agent_image);
     // Serializing these types does not fail; if it did, no Pod would be replaced for it.
     let text = serde_json::to_vec(&(manifest, &accepted.resolved.pod, image)).unwrap_or_default();

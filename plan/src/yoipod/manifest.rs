@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::YoiPod;
 use yoi_crds::name::{annotation, label};
-use yoi_crds::pod::{EnvVar, ManifestRef, Model, PodSettings};
+use yoi_crds::pod::{EnvVar, Limits, ManifestRef, Model, PodSettings};
 use yoi_crds::project::PodDefaults;
+use yoi_crds::quota::quota_bytes;
+use yoi_crds::{YoiPod, YoiPodSpec};
 use yoi_wire::identity::MANIFEST_FILE;
-use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, ModelEndpoint as WireModel, RunLimits, SecretKeyName, Task};
+use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, RunLimits, Task};
 
-use crate::meta::uid;
+use super::model_endpoint::wire_model;
+use crate::meta::{self, uid};
 use crate::names;
 use crate::settings::Settings;
 use crate::stored::Stored;
@@ -35,6 +37,52 @@ pub(crate) fn resolve(yoipod: &YoiPod, defaults: PodDefaults) -> Option<Resolved
 #[must_use]
 pub(crate) fn resolved_before(map: &ConfigMap) -> Option<PodDefaults> {
     serde_json::from_str(map.metadata.annotations.as_ref()?.get(annotation::RESOLVED)?).ok()
+}
+
+/// Digest of what a manifest is made from but for the project: while it is the same, the manifest of the last run holds.
+#[must_use]
+pub(crate) fn made_from(yoipod: &YoiPod) -> String {
+    let YoiPodSpec {
+        // Immutable.
+        project_ref: _,
+        workspace: _,
+        agent,
+        task,
+        // Whether the agent runs says nothing of how.
+        completion: _,
+        desired_state: _,
+        model,
+        pod,
+        session,
+        limits,
+        compaction,
+    } = &yoipod.spec;
+    // A running agent has taken another limit of tokens already.
+    let limits = Limits { tokens: None, ..*limits };
+    let refresh = meta::annotation(&yoipod.metadata, annotation::REFRESH);
+    // These types serialize without fail: their keys are strings and their values plain data.
+    let text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
+    names::sha256(&text)
+}
+
+/// [`made_from`] of the YoiPod that this manifest was made of; `None` for a manifest of an older operator.
+#[must_use]
+pub(crate) fn made_from_before(map: &ConfigMap) -> Option<&String> {
+    map.metadata.annotations.as_ref()?.get(annotation::MADE_FROM)
+}
+
+/// Whether the ConfigMap holds what [`config_map`] put into it. Whoever may change ConfigMaps may change its annotations, or make another of its name.
+#[must_use]
+pub(crate) fn is_whole(yoipod: Stored<'_, YoiPod>, map: &ConfigMap, reference: &ManifestRef) -> bool {
+    let text = map.data.as_ref().and_then(|data| data.get(MANIFEST_FILE));
+    let resolved = meta::annotation(&map.metadata, annotation::RESOLVED);
+    let (Some(text), Some(resolved), Some(made_from)) = (text, resolved, made_from_before(map)) else { return false };
+    names::sha256(text.as_bytes()) == reference.digest && title(yoipod, text, resolved, made_from) == reference.name
+}
+
+/// A map is made once under its name, so that the name changes with all that it holds.
+fn title(yoipod: Stored<'_, YoiPod>, text: &str, resolved: &str, made_from: &str) -> String {
+    names::manifest(yoipod.name(), &names::sha256(format!("{text}\n{resolved}\n{made_from}").as_bytes()))
 }
 
 /// Field by field, the YoiPod's first; maps, environment, volumes and mounts entry by entry.
@@ -88,37 +136,24 @@ pub fn task(yoipod: &YoiPod) -> Option<Task> {
 /// What the runtime reads at its start. `path` is where it sees the tree.
 #[must_use]
 pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Settings) -> AgentManifest {
-    let limits = yoipod.spec.limits;
+    let YoiPodSpec { limits, compaction, .. } = yoipod.spec;
+    let segment_size = yoipod.spec.session.segment_size.as_deref();
     AgentManifest {
         agent: agent_ref(yoipod),
         project: yoipod.spec.project_ref.name.clone(),
         path: path.to_owned(),
         builtin: Builtin { instruction: yoipod.spec.agent.builtin.clone().unwrap_or_default().instruction },
-        model: WireModel {
-            provider: resolved.model.provider,
-            name: resolved.model.name.clone(),
-            base_url: resolved.model.base_url.clone(),
-            key_secret: resolved.model.auth_secret_ref.as_ref().map(|r| SecretKeyName { secret: r.name.clone(), key: r.key.clone() }),
-            api: None,
-            max_output_tokens: None,
-            effort: None,
-            timeout_seconds: None,
-            patience_seconds: None,
-            ca: None,
-            headers: Vec::new(),
-            proxy_url: None,
-            window_tokens: None,
-            fallbacks: Vec::new(),
-        },
+        model: wire_model(&resolved.model),
         task: task(yoipod),
         gateway: settings.gateway.clone(),
         limits: RunLimits {
             turns_per_run: limits.turns_per_run.unsigned_abs(),
             tool_seconds: limits.tool_seconds.unsigned_abs(),
+            tokens: limits.tokens.map(i64::unsigned_abs),
             ..RunLimits::default()
         },
-        compaction: CompactionLimits::default(),
-        segment_bytes: None,
+        compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
+        segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
 }
 
@@ -130,14 +165,14 @@ pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest, r
     let resolved = PodDefaults { model: Some(resolved.model.clone()), pod: Some(resolved.pod.clone()), quota: None };
     let resolved = serde_json::to_string(&resolved).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
-    // A map is made once under its name, so that the name changes with all that it holds.
-    let title = names::manifest(yoipod.name(), &names::sha256(format!("{text}\n{resolved}").as_bytes()));
+    let made_from = made_from(yoipod.get());
+    let title = title(yoipod, &text, &resolved, &made_from);
     let map = ConfigMap {
         metadata: ObjectMeta {
             name: Some(title.clone()),
             namespace: Some(yoipod.namespace().to_owned()),
             labels: Some(BTreeMap::from([(label::YOIPOD.to_owned(), yoipod.name().to_owned())])),
-            annotations: Some(BTreeMap::from([(annotation::RESOLVED.to_owned(), resolved)])),
+            annotations: Some(BTreeMap::from([(annotation::RESOLVED.to_owned(), resolved), (annotation::MADE_FROM.to_owned(), made_from)])),
             owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
         },

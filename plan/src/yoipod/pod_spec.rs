@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapKeySelector, ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, LocalObjectReference, ObjectFieldSelector,
-    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource, ResourceRequirements, SecretKeySelector,
-    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    ConfigMapKeySelector, ConfigMapVolumeSource, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, EnvVarSource,
+    LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource,
+    ResourceRequirements, SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -14,11 +14,12 @@ use yoi_crds::pod::{EnvSource, PodSettings, Resources, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
-    GATEWAY_AUDIENCE, MANIFEST_MOUNT, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT, VOLUME_KIND, VOLUME_RUNTIME,
-    VOLUME_RUNTIME_DIGEST, env,
+    GATEWAY_AUDIENCE, MANIFEST_MOUNT, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT, TOKENS_FILE, VOLUME_KIND,
+    VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, env,
 };
 
 use super::manifest::Resolved;
+use super::model_endpoint;
 use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::restricted::{self, empty, inline, mount};
@@ -68,6 +69,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             annotations: Some(BTreeMap::from([
                 (annotation::RUN_GENERATION.to_owned(), context.run_generation.to_string()),
                 (annotation::SETTINGS_DIGEST.to_owned(), context.settings_digest.clone()),
+                (annotation::TOKENS.to_owned(), tokens(yoipod.get())),
             ])),
             owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
@@ -173,11 +175,7 @@ fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     all.push(plain(env::RUN_GENERATION, &context.run_generation.to_string()));
     let pod_uid = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
     all.push(from(env::POD_UID, EnvVarSource { field_ref: Some(pod_uid), ..EnvVarSource::default() }));
-    if let Some(key) = &context.resolved.model.auth_secret_ref {
-        // The operator cannot read Secrets. While this one is missing, the kubelet does not start the container, and says so in the Pod's status.
-        let selector = SecretKeySelector { name: key.name.clone(), key: key.key.clone(), optional: None };
-        all.push(from(env::MODEL_API_KEY, EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() }));
-    }
+    all.extend(model_endpoint::variables(&context.resolved.model));
     all
 }
 
@@ -221,6 +219,23 @@ pub(super) fn token_volume() -> Volume {
     }
 }
 
+/// Value of the annotation [`annotation::TOKENS`].
+pub(super) fn tokens(yoipod: &YoiPod) -> String {
+    yoipod.spec.limits.tokens.map(|tokens| tokens.to_string()).unwrap_or_default()
+}
+
+/// Beside the token, a file with the Pod's annotation [`annotation::TOKENS`]: the kubelet writes it anew when that changes, and no container is restarted.
+fn with_tokens(mut volume: Volume) -> Volume {
+    let field = ObjectFieldSelector { field_path: format!("metadata.annotations['{}']", annotation::TOKENS), api_version: None };
+    let file = DownwardAPIVolumeFile { path: TOKENS_FILE.to_owned(), field_ref: Some(field), ..DownwardAPIVolumeFile::default() };
+    let source = DownwardAPIProjection { items: Some(vec![file]) };
+    if let Some(projected) = &mut volume.projected {
+        let source = VolumeProjection { downward_api: Some(source), ..VolumeProjection::default() };
+        projected.sources.get_or_insert_default().push(source);
+    }
+    volume
+}
+
 fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
     let own = [
         runtime_volume(context.runtime_digest),
@@ -231,7 +246,7 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
             config_map: Some(ConfigMapVolumeSource { name: context.manifest.to_owned(), ..ConfigMapVolumeSource::default() }),
             ..Volume::default()
         },
-        token_volume(),
+        with_tokens(token_volume()),
         empty("tmp"),
         empty("home"),
     ];

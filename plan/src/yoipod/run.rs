@@ -12,7 +12,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::yoipod_input::YoiPodInput;
-use super::{create, lost_tree, reader, session, yoipod_conditions};
+use super::{create, lost_tree, pod_spec, reader, session, yoipod_conditions};
 use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
@@ -47,6 +47,13 @@ pub(super) struct RunRecord {
     pub run_generation: Option<i64>,
     pub manifest: Option<ManifestRef>,
     pub pod: Option<PodRef>,
+}
+
+impl RunRecord {
+    /// Without the manifest of the last run, which holds no longer: the status says so before a Pod with another one is made.
+    fn renewed(self) -> Self {
+        RunRecord { manifest: None, ..self }
+    }
 }
 
 /// What to make and delete for the Pod, and what came of it.
@@ -87,6 +94,9 @@ pub(super) fn plan<'a>(
         (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
         // One writer or one reader: some session volumes cannot be mounted by both, and what is read must not change meanwhile.
         (None, Ok(_)) if !input.readers.is_empty() => RunPlan::new(RunState::Starting, Vec::new(), record),
+        (None, Ok(accepted)) if accepted.is_renewed && record.manifest.is_some() => {
+            start(input, accepted, settings, record.renewed(), now).after(session::steps(input, settings))
+        }
         (None, Ok(accepted)) => start(input, accepted, settings, record, now).after(session::steps(input, settings)),
         // What the spec no longer finds is not needed any more: there is a Pod.
         (Some((newest, older)), Ok(_) | Err(_)) => {
@@ -165,6 +175,8 @@ fn keep<'a>(
     let is_refused = volume_run_generation(input).is_some_and(|seen| seen >= pod.run_generation);
     let is_outdated = accepted.is_some_and(|accepted| is_outdated(input, pod, accepted, settings));
     if pod.is_deleting() || is_former || waits_for_ever || is_refused || is_outdated {
+        let is_renewed = is_outdated && accepted.is_some_and(|accepted| accepted.project.is_some());
+        let record = if is_renewed { record.renewed() } else { record };
         let no_room = was_no_room(input) && pod.tree() == tree && input.workspace.is_some_and(|workspace| workspace.node_name().is_none());
         return RunPlan { no_room, ..RunPlan::new(RunState::Starting, pod.delete().into_iter().collect(), record) };
     }
@@ -173,11 +185,19 @@ fn keep<'a>(
         pod: Some(PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
         manifest: input.manifest_of(pod).map_or(record.manifest, |map| manifest_ref(map.get())),
     };
-    match pod.phase {
+    let set_tokens = set_tokens(input, pod).into_iter().collect();
+    let plan = match pod.phase {
         PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other => find_room(input, pod, settings, record, now),
-    }
+    };
+    plan.after(set_tokens)
+}
+
+/// A changed limit of tokens reaches the Pod that is there. A Pod of an earlier version shows its runtime none.
+fn set_tokens(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<Step> {
+    let (has, wanted) = (meta::annotation(pod.meta(), annotation::TOKENS)?, pod_spec::tokens(input.yoipod.get()));
+    (has != wanted).then(|| Step::SetTokens { pod: pod.target(), tokens: wanted })
 }
 
 /// Whether spec or project have changed since the Pod was made, and the agent is not ready: somebody fixes what it waits for. A ready agent keeps its

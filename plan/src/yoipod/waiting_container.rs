@@ -3,6 +3,7 @@
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, Reason};
 
+use super::model_endpoint;
 use crate::observed_pod::{ObservedPod, Reference, ReferenceKind, Use};
 use crate::stored::Stored;
 
@@ -69,11 +70,7 @@ fn missing_value(missing: &Reference, namespace: &str) -> ConditionValue {
         Use::Variable { name, key } => (name.as_str(), key.as_str()),
         Use::Volume => ("", ""),
     };
-    let for_what = if variable == yoi_wire::identity::env::MODEL_API_KEY {
-        "with the model's key".to_owned()
-    } else {
-        format!("for variable {variable} of spec.pod.env")
-    };
+    let for_what = model_endpoint::purpose(variable);
     let (reason, make) = match kind {
         ReferenceKind::Secret => (reason::SECRET_MISSING, format!("kubectl create secret generic {name}")),
         ReferenceKind::ConfigMap | ReferenceKind::Claim => (reason::SOURCE_NOT_FOUND, format!("kubectl create configmap {name}")),

@@ -2,14 +2,14 @@
 
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::pod::{Completion, DesiredState, LastReport};
-use yoi_crds::reason::{self, condition};
+use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::{Condition, YoiPod};
 use yoi_wire::hub::TaskState;
 
 use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{acceptance, lost_tree, manifest, pod_spec, waiting_container};
+use super::{acceptance, lost_tree, manifest, manifest_current, pod_spec, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -34,6 +34,9 @@ pub(super) fn conditions(
     conditions.set(condition::ACCEPTED, refused.cloned().unwrap_or_else(valid));
     conditions.set(condition::WORKSPACE_READY, workspace_ready);
     conditions.set(condition::SESSION_READY, session_ready);
+    if let Some(current) = manifest_current::condition(input, run.record.manifest.as_ref()) {
+        conditions.set(condition::MANIFEST_CURRENT, current);
+    }
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
     if let Some(reader_ready) = reader_ready {
         conditions.set(condition::READER_READY, reader_ready);
@@ -154,7 +157,15 @@ fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {
         None => ConditionValue::no(reason::TASK_RUNNING, "the task waits to be given to the agent"),
         Some(TaskState::Submitted | TaskState::Running) => ConditionValue::no(reason::TASK_RUNNING, "the task was given to the agent"),
         Some(TaskState::Succeeded) => ConditionValue::yes(reason::TASK_SUCCEEDED, "the task's run finished"),
-        Some(TaskState::Failed) => ConditionValue::no(reason::TASK_FAILED, "the task's run failed; the log says why"),
+        Some(TaskState::Failed) => task_failed(input),
+    }
+}
+
+fn task_failed(input: &YoiPodInput<'_>) -> ConditionValue {
+    let why = input.before.task.as_ref().and_then(|task| task.reason.as_deref());
+    match why.and_then(Reason::from_name).filter(|reason| reason::is_task_failure(reason)) {
+        Some(reason) => ConditionValue::no(reason, format!("the task's run failed: {reason}; the log says more")),
+        None => ConditionValue::no(reason::TASK_FAILED, "the task's run failed; the log says why"),
     }
 }
 

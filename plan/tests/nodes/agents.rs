@@ -13,7 +13,7 @@ use yoi_plan::{ObservedPod, yoipod};
 use crate::*;
 
 /// A YoiPod of the project whose tree is not made yet. `pod` is its Pod's spec and status, `before` the reason of WorkspaceReady.
-fn agent(bases: &[Arc<AgentWorkspace>], nodes: Arc<Nodes>, pod: Option<(Value, Value)>, before: &str) -> yoipod::Observed {
+pub fn agent(bases: &[Arc<AgentWorkspace>], nodes: Arc<Nodes>, pod: Option<(Value, Value)>, before: &str) -> yoipod::Observed {
     let project = git_project("https://git.example/a");
     let reported = match &pod {
         Some(_) => {

@@ -3,6 +3,7 @@
 mod agents;
 mod heartbeat;
 mod host;
+mod manifests;
 mod projects;
 #[path = "../samples/observed.rs"]
 mod samples;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{find, is_true};
-use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE};
+use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE, RESOLVED};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::{HostSource, NamedRef};
@@ -359,6 +359,10 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::CLAIM_LOST | reason::STARTING => session_is_lost(c, y) || blocked(c, reason::APPLY_FAILED),
         reason::CREATING => {
             workspace.is_some_and(|w| deleting(&w.metadata)) && (kept(c) || mounted(c).contains(workspace.map_or("", |w| uid(&w.metadata))))
+        }
+        // Only a person takes another manifest for one that was altered.
+        reason::MANIFEST_DAMAGED => {
+            c.now.maps.values().any(|m| controlled_by(&m.metadata, uid(&y.metadata)) && annotation(&m.metadata, RESOLVED) == Some("{"))
         }
         reason::STOPPING => kept(c),
         reason::WAITING_FOR_PODS => workspace.is_some_and(|w| deleting(&w.metadata) && mounted(c).contains(uid(&w.metadata))),

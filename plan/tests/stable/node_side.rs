@@ -198,6 +198,7 @@ const FAILURES: &[Option<ReportReason>] = &[
     Some(ReportReason::ReplayFailed),
     Some(ReportReason::LogNewer),
     Some(ReportReason::ModelUnreachable),
+    Some(ReportReason::ModelRefused),
     Some(ReportReason::DiskFull),
     Some(ReportReason::DiskFailed),
     None,
@@ -223,7 +224,7 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
                 c.coverage.feature("runtime: reports a run that is over");
                 run -= 1;
             }
-            state = *random.pick(TaskState::ALL).expect("there are some");
+            state = if random.one_in(2) { TaskState::Failed } else { *random.pick(TaskState::ALL).expect("there are some") };
         }
         let before = yoipod.status.as_ref().expect("a status");
         let task = yoi_plan::yoipod::manifest::task(&yoipod);
@@ -231,7 +232,11 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
         let ended = before.task.as_ref().filter(|t| {
             task.as_ref().is_some_and(|n| n.id == t.id) && matches!(t.state.known(), Some(TaskState::Succeeded | TaskState::Failed))
         });
-        let task = ended.cloned().or_else(|| task.map(|t| TaskStatus { id: t.id, state: state.into() }));
+        let words =
+            ["Cancelled", "Truncated", "Refused", "ContentFilter", "ContextFull", "LimitReached", "ModelRefusedHistory", "NotYetInvented"];
+        let failed = random.as_mut().filter(|_| state == TaskState::Failed);
+        let task_reason = failed.and_then(|random| random.pick(&words)).map(|word| (*word).to_owned());
+        let task = ended.cloned().or_else(|| task.map(|t| TaskStatus { id: t.id, state: state.into(), reason: task_reason }));
         if task.as_ref().is_some_and(|t| t.state == TaskState::Failed) {
             c.coverage.feature("task: fails");
         }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
-use yoi_crds::name::annotation::NEW_TREE;
+use yoi_crds::name::annotation::{NEW_TREE, REFRESH, RESOLVED};
 use yoi_crds::pod::{Completion, DesiredState, SessionRetain};
 use yoi_crds::source::{EmptySource, GitSource, NamedRef, ProjectSource, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
@@ -263,7 +263,7 @@ fn change(c: &mut Cluster, random: &mut Random) {
             y.metadata.annotations.get_or_insert_default().insert(NEW_TREE.to_owned(), former);
         });
     }
-    let feature = match random.roll(7) {
+    let feature = match random.roll(12) {
         0 | 1 => {
             c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Stopped);
             "yoipod: stopped"
@@ -276,6 +276,32 @@ fn change(c: &mut Cluster, random: &mut Random) {
             let text = format!("do {}", random.roll(3));
             c.edit::<YoiPod>(&title, |y| y.spec.task = Some(text));
             "yoipod: task changed"
+        }
+        7 => {
+            let tokens = random.one_in(3).then_some(1000).or(Some(2000)).filter(|_| !random.0.is_multiple_of(5));
+            c.edit::<YoiPod>(&title, |y| y.spec.limits.tokens = tokens);
+            "yoipod: another limit of tokens"
+        }
+        8 => {
+            let at = c.seconds.to_string();
+            c.change::<YoiPod>(&title, |y| {
+                y.metadata.annotations.get_or_insert_default().insert(REFRESH.to_owned(), at);
+            });
+            "yoipod: refreshed"
+        }
+        9 => {
+            let model = format!("m{}", random.roll(3));
+            let Some(project) = random.pick(&c.names::<YoiProject>()).cloned() else { return };
+            let edit = |p: &mut YoiProject| p.spec.defaults.model.iter_mut().for_each(|m| m.endpoint.name.clone_from(&model));
+            c.edit::<YoiProject>(&project, edit);
+            "project: another model"
+        }
+        10 => {
+            let Some(map) = random.pick(&c.names::<ConfigMap>()).cloned() else { return };
+            c.change::<ConfigMap>(&map, |m| {
+                m.metadata.annotations.get_or_insert_default().insert(RESOLVED.to_owned(), "{".to_owned());
+            });
+            "manifest: altered"
         }
         _ => {
             let retain = if random.one_in(2) { SessionRetain::Retain } else { SessionRetain::Delete };

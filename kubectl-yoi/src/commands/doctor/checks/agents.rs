@@ -40,9 +40,13 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         }
         reported.extend(lost.as_ref().map(|_| (yoipod.namespace(), workspace_name(yoipod).to_owned())));
         found.extend(lost);
-        let failed = conditions.and_then(|c| find(c, condition::TASK_COMPLETE)).filter(|c| c.reason == reason::TASK_FAILED);
+        let failed = conditions.and_then(|c| find(c, condition::TASK_COMPLETE)).filter(|c| reason::is_task_failure(&c.reason));
         found.extend(failed.map(|c| {
-            Finding::note(display_name(yoipod), format!("{}: {}", c.reason, c.message), fix_command(yoipod, reason::TASK_FAILED))
+            Finding::note(
+                display_name(yoipod),
+                format!("{}: {}", c.reason, c.message),
+                fix_command(yoipod, Reason::from_name(&c.reason).unwrap_or(reason::TASK_FAILED)),
+            )
         }));
     }
     for peer in listed(&observed.peers).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
@@ -78,7 +82,8 @@ fn is_finished(yoipod: &YoiPod) -> bool {
     let has = |type_, reasons: &[Reason]| find(conditions, type_).is_some_and(|c| reasons.iter().any(|reason| c.reason == *reason));
     yoipod.spec.completion == Completion::Stop
         && has(condition::READY, &[reason::STOPPED])
-        && has(condition::TASK_COMPLETE, &[reason::TASK_SUCCEEDED, reason::TASK_FAILED])
+        && find(conditions, condition::TASK_COMPLETE)
+            .is_some_and(|c| c.reason == reason::TASK_SUCCEEDED || reason::is_task_failure(&c.reason))
 }
 
 /// Returns the finding for a lost tree. A stopped agent has one too, because its tree does not come back when it starts.

@@ -1,0 +1,58 @@
+//! How far an agent may go, and when its conversation is compacted.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Model calls in one run.
+    #[serde(default = "default_turns")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub turns_per_run: i32,
+    /// Seconds that one tool call may take.
+    #[serde(default = "default_tool_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub tool_seconds: i32,
+    /// Tokens in and out over the agent's life, as the endpoint counts them, cached ones included. Past it each run ends as LimitReached. A change reaches a
+    /// running agent without a restart. No limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_000i64))]
+    pub tokens: Option<i64>,
+}
+
+fn default_turns() -> i32 {
+    50
+}
+
+fn default_tool_seconds() -> i32 {
+    30
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds(), tokens: None }
+    }
+}
+
+/// When and how far the conversation is compacted, in tokens as the endpoint counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("!has(self.at) || (has(self.keep) ? self.keep : 20000) < self.at", "keep must be less than at; it is 20000 when absent"))]
+pub struct Compaction {
+    /// Above this many tokens of a request. Absent: 80 % of the window, when it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1_000, max = 1_000_000_000))]
+    pub at: Option<i64>,
+    /// How many tokens of the latest turns stay as they are; 20000 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000_000))]
+    pub keep: Option<i64>,
+}
+
+impl Compaction {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Compaction::default()
+    }
+}

@@ -1,0 +1,111 @@
+//! The model of an agent, and how far it may go.
+
+use serde_json::{Value, json};
+
+use super::Table;
+
+pub(super) fn models(t: &mut Table) {
+    for (label, model) in [("template of nothing", "/spec/model"), ("empty", "/spec/defaults/model")] {
+        for endpoint in [model.to_owned(), format!("{model}/fallbacks/0")] {
+            endpoint_rules(t, label, &endpoint);
+        }
+        let fallback = json!({ "provider": "Anthropic", "name": "m" });
+        t.expect_refused("model", label, &[(&format!("{model}/fallbacks"), json!(vec![fallback.clone(); 4]))], "fallbacks");
+        t.expect_accepted("model", label, &[(&format!("{model}/fallbacks"), json!(vec![fallback; 3]))]);
+        t.expect_accepted("model", label, &[(&format!("{model}/fallbacks"), Value::Null)]);
+    }
+    let a = "template of nothing";
+    for (at, keep) in [(json!(10_000), json!(10_000)), (json!(10_000), json!(20_000)), (json!(20_000), Value::Null)] {
+        t.expect_refused("model", a, &[("/spec/compaction", json!({ "at": at, "keep": keep }))], "keep");
+    }
+    for fine in [json!({}), json!({ "at": 20_001 }), json!({ "keep": 0 }), json!({ "at": 1_000, "keep": 999 })] {
+        t.expect_accepted("model", a, &[("/spec/compaction", fine)]);
+    }
+    for (field, n) in [("at", 999), ("at", -1), ("keep", -1), ("at", 1_000_000_001)] {
+        t.expect_refused("model", a, &[("/spec/compaction", json!({ field: n }))], field);
+    }
+    for tokens in [0_i64, -1, 1_000_000_000_000_001] {
+        t.expect_refused("model", a, &[("/spec/limits/tokens", json!(tokens))], "tokens");
+    }
+    for size in ["1", "1048575", "0.5Mi", "-1Gi", "lots", "", "1GiB", "0"] {
+        t.expect_refused("quantity", a, &[("/spec/session/segmentSize", json!(size))], "segmentSize");
+    }
+    for size in ["1Mi", "1048576", "1.5Gi", "256M"] {
+        t.expect_accepted("quantity", a, &[("/spec/session/segmentSize", json!(size))]);
+    }
+}
+
+fn endpoint_rules(t: &mut Table, label: &'static str, endpoint: &str) {
+    let at = |field: &str| format!("{endpoint}/{field}");
+    for provider in ["Anthropic", "Gemini"] {
+        t.expect_refused("model", label, &[(&at("provider"), json!(provider))], "api may only be set with provider OpenAI");
+        t.expect_accepted("model", label, &[(&at("provider"), json!(provider)), (&at("api"), Value::Null)]);
+    }
+    for api in ["Completions", "responses", ""] {
+        t.expect_refused("model", label, &[(&at("api"), json!(api))], "api");
+    }
+    t.expect_accepted("model", label, &[(&at("api"), json!("Responses"))]);
+    for (field, value) in [
+        ("maxOutputTokens", json!(0)),
+        ("maxOutputTokens", json!(-1)),
+        ("window", json!(999)),
+        ("effort", json!("")),
+        ("effort", json!("very high")),
+        ("timeout", json!("0s")),
+        ("timeout", json!("000h")),
+        ("timeout", json!("10")),
+        ("timeout", json!("1d")),
+        ("timeout", json!("-1s")),
+        ("patience", json!("1.5h")),
+        ("patience", json!("")),
+        ("caRef", json!({ "name": "Upper" })),
+        ("caRef", json!({ "name": "m", "key": "a/b" })),
+        ("caRef", json!({ "key": "k" })),
+    ] {
+        t.expect_refused("model", label, &[(&at(field), value)], field);
+    }
+    for (field, value) in [
+        ("timeout", json!("1s")),
+        ("patience", json!("0s")),
+        ("patience", json!("99999999h")),
+        ("caRef", json!({ "name": "m" })),
+        ("effort", json!("x-high")),
+    ] {
+        t.expect_accepted("model", label, &[(&at(field), value)]);
+    }
+    for url in ["socks5://p", "proxy:3128", "http://", "http://a b", ""] {
+        t.expect_refused("address", label, &[(&at("proxyUrl"), json!(url))], "proxyUrl");
+    }
+    t.expect_refused("address", label, &[(&at("proxyUrl"), json!("http://user:word@proxy:3128"))], "proxyUrl must not hold a user");
+    headers(t, label, endpoint);
+}
+
+fn headers(t: &mut Table, label: &'static str, endpoint: &str) {
+    let headers = format!("{endpoint}/headers");
+    let secret = json!({ "secretKeyRef": { "name": "s", "key": "k" } });
+    for (header, names) in [
+        (json!({ "name": "X-A" }), "exactly one"),
+        (json!({ "name": "X-A", "value": "1", "valueFrom": secret }), "exactly one"),
+        (json!({ "name": "X-A", "valueFrom": {} }), "secretKeyRef"),
+        (json!({ "name": "X-A", "valueFrom": { "secretKeyRef": { "name": "S", "key": "k" } } }), "secretKeyRef"),
+        (json!({ "name": "", "value": "1" }), "name"),
+        (json!({ "name": "X A", "value": "1" }), "name"),
+        (json!({ "name": "X-A:", "value": "1" }), "name"),
+        (json!({ "name": "Ä", "value": "1" }), "name"),
+        (json!({ "name": "X-A", "value": "a\nb" }), "value"),
+        (json!({ "name": "X-A", "value": "ä" }), "value"),
+        (json!({ "name": "Host", "value": "other" }), "the connection sets them"),
+        (json!({ "name": "content-LENGTH", "value": "1" }), "the connection sets them"),
+        (json!({ "name": "Authorization", "value": "1" }), "beside authSecretRef"),
+        (json!({ "name": "X-API-Key", "valueFrom": secret }), "beside authSecretRef"),
+    ] {
+        t.expect_refused("model", label, &[(&headers, json!([header]))], names);
+    }
+    let twice = json!([{ "name": "X-A", "value": "1" }, { "name": "x-a", "value": "2" }]);
+    t.expect_refused("model", label, &[(&headers, twice)], "once");
+    let many: Vec<Value> = (0..17).map(|i| json!({ "name": format!("X-{i}"), "value": "1" })).collect();
+    t.expect_refused("model", label, &[(&headers, json!(many))], "headers");
+    let own_key = json!([{ "name": "Authorization", "valueFrom": secret }]);
+    t.expect_accepted("model", label, &[(&headers, own_key), (&format!("{endpoint}/authSecretRef"), Value::Null)]);
+    t.expect_accepted("model", label, &[(&headers, json!([{ "name": "X-Empty", "value": "" }]))]);
+}
