@@ -3,7 +3,7 @@
 mod answer;
 mod broken_response;
 mod chat;
-mod conversation;
+pub mod conversation;
 mod digest;
 mod errors;
 mod gemini;
@@ -18,4 +18,4 @@ pub mod script;
 pub mod server;
 mod sse;
 mod tokens;
-mod wire;
+pub mod wire;

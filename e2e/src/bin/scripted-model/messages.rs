@@ -11,7 +11,6 @@ use super::rule::Rule;
 use super::script::Stop;
 use super::tokens::prompt_text;
 
-mod cache_rules;
 mod content_rules;
 mod rules;
 mod stream;
@@ -24,7 +23,7 @@ pub use stream::stream;
 const THOUGHT: &str = "I think about it.";
 
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    let tables = [rules::RULES, content_rules::RULES, tool_rules::RULES, thinking_rules::RULES, cache_rules::RULES];
+    let tables = [rules::RULES, content_rules::RULES, tool_rules::RULES, thinking_rules::RULES];
     tables.into_iter().flatten()
 }
 

@@ -88,7 +88,11 @@ pub const GEMINI: &[Rule] = &[Rule {
             signature.is_empty().then(|| (from + at, text(&first["function"]["name"])))
         });
         match unsigned.filter(|_| request.model.reasons(true)) {
-            Some((at, name)) => Err(missing_signature(name, at + 1)),
+            // Messages of the system are no turns of Gemini's.
+            Some((at, name)) => {
+                let turns = list(&request.body["messages"])[..=at].iter().filter(|message| message["role"] != "system");
+                Err(missing_signature(name, turns.count()))
+            }
             None => Ok(()),
         }
     },

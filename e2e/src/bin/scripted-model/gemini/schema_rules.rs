@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "no two functions have one name",
-        source: "https://ai.google.dev/gemini-api/docs/function-calling (names are unique)",
+        source: "https://github.com/google-gemini/gemini-cli/pull/22207",
         check: |request| {
             let mut names = HashSet::new();
             each(request, |_, declaration| {

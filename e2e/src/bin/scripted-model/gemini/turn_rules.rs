@@ -11,8 +11,7 @@ use crate::endpoint::rule::{Refusal, Request, Rule, demand};
 pub const RULES: &[Rule] = &[
     Rule {
         name: "calls come after a user's turn or after responses",
-        source: "https://ai.google.dev/gemini-api/docs/function-calling; the text was asked for with \
-                 https://github.com/google-gemini/gemini-cli/issues/4217",
+        source: "https://github.com/google-gemini/gemini-cli/issues/11814 and https://github.com/lobehub/lobehub/issues/10049",
         check: |request| {
             let contents = list(&request.body["contents"]);
             let misplaced = |at: usize| count(&contents[at], call_of) > 0 && (at == 0 || contents[at - 1]["role"] == "model");
@@ -25,7 +24,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "responses come after their calls",
-        source: "https://ai.google.dev/gemini-api/docs/function-calling",
+        source: "https://github.com/GoogleCloudPlatform/generative-ai/pull/368 and https://github.com/langchain-ai/langchain/issues/27799",
         check: |request| {
             let contents = list(&request.body["contents"]);
             let misplaced = |at: usize| count(&contents[at], response_of) > 0 && (at == 0 || count(&contents[at - 1], call_of) == 0);
@@ -48,6 +47,17 @@ pub const RULES: &[Rule] = &[
                     "Please ensure that the number of function response parts is equal to the number of function call parts of the function \
                      call turn.",
                 )
+            })
+        },
+    },
+    Rule {
+        name: "the last turn is the user's",
+        // The thread tells of the refusal, and not of its words.
+        source: "https://github.com/crewAIInc/crewAI/pull/6973",
+        check: |request| {
+            let last = list(&request.body["contents"]).last();
+            demand(last.is_none_or(|last| last["role"] != "model"), || {
+                Refusal::invalid("Please ensure that multiturn requests end with a user role or a function response.")
             })
         },
     },

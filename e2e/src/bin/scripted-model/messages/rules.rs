@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::thinks;
+use super::{blocks, thinks};
 use crate::endpoint::json::{is_plain_name, list, text, unknown_field};
 use crate::endpoint::rule::{Refusal, Request, Rule, demand};
 
@@ -150,6 +150,17 @@ pub const RULES: &[Rule] = &[
                      and try again"
                 ))
             })
+        },
+    },
+    Rule {
+        name: "there are at most 4 marks for the cache",
+        source: "https://github.com/tghamm/Anthropic.SDK/issues/50",
+        check: |request| {
+            let body = request.body;
+            let contents: Vec<_> = list(&body["messages"]).iter().flat_map(blocks).collect();
+            let all = list(&body["tools"]).iter().chain(list(&body["system"])).chain(&contents).chain([body]);
+            let found = all.filter(|part| !part["cache_control"].is_null()).count();
+            demand(found <= 4, || Refusal::invalid(format!("A maximum of 4 blocks with cache_control may be provided. Found {found}.")))
         },
     },
 ];
