@@ -1,18 +1,8 @@
 //! Tests of the binary against a scripted model and a fake gateway.
 
-// The scripted model is a binary of another crate, so its modules are included by path.
-#[path = "../../../e2e/src/bin/scripted-model/anthropic.rs"]
-mod anthropic;
-#[path = "../../../e2e/src/bin/scripted-model/broken_response.rs"]
-mod broken_response;
-#[path = "../../../e2e/src/bin/scripted-model/conversation.rs"]
-mod conversation;
-#[path = "../../../e2e/src/bin/scripted-model/openai.rs"]
-mod openai;
-#[path = "../../../e2e/src/bin/scripted-model/script.rs"]
-mod script;
-#[path = "../../../e2e/src/bin/scripted-model/server.rs"]
-mod server;
+// The scripted model is a binary of another crate, so its module is included by path.
+#[path = "../../../e2e/src/bin/scripted-model/endpoint.rs"]
+mod endpoint;
 
 mod degraded;
 mod diffs;
@@ -25,3 +15,5 @@ mod restarts;
 mod runs;
 mod shells;
 mod skip;
+
+use endpoint::{script, server};

@@ -7,8 +7,9 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream;
 use tokio::time::sleep;
 
-use crate::script::{BrokenResponse, ScriptedAnswer};
-use crate::server::event_stream;
+use super::answer::Answer;
+use super::script::BrokenResponse;
+use super::server::event_stream;
 
 const WORD: &str = "#word#";
 
@@ -27,26 +28,30 @@ pub fn respond(show: BrokenResponse) -> Option<BoxFuture<'static, Response>> {
             BrokenResponse::EndlessLine => event_stream(stream::unfold(0, async |n| {
                 Some((Ok(if n == 0 { "data: {\"x\": \"".to_owned() } else { "a".repeat(64 << 10) }), n + 1))
             })),
-            BrokenResponse::Hang | BrokenResponse::Endless | BrokenResponse::CutCall | BrokenResponse::CutEnd | BrokenResponse::Empty => {
-                std::future::pending().await
-            }
+            BrokenResponse::Hang
+            | BrokenResponse::Endless
+            | BrokenResponse::CutCall
+            | BrokenResponse::CutEnd
+            | BrokenResponse::Empty
+            | BrokenResponse::ErrorEvent => std::future::pending().await,
         }
     };
-    (!matches!(show, BrokenResponse::Endless | BrokenResponse::CutCall | BrokenResponse::CutEnd | BrokenResponse::Empty))
-        .then(|| response.boxed())
+    let of_the_step =
+        [BrokenResponse::Endless, BrokenResponse::CutCall, BrokenResponse::CutEnd, BrokenResponse::Empty, BrokenResponse::ErrorEvent];
+    (!of_the_step.contains(&show)).then(|| response.boxed())
 }
 
 /// The same answer with one word as its text and without calls.
-pub fn with_one_word(mut answer: ScriptedAnswer) -> ScriptedAnswer {
-    WORD.clone_into(&mut answer.step.text);
-    answer.calls.clear();
+pub fn with_one_word(mut answer: Answer) -> Answer {
+    WORD.clone_into(&mut answer.scripted.step.text);
+    answer.scripted.calls.clear();
     answer
 }
 
 /// The same answer without text and calls.
-pub fn without_output(mut answer: ScriptedAnswer) -> ScriptedAnswer {
-    answer.step.text.clear();
-    answer.calls.clear();
+pub fn without_output(mut answer: Answer) -> Answer {
+    answer.scripted.step.text.clear();
+    answer.scripted.calls.clear();
     answer
 }
 
@@ -62,8 +67,10 @@ pub fn endless_stream(events: Vec<String>) -> Response {
 
 /// Cuts the events after the first piece of a call's arguments.
 pub fn until_arguments(mut events: Vec<String>) -> Vec<String> {
-    let begun =
-        |event: &String| event.contains("partial_json") || (event.contains("\"arguments\":") && !event.contains("\"arguments\":\"\""));
+    let begun = |event: &String| {
+        let of_chat = event.contains("\"tool_calls\":") && event.contains("\"arguments\":") && !event.contains("\"arguments\":\"\"");
+        of_chat || event.contains("partial_json") || event.contains("function_call_arguments.delta") || event.contains("functionCall")
+    };
     if let Some(first) = events.iter().position(begun) {
         events.truncate(first + 1);
     }

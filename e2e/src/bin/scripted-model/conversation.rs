@@ -48,17 +48,3 @@ pub fn text_of(content: &Value) -> String {
         _ => String::new(),
     }
 }
-
-/// Estimates the number of tokens. Clients only need a usage that grows with the text.
-pub fn tokens(text: &str) -> u64 {
-    text.len().div_ceil(4) as u64
-}
-
-/// Splits text into pieces of a few characters, as models stream it. Returns at least one piece.
-pub fn pieces(text: &str) -> Vec<String> {
-    let characters: Vec<char> = text.chars().collect();
-    if characters.is_empty() {
-        return vec![String::new()];
-    }
-    characters.chunks(9).map(|piece| piece.iter().collect()).collect()
-}

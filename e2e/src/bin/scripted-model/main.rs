@@ -1,5 +1,6 @@
-//! A model endpoint that answers from a script, in OpenAI's and Anthropic's wire formats, streamed or in one piece. Agents can be tested
-//! without a model. [`script`] describes the format; `example.yaml` is a script that tests use.
+//! A model endpoint that answers from a script, in the formats of OpenAI's chat completions and Responses API, Anthropic's messages and
+//! Gemini, streamed or in one piece, and that refuses what the real endpoints refuse. Agents can be tested without a model. `script.rs`
+//! describes the script's format; `example.yaml` is a script that tests use.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,12 +9,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Parser;
 
-mod anthropic;
-mod broken_response;
-mod conversation;
-mod openai;
-mod script;
-mod server;
+// By its path, as other crates' tests include it, so that its modules are found at the same places.
+#[path = "endpoint.rs"]
+mod endpoint;
+#[cfg(test)]
+mod tests;
+
+use endpoint::{script, server};
 
 #[derive(Debug, Parser)]
 #[command(about = "A model endpoint that follows a script")]
@@ -23,7 +25,7 @@ struct Args {
     /// The script, YAML; read anew when it changes.
     #[arg(long, env = "SCRIPTED_MODEL_SCRIPT")]
     script: PathBuf,
-    /// Refuse requests without this key (`Authorization: Bearer` or `x-api-key`).
+    /// Refuse requests without this key (`Authorization: Bearer`, `x-api-key`, `x-goog-api-key` or `?key=`).
     #[arg(long, env = "SCRIPTED_MODEL_KEY")]
     require_key: Option<String>,
 }

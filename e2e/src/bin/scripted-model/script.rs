@@ -1,6 +1,10 @@
 //! The script's format, and the choice of the next step.
 //!
 //! ```yaml
+//! models:                         # what is known of models, by name; the first entry without a name holds for all others
+//! - name: gpt-5.6                 # see `script/models.rs` for all fields
+//!   profile: openai
+//!   windowTokens: 20000
 //! rules:
 //! - name: greeting                # for error messages; default: its place in the list
 //!   when:                         # all given fields must match; an empty `when` always matches
@@ -10,6 +14,8 @@
 //!     turn: 0                     # the rule's first step is this turn; default 0
 //!   steps:
 //!   - text: I look first.         # `text`, `toolCalls` or both
+//!     reasoning: Hm, a file.      # what the model thinks before it answers, in the form of the format that is called
+//!     stop: length                # why the answer ends: length, refusal, contentFilter, pause
 //!     toolCalls:
 //!     - tool: Shell
 //!       args: {command: ls}       # `{{user}}` is replaced by the user message, `{{call}}` by the call's id
@@ -17,6 +23,8 @@
 //!       rawArgs: '{"command": '   # in place of args: sent as it is, whether it is JSON or not
 //!     expect: [README]            # answer 400 unless the conversation holds each of these
 //!     delayMs: 100                # wait before the answer
+//!     pingMs: 20                  # signs of life in a stream while it waits
+//!     callsInOneDelta: true       # chat completions: all calls in one event
 //!     chunkDelayMs: 5             # wait between the chunks of a stream
 //!     fault: {status: 503, times: 2, retryAfterSeconds: 1}
 //!   - text: Done.
@@ -31,6 +39,7 @@
 //!
 //! # Faults
 //! `fault` applies to the first `times` requests for this step of this user message. With `status` the answer is this HTTP status. With
+//! `error` (rateLimit, quota, overloaded, server, invalidKey, modelNotFound) it is what the real endpoint answers then. With
 //! `cut: true` the stream breaks off after its first chunk. With `show` the answer is one of these broken responses:
 //!
 //! | `show` | Response |
@@ -44,6 +53,12 @@
 //! | `empty` | a complete stream without text and calls |
 //! | `cutCall` | the step's stream up to the first piece of a call's arguments |
 //! | `cutEnd` | the step's stream without its last event |
+//! | `errorEvent` | the step's stream up to its middle, and then the event by which the endpoint says that it is overloaded |
+//!
+//! # Refusals
+//! Every request is held to the rules of the format that it uses, before the script sees it: the tables `RULES` in `chat/rules.rs`,
+//! `responses/rules.rs`, `messages/rules.rs` and `gemini/rules.rs`. A refused request is answered as the real endpoint answers it.
+//! `GET /requests` returns all requests as they came, with the rule that refused them.
 //!
 //! A restart loses only these counts.
 
@@ -55,11 +70,19 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::conversation::{Conversation, Item};
+use super::conversation::{Conversation, Item};
+use super::digest::Digest;
+use super::errors::ErrorKind;
+
+mod models;
+
+pub use models::{ModelSettings, Profile};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Script {
+    #[serde(default)]
+    pub models: Vec<ModelSettings>,
     pub rules: Vec<Rule>,
 }
 
@@ -96,13 +119,31 @@ pub struct Step {
     #[serde(default)]
     pub tool_calls: Vec<Call>,
     #[serde(default)]
+    pub reasoning: String,
+    #[serde(default)]
+    pub stop: Option<Stop>,
+    #[serde(default)]
+    pub calls_in_one_delta: bool,
+    #[serde(default)]
     pub expect: Vec<String>,
     #[serde(default)]
     pub delay_ms: u64,
     #[serde(default)]
+    pub ping_ms: u64,
+    #[serde(default)]
     pub chunk_delay_ms: u64,
     #[serde(default)]
     pub fault: Option<Fault>,
+}
+
+/// Why an answer ends, other than by itself or with calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stop {
+    Length,
+    Refusal,
+    ContentFilter,
+    Pause,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -136,6 +177,7 @@ pub enum BrokenResponse {
     CutCall,
     CutEnd,
     Empty,
+    ErrorEvent,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -143,6 +185,8 @@ pub enum BrokenResponse {
 pub struct Fault {
     #[serde(default)]
     pub status: Option<u16>,
+    #[serde(default)]
+    pub error: Option<ErrorKind>,
     #[serde(default)]
     pub cut: bool,
     #[serde(default)]
@@ -166,7 +210,22 @@ pub struct ScriptedAnswer {
     pub key: String,
 }
 
+impl ScriptedAnswer {
+    /// Returns a short name of this step of this user message, of letters and digits.
+    pub fn short_key(&self) -> String {
+        Digest::of(&self.key).hex()
+    }
+}
+
 impl Script {
+    /// Returns what the script says of this model. `None`: the script names its models, and this is none of them.
+    pub fn model(&self, name: &str) -> Option<ModelSettings> {
+        let named = self.models.iter().find(|model| model.name.as_deref() == Some(name));
+        let found = named.or_else(|| self.models.iter().find(|model| model.name.is_none()));
+        let known = found.cloned().or_else(|| self.models.is_empty().then(ModelSettings::default));
+        known.map(|model| ModelSettings { name: Some(name.to_owned()), ..model })
+    }
+
     /// Returns the next step of this conversation, or a sentence that says why there is none.
     pub fn next(&self, conversation: &Conversation) -> Result<ScriptedAnswer, String> {
         for (place, user) in conversation.items.iter().enumerate().rev().filter_map(|(place, item)| match item {
@@ -189,7 +248,7 @@ impl Script {
             let calls = step.tool_calls.iter().enumerate();
             let calls = calls
                 .map(|(n, call)| {
-                    let id = call.id.clone().unwrap_or_else(|| format!("call-{name}-{place}-{turns}-{n}"));
+                    let id = call.id.clone().unwrap_or_else(|| call_id(&format!("call-{name}-{place}-{turns}-{n}")));
                     let args = call.args.iter().map(|(name, value)| (name.clone(), substitute(value, user, &id))).collect();
                     (id, Call { args, ..call.clone() })
                 })
@@ -205,6 +264,11 @@ impl Script {
             None => "no rule of the script matches: there is no user message".to_owned(),
         })
     }
+}
+
+/// Returns an id that every format takes: OpenAI's chat completions allow 40 characters, and Anthropic letters, digits, `_` and `-`.
+fn call_id(readable: &str) -> String {
+    if super::json::is_plain_name(readable, 40) { readable.to_owned() } else { format!("call-{}", Digest::of(readable).hex()) }
 }
 
 /// Replaces `{{user}}` and `{{call}}` in all texts of `value`.
@@ -262,55 +326,4 @@ impl ScriptFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn conversation(items: Vec<Item>) -> Conversation {
-        Conversation { model: "small".to_owned(), system: "You are the reviewer.".to_owned(), items }
-    }
-
-    fn user(text: &str) -> Item {
-        Item::User(text.to_owned())
-    }
-
-    fn answer() -> Item {
-        Item::Assistant(String::new())
-    }
-
-    #[test]
-    fn the_conversation_decides_the_next_step() {
-        let script: Script = serde_yaml::from_str(
-            "rules:\n- {name: a, when: {lastUserContains: alpha, systemContains: reviewer}, steps: [{text: a0}, {text: a1}, {text: a2}]}\n\
-             - {name: b, when: {lastUserContains: beta}, steps: [{text: b0, expect: [gamma]}]}\n",
-        )
-        .unwrap();
-        let text = |items| script.next(&conversation(items)).map(|answer| answer.step.text);
-        assert_eq!(text(vec![user("alpha")]).unwrap(), "a0");
-        assert_eq!(text(vec![user("alpha"), answer()]).unwrap(), "a1");
-        // A message that no rule matches is skipped.
-        assert_eq!(text(vec![user("alpha"), answer(), user("other"), answer()]).unwrap(), "a2");
-        // The newest message that a rule matches counts.
-        assert_eq!(text(vec![user("alpha"), answer(), user("beta gamma")]).unwrap(), "b0");
-        assert!(text(vec![user("beta")]).unwrap_err().contains("expects \"gamma\""));
-        assert!(text(vec![user("alpha"), answer(), answer(), answer()]).unwrap_err().contains("has 3 steps"));
-        assert!(text(vec![user("delta")]).unwrap_err().contains("newest user message is \"delta\""));
-    }
-
-    #[test]
-    fn arguments_may_contain_the_message_and_the_calls_id() {
-        let script: Script = serde_yaml::from_str(
-            "rules: [{name: a, steps: [{toolCalls: [{tool: Shell, args: {command: 'echo {{user}} {{call}}', deep: [{x: '{{user}}'}]}}]}]}]",
-        )
-        .unwrap();
-        let answer = script.next(&conversation(vec![user("alpha 7")])).unwrap();
-        let (id, call) = &answer.calls[0];
-        assert_eq!(call.args["command"], format!("echo alpha 7 {id}"));
-        assert_eq!(call.args["deep"][0]["x"], "alpha 7");
-    }
-
-    #[test]
-    fn the_example_is_a_valid_script() {
-        let script: Script = serde_yaml::from_str(include_str!("example.yaml")).unwrap();
-        assert!(script.rules.len() > 2);
-    }
-}
+mod tests;

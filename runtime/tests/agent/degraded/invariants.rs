@@ -8,7 +8,8 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::{ReportReason, RuntimeReport};
 
-use crate::conversation::Item;
+use crate::endpoint::conversation::Item;
+use crate::endpoint::wire::Wire;
 use crate::harness::Harness;
 use crate::restarts::person;
 
@@ -73,8 +74,9 @@ fn expected_prompt(entries: &[Entry]) -> Vec<String> {
 pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]) -> Result<(), String> {
     let expected = expected_prompt(entries);
     for (number, request) in requests.iter().enumerate() {
-        let read = if request.get("max_tokens").is_some() { crate::anthropic::parse(request) } else { crate::openai::parse(request) };
-        let sent: Vec<String> = read?
+        let wire = if request.get("max_tokens").is_some() { Wire::Messages } else { Wire::Chat };
+        let sent: Vec<String> = wire
+            .conversation(request)
             .items
             .into_iter()
             .map(|item| match item {

@@ -73,6 +73,7 @@ async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
                 outcome: ToolOutcome::Succeeded,
                 output: String::new(),
                 millis: None,
+                images: Vec::new(),
             }));
             let asked = json!([{"id": id, "type": "function", "function": {"name": "Shell", "arguments": args.to_string()}}]);
             messages.push(json!({"role": "assistant", "content": "", "tool_calls": asked}));
