@@ -18,10 +18,6 @@ impl InputLine {
         self.text.get(..self.cursor).unwrap_or_default()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
     pub fn insert(&mut self, text: &str) {
         self.text.insert_str(self.cursor, text);
         self.cursor += text.len();
@@ -103,6 +99,6 @@ mod tests {
         assert_eq!(input.before(), "reen\n");
         input.put_back("again");
         assert_eq!(input.take(), "again\nreen\nx");
-        assert!(input.is_empty() && input.before().is_empty());
+        assert!(input.text().is_empty() && input.before().is_empty());
     }
 }

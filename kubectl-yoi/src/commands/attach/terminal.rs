@@ -73,9 +73,9 @@ fn read_keys(sender: mpsc::Sender<Event>) {
 /// Applies what comes and draws, until the state says to leave.
 async fn show(cluster: &Cluster, agent: &str, terminal: &mut DefaultTerminal, mut events: mpsc::Receiver<Event>) -> Result<(), Error> {
     let mut state = AttachState::new(agent);
-    let mut requests = FuturesUnordered::new();
     // What a person says arrives in the order in which it was said. A pause overtakes it.
     let turn = Mutex::new(());
+    let mut requests = FuturesUnordered::new();
     let mut terminated = pin!(terminated());
     loop {
         terminal.draw(|frame| state.scroll = draw(&state, frame)).map_err(terminal_error)?;

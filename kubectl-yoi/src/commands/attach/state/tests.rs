@@ -82,7 +82,7 @@ fn a_run_that_came_too_late_becomes_a_message() {
 fn a_text_that_was_not_taken_comes_back() {
     let mut state = attached("Idle");
     enter(&mut state, "go");
-    assert!(state.input.is_empty());
+    assert!(state.input.text().is_empty());
     state.apply(Event::Paste("more".to_owned()));
     state.apply(Event::Answered { action: run("go"), answer: refused(ControlReason::NotReady, "the model is not usable") });
     assert_eq!((state.input.text(), notice(&state)), ("go\nmore", "the model is not usable"));
