@@ -136,6 +136,9 @@ fn input_lines(state: &AttachState, width: usize) -> (Vec<String>, (usize, usize
 }
 
 fn draw_input(frame: &mut Frame<'_>, area: Rect, input: &[String], (row, column): (usize, usize)) {
+    if area.is_empty() {
+        return;
+    }
     // The lines around the cursor.
     let first = (row + 1).saturating_sub(usize::from(area.height));
     let line = |(at, text): (usize, &String)| {
