@@ -14,13 +14,27 @@ use crate::front_proxy::User;
 use crate::metrics::{GatewayMetrics, count};
 use crate::ttl_cache::TtlCache;
 
-/// A verb on a subresource of a YoiPod.
+/// Group and version of our objects.
+const OBJECTS_GROUP: &str = "yoi.dev";
+const OBJECTS_VERSION: &str = "v1alpha1";
+
+/// A verb on an object, or on a subresource of a YoiPod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessRequest {
     pub verb: &'static str,
-    pub subresource: &'static str,
+    pub resource: AccessResource,
     pub namespace: String,
+    /// Empty where an object is created: the API server authorizes that before it reads the name.
     pub name: String,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccessResource {
+    /// A subresource of the aggregated API, as in `yoipods/log`.
+    Subresource(&'static str),
+    /// Objects of `yoi.dev`, by their plural.
+    Objects(&'static str),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -67,19 +81,23 @@ impl AccessReviewer {
     }
 
     async fn review(&self, user: &User, request: &AccessRequest) -> Result<bool, AccessError> {
+        let (group, version, resource, subresource) = match request.resource {
+            AccessResource::Subresource(subresource) => (GROUP, VERSION, "yoipods", Some(subresource.to_owned())),
+            AccessResource::Objects(plural) => (OBJECTS_GROUP, OBJECTS_VERSION, plural, None),
+        };
         let spec = SubjectAccessReviewSpec {
             user: Some(user.name.clone()),
             uid: user.uid.clone(),
             groups: Some(user.groups.clone()),
             extra: Some(user.extra.clone().into_iter().collect::<BTreeMap<_, _>>()),
             resource_attributes: Some(ResourceAttributes {
-                group: Some(GROUP.to_owned()),
-                version: Some(VERSION.to_owned()),
-                resource: Some("yoipods".to_owned()),
-                subresource: Some(request.subresource.to_owned()),
+                group: Some(group.to_owned()),
+                version: Some(version.to_owned()),
+                resource: Some(resource.to_owned()),
+                subresource,
                 verb: Some(request.verb.to_owned()),
                 namespace: Some(request.namespace.clone()),
-                name: Some(request.name.clone()),
+                name: Some(request.name.clone()).filter(|name| !name.is_empty()),
                 ..ResourceAttributes::default()
             }),
             non_resource_attributes: None,

@@ -17,6 +17,7 @@ use crate::identity::Authenticator;
 use crate::liveness::LivenessReconciler;
 use crate::metrics::GatewayMetrics;
 use crate::open_lines::OpenLines;
+use crate::peer_creator::PeerCreator;
 use crate::readers::Readers;
 use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
@@ -37,6 +38,10 @@ pub struct GatewaySettings {
     pub ack_timeout: Duration,
     /// How long the head of a runtime's response to a log or diff may take.
     pub answer_timeout: Duration,
+    /// How long a runtime may take to carry out what a person asks of it. The API server ends such a request after a minute.
+    pub control_timeout: Duration,
+    /// How long an attached client may take nothing before its stream is cut.
+    pub attach_write_timeout: Duration,
     /// From the opening of a line until `status.live` is set, unless a report has set it.
     pub set_live_delay: Duration,
     /// From the end of a line until `status.live` is cleared, unless another line has opened.
@@ -73,6 +78,8 @@ impl Default for GatewaySettings {
             line_wait: Duration::from_secs(2),
             ack_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(30),
+            control_timeout: Duration::from_secs(45),
+            attach_write_timeout: Duration::from_secs(30),
             set_live_delay: Duration::from_millis(500),
             clear_live_delay: Duration::from_secs(3),
             stale_live_delay: Duration::from_secs(60),
@@ -110,6 +117,7 @@ pub struct GatewayState {
     pub liveness: LivenessReconciler,
     pub readiness: LineReadiness,
     pub readers: Readers,
+    pub peers: PeerCreator,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
     pub stop_requested: CancellationToken,
     /// No new requests are taken.
@@ -134,6 +142,7 @@ impl GatewayState {
         let authenticator = Authenticator::new(client.clone(), agents.clone(), metrics.clone(), review_ttl, pod_wait, review_timeout);
         let gateway = GatewayState {
             authenticator,
+            peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
             delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
             liveness: LivenessReconciler {

@@ -30,6 +30,7 @@ mod identity;
 mod liveness;
 mod metrics;
 mod open_lines;
+mod peer_creator;
 mod people;
 mod readers;
 mod readiness;

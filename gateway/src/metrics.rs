@@ -21,6 +21,12 @@ pub struct DeliveryLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ControlLabels {
+    pub action: &'static str,
+    pub answer: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OutcomeLabels {
     pub outcome: &'static str,
 }
@@ -34,6 +40,8 @@ pub struct GatewayMetrics {
     pub token_reviews: Family<OutcomeLabels, Counter>,
     pub access_reviews: Family<OutcomeLabels, Counter>,
     pub status_writes: Family<OutcomeLabels, Counter>,
+    pub attachments: Gauge,
+    pub control_requests: Family<ControlLabels, Counter>,
 }
 
 impl Default for GatewayMetrics {
@@ -48,6 +56,8 @@ impl Default for GatewayMetrics {
         let token_reviews = Family::default();
         let access_reviews = Family::default();
         let status_writes = Family::default();
+        let attachments = Gauge::default();
+        let control_requests = Family::default();
         registry.register("lines", "Lines of agents open at this replica", lines.clone());
         registry.register("requests", "Requests by listener (runtimes or api), route and status code", requests.clone());
         registry.register("deliveries", "Messages by kind of sender and outcome (Sent, or the reason of the refusal)", deliveries.clone());
@@ -59,7 +69,24 @@ impl Default for GatewayMetrics {
         registry.register("token_reviews", "Tokens checked: accepted, refused, answered from the cache (cached), or not checked because the API server did not answer (failed)", token_reviews.clone());
         registry.register("access_reviews", "Rights checked: allowed, denied, answered from the cache (cached), or not checked because the API server did not answer (failed)", access_reviews.clone());
         registry.register("status_writes", "Writes of YoiPod status: written, unchanged, or failed", status_writes.clone());
-        GatewayMetrics { registry, lines, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes }
+        registry.register("attachments", "Clients that are attached to agents through this replica", attachments.clone());
+        registry.register(
+            "control_requests",
+            "What people asked of running agents, by action and answer (Done, or the reason why not)",
+            control_requests.clone(),
+        );
+        GatewayMetrics {
+            registry,
+            lines,
+            requests,
+            deliveries,
+            delivery_seconds,
+            token_reviews,
+            access_reviews,
+            status_writes,
+            attachments,
+            control_requests,
+        }
     }
 }
 
@@ -101,8 +128,19 @@ mod tests {
     #[test]
     fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
         let all = GatewayMetrics::default();
-        let GatewayMetrics { registry: _, lines: _, requests, deliveries, delivery_seconds, token_reviews, access_reviews, status_writes } =
-            &all;
+        let GatewayMetrics {
+            registry: _,
+            lines: _,
+            requests,
+            deliveries,
+            delivery_seconds,
+            token_reviews,
+            access_reviews,
+            status_writes,
+            attachments: _,
+            control_requests,
+        } = &all;
+        drop(control_requests.get_or_create(&ControlLabels { action: "pause", answer: "Done" }));
         drop(requests.get_or_create(&RequestLabels { listener: "api", route: String::new(), code: 200 }));
         drop(deliveries.get_or_create(&DeliveryLabels { from: "person", outcome: "Sent".to_owned() }));
         drop(delivery_seconds.get_or_create(&OutcomeLabels { outcome: "sent" }));

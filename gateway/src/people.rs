@@ -1,9 +1,13 @@
 //! The API port: an aggregated API, which people reach through the API server.
 
+mod attach;
+mod control;
 mod discovery;
 mod failure;
 mod log;
 mod message;
+mod read;
+mod register_peer;
 mod target;
 
 use std::sync::Arc;
@@ -28,7 +32,11 @@ type Proxy = watch::Receiver<Option<FrontProxy>>;
 pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
+        .route(&format!("{AGENT}/attach"), get(attach::attach))
+        .route(&format!("{AGENT}/control"), post(control::control))
         .route(&format!("{AGENT}/diff"), get(log::diff))
+        .route(&format!("{AGENT}/export"), get(log::export))
+        .route(&format!("{AGENT}/usage"), get(log::usage))
         .route(&format!("{AGENT}/patch"), get(log::patch))
         .route(&format!("{AGENT}/message"), post(message::send))
         .route("/apis", get(discovery::group_list))

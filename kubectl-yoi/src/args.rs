@@ -3,6 +3,7 @@
 mod agents;
 mod connection;
 mod examples;
+mod steering;
 mod trees;
 mod useless;
 mod values;
@@ -14,6 +15,7 @@ pub use agents::{
     RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
+pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
 pub use trees::{ListFilter, ListKind, LsOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions};
 
 const EXIT_CODES: &str = "Exit codes:
@@ -72,6 +74,30 @@ pub enum Command {
     /// Send an agent a message. An idle agent starts to work on it.
     #[command(after_help = examples::SEND)]
     Send(SendOptions),
+    /// Watch an agent work, steer it and talk with it.
+    #[command(after_help = examples::ATTACH)]
+    Attach(AttachOptions),
+    /// Pause the run under way: model call and tools end, and the run waits.
+    #[command(after_help = examples::PAUSE)]
+    Pause(SteerOptions),
+    /// Let a paused run go on.
+    #[command(after_help = examples::RESUME)]
+    Resume(SteerOptions),
+    /// Cancel the run under way or paused.
+    #[command(after_help = examples::CANCEL)]
+    Cancel(SteerOptions),
+    /// Replace the older part of an idle agent's conversation by a summary.
+    #[command(after_help = examples::COMPACT)]
+    Compact(SteerOptions),
+    /// Turn an idle agent's conversation back to before one of its inputs. The log keeps everything.
+    #[command(after_help = examples::REWIND)]
+    Rewind(RewindOptions),
+    /// Show what agents do and how many tokens they have used.
+    #[command(after_help = examples::TOP)]
+    Top(TopOptions),
+    /// Copy an agent's session as it stands: its segments as a tar archive.
+    #[command(after_help = examples::EXPORT)]
+    Export(ExportOptions),
     /// Let two agents see and message each other, or end that.
     #[command(after_help = examples::PEER)]
     Peer(PeerOptions),
@@ -173,7 +199,8 @@ impl Command {
             Command::Diff(_) | Command::Patch(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds | Command::Version(_) => {
                 None
             }
-            Command::Completion { .. } => None,
+            Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => None,
+            Command::Rewind(_) | Command::Top(_) | Command::Export(_) | Command::Completion { .. } => None,
         }
     }
 }

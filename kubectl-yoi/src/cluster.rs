@@ -15,7 +15,7 @@ use yoi_crds::YoiPod;
 use crate::args::DryRun;
 use crate::error::{Error, ErrorTarget, RefusalKind};
 
-pub use agent_api::lines;
+pub use agent_api::{lines, operation};
 pub use wait::{Wait, blocked};
 
 pub struct Cluster {

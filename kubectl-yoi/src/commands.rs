@@ -1,8 +1,10 @@
 //! One module for each verb.
 
+pub mod attach;
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod export;
 pub mod log;
 pub mod ls;
 pub mod patch;
@@ -12,7 +14,9 @@ pub mod rm;
 pub mod run;
 pub mod selection;
 pub mod send;
+pub mod steer;
 pub mod stop_start;
 pub mod take;
+pub mod top;
 pub mod version;
 pub mod workspace;

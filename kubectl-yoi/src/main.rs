@@ -6,6 +6,7 @@ mod args;
 mod cluster;
 mod commands;
 mod complete;
+mod entry_text;
 mod error;
 mod progress;
 mod remedy;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use args::{Cli, ClusterOptions, Command, WorkspaceCommand};
 use cluster::Cluster;
 use error::Error;
+use yoi_wire::control::ControlAction;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -73,6 +75,14 @@ async fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Ls(args) => commands::ls::ls(&cluster, output, &args).await,
         Command::Log(args) => commands::log::log(&cluster, output, &args).await,
         Command::Send(args) => commands::send::send(&cluster, output, &args).await,
+        Command::Attach(args) => commands::attach::attach(&cluster, output, &args).await,
+        Command::Pause(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Pause {}).await,
+        Command::Resume(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Resume {}).await,
+        Command::Cancel(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Cancel {}).await,
+        Command::Compact(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Compact {}).await,
+        Command::Rewind(args) => commands::steer::rewind(&cluster, output, &args).await,
+        Command::Top(args) => commands::top::top(&cluster, output, &args).await,
+        Command::Export(args) => commands::export::export(&cluster, &args).await,
         Command::Peer(args) => commands::peer::peer(&cluster, output, &args).await,
         Command::Stop(args) => commands::stop_start::stop(&cluster, output, &args).await,
         Command::Start(args) => commands::stop_start::start(&cluster, output, &args).await,

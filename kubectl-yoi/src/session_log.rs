@@ -129,7 +129,8 @@ pub fn parse<T: serde::de::DeserializeOwned>(line: &str, agent: &str) -> Result<
     serde_json::from_str(line).map_err(|e| Error::local(format!("understand a line of the log of {agent}"), e, SAME_VERSION))
 }
 
-fn percent_encode(text: &str) -> String {
+/// Escapes a token for a query.
+pub fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") })
         .collect()

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::entry::{Entry, TokenUsage};
 use crate::hub::Activity;
 
-/// Header of the gateway's request to the runtime: the authenticated user name of the person, percent-encoded where it is not ASCII.
+/// Header of the gateway's request to the runtime: the authenticated user name of the person. Percent signs and all bytes that are not printable
+/// ASCII are percent-encoded.
 pub const USER_HEADER: &str = "x-yoi-user";
 /// The longest line of an attach stream or answer of a control request that a client has to take, in bytes.
 pub const MAX_ATTACH_LINE: usize = 24 << 20;

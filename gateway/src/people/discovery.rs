@@ -30,10 +30,14 @@ pub async fn resources() -> Json<Value> {
     Json(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(),
         "resources": [
+            resource("attach", "Attach", "get"),
+            resource("control", "Control", "create"),
             resource("diff", "Diff", "get"),
+            resource("export", "Export", "get"),
             resource("log", "Log", "get"),
             resource("message", "Message", "create"),
             resource("patch", "Patch", "get"),
+            resource("usage", "Usage", "get"),
         ],
     }))
 }

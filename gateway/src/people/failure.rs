@@ -37,7 +37,7 @@ impl ApiFailure {
     }
 
     pub fn method_not_allowed() -> Self {
-        ApiFailure::new(StatusCode::METHOD_NOT_ALLOWED, "log, diff and patch are read with GET, message is sent with POST")
+        ApiFailure::new(StatusCode::METHOD_NOT_ALLOWED, "message and control are sent with POST, all others are read with GET")
     }
 
     /// The refusal of the target's runtime, or of the delivery to it.

@@ -9,7 +9,7 @@ use yoi_wire::people::GROUP;
 
 use super::ApiFailure;
 use crate::GatewayState;
-use crate::access::AccessRequest;
+use crate::access::{AccessRequest, AccessResource};
 use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
 use crate::readers::stopped_advice;
@@ -31,7 +31,8 @@ impl AgentTarget {
         subresource: &'static str,
     ) -> Result<Arc<AgentRecord>, ApiFailure> {
         let AgentTarget { namespace, name } = self;
-        let request = AccessRequest { verb, subresource, namespace: namespace.clone(), name: name.clone() };
+        let resource = AccessResource::Subresource(subresource);
+        let request = AccessRequest { verb, resource, namespace: namespace.clone(), name: name.clone() };
         let allowed = gateway.access.is_allowed(user, &request).await.map_err(|error| {
             tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
             ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")).about(name)
@@ -47,11 +48,16 @@ impl AgentTarget {
 }
 
 /// In the words of the API server for its own kinds.
-fn forbidden(user: &str, request: &AccessRequest) -> String {
-    let AccessRequest { verb, subresource, namespace, name } = request;
+pub fn forbidden(user: &str, request: &AccessRequest) -> String {
+    let AccessRequest { verb, resource, namespace, name } = request;
+    let (group, kind, resource) = match resource {
+        AccessResource::Subresource(subresource) => (GROUP, "yoipods", format!("yoipods/{subresource}")),
+        AccessResource::Objects(plural) => ("yoi.dev", *plural, (*plural).to_owned()),
+    };
+    let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
     format!(
-        "yoipods.{GROUP} \"{name}\" is forbidden: User \"{user}\" cannot {verb} resource \"yoipods/{subresource}\" in API group \"{GROUP}\" in the \
-         namespace \"{namespace}\"; ask for a role that allows it"
+        "{kind}.{group}{object} is forbidden: User \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" in the namespace \
+         \"{namespace}\"; ask for a role that allows it"
     )
 }
 
@@ -79,11 +85,18 @@ mod tests {
 
     #[test]
     fn the_message_names_the_user_as_the_cluster_does() {
-        let request = AccessRequest { verb: "get", subresource: "log", namespace: "ns".into(), name: "a".into() };
+        let request = AccessRequest { verb: "get", resource: AccessResource::Subresource("log"), namespace: "ns".into(), name: "a".into() };
         assert_eq!(
             forbidden("CORP\\o'neil", &request),
             "yoipods.runtime.yoi.dev \"a\" is forbidden: User \"CORP\\o'neil\" cannot get resource \"yoipods/log\" in API group \
              \"runtime.yoi.dev\" in the namespace \"ns\"; ask for a role that allows it"
+        );
+        let create =
+            AccessRequest { verb: "create", resource: AccessResource::Objects("yoipeers"), namespace: "ns".into(), name: String::new() };
+        assert_eq!(
+            forbidden("jane", &create),
+            "yoipeers.yoi.dev is forbidden: User \"jane\" cannot create resource \"yoipeers\" in API group \"yoi.dev\" in the namespace \"ns\"; \
+             ask for a role that allows it"
         );
     }
 }

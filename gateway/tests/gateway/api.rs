@@ -32,6 +32,7 @@ struct Inner {
     tokens: BTreeMap<String, Token>,
     rights: Vec<(String, String)>,
     requests: Vec<String>,
+    refuse_creation: bool,
 }
 
 #[derive(Clone)]
@@ -84,6 +85,15 @@ impl FakeApiServer {
     /// Allows the user `request`, as in "get log".
     pub fn allow(&self, user: &str, request: &str) {
         self.lock().rights.push((user.into(), request.into()));
+    }
+
+    /// Lets the creation of objects fail from now on.
+    pub fn refuse_creation(&self) {
+        self.lock().refuse_creation = true;
+    }
+
+    pub fn exists(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        self.lock().objects.contains_key(&format!("{kind}/{namespace}/{name}"))
     }
 
     /// How many requests began with `start`, as in "GET apis/yoi.dev".
@@ -146,6 +156,11 @@ async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<S
     match (parts.method, words.as_slice()) {
         (Method::POST, [.., "tokenreviews"]) => api.review(&body),
         (Method::POST, [.., "subjectaccessreviews"]) => api.rights(&body),
+        (Method::POST, [.., "namespaces", namespace, "yoipeers"]) => {
+            let answer = api.create_peer(namespace, body);
+            api.version.send_modify(|version| *version += 1);
+            answer
+        }
         (Method::PATCH, [.., "namespaces", namespace, "yoipods", name, "status"]) => {
             let answer = api.apply_status(namespace, name, &body);
             api.version.send_modify(|version| *version += 1);
@@ -233,11 +248,34 @@ impl FakeApiServer {
     fn rights(&self, review: &Value) -> Response {
         let spec = &review["spec"];
         let what = &spec["resourceAttributes"];
-        assert_eq!((&what["group"], &what["resource"]), (&json!("runtime.yoi.dev"), &json!("yoipods")));
-        let request = format!("{} {}", what["verb"].as_str().unwrap(), what["subresource"].as_str().unwrap());
+        let object = match what["group"].as_str().unwrap() {
+            "runtime.yoi.dev" => {
+                assert_eq!(what["resource"], "yoipods");
+                &what["subresource"]
+            }
+            group => {
+                assert_eq!((group, &what["subresource"]), ("yoi.dev", &Value::Null));
+                &what["resource"]
+            }
+        };
+        let request = format!("{} {}", what["verb"].as_str().unwrap(), object.as_str().unwrap());
         let allowed = self.lock().rights.iter().any(|(user, right)| spec["user"] == user.as_str() && *right == request);
         let answer = json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {}, "status": {"allowed": allowed}});
         (StatusCode::CREATED, Json(answer)).into_response()
+    }
+
+    fn create_peer(&self, namespace: &str, mut object: Value) -> Response {
+        let mut inner = self.lock();
+        let key = format!("yoipeers/{namespace}/{}", object["metadata"]["name"].as_str().unwrap());
+        if inner.refuse_creation {
+            return failure(StatusCode::FORBIDDEN, "the namespace is being terminated");
+        }
+        if inner.objects.contains_key(&key) {
+            return failure(StatusCode::CONFLICT, "AlreadyExists");
+        }
+        object["metadata"]["namespace"] = json!(namespace);
+        object["metadata"]["uid"] = json!(key);
+        (StatusCode::CREATED, Json(inner.put("yoipeers", object))).into_response()
     }
 
     /// Server-side apply by one field manager: the fields that it leaves out are removed.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{Request, Response, StatusCode};
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use yoi_gateway::{GatewaySettings, Ports, run};
 use yoi_line::{BackoffPolicy, BoxError, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
+use yoi_wire::control::USER_HEADER;
 use yoi_wire::hub::{
     Activity, DeliverRequest, Refusal, RefusalReason, ReportReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
 };
@@ -169,8 +170,22 @@ impl TestCluster {
     /// A runtime with lines to the replicas that the resolver returns; `wanted` of them are open when this returns.
     pub async fn runtime_with(&self, resolver: Resolver, policy: KeepPolicy, wanted: usize, dial: Dial) -> Runtime {
         let (got, messages) = mpsc::unbounded_channel();
-        let state = Arc::new(RuntimeState { got, hold: Mutex::default(), release: Notify::new(), log: Mutex::default() });
-        let routes = Router::new().route(runtime_api::INBOX, post(inbox)).route(runtime_api::LOG, get(log)).with_state(state.clone());
+        let state = Arc::new(RuntimeState {
+            got,
+            hold: Mutex::default(),
+            release: Notify::new(),
+            log: Mutex::default(),
+            attach: Mutex::default(),
+            steering: Mutex::default(),
+        });
+        let routes = Router::new()
+            .route(runtime_api::INBOX, post(inbox))
+            .route(runtime_api::LOG, get(log))
+            .route(runtime_api::ATTACH, get(attach))
+            .route(runtime_api::CONTROL, post(control))
+            .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
+            .route(runtime_api::EXPORT, get(async || "a tar archive"))
+            .with_state(state.clone());
         let lines = LineSet::keep(resolver, dial, routes, policy, Arc::new(|| 0.5));
         let mut lines_state = lines.state();
         wait_for("lines", lines_state.wait_for(|state| state.up() == wanted)).await.unwrap();
@@ -272,6 +287,20 @@ pub struct RuntimeState {
     pub release: Notify,
     /// The next log response.
     pub log: Mutex<Option<Body>>,
+    /// The next response to an attached client.
+    pub attach: Mutex<Option<Body>>,
+    pub steering: Mutex<Steering>,
+}
+
+/// What the runtime answers to control requests, and what came.
+#[derive(Default)]
+pub struct Steering {
+    /// Status and body, instead of `done`.
+    pub answer: Option<(u16, String)>,
+    /// The header with the user, and the body.
+    pub requests: Vec<(String, Value)>,
+    /// The queries of attached clients.
+    pub attached: Vec<String>,
 }
 
 async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<DeliverRequest>) -> Json<SendResponse> {
@@ -285,6 +314,20 @@ async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<Deliv
 
 async fn log(State(state): State<Arc<RuntimeState>>) -> Body {
     state.log.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
+}
+
+async fn attach(State(state): State<Arc<RuntimeState>>, RawQuery(query): RawQuery) -> Body {
+    state.steering.lock().unwrap().attached.push(query.unwrap_or_default());
+    state.attach.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
+}
+
+async fn control(State(state): State<Arc<RuntimeState>>, headers: HeaderMap, Json(request): Json<Value>) -> Response<Body> {
+    let mut steering = state.steering.lock().unwrap();
+    let user = headers[USER_HEADER].to_str().unwrap().to_owned();
+    let done = json!({"id": request["id"], "done": {"message": "done"}, "ofANewerRuntime": true}).to_string();
+    steering.requests.push((user, request));
+    let (status, body) = steering.answer.clone().unwrap_or((200, done));
+    Response::builder().status(status).body(Body::from(body)).unwrap()
 }
 
 /// A log body and its writer. The writer notices when the reader leaves.

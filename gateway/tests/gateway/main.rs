@@ -2,8 +2,10 @@
 
 mod agents;
 mod api;
+mod attach;
 #[path = "../../../line/tests/line/certificates.rs"]
 mod certificates;
+mod control;
 mod harness;
 mod messages;
 mod people;

@@ -36,6 +36,11 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
     for (user, method, subresource, wanted) in [
         ("alice", "GET", "log", StatusCode::OK),
         ("alice", "GET", "diff", StatusCode::FORBIDDEN),
+        ("alice", "GET", "attach", StatusCode::FORBIDDEN),
+        ("alice", "GET", "usage", StatusCode::FORBIDDEN),
+        ("alice", "GET", "export", StatusCode::FORBIDDEN),
+        ("alice", "GET", "log?export=true", StatusCode::FORBIDDEN),
+        ("alice", "POST", "control", StatusCode::FORBIDDEN),
         ("alice", "POST", "message", StatusCode::FORBIDDEN),
         ("bob", "GET", "log", StatusCode::FORBIDDEN),
     ] {
@@ -165,14 +170,17 @@ async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn discovery_lists_three_subresources_and_an_empty_schema() {
+async fn discovery_lists_the_subresources_and_an_empty_schema() {
     let cluster = TestCluster::new();
     let replica = cluster.replica().await;
     let (_, groups) = cluster.request(&replica, "system:aggregator", "GET", "/apis", None).await;
     assert_eq!(groups["groups"][0]["preferredVersion"]["groupVersion"], "runtime.yoi.dev/v1alpha1");
     let (_, list) = cluster.request(&replica, "system:aggregator", "GET", "/apis/runtime.yoi.dev/v1alpha1", None).await;
     let names: Vec<&Value> = list["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
-    assert_eq!(names, ["yoipods/diff", "yoipods/log", "yoipods/message", "yoipods/patch"]);
+    let wanted = ["attach", "control", "diff", "export", "log", "message", "patch", "usage"];
+    assert_eq!(names, wanted.map(|name| json!(format!("yoipods/{name}"))).iter().collect::<Vec<_>>());
+    let verbs = list["resources"].as_array().unwrap().iter().map(|resource| resource["verbs"][0].as_str().unwrap());
+    assert_eq!(verbs.collect::<Vec<_>>(), ["get", "create", "get", "get", "get", "create", "get", "get"]);
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(cluster.request(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);

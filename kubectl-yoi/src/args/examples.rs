@@ -20,6 +20,30 @@ pub const SEND: &str = "Examples:
   kubectl yoi send alice \"How are you?\"
   kubectl yoi send alice --wait - < question.txt
   kubectl yoi send alice --id 0197c0de-0000-7000-8000-000000000001 \"Once only.\"";
+pub const ATTACH: &str = "Examples:
+  kubectl yoi attach alice
+  kubectl yoi attach alice --tail 200
+  kubectl yoi attach alice -o json | jq -r .type
+
+Keys: Enter sends, Ctrl-C pauses, Ctrl-X cancels, Ctrl-D leaves, Tab shows and hides what tools did; :help lists all.
+Without a terminal it prints lines.";
+pub const PAUSE: &str = "Examples:
+  kubectl yoi pause alice";
+pub const RESUME: &str = "Examples:
+  kubectl yoi resume alice";
+pub const CANCEL: &str = "Examples:
+  kubectl yoi cancel alice";
+pub const COMPACT: &str = "Examples:
+  kubectl yoi compact alice";
+pub const REWIND: &str = "Examples:
+  kubectl yoi rewind alice              # lists the inputs
+  kubectl yoi rewind alice 120          # what tools did to the tree stays";
+pub const TOP: &str = "Examples:
+  kubectl yoi top
+  kubectl yoi top alice -o json";
+pub const EXPORT: &str = "Examples:
+  kubectl yoi export alice -f alice.tar
+  kubectl yoi export alice | tar -t";
 pub const PEER: &str = "Examples:
   kubectl yoi peer alice bob
   kubectl yoi peer --rm alice bob";

@@ -6,6 +6,7 @@ use futures::{AsyncBufRead, TryStreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
+use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::people::{GROUP, VERSION};
 
 use super::Cluster;
@@ -15,6 +16,8 @@ use crate::progress::Progress;
 /// How long a read waits for the reader of a stopped agent: an image may have to be pulled.
 const READER_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_AFTER: Duration = Duration::from_millis(300);
+/// How often a request whose answer was lost is sent again under its id.
+const REPEAT_LOST: u32 = 3;
 
 impl Cluster {
     /// Returns the error for a request to an agent that cannot be built.
@@ -29,18 +32,24 @@ impl Cluster {
 
     /// Opens a `GET` of a subresource of the aggregated API. Of an agent that has stopped, it shows what it waits for meanwhile.
     pub async fn stream(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
-        self.read(name, subresource, query, |request| self.client.request_stream(request)).await
+        self.read(name, subresource, subresource, query, |request| self.client.request_stream(request)).await
+    }
+
+    /// Opens a `GET` of an agent's segments, a tar archive. It may take longer than the minute after which the API server ends other streams.
+    pub async fn export(&self, name: &str) -> Result<impl AsyncBufRead + use<>, Error> {
+        self.read(name, "session", "log", "export=true", |request| self.client.request_stream(request)).await
     }
 
     /// As [`Cluster::stream`], of an answer that is one JSON object.
     pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str, query: &str) -> Result<T, Error> {
-        self.read(name, subresource, query, |request| self.client.request(request)).await
+        self.read(name, subresource, subresource, query, |request| self.client.request(request)).await
     }
 
-    /// Sends a read again for as long as the gateway says that the reader of a stopped agent is only starting.
+    /// Sends a read again for as long as the gateway says that the reader of a stopped agent is only starting. `what` is the word for errors.
     async fn read<T, R: Future<Output = kube::Result<T>>>(
         &self,
         name: &str,
+        what: &str,
         subresource: &str,
         query: &str,
         send: impl Fn(http::Request<Vec<u8>>) -> R,
@@ -59,7 +68,7 @@ impl Cluster {
             };
             match starting_reader(&error).filter(|_| Instant::now() < end) {
                 Some(why) => progress.get_or_insert_with(Progress::start).set(&format!("starting a reader of {name}'s session: {why}")),
-                None => return Err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name)(error)),
+                None => return Err(self.api_error::<YoiPod>(&format!("read the {what} of"), name)(error)),
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
@@ -72,6 +81,50 @@ impl Cluster {
             .body(bytes)
             .map_err(|e| self.invalid_request(name, e))?;
         self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("post a {subresource} to"), name))
+    }
+}
+
+impl Cluster {
+    /// Asks a running agent for something. A request whose answer was lost is sent again under the same id, and has its effect once.
+    pub async fn ask(&self, name: &str, action: ControlAction) -> Result<ControlResponse, Error> {
+        let operation = operation(&action);
+        let body = ControlRequest { id: uuid::Uuid::now_v7().to_string(), action };
+        let bytes = serde_json::to_vec(&body).map_err(|e| self.invalid_request(name, e))?;
+        let mut tried = 0;
+        loop {
+            let request = http::Request::post(self.runtime_path(name, "control"))
+                .header(http::header::CONTENT_TYPE, "application/json")
+                .body(bytes.clone())
+                .map_err(|e| self.invalid_request(name, e))?;
+            match self.client.request(request).await {
+                Ok(response) => return Ok(response),
+                Err(error) if is_lost(&error) && tried < REPEAT_LOST => tried += 1,
+                Err(error) => return Err(self.api_error::<YoiPod>(operation, name)(error)),
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+    }
+}
+
+/// What an error says was tried, before the agent's name.
+pub fn operation(action: &ControlAction) -> &'static str {
+    match action {
+        ControlAction::Run { .. } => "start a run of",
+        ControlAction::Pause {} => "pause",
+        ControlAction::Resume {} => "resume",
+        ControlAction::Cancel {} => "cancel the run of",
+        ControlAction::Compact {} => "compact the conversation of",
+        ControlAction::RegisterPeer { .. } => "give a peer to",
+        ControlAction::RewindTargets {} | ControlAction::RewindTo { .. } => "rewind",
+    }
+}
+
+/// Whether the agent may have done what it was asked although there is no answer.
+fn is_lost(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 502 | 504),
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
+        _ => false,
     }
 }
 

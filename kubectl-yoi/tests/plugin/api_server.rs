@@ -1,6 +1,6 @@
 //! An API server that stores objects, lists and watches them, and lets a test play the controllers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, mpsc};
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ type Controller = Box<dyn Fn(&str, &mut Value) + Send>;
 struct Stored {
     objects: BTreeMap<String, Value>,
     answers: BTreeMap<String, (u16, String)>,
+    /// Bodies that are written while they are read, one for each request of a path.
+    streams: BTreeMap<String, VecDeque<mpsc::UnboundedReceiver<String>>>,
     requests: Vec<Request>,
     controller: Option<Controller>,
     version: u64,
@@ -117,6 +119,20 @@ impl ApiServer {
         self.answer(&format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/{agent}/{subresource}"), code, body)
     }
 
+    /// Answers the next request for a subresource of an agent with what is sent here, until the sender is dropped.
+    pub fn stream_for(&self, agent: &str, subresource: &str) -> mpsc::UnboundedSender<String> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let path = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/{agent}/{subresource}");
+        self.stored().streams.entry(path).or_default().push_back(receiver);
+        sender
+    }
+
+    /// The requests for a subresource of an agent.
+    pub fn requests_for(&self, agent: &str, subresource: &str) -> Vec<Request> {
+        let path = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/{agent}/{subresource}");
+        self.requests().into_iter().filter(|request| request.path == path).collect()
+    }
+
     /// Plays a controller.
     pub fn control(&self, controller: impl Fn(&str, &mut Value) + Send + 'static) {
         self.stored().controller = Some(Box::new(controller));
@@ -161,6 +177,11 @@ async fn answer(
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let request = Request { method: method.to_string(), path: path.clone(), query, headers, body };
     server.stored().requests.push(request.clone());
+    let stream = server.stored().streams.get_mut(&path).and_then(VecDeque::pop_front);
+    if let Some(stream) = stream {
+        let lines = futures::stream::unfold(stream, |mut stream| async move { Some((Ok::<_, Infallible>(stream.recv().await?), stream)) });
+        return Body::from_stream(lines).into_response();
+    }
     let given = server.stored().answers.get(&path).cloned();
     if let Some((code, body)) = given {
         return respond(code, body);

@@ -2,6 +2,7 @@
 
 mod agents;
 mod api_server;
+mod attach;
 mod completion;
 mod connection;
 mod diff;
@@ -9,6 +10,8 @@ mod lists;
 mod log_and_send;
 mod plugin;
 mod rm;
+mod steering;
 mod stopped;
+mod terminal;
 mod waiting;
 mod workspaces;

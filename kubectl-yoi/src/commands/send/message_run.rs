@@ -9,6 +9,7 @@ use yoi_wire::entry::{Body, Entry, RunOutcome};
 pub struct MessageRun {
     id: String,
     is_read: bool,
+    is_paused: bool,
     answer: String,
 }
 
@@ -22,16 +23,23 @@ pub enum RunEnd {
 
 impl MessageRun {
     pub fn new(id: &str) -> Self {
-        MessageRun { id: id.to_owned(), is_read: false, answer: String::new() }
+        MessageRun { id: id.to_owned(), is_read: false, is_paused: false, answer: String::new() }
     }
 
     /// What a person sees while it is under way.
     pub fn progress(&self) -> &'static str {
-        if self.is_read { "it works on it" } else { "it has not read it yet" }
+        match (self.is_read, self.is_paused) {
+            (_, true) => "the run is paused, and goes on when a person resumes it",
+            (true, false) => "it works on it",
+            (false, false) => "it has not read it yet",
+        }
     }
 
     /// Takes the next entry of the log. Returns the end of the run once it is there.
     pub fn record(&mut self, entry: &Entry) -> Option<RunEnd> {
+        if matches!(entry.body, Body::RunStarted(_) | Body::Resumed(_) | Body::Abandoned(_) | Body::Assistant(_)) {
+            self.is_paused = false;
+        }
         match &entry.body {
             Body::Input(input) if input.message_id == self.id => self.is_read = true,
             Body::RunStarted(run) if run.cause.contains(&self.id) => self.is_read = true,
@@ -42,11 +50,16 @@ impl MessageRun {
                     RunOutcome::Finished => Some(RunEnd::Finished(std::mem::take(&mut self.answer))),
                     RunOutcome::Failed => Some(why("it failed")),
                     RunOutcome::LimitReached => Some(why("its turn limit was reached")),
+                    RunOutcome::Truncated => Some(why("the model's answer was cut off at its limit")),
+                    RunOutcome::Cancelled => Some(why("a person cancelled it")),
+                    RunOutcome::RolledBack => Some(why("a person took it back before anything of an answer had come")),
                     // It goes on after the restart.
                     RunOutcome::Interrupted => None,
                 };
             }
+            Body::Paused(_) => self.is_paused = true,
             Body::SessionStarted(_) | Body::RuntimeStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::RunStarted(_) => {}
+            Body::Resumed(_) | Body::Abandoned(_) => {}
             Body::Assistant(_)
             | Body::ToolStarted(_)
             | Body::ToolEnded(_)
@@ -56,9 +69,6 @@ impl MessageRun {
             | Body::Carried(_)
             | Body::ConfigChanged(_)
             | Body::SystemItem(_)
-            | Body::Paused(_)
-            | Body::Resumed(_)
-            | Body::Abandoned(_)
             | Body::RolledBack(_)
             | Body::Rewound(_)
             | Body::Usage(_)
@@ -124,9 +134,28 @@ mod tests {
     }
 
     #[test]
+    fn a_paused_run_says_so_and_has_not_ended() {
+        let mut run = MessageRun::new("m");
+        let by = json!({ "user": "jane", "requestId": "r" });
+        let seen: Vec<&str> =
+            [input("m"), started("m"), ("Paused", json!({ "runId": "r", "by": by })), ("Resumed", json!({ "runId": "r", "by": by }))]
+                .iter()
+                .map(|(kind, body)| {
+                    let entry = json!({ "id": "i", "seq": 1, "run": 1, "at": "2026-01-01T00:00:00.000Z", "kind": kind, "body": body });
+                    assert_eq!(run.record(&serde_json::from_value(entry).unwrap()), None);
+                    run.progress()
+                })
+                .collect();
+        assert!(seen[1] == "it works on it" && seen[2].contains("paused") && seen[3] == "it works on it", "{seen:?}");
+    }
+
+    #[test]
     fn an_interrupted_run_goes_on_and_a_failed_one_is_a_failure() {
         let entries = [input("m"), started("m"), ended("interrupted"), started("m"), assistant_entry("yes"), ended("finished")];
         assert_eq!(end(&entries), Some(RunEnd::Finished("yes".to_owned())));
+        for outcome in ["cancelled", "rolledBack", "truncated"] {
+            assert!(matches!(end(&[input("m"), started("m"), ended(outcome)]), Some(RunEnd::Failed(_))), "{outcome}");
+        }
         assert_eq!(end(&[input("m"), started("m"), ended("limitReached")]), Some(RunEnd::Failed("its turn limit was reached".to_owned())));
     }
 }

@@ -1,0 +1,55 @@
+//! The flags of the verbs about what an agent is doing now.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::values::object_name;
+
+#[derive(Debug, Args)]
+pub struct AttachOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Begin with the last so many entries of its log.
+    #[arg(long, default_value_t = 50)]
+    pub tail: u64,
+    /// Begin with what comes after this token (from an earlier `-o json`).
+    #[arg(long, conflicts_with = "tail")]
+    pub after: Option<String>,
+}
+
+/// A verb about the run under way.
+#[derive(Debug, Args)]
+pub struct SteerOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RewindOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Number of the input from which on everything leaves the conversation. Without it, the inputs are listed.
+    #[arg(value_name = "SEQ")]
+    pub seq: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    /// Only this agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// The archive to write; standard output when absent.
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
