@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
 //! | [`driver`] | carries out what the conversation decides |
+//! | [`live_feed`] | shows attached clients what is not in the log yet |
 //! | [`model`] | calls the model's endpoint |
 //! | [`open_session`] | holds log and inbox of the open session |
 //! | [`tools`] | checks and runs tool calls |
@@ -14,6 +15,7 @@
 pub mod conversation;
 pub mod driver;
 pub mod error_text;
+pub mod live_feed;
 pub mod model;
 pub mod open_session;
 pub mod peers;

@@ -13,10 +13,9 @@ use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, ModelIden, ServiceTarget};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
-use yoi_wire::entry::{Assistant, TokenUsage, ToolCall};
+use yoi_wire::entry::{Assistant, PromptItem, TokenUsage, ToolCall};
 use yoi_wire::manifest::{self, ModelProvider};
 
-use crate::conversation::PromptItem;
 use crate::tools::ToolDefinition;
 
 mod api_key;
@@ -234,7 +233,9 @@ impl Connection {
 fn item_bytes(item: &PromptItem) -> u64 {
     let bytes = match item {
         PromptItem::User(text) => text.len(),
-        PromptItem::Assistant { text, calls } => text.len() + calls.iter().map(|call| call.args.to_string().len()).sum::<usize>(),
+        PromptItem::Assistant(answer) => {
+            answer.text.len() + answer.tool_calls.iter().map(|call| call.args.to_string().len()).sum::<usize>()
+        }
         PromptItem::Results(results) => results.iter().map(|result| result.output.len()).sum(),
     };
     bytes as u64
@@ -268,7 +269,8 @@ fn tls_config() -> Result<rustls::ClientConfig, rustls::Error> {
 fn chat_message(item: PromptItem) -> ChatMessage {
     match item {
         PromptItem::User(text) => ChatMessage::user(text),
-        PromptItem::Assistant { text, calls } => {
+        PromptItem::Assistant(answer) => {
+            let Assistant { text, tool_calls: calls, .. } = *answer;
             let text = (!text.is_empty()).then_some(ContentPart::Text(text));
             let calls = calls.into_iter().map(|call| {
                 ContentPart::ToolCall(genai::chat::ToolCall {

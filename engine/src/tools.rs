@@ -76,6 +76,12 @@ impl ToolRunner {
         self.unconfirmed.clear();
     }
 
+    /// Names of the tools that change nothing.
+    #[must_use]
+    pub fn read_only_tools(&self) -> std::collections::BTreeSet<String> {
+        ["Read", "ListPods"].map(str::to_owned).into()
+    }
+
     /// Checks whether a call may begin. Has no side effects.
     ///
     /// # Errors
@@ -92,7 +98,7 @@ impl ToolRunner {
     }
 
     /// Checks a call again and runs it.
-    pub async fn run(&self, call: &ToolCall) -> CallResult {
+    pub async fn run(&self, call: &ToolCall, _live: &(dyn Fn(&str) + Send + Sync)) -> CallResult {
         let args = match self.parse(call) {
             Ok(args) => args,
             Err(sentence) => return CallResult::refused(sentence),
