@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{AgentConfig, Body, Entry, RuntimeStarted, ToolOutcome};
-use yoi_wire::hub::{Activity, TaskReport};
+use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
 use crate::conversation::{
@@ -34,7 +34,7 @@ pub trait ConversationObserver: Send + Sync {
     /// The conversation's activity or the state of its task may have changed.
     fn on_progress(&self, activity: Activity, task: Option<TaskReport>);
     /// The log goes on in another segment.
-    fn on_rotated(&self);
+    fn on_rotated(&self, session: SessionPointer);
     /// The conversation begins to wait for a message, perhaps for long.
     fn on_wait(&self);
 }
@@ -196,9 +196,10 @@ impl Running<'_> {
                     }
                     Intent::Rotate { reason, config, carried } => {
                         let entries = block_in_place(|| self.driver.session.rotate(reason, &config, carried))?;
-                        self.driver.observer.on_rotated();
                         log_entries(&entries);
-                        let segment = self.driver.session.pointer().map(|pointer| pointer.segment).unwrap_or_default();
+                        let pointer = self.driver.session.pointer();
+                        let segment = pointer.as_ref().map(|pointer| pointer.segment.clone()).unwrap_or_default();
+                        pointer.into_iter().for_each(|pointer| self.driver.observer.on_rotated(pointer));
                         events.push_front(ConversationEvent::Rotated { segment, entries });
                     }
                     Intent::ReadInbox => events.push_back(ConversationEvent::InboxRead(self.driver.session.pending())),
