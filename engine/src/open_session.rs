@@ -52,9 +52,9 @@ impl OpenSession {
         let (log, replay) = match current::read(&**lock.disk(), lock.root())? {
             Some(session) => Log::open(lock, session, Preallocate::default())?,
             None => {
-                let session = Uuid::now_v7();
-                let log = Log::create(lock, session, Uuid::now_v7(), Preallocate::default())?;
-                current::write(lock, session)?;
+                let (session, segment) = (Uuid::now_v7(), Uuid::now_v7());
+                let log = Log::create(lock, session, segment, Preallocate::default())?;
+                current::write(lock, session, segment)?;
                 (log, Replay { entries: Vec::new(), state: yoi_session::LogState::default(), cut: None })
             }
         };

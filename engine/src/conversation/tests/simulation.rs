@@ -75,7 +75,7 @@ pub struct Simulation {
     pub queue: VecDeque<ConversationEvent>,
     pub effects: Vec<(EffectId, Held)>,
     pub waits: bool,
-    asks: AskId,
+    pub asks: AskId,
 }
 
 impl Simulation {

@@ -88,7 +88,11 @@ fn replayed(replay: &Replay, pending: Vec<String>) -> Opened {
     }
     assert_eq!(**state.prompt().items(), project(entries));
     assert_eq!(state.log, replay.state);
-    let tasks = replay.state.tasks.iter().map(|id| (id.clone(), json!(state.task(id).map(|task| task.state)))).collect();
+    let tasks = replay.state.tasks.iter().map(|(id, task)| {
+        assert_eq!(state.task(id), Some(task));
+        (id.clone(), json!(task.state))
+    });
+    let tasks = tasks.collect();
     Opened::Replayed(Box::new(Replayed {
         entries: entries.len(),
         cut_bytes: replay.cut_bytes(),
@@ -120,8 +124,10 @@ pub fn projection_json(entries: &[Entry]) -> Value {
 }
 
 fn state_json(state: &LogState) -> Value {
-    let LogState { last_seq, run_generation, delivered, tasks, unanswered, open_run, open_calls } = state;
-    let open_run = open_run.as_ref().map(|OpenRun { run_id, cause, seq }| json!({ "runId": run_id, "cause": cause, "seq": seq }));
+    // What format 1 had. The rest is the same in the state of the conversation, which the tasks and the continued run show.
+    let LogState { last_seq, run_generation, delivered, tasks, unanswered, open_run, open_calls, interrupted: _, tokens: _ } = state;
+    let tasks: Vec<&String> = tasks.keys().collect();
+    let open_run = open_run.as_ref().map(|OpenRun { run_id, cause, seq, .. }| json!({ "runId": run_id, "cause": cause, "seq": seq }));
     let open_calls = open_calls.iter().map(
         |OpenCall { call_id, tool, request, started }| json!({ "callId": call_id, "tool": tool, "request": request, "started": started }),
     );
