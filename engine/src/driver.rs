@@ -14,7 +14,7 @@ use yoi_wire::manifest::Task;
 use crate::conversation::{ConversationEvent, ConversationState, Intent, StartInput, apply, project};
 use crate::model::{ModelClient, RetryPolicy};
 use crate::open_session::OpenSession;
-use crate::tools::ToolRunner;
+use crate::tools::{LiveOutput, ToolRunner};
 
 /// The most notices in the log for one model call.
 const MAX_NOTICES: u32 = 8;
@@ -107,9 +107,9 @@ impl Driver {
                 }
             }],
             Intent::Run(call) => {
-                let started = Instant::now();
+                let (started, live) = (Instant::now(), LiveOutput::discard());
                 tokio::select! {
-                    end = self.tools.run(&call) => {
+                    end = self.tools.run(&call, &live) => {
                         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                         tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
                         vec![ConversationEvent::Ended { outcome: end.outcome, output: end.output, millis }]

@@ -13,11 +13,10 @@ use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, ModelIden, ServiceTarget};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
-use yoi_wire::entry::{Assistant, TokenUsage, ToolCall};
+use yoi_wire::entry::{Assistant, OfferedTool, TokenUsage, ToolCall};
 use yoi_wire::manifest::{self, ModelProvider};
 
 use crate::conversation::PromptItem;
-use crate::tools::ToolDefinition;
 
 mod api_key;
 mod failure;
@@ -86,7 +85,7 @@ impl ModelClient {
         spec: &manifest::ModelEndpoint,
         key: Option<&ApiKey>,
         system: String,
-        definitions: &[ToolDefinition],
+        definitions: &[OfferedTool],
         timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
         let connection = Arc::new(Connection::new(spec, key, system, definitions, timeouts)?);
@@ -149,7 +148,7 @@ impl Connection {
         spec: &manifest::ModelEndpoint,
         key: Option<&ApiKey>,
         system: String,
-        definitions: &[ToolDefinition],
+        definitions: &[OfferedTool],
         timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
         let http = reqwest::Client::builder()
@@ -175,7 +174,7 @@ impl Connection {
         let tools = definitions
             .iter()
             .map(|definition| {
-                Tool::new(definition.name).with_description(definition.description.clone()).with_schema(definition.schema.clone())
+                Tool::new(definition.name.clone()).with_description(definition.description.clone()).with_schema(definition.schema.clone())
             })
             .collect();
         let options = ChatOptions::default()
