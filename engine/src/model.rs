@@ -13,10 +13,10 @@ use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, ModelIden, ServiceTarget};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
-use yoi_wire::entry::{Assistant, PromptItem, TokenUsage, ToolCall};
+use yoi_wire::entry::{Assistant, OfferedTool, TokenUsage, ToolCall};
 use yoi_wire::manifest::{self, ModelProvider};
 
-use crate::tools::ToolDefinition;
+use crate::conversation::PromptItem;
 
 mod api_key;
 mod failure;
@@ -85,7 +85,7 @@ impl ModelClient {
         spec: &manifest::ModelEndpoint,
         key: Option<&ApiKey>,
         system: String,
-        definitions: &[ToolDefinition],
+        definitions: &[OfferedTool],
         timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
         let connection = Arc::new(Connection::new(spec, key, system, definitions, timeouts)?);
@@ -148,7 +148,7 @@ impl Connection {
         spec: &manifest::ModelEndpoint,
         key: Option<&ApiKey>,
         system: String,
-        definitions: &[ToolDefinition],
+        definitions: &[OfferedTool],
         timeouts: ModelTimeouts,
     ) -> Result<Self, ModelError> {
         let http = reqwest::Client::builder()
@@ -174,7 +174,7 @@ impl Connection {
         let tools = definitions
             .iter()
             .map(|definition| {
-                Tool::new(definition.name).with_description(definition.description.clone()).with_schema(definition.schema.clone())
+                Tool::new(definition.name.clone()).with_description(definition.description.clone()).with_schema(definition.schema.clone())
             })
             .collect();
         let options = ChatOptions::default()
@@ -233,9 +233,7 @@ impl Connection {
 fn item_bytes(item: &PromptItem) -> u64 {
     let bytes = match item {
         PromptItem::User(text) => text.len(),
-        PromptItem::Assistant(answer) => {
-            answer.text.len() + answer.tool_calls.iter().map(|call| call.args.to_string().len()).sum::<usize>()
-        }
+        PromptItem::Assistant { text, calls } => text.len() + calls.iter().map(|call| call.args.to_string().len()).sum::<usize>(),
         PromptItem::Results(results) => results.iter().map(|result| result.output.len()).sum(),
     };
     bytes as u64
@@ -269,8 +267,7 @@ fn tls_config() -> Result<rustls::ClientConfig, rustls::Error> {
 fn chat_message(item: PromptItem) -> ChatMessage {
     match item {
         PromptItem::User(text) => ChatMessage::user(text),
-        PromptItem::Assistant(answer) => {
-            let Assistant { text, tool_calls: calls, .. } = *answer;
+        PromptItem::Assistant { text, calls } => {
             let text = (!text.is_empty()).then_some(ContentPart::Text(text));
             let calls = calls.into_iter().map(|call| {
                 ContentPart::ToolCall(genai::chat::ToolCall {

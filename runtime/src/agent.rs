@@ -14,9 +14,9 @@ use yoi_engine::error_text::error_text;
 use yoi_engine::model::{ModelClient, ModelError, system_prompt};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
+use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{ToolRunner, definitions};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::{AgentConfig, RuntimeStarted};
@@ -81,8 +81,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let model = if secret_missing {
         None
     } else {
-        let definitions = definitions(manifest.limits.tool_seconds);
-        Some(Arc::new(ModelClient::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &definitions, settings.timeouts)?))
+        let offered = tools.offered();
+        Some(Arc::new(ModelClient::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &offered, settings.timeouts)?))
     };
 
     let (opened, open_session) = watch::channel(None);
@@ -110,8 +110,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         stop_after(&stop, settings.key_retry);
     }
 
-    let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
+    let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools: tools.clone(), model };
     process.run_sessions().await;
+    tools.stop_all().await;
 
     if !secret_missing {
         status.set_stopping();
