@@ -16,7 +16,7 @@ use yoi_wire::manifest::Task;
 
 mod projection;
 
-pub use projection::{PromptItem, PromptToolResult, project};
+pub use projection::project;
 
 /// What has happened to a conversation.
 #[derive(Clone, Debug)]

@@ -7,12 +7,12 @@ use tokio::task::block_in_place;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
-use yoi_wire::entry::{Body, Notice, RuntimeStarted};
+use yoi_wire::entry::{AgentConfig, Body, Notice, RuntimeStarted};
 use yoi_wire::hub::{Activity, ReportReason, TaskReport};
 use yoi_wire::manifest::Task;
 
 use crate::conversation::{ConversationEvent, ConversationState, Intent, StartInput, apply, project};
-use crate::model::{ModelClient, RetryPolicy};
+use crate::model::{DeltaSink, FailureClass, FallbackModels, ModelRequest, RetryPolicy, WaitReason};
 use crate::open_session::OpenSession;
 use crate::tools::ToolRunner;
 
@@ -35,7 +35,9 @@ pub trait ConversationObserver: Send + Sync {
 pub struct Driver {
     pub session: Arc<OpenSession>,
     /// `None`: the model's key is missing.
-    pub model: Option<Arc<ModelClient>>,
+    pub model: Option<Arc<FallbackModels>>,
+    /// System prompt, tools and model of every request.
+    pub config: Arc<AgentConfig>,
     pub tools: ToolRunner,
     pub retries: RetryPolicy,
     /// How long the endpoint may refuse the key before this process ends, so that the next one reads the Secret's new content.
@@ -136,8 +138,9 @@ impl Driver {
         let (mut failed, mut notices, mut last) = (0, 0, String::new());
         let mut refused_since: Option<Instant> = None;
         loop {
+            let request = ModelRequest { config: self.config.clone(), items: Arc::new(project(state.entries())), offer_tools: true };
             let answer = tokio::select! {
-                answer = model.call(project(state.entries())) => answer,
+                answer = model.call(request, DeltaSink::none()) => answer,
                 () = self.stop.cancelled() => return Ok(Vec::new()),
             };
             let failure = match answer {
@@ -161,8 +164,9 @@ impl Driver {
                 }
             }
             let Some(wait) = wait else { return Ok(vec![ConversationEvent::ModelFailed { message: failure.detail }]) };
-            let since = if failure.key_refused { *refused_since.get_or_insert_with(Instant::now) } else { Instant::now() };
-            if !failure.key_refused {
+            let key_refused = failure.class == FailureClass::WaitForPerson(WaitReason::Key);
+            let since = if key_refused { *refused_since.get_or_insert_with(Instant::now) } else { Instant::now() };
+            if !key_refused {
                 refused_since = None;
             }
             if since.elapsed() >= self.key_retry {

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::driver::Driver;
 use yoi_engine::error_text::error_text;
-use yoi_engine::model::{ModelClient, ModelError, system_prompt};
+use yoi_engine::model::{FallbackModels, ModelError, offered_tools, system_prompt};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::shell::Shell;
@@ -77,8 +77,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let model = if secret_missing {
         None
     } else {
-        let definitions = definitions(manifest.limits.tool_seconds);
-        Some(Arc::new(ModelClient::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &definitions, settings.timeouts)?))
+        Some(Arc::new(FallbackModels::new(&manifest.model, &[settings.key.clone().into()], settings.timeouts)?))
     };
 
     let (opened, open_session) = watch::channel(None);
@@ -179,7 +178,7 @@ struct AgentProcess<'a> {
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
-    model: Option<Arc<ModelClient>>,
+    model: Option<Arc<FallbackModels>>,
 }
 
 impl AgentProcess<'_> {
@@ -234,6 +233,12 @@ impl AgentProcess<'_> {
         let driver = Driver {
             session: open.clone(),
             model: self.model.clone(),
+            config: Arc::new(AgentConfig {
+                system: vec![system_prompt(manifest)],
+                tools: offered_tools(&definitions(manifest.limits.tool_seconds)),
+                model: self.model.as_ref().map(|model| model.config()).unwrap_or_default(),
+                manifest_digest: self.settings.manifest_digest.clone(),
+            }),
             tools: self.tools.clone(),
             retries: self.settings.retries,
             key_retry: self.settings.key_retry,

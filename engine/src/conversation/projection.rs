@@ -1,33 +1,13 @@
 //! What the model reads: a projection of the log, with nothing added.
 
-use serde_json::{Value, json};
-use yoi_wire::entry::{Body, Entry, ToolCall};
-
-/// One message of a request to the model.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PromptItem {
-    User(String),
-    Assistant {
-        text: String,
-        calls: Vec<ToolCall>,
-    },
-    /// All results of the calls of one answer. Anthropic's API takes them only in one message.
-    Results(Vec<PromptToolResult>),
-}
-
-/// What a tool call gave back.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PromptToolResult {
-    pub call_id: String,
-    pub output: String,
-}
+use yoi_wire::entry::{Body, Entry, PromptItem, PromptToolResult, ToolOutcome};
 
 /// The request's messages, in the order of the log.
 #[must_use]
 pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
     let mut items: Vec<PromptItem> = Vec::new();
-    // Calls without a result. The endpoint refuses a result of any other call.
-    let mut open: Vec<String> = Vec::new();
+    // Calls without a result, with the names of their tools. The endpoint refuses a result of any other call.
+    let mut open: Vec<(String, String)> = Vec::new();
     for entry in entries {
         match &entry.body {
             Body::Input(input) => items.push(PromptItem::User(input.text.clone())),
@@ -35,19 +15,17 @@ pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
                 items.push(PromptItem::User(format!("[message from agent {}]\n{}", message.from.name, message.text)));
             }
             Body::Assistant(answer) => {
-                open = answer.tool_calls.iter().map(|call| call.call_id.clone()).collect();
+                open = answer.tool_calls.iter().map(|call| (call.call_id.clone(), call.tool.clone())).collect();
                 // An empty answer is left out: both APIs refuse it.
                 if !answer.text.is_empty() || !answer.tool_calls.is_empty() {
-                    items.push(PromptItem::Assistant {
-                        text: answer.text.clone(),
-                        calls: answer.tool_calls.iter().map(with_object_args).collect(),
-                    });
+                    items.push(PromptItem::Assistant(Box::new(answer.clone())));
                 }
             }
             Body::ToolEnded(end) => {
-                let Some(index) = open.iter().position(|id| *id == end.call_id) else { continue };
-                open.remove(index);
-                let result = PromptToolResult { call_id: end.call_id.clone(), output: end.output.clone() };
+                let Some(index) = open.iter().position(|(id, _)| *id == end.call_id) else { continue };
+                let (call_id, tool) = open.remove(index);
+                let failed = end.outcome != ToolOutcome::Succeeded;
+                let result = PromptToolResult { call_id, tool, output: end.output.clone(), failed, images: end.images.clone() };
                 match items.last_mut() {
                     Some(PromptItem::Results(results)) => results.push(result),
                     _ => items.push(PromptItem::Results(vec![result])),
@@ -76,14 +54,4 @@ pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
         }
     }
     items
-}
-
-/// Turns arguments into an object, because the endpoint takes nothing else. Arguments that the model broke off are text.
-fn with_object_args(call: &ToolCall) -> ToolCall {
-    let args = match &call.args {
-        Value::Object(_) => call.args.clone(),
-        Value::Null => json!({}),
-        other => json!({ "unreadable": other }),
-    };
-    ToolCall { args, ..call.clone() }
 }
