@@ -18,7 +18,7 @@ use yoi_engine::tools::tree::Tree;
 use yoi_engine::tools::{ToolRunner, definitions};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
-use yoi_wire::entry::RuntimeStarted;
+use yoi_wire::entry::{AgentConfig, RuntimeStarted};
 use yoi_wire::hub::gateway_api;
 use yoi_wire::manifest::{Gateway, SecretKeyName};
 

@@ -1,6 +1,6 @@
 use serde_json::json;
 use yoi_session::inbox::Sender;
-use yoi_wire::entry::{AgentRef, SessionStarted};
+use yoi_wire::entry::{AgentRef, PromptItem, SessionStarted};
 
 use super::*;
 
