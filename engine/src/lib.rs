@@ -10,6 +10,7 @@
 //! | [`tools`] | checks and runs tool calls |
 //! | [`processes`] | starts, ends and reaps programs |
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
+//! | [`tree_context`] | what the model is told of the tree |
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
@@ -21,3 +22,4 @@ pub mod open_session;
 pub mod peers;
 pub mod processes;
 pub mod tools;
+pub mod tree_context;

@@ -182,3 +182,6 @@ fn environment(agent: &str, user_env: &[(OsString, OsString)]) -> Vec<(OsString,
     all.push(variable("YOI_AGENT", agent));
     all
 }
+
+#[cfg(test)]
+mod tests;

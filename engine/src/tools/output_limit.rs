@@ -130,6 +130,6 @@ mod tests {
             assert!(cut.len() <= limit, "{} for {limit}", cut.len());
         }
         assert!(truncate(long.clone(), 1000).starts_with("äöü"));
-        assert!(truncate(long, 1000).contains(" of 8000 bytes left out"));
+        assert!(truncate(long, 1000).contains(" of 7000 bytes left out"));
     }
 }

@@ -71,7 +71,10 @@ impl PathTools for RuntimeTools {
     }
 
     fn run(&self, tool: &str, args: &Value) -> CallResult {
-        self.runtime.block_on(self.runner.run(&Self::call(tool, args), &LiveOutput::discard()))
+        let end = self.runtime.block_on(self.runner.run(&Self::call(tool, args), &LiveOutput::discard()));
+        // The files have one line, whose number Read puts before it.
+        let output = end.output.strip_prefix("     1\t").map(str::to_owned);
+        CallResult { output: output.unwrap_or(end.output.clone()), ..end }
     }
 }
 

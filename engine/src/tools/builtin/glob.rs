@@ -10,7 +10,8 @@ use serde::Deserialize;
 use yoi_wire::entry::ToolOutcome;
 use yoi_wire::manifest::RunLimits;
 
-use crate::tools::arguments::{not_empty, not_null};
+use crate::tools::arguments::{MAX_MESSAGE_BYTES, not_empty, not_null};
+use crate::tools::output_limit::truncate;
 use crate::tools::search::{Search, StopSearch, glob};
 use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit};
 use crate::tools::tree::Tree;
@@ -39,7 +40,8 @@ pub struct Args {
 
 impl Args {
     fn glob(&self) -> Result<GlobMatcher, String> {
-        glob(&self.pattern).map_err(|problem| format!("invalid_args: /pattern: {:?} {problem}", self.pattern))
+        let invalid = |problem| truncate(format!("invalid_args: /pattern: {:?} {problem}", self.pattern), MAX_MESSAGE_BYTES);
+        glob(&self.pattern).map_err(invalid)
     }
 
     fn path(&self) -> &str {

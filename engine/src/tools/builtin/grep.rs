@@ -83,7 +83,8 @@ impl Args {
     fn query(&self, bytes: usize) -> Result<Query, String> {
         let invalid = |name: &str, problem: String| truncate(format!("invalid_args: /{name}: {problem}"), MAX_MESSAGE_BYTES);
         let mut regex = RegexMatcherBuilder::new();
-        regex.case_insensitive(self.ignore_case).crlf(true).line_terminator(Some(b'\n'));
+        // `^` and `$` stand for a line's begin and end, also where it ends in CRLF.
+        regex.case_insensitive(self.ignore_case).multi_line(true).crlf(true).line_terminator(Some(b'\n'));
         let matcher = regex.build(&self.pattern).map_err(|error| invalid("pattern", error.to_string()))?;
         let glob = self.glob.as_deref().map(|pattern| glob(pattern).map_err(|problem| invalid("glob", format!("{pattern:?} {problem}"))));
         let (context, limit) = (self.context.unwrap_or(0), self.limit.unwrap_or(DEFAULT_LINES));

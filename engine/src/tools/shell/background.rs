@@ -147,6 +147,11 @@ impl BackgroundProcess {
     /// Ends it with all its processes. They have ended on return.
     pub async fn stop(&self) {
         self.stop.cancel();
+        self.wait_for_end().await;
+    }
+
+    /// Waits until it has ended with all its processes.
+    pub async fn wait_for_end(&self) {
         // An error would mean that the sender is gone, and it is a field of this value.
         let _ = self.progress.subscribe().wait_for(|progress| progress.end.is_some()).await;
     }
