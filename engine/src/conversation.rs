@@ -10,8 +10,8 @@ use std::sync::Arc;
 use yoi_session::fold;
 use yoi_session::inbox::{InboxMessage, Wake};
 use yoi_wire::entry::{
-    AgentConfig, Body, CarriedTask, CompactionEnded, CompactionOutcome, ConfigChanged, Entry, Input, InputFrom, Notice, RunEnded,
-    RunOutcome, RunStarted, SegmentReason, TokenUsage,
+    AgentConfig, Body, CarriedTask, CompactionEnded, CompactionOutcome, ConfigChanged, Entry, Input, InputFrom, Notice, PeerMessage,
+    RunEnded, RunOutcome, RunStarted, SegmentReason, TokenUsage,
 };
 use yoi_wire::hub::Activity;
 
@@ -43,7 +43,6 @@ enum Effect {
     Tool {
         call_id: String,
         started: u64,
-        reads_only: bool,
     },
     Background,
 }
@@ -116,26 +115,27 @@ impl ConversationState {
     /// How far a task is.
     #[must_use]
     pub fn task(&self, id: &str) -> Option<&CarriedTask> {
-        self.facts.tasks.get(id)
+        self.log.tasks.get(id)
     }
 
     /// Tokens over the agent's life.
     #[must_use]
     pub fn tokens(&self) -> TokenUsage {
-        self.facts.tokens
+        self.log.tokens
     }
 
     /// Tokens and number of model calls of the open run, or of the last one.
     #[must_use]
     pub fn run_usage(&self) -> (TokenUsage, u32) {
-        (self.facts.run_tokens, self.facts.turns)
+        let ended = (self.facts.last_tokens, self.facts.last_turns);
+        self.log.open_run.as_ref().map_or(ended, |run| (run.tokens, run.turns))
     }
 
     /// What the agent does.
     #[must_use]
     pub fn activity(&self) -> Activity {
         match &self.log.open_run {
-            Some(_) if self.facts.paused => Activity::Paused,
+            Some(run) if run.paused => Activity::Paused,
             Some(_) => Activity::Running,
             None if self.facts.compaction.is_some() => Activity::Running,
             None => Activity::Idle,
@@ -190,6 +190,15 @@ impl ConversationState {
         self.log.unanswered.iter().filter(|id| self.log.delivered.get(*id).is_some_and(|seq| *seq > self.facts.settled))
     }
 
+    fn is_paused(&self) -> bool {
+        self.log.open_run.as_ref().is_some_and(|run| run.paused)
+    }
+
+    /// Model calls of the open run so far.
+    fn turns(&self) -> u32 {
+        self.log.open_run.as_ref().map_or(0, |run| run.turns)
+    }
+
     fn is_busy(&self) -> bool {
         self.appending > 0 || self.rotating
     }
@@ -213,9 +222,6 @@ impl ConversationState {
     /// Entries that close what was under way when the last process ended, or when this one is about to. A paused run stays paused.
     fn closing_entries(&self) -> Vec<Body> {
         let mut bodies = self.log.recovery();
-        if self.facts.paused {
-            bodies.retain(|body| !matches!(body, Body::RunEnded(_)));
-        }
         if self.is_complete() {
             for body in &mut bodies {
                 // The last process died between the model's final answer and the entry that ends the run.
@@ -232,7 +238,7 @@ impl ConversationState {
 
     fn run_started(&self, seq: u64, more: impl IntoIterator<Item = String>) -> Body {
         let mut cause: Vec<String> = Vec::new();
-        for id in self.facts.interrupted.clone().unwrap_or_default().into_iter().chain(self.due().cloned()).chain(more) {
+        for id in self.log.interrupted.clone().unwrap_or_default().into_iter().chain(self.due().cloned()).chain(more) {
             if !cause.contains(&id) {
                 cause.push(id);
             }
@@ -277,10 +283,10 @@ impl ConversationState {
         let idle = self.log.open_run.is_none();
         // Messages with Wake::Wait are read by the next run that something else starts.
         let waits = idle && new.iter().all(|message| message.wake == Wake::Wait);
-        if new.is_empty() || waits || self.facts.paused || self.ending.is_some() {
+        if new.is_empty() || waits || self.is_paused() || self.ending.is_some() {
             return;
         }
-        let mut bodies: Vec<Body> = new.iter().map(InboxMessage::body).collect();
+        let mut bodies: Vec<Body> = new.iter().map(|message| with_prompt(message.body())).collect();
         if idle {
             let seq = self.log.last_seq + bodies.len() as u64 + 1;
             bodies.push(self.run_started(seq, new.iter().map(|message| message.id.clone())));
@@ -313,10 +319,10 @@ impl ConversationState {
             return;
         }
         match &self.log.open_run {
-            Some(_) if self.facts.paused => intents.push(Intent::Wait),
+            Some(run) if run.paused => intents.push(Intent::Wait),
             Some(_) => self.go_on_running(intents),
             None => {
-                if self.due().next().is_some() || self.facts.interrupted.is_some() {
+                if self.due().next().is_some() || self.log.interrupted.is_some() {
                     let body = self.run_started(self.log.last_seq + 1, []);
                     self.append(vec![body], intents);
                 } else if let Some(start) = self.due_compaction() {
@@ -410,6 +416,17 @@ impl ConversationState {
             call.last_notice.clone_from(&message);
             self.append(vec![Body::Notice(Notice { reason, message })], intents);
         }
+    }
+}
+
+/// What the model reads of a peer's message stands in the log.
+fn with_prompt(body: Body) -> Body {
+    match body {
+        Body::PeerMessage(message) => {
+            let prompt = Some(prompt::peer_text(&message.from.name, &message.text));
+            Body::PeerMessage(PeerMessage { prompt, ..message })
+        }
+        other => other,
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
 use yoi_wire::control::{ControlRequest, ControlResponse};
-use yoi_wire::entry::{AgentConfig, Body, Entry, RuntimeStarted, ToolOutcome};
+use yoi_wire::entry::{AgentConfig, Body, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
@@ -16,7 +16,7 @@ use crate::conversation::{
     AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings, StartInput, apply,
 };
 use crate::live_feed::Progress;
-use crate::model::{ModelClient, RetryPolicy};
+use crate::model::{FallbackModels, RetryPolicy};
 use crate::open_session::OpenSession;
 use crate::tools::ToolRunner;
 
@@ -55,7 +55,7 @@ pub struct Driver {
     /// Log, inbox and live feed.
     pub session: Arc<OpenSession>,
     /// `None`: the model's key is missing.
-    pub model: Option<Arc<ModelClient>>,
+    pub model: Option<Arc<FallbackModels>>,
     /// Runs tool calls.
     pub tools: ToolRunner,
     /// Waits between calls of the model.
@@ -185,7 +185,15 @@ impl Running<'_> {
             for intent in intents {
                 match intent {
                     Intent::Append(bodies) => {
-                        let entries = self.append(&bodies)?;
+                        let entries = match self.append(&bodies) {
+                            // What another writer appended stays where it is, and the session goes on in another segment.
+                            Err(Error::ForeignAppend { file }) => {
+                                tracing::error!(file = %file.display(), "another process has written to the log");
+                                state = self.leave_segment(state)?;
+                                self.append(&bodies)?
+                            }
+                            entries => entries?,
+                        };
                         // They come before everything else: the conversation waits for them.
                         for entry in entries.into_iter().rev() {
                             events.push_front(ConversationEvent::Logged(entry));
@@ -195,11 +203,7 @@ impl Running<'_> {
                         }
                     }
                     Intent::Rotate { reason, config, carried } => {
-                        let entries = block_in_place(|| self.driver.session.rotate(reason, &config, carried))?;
-                        log_entries(&entries);
-                        let pointer = self.driver.session.pointer();
-                        let segment = pointer.as_ref().map(|pointer| pointer.segment.clone()).unwrap_or_default();
-                        pointer.into_iter().for_each(|pointer| self.driver.observer.on_rotated(pointer));
+                        let (segment, entries) = self.rotate(reason, &config, carried)?;
                         events.push_front(ConversationEvent::Rotated { segment, entries });
                     }
                     Intent::ReadInbox => events.push_back(ConversationEvent::InboxRead(self.driver.session.pending())),
@@ -233,6 +237,23 @@ impl Running<'_> {
             }
         }
         Ok((state, false))
+    }
+
+    fn rotate(&self, reason: SegmentReason, config: &AgentConfig, carried: Vec<Carried>) -> Result<(String, Vec<Entry>), Error> {
+        let entries = block_in_place(|| self.driver.session.rotate(reason, config, carried))?;
+        self.driver.observer.on_entries_logged();
+        log_entries(&entries);
+        let pointer = self.driver.session.pointer();
+        let segment = pointer.as_ref().map(|pointer| pointer.segment.clone()).unwrap_or_default();
+        pointer.into_iter().for_each(|pointer| self.driver.observer.on_rotated(pointer));
+        Ok((segment, entries))
+    }
+
+    /// Goes on in a new segment in the middle of an append.
+    fn leave_segment(&self, state: ConversationState) -> Result<ConversationState, Error> {
+        let config = state.config().map(|config| (**config).clone()).unwrap_or_default();
+        let (segment, entries) = self.rotate(SegmentReason::ForeignAppend, &config, state.carried())?;
+        Ok(apply(state, ConversationEvent::Rotated { segment, entries }).0)
     }
 
     fn append(&self, bodies: &[Body]) -> Result<Vec<Entry>, Error> {

@@ -121,15 +121,21 @@ impl OpenSession {
     /// # Errors
     /// The rotation failed. The session then has to be opened again.
     pub fn rotate(&self, reason: SegmentReason, config: &AgentConfig, carried: Vec<Carried>) -> Result<Vec<Entry>> {
-        let head = SegmentStarted { number: 2, format: FORMAT, previous: None, reason, config: config.clone() };
-        let bodies: Vec<Body> = std::iter::once(Body::SegmentStarted(head)).chain(carried.into_iter().map(Body::Carried)).collect();
-        self.append(&bodies)
+        let entries = {
+            let mut log = lock(&self.log);
+            let Some(log) = log.as_mut() else { return Err(Error::NoSession { session: Uuid::nil() }) };
+            let entries = log.rotate(reason, config.clone(), carried, SystemTime::now(), &mut Uuid::now_v7)?;
+            self.feed.rotated(&log.segment().to_string());
+            entries
+        };
+        self.announce(&entries);
+        Ok(entries)
     }
 
     /// Bytes of entries in the segment.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
-        0
+        lock(&self.log).as_ref().map_or(0, Log::segment_bytes)
     }
 
     /// Asks the conversation for something, and returns its answer; `None` when the session closes first.

@@ -59,6 +59,12 @@ impl ToolRunner {
         self.tools.iter().map(|tool| tool.offered(&self.context.limits)).collect()
     }
 
+    /// Names of the tools that change nothing.
+    #[must_use]
+    pub fn read_only_tools(&self) -> std::collections::BTreeSet<String> {
+        self.tools.iter().filter(|tool| tool.reads_only()).map(|tool| tool.name().to_owned()).collect()
+    }
+
     /// A run begins. Messages that the last one could not confirm get new ids in this one.
     pub fn start_run(&self) {
         self.context.unconfirmed.clear();

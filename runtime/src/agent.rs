@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use yoi_engine::conversation::RunSettings;
 use yoi_engine::driver::{Driver, ModelPatience};
 use yoi_engine::error_text::error_text;
-use yoi_engine::model::{ModelClient, ModelError, system_prompt};
+use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::ToolRunner;
@@ -81,8 +81,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let model = if secret_missing {
         None
     } else {
-        let offered = tools.offered();
-        Some(Arc::new(ModelClient::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &offered, settings.timeouts)?))
+        Some(Arc::new(FallbackModels::new(&manifest.model, &[settings.key.clone().into()], settings.timeouts)?))
     };
 
     let (opened, open_session) = watch::channel(None);
@@ -185,7 +184,7 @@ struct AgentProcess<'a> {
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
-    model: Option<Arc<ModelClient>>,
+    model: Option<Arc<FallbackModels>>,
 }
 
 impl AgentProcess<'_> {

@@ -1,8 +1,6 @@
 //! What goes from one segment to the next.
 
-use yoi_wire::entry::{
-    AgentConfig, Carried, CarriedCall, CarriedItem, CarriedRun, CarriedState, PromptItem, PromptToolResult, SegmentReason, ToolCall,
-};
+use yoi_wire::entry::{AgentConfig, Carried, CarriedItem, CarriedState, PromptItem, PromptToolResult, SegmentReason};
 
 use super::{ConversationState, Intent};
 
@@ -36,31 +34,7 @@ impl ConversationState {
     }
 
     fn carried_state(&self) -> CarriedState {
-        let call = |call: &yoi_session::fold::OpenCall| CarriedCall {
-            call: call.request.clone().unwrap_or_else(|| ToolCall {
-                call_id: call.call_id.clone(),
-                tool: call.tool.clone(),
-                args: serde_json::Value::Null,
-            }),
-            started: call.started,
-        };
-        CarriedState {
-            delivered: self.log.delivered.clone(),
-            tasks: self.facts.tasks.clone(),
-            unanswered: self.due().cloned().collect(),
-            open_run: self.log.open_run.as_ref().map(|run| CarriedRun {
-                run_id: run.run_id.clone(),
-                cause: run.cause.clone(),
-                seq: run.seq,
-                turns: self.facts.turns,
-                paused: self.facts.paused,
-                tokens: self.facts.run_tokens,
-            }),
-            open_calls: self.log.open_calls.iter().map(call).collect(),
-            interrupted: self.facts.interrupted.clone(),
-            requests: self.requests.logged(),
-            tokens: self.facts.tokens,
-        }
+        CarriedState { unanswered: self.due().cloned().collect(), requests: self.requests.logged(), ..self.log.carried() }
     }
 
     fn carried_items(&self) -> Vec<CarriedItem> {

@@ -46,7 +46,7 @@ impl Prompt {
             Body::Input(input) => self.push(entry.seq, true, PromptItem::User(input.text.clone())),
             Body::PeerMessage(message) => {
                 // Format 1 formed the text here.
-                let formed = || format!("[message from agent {}]\n{}", message.from.name, message.text);
+                let formed = || peer_text(&message.from.name, &message.text);
                 self.push(entry.seq, true, PromptItem::User(message.prompt.clone().unwrap_or_else(formed)));
             }
             Body::SystemItem(item) => self.push(entry.seq, false, PromptItem::User(item.text.clone())),
@@ -146,6 +146,11 @@ impl Prompt {
         });
         calls.into_iter().flatten().find(|call| call.call_id == call_id).map(|call| call.tool.clone()).unwrap_or_default()
     }
+}
+
+/// A peer's message as the model reads it.
+pub(super) fn peer_text(sender: &str, text: &str) -> String {
+    format!("[message from agent {sender}]\n{text}")
 }
 
 /// The items that a log's entries make, oldest first.

@@ -415,7 +415,7 @@ impl ConversationState {
 
     fn begin_ending(&mut self, cancel: bool, by: Requester, intents: &mut Vec<Intent>) {
         let output = self.effects.values().any(|effect| matches!(effect, Effect::Model(call) if call.output && !call.summary));
-        let roll_back = self.facts.turns == 0 && !output && self.facts.compaction.is_none() && self.hidden_by_rollback().is_some();
+        let roll_back = self.turns() == 0 && !output && self.facts.compaction.is_none() && self.hidden_by_rollback().is_some();
         self.end_effects(intents);
         self.ending = Some(Ending { cancel, roll_back, background_ended: false, by });
     }
@@ -455,7 +455,7 @@ impl ConversationState {
             (None, false) => bodies.push(Body::Paused(Paused { run_id, by })),
             (None, true) => {
                 bodies.extend(self.unbegun_calls_end(ENDED_UNBEGUN));
-                if self.facts.paused {
+                if self.is_paused() {
                     bodies.push(Body::Abandoned(Abandoned { run_id: run_id.clone(), by: by.clone() }));
                 }
                 let outcome = RunOutcome::Cancelled;

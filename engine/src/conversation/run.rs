@@ -34,7 +34,7 @@ impl ConversationState {
         if self.is_complete() {
             return self.end_run(RunOutcome::Finished, None, None, intents);
         }
-        if self.facts.turns >= self.settings.turns_per_run {
+        if self.turns() >= self.settings.turns_per_run {
             let message = format!("the limit of {} model calls in one run was reached", self.settings.turns_per_run);
             return self.end_run(RunOutcome::LimitReached, Some("LimitReached"), Some(message), intents);
         }
@@ -56,7 +56,7 @@ impl ConversationState {
 
     /// Why no model may be called any more.
     pub(super) fn token_limit_reached(&self) -> Option<String> {
-        let (used, limit) = (self.facts.tokens, self.settings.tokens?);
+        let (used, limit) = (self.log.tokens, self.settings.tokens?);
         let sum = used.input_tokens.saturating_add(used.output_tokens);
         (sum >= limit).then(|| format!("the agent has used {sum} tokens, and spec.limits.tokens allows {limit}"))
     }
@@ -80,8 +80,7 @@ impl ConversationState {
             .filter(|(started, _)| !runs(*started))
             .collect();
         for (started, call) in begun {
-            let reads_only = self.reads_only(&call.tool);
-            let effect = self.new_effect(Effect::Tool { call_id: call.call_id.clone(), started, reads_only });
+            let effect = self.new_effect(Effect::Tool { call_id: call.call_id.clone(), started });
             intents.push(Intent::Run { effect, call });
         }
         if !self.effects.is_empty() {

@@ -10,6 +10,7 @@ use yoi_wire::entry::ToolCall;
 use super::model_call::ModelCallTask;
 use super::{EffectHandle, Running};
 use crate::conversation::{CallEnd, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
+use crate::tools::LiveOutput;
 
 impl Running<'_> {
     fn spawn(
@@ -57,16 +58,21 @@ impl Running<'_> {
         let end = async move {
             let started = Instant::now();
             let (id, tool) = (call.call_id.clone(), call.tool.clone());
-            let live = move |text: &str| session.feed.add(DeltaKind::ToolOutput, Some((&id, &tool)), text);
+            let live = LiveOutput::new(move |text| session.feed.add(DeltaKind::ToolOutput, Some((&id, &tool)), text));
             let end = tools.run(&call, &live).await;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
-            ConversationEvent::Ended { effect, end: CallEnd { outcome: end.outcome, output: end.output, images: Vec::new(), millis } }
+            ConversationEvent::Ended { effect, end: CallEnd { outcome: end.outcome, output: end.output, images: end.images, millis } }
         };
         self.spawn(effect, false, Arc::default(), end);
     }
 
     pub(super) fn end_background(&mut self, effect: EffectId) {
-        self.spawn(effect, false, Arc::default(), async move { ConversationEvent::Gone { effect } });
+        let tools = self.driver.tools.clone();
+        let end = async move {
+            tools.stop_all().await;
+            ConversationEvent::Gone { effect }
+        };
+        self.spawn(effect, false, Arc::default(), end);
     }
 }
