@@ -61,7 +61,7 @@ impl ConversationState {
         (sum >= limit).then(|| format!("the agent has used {sum} tokens, and spec.limits.tokens allows {limit}"))
     }
 
-    fn call_model(&mut self, intents: &mut Vec<Intent>) {
+    pub(super) fn call_model(&mut self, intents: &mut Vec<Intent>) {
         let request =
             PromptRequest { config: self.config.clone().unwrap_or_default(), items: self.prompt.items().clone(), offer_tools: true };
         let effect = self.new_effect(Effect::Model(ModelCall::default()));

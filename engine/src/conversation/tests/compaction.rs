@@ -43,7 +43,8 @@ fn f10_a_compaction_carries_the_summary_and_the_latest_turns_into_a_new_segment(
     simulation.inbox.push(message("m4"));
     simulation.wake();
     let read = simulation.last_request();
-    assert!(read[0].ends_with("\nwhat happened") && read[1].starts_with("A:three ") && read.len() == 3, "{}", read.len());
+    assert_eq!(read.len(), 4);
+    assert!(read[0].ends_with("\nwhat happened") && read[1].ends_with("text of m3") && read[2].starts_with("A:three "));
     // The same after a restart, and the same request has the same answer.
     let items = simulation.state.prompt().clone();
     simulation.run_process();

@@ -61,6 +61,8 @@ pub struct Simulation {
     pub arriving: Vec<(usize, InboxMessage)>,
     /// The requests to the model.
     pub shown: Vec<PromptRequest>,
+    /// How many entries the log had at each of them.
+    pub shown_at: Vec<usize>,
     pub ran: Vec<String>,
     pub task: Option<Task>,
     pub settings: RunSettings,
@@ -171,6 +173,7 @@ impl Simulation {
             Intent::CallModel { effect, request, .. } => {
                 let turn = self.shown.len();
                 self.shown.push(request);
+                self.shown_at.push(self.log.len());
                 self.inbox.extend(self.arriving.extract_if(.., |(at, _)| *at == turn).map(|(_, message)| message));
                 self.effects.push((effect, Held::Model));
             }
