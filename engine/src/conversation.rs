@@ -1,194 +1,225 @@
 //! A conversation as a pure function of its events.
 //!
-//! [`apply`] takes a state and an event and returns the next state and the intent to carry out. There is at most one intent at a time, and
-//! each ends with the event that its documentation names. Decisions use only the log and the events.
+//! [`apply`] takes a state and an event and returns the next state and what to do. Effects (model calls, tools) run side by side; each has an
+//! [`EffectId`], and its end comes back as an event with that id. An end that the state does not wait for changes nothing. Appends are
+//! strictly one after another: while one is under way, other events wait in the state. Decisions use only the log and the events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use yoi_session::fold;
 use yoi_session::inbox::{InboxMessage, Wake};
 use yoi_wire::entry::{
-    Assistant, Body, Entry, Input, InputFrom, RunEnded, RunOutcome, RunStarted, RuntimeStarted, ToolCall, ToolEnded, ToolOutcome,
-    ToolStarted,
+    AgentConfig, Body, CarriedTask, CompactionEnded, CompactionOutcome, ConfigChanged, Entry, Input, InputFrom, Notice, PeerMessage,
+    RunEnded, RunOutcome, RunStarted, SegmentReason, TokenUsage,
 };
-use yoi_wire::hub::{Activity, TaskState};
-use yoi_wire::manifest::Task;
+use yoi_wire::hub::Activity;
 
-mod projection;
+mod carried;
+mod compaction;
+mod event;
+mod facts;
+mod prompt;
+mod requests;
+mod run;
 
-pub use projection::{PromptItem, PromptToolResult, project};
+pub use event::{
+    AskId, CallEnd, ConversationEvent, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
+};
+pub use prompt::{Prompt, project};
 
-/// What has happened to a conversation.
+use facts::Facts;
+use requests::{Ending, HeldAsk, Requests};
+
+/// The most notices in the log for one model call.
+const MAX_NOTICES: u32 = 8;
+
+/// An effect that the conversation waits for.
 #[derive(Clone, Debug)]
-pub enum ConversationEvent {
-    /// An entry is in the log that no intent asked for: it was replayed, or is a notice.
-    Recorded(Entry),
-    /// The whole log was replayed.
-    Started(StartInput),
-    /// An entry of [`Intent::Append`] is durable.
-    Logged(Entry),
-    /// There may be messages in the inbox.
-    InboxChanged,
-    /// The messages that are in the inbox.
-    InboxRead(Vec<InboxMessage>),
-    /// The model answered.
-    Answered(Assistant),
-    /// The model gave no answer, after all retries.
-    ModelFailed { message: String },
-    /// Policy allows the next call.
-    Allowed,
-    /// Policy refuses the next call.
-    Refused { output: String },
-    /// The running call has ended.
-    Ended { outcome: ToolOutcome, output: String, millis: u64 },
-    /// The process was asked to stop.
-    Stopping,
+enum Effect {
+    Model(ModelCall),
+    Check,
+    /// A call that runs, by the sequence number of its start.
+    Tool {
+        call_id: String,
+        started: u64,
+    },
+    Background,
 }
 
-/// What a process knows when it starts, beside the log.
-#[derive(Clone, Debug)]
-pub struct StartInput {
-    pub runtime: RuntimeStarted,
-    pub task: Option<Task>,
-    pub turns_per_run: u32,
-    /// False when no model can be called: inputs are kept and no run starts.
-    pub may_run: bool,
+#[derive(Clone, Debug, Default)]
+struct ModelCall {
+    summary: bool,
+    /// Something of an answer has come.
+    output: bool,
+    waits_for_person: bool,
+    notices: u32,
+    last_notice: String,
 }
 
-/// What to do next.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Intent {
-    /// Append these to the log at once and remove messages among them from the inbox; then [`ConversationEvent::Logged`] for each.
-    Append(Vec<Body>),
-    /// Read the inbox; then [`ConversationEvent::InboxRead`].
-    ReadInbox,
-    /// Call the model with the projection of the log; then [`ConversationEvent::Answered`] or [`ConversationEvent::ModelFailed`].
-    CallModel,
-    /// Ask policy; then [`ConversationEvent::Allowed`] or [`ConversationEvent::Refused`].
-    Check(ToolCall),
-    /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
-    Run(ToolCall),
-    /// Wait for a message; then [`ConversationEvent::InboxChanged`].
-    Wait,
-    /// End: everything is in the log.
-    Exit,
-}
-
-/// A conversation after the events so far.
+/// A conversation after the events so far. Its size is bounded by the prompt, not by the length of the log.
 #[derive(Clone, Debug, Default)]
 pub struct ConversationState {
+    /// The session's own fold of the log.
     pub log: yoi_session::LogState,
-    entries: Vec<Entry>,
-    /// The state of each task in the log, by its id.
-    tasks: BTreeMap<String, TaskState>,
-    /// Number of model calls in the open run.
-    turns: u32,
-    turns_per_run: u32,
+    facts: Facts,
+    prompt: Prompt,
+    config: Option<Arc<AgentConfig>>,
+    requests: Requests,
+    /// Names of the tools that change nothing.
+    read_only_tools: Arc<BTreeSet<String>>,
+    settings: RunSettings,
+    segment: String,
     may_run: bool,
     stopping: bool,
+    /// Tokens of the prompt up to and with the last answer, as the endpoint counted them, and how many items these are.
+    measured: Option<(u64, usize)>,
+    /// Tokens at which a compaction brought no summary. It is not tried again before the prompt has grown.
+    compaction_refused_at: u64,
+    /// The endpoint said that the prompt is too long, and no answer has come since.
+    too_long: bool,
     /// Entries of the running append that are not yet logged.
     appending: usize,
+    rotating: bool,
+    segment_full: bool,
+    /// Events that wait for the running append.
+    deferred: VecDeque<ConversationEvent>,
+    effects: BTreeMap<EffectId, Effect>,
+    next_effect: EffectId,
+    ending: Option<Ending>,
+    /// What people asked while the run was ending.
+    held: VecDeque<HeldAsk>,
     /// The inbox was read since the last model call or wait.
     inbox_read: bool,
-    /// A run has to start.
-    run_due: bool,
-    /// The model's last answer had no tool calls.
-    final_answer: bool,
-    /// Causes of a run that was interrupted, until the next run takes them over.
-    interrupted: Option<Vec<String>>,
 }
 
 impl ConversationState {
+    /// A conversation before its first entry. `read_only_tools` names the tools that change nothing.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
+    pub fn new(read_only_tools: BTreeSet<String>) -> Self {
+        Self { read_only_tools: Arc::new(read_only_tools), ..Self::default() }
     }
 
+    /// What the model is asked next, as far as the log has it.
     #[must_use]
-    pub fn task(&self, id: &str) -> Option<TaskState> {
-        self.tasks.get(id).copied()
+    pub fn prompt(&self) -> &Prompt {
+        &self.prompt
     }
 
+    /// System prompt, tools and model as the log has them; `None` in a log of format 1.
+    #[must_use]
+    pub fn config(&self) -> Option<&Arc<AgentConfig>> {
+        self.config.as_ref()
+    }
+
+    /// How far a task is.
+    #[must_use]
+    pub fn task(&self, id: &str) -> Option<&CarriedTask> {
+        self.log.tasks.get(id)
+    }
+
+    /// Tokens over the agent's life.
+    #[must_use]
+    pub fn tokens(&self) -> TokenUsage {
+        self.log.tokens
+    }
+
+    /// Tokens and number of model calls of the open run, or of the last one.
+    #[must_use]
+    pub fn run_usage(&self) -> (TokenUsage, u32) {
+        let ended = (self.facts.last_tokens, self.facts.last_turns);
+        self.log.open_run.as_ref().map_or(ended, |run| (run.tokens, run.turns))
+    }
+
+    /// What the agent does.
     #[must_use]
     pub fn activity(&self) -> Activity {
-        if self.log.open_run.is_some() { Activity::Running } else { Activity::Idle }
+        match &self.log.open_run {
+            Some(run) if run.paused => Activity::Paused,
+            Some(_) => Activity::Running,
+            None if self.facts.compaction.is_some() => Activity::Running,
+            None => Activity::Idle,
+        }
     }
 
-    fn record(mut self, entry: Entry) -> Self {
+    fn record(&mut self, entry: Entry) {
+        if let Some(records) = requests::answered_by(self, &entry) {
+            self.requests.remember(records);
+        }
         match &entry.body {
-            Body::Input(input) => {
-                if input.from == InputFrom::Task {
-                    self.tasks.insert(input.message_id.clone(), TaskState::Submitted);
+            Body::SegmentStarted(start) => self.config = Some(Arc::new(start.config.clone())),
+            Body::ConfigChanged(change) => self.config = Some(Arc::new(change.config.clone())),
+            Body::Carried(carried) => {
+                if let Some(state) = &carried.state {
+                    self.requests.restore(&state.requests);
                 }
-                self.final_answer = false;
-                self.run_due |= self.log.open_run.is_none();
+                self.measured = None;
             }
-            Body::PeerMessage(_) => {
-                self.final_answer = false;
-                self.run_due |= self.log.open_run.is_none();
-            }
-            Body::RunStarted(run) => {
-                (self.turns, self.run_due, self.final_answer, self.interrupted) = (0, false, false, None);
-                self.mark_tasks(&run.cause, TaskState::Running);
-            }
-            Body::Assistant(answer) => {
-                self.turns += 1;
-                self.inbox_read = false;
-                self.final_answer = answer.tool_calls.is_empty();
-            }
-            Body::RunEnded(end) => {
-                let cause = self.log.open_run.as_ref().map(|run| run.cause.clone()).unwrap_or_default();
-                match end.outcome {
-                    RunOutcome::Finished => self.mark_tasks(&cause, TaskState::Succeeded),
-                    RunOutcome::Failed
-                    | RunOutcome::LimitReached
-                    | RunOutcome::Truncated
-                    | RunOutcome::Cancelled
-                    | RunOutcome::RolledBack => self.mark_tasks(&cause, TaskState::Failed),
-                    // The task keeps its state: it goes on after the restart.
-                    RunOutcome::Interrupted => self.interrupted = Some(cause),
-                }
-                self.inbox_read = false;
-            }
+            Body::Assistant(_) => (self.inbox_read, self.too_long, self.compaction_refused_at) = (false, false, 0),
+            Body::RunEnded(_) => (self.inbox_read, self.too_long) = (false, false),
+            Body::CompactionEnded(end) if end.outcome == CompactionOutcome::Used => self.too_long = false,
+            Body::RolledBack(_) | Body::Rewound(_) => self.measured = None,
+            Body::CompactionEnded(_) => self.compaction_refused_at = self.context_tokens(),
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
+            | Body::Input(_)
+            | Body::PeerMessage(_)
+            | Body::RunStarted(_)
             | Body::ToolStarted(_)
             | Body::ToolEnded(_)
             | Body::Notice(_)
-            | Body::SegmentStarted(_)
-            | Body::Carried(_)
-            | Body::ConfigChanged(_)
             | Body::SystemItem(_)
             | Body::Paused(_)
             | Body::Resumed(_)
             | Body::Abandoned(_)
-            | Body::RolledBack(_)
-            | Body::Rewound(_)
             | Body::Usage(_)
             | Body::CompactionStarted(_)
-            | Body::CompactionEnded(_)
             | Body::Extension(_)
             | Body::Unknown { .. } => {}
         }
-        self.log = fold::apply(self.log, &entry);
-        self.entries.push(entry);
-        self
+        self.facts.record(&self.log, &entry);
+        self.prompt.record(&entry);
+        if let Body::Assistant(answer) = &entry.body {
+            self.measured = answer.usage.map(|usage| (usage.input_tokens + usage.output_tokens, self.prompt.items().len()));
+        }
+        self.log = fold::apply(std::mem::take(&mut self.log), &entry);
     }
 
-    fn mark_tasks(&mut self, ids: &[String], state: TaskState) {
-        for id in ids {
-            if let Some(task) = self.tasks.get_mut(id) {
-                *task = state;
-            }
-        }
+    /// Inputs and messages that no answer has followed and no run that has ended had read.
+    fn due(&self) -> impl Iterator<Item = &String> {
+        self.log.unanswered.iter().filter(|id| self.log.delivered.get(*id).is_some_and(|seq| *seq > self.facts.settled))
+    }
+
+    fn is_paused(&self) -> bool {
+        self.log.open_run.as_ref().is_some_and(|run| run.paused)
+    }
+
+    /// Model calls of the open run so far.
+    fn turns(&self) -> u32 {
+        self.log.open_run.as_ref().map_or(0, |run| run.turns)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.appending > 0 || self.rotating
+    }
+
+    fn new_effect(&mut self, effect: Effect) -> EffectId {
+        self.next_effect += 1;
+        self.effects.insert(self.next_effect, effect);
+        self.next_effect
+    }
+
+    fn append(&mut self, bodies: Vec<Body>, intents: &mut Vec<Intent>) {
+        self.appending = bodies.len();
+        intents.push(Intent::Append(bodies));
     }
 
     /// Whether the open run can end.
     fn is_complete(&self) -> bool {
-        self.final_answer && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
+        self.facts.final_answer && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
     }
 
-    /// Entries that close the open run and its open calls.
+    /// Entries that close what was under way when the last process ended, or when this one is about to. A paused run stays paused.
     fn closing_entries(&self) -> Vec<Body> {
         let mut bodies = self.log.recovery();
         if self.is_complete() {
@@ -199,158 +230,230 @@ impl ConversationState {
                 }
             }
         }
+        if self.facts.compaction.is_some() {
+            bodies.insert(0, compaction_failed("the runtime stopped in the middle of it"));
+        }
         bodies
     }
 
-    fn run_started(&self, more: impl IntoIterator<Item = String>) -> Body {
+    fn run_started(&self, seq: u64, more: impl IntoIterator<Item = String>) -> Body {
         let mut cause: Vec<String> = Vec::new();
-        for id in self.interrupted.clone().unwrap_or_default().into_iter().chain(self.log.unanswered.iter().cloned()).chain(more) {
+        for id in self.log.interrupted.clone().unwrap_or_default().into_iter().chain(self.due().cloned()).chain(more) {
             if !cause.contains(&id) {
                 cause.push(id);
             }
         }
         // The id is unique, because no other entry has this sequence number.
-        Body::RunStarted(RunStarted { run_id: format!("run-{}", self.log.last_seq + 1), cause })
+        Body::RunStarted(RunStarted { run_id: format!("run-{seq}"), cause })
     }
 
-    fn run_ended(&self, outcome: RunOutcome, message: Option<String>) -> Option<Body> {
+    fn run_ended(&self, outcome: RunOutcome, reason: Option<&str>, message: Option<String>) -> Option<Body> {
         let run_id = self.log.open_run.as_ref()?.run_id.clone();
-        Some(Body::RunEnded(RunEnded { run_id, outcome, message, reason: None, by: None }))
+        Some(Body::RunEnded(RunEnded { run_id, outcome, reason: reason.map(str::to_owned), message, by: None }))
     }
 
-    fn append(mut self, bodies: Vec<Body>) -> (Self, Vec<Intent>) {
-        self.appending = bodies.len();
-        (self, vec![Intent::Append(bodies)])
+    fn end_run(&mut self, outcome: RunOutcome, reason: Option<&str>, message: Option<String>, intents: &mut Vec<Intent>) {
+        if let Some(end) = self.run_ended(outcome, reason, message) {
+            self.append(vec![end], intents);
+        }
     }
 
-    fn decide(self) -> (Self, Vec<Intent>) {
-        if self.appending > 0 {
-            return (self, Vec::new());
+    fn start(&mut self, start: StartInput, intents: &mut Vec<Intent>) {
+        let StartInput { runtime, task, settings, may_run, config, segment } = start;
+        (self.settings, self.may_run, self.segment) = (settings, may_run, segment.clone());
+        if let (Some(config), None) = (&config, &self.config) {
+            // A log of format 1: the head of the next segment has the configuration. Then the start goes on.
+            self.rotate(SegmentReason::Upgraded, config, intents);
+            let rest = StartInput { runtime, task, settings, may_run, config: None, segment };
+            self.deferred.push_front(ConversationEvent::Started(Box::new(rest)));
+            return;
         }
-        if self.stopping {
-            return (self, vec![Intent::Exit]);
-        }
-        if !self.may_run {
-            return (self, vec![Intent::Wait]);
-        }
-        if self.log.open_run.is_none() {
-            if self.run_due {
-                let body = self.run_started([]);
-                return self.append(vec![body]);
-            }
-            let intent = if self.inbox_read { Intent::Wait } else { Intent::ReadInbox };
-            return (self, vec![intent]);
-        }
-        if let Some(call) = self.log.open_calls.first() {
-            let asked = call.request.clone().unwrap_or_else(|| ToolCall {
-                call_id: call.call_id.clone(),
-                tool: call.tool.clone(),
-                args: serde_json::Value::Null,
-            });
-            let intent = if call.started.is_some() { Intent::Run(asked) } else { Intent::Check(asked) };
-            return (self, vec![intent]);
-        }
-        let end = if self.is_complete() {
-            self.run_ended(RunOutcome::Finished, None)
-        } else if self.turns >= self.turns_per_run {
-            self.run_ended(
-                RunOutcome::LimitReached,
-                Some(format!("the limit of {} model calls in one run was reached", self.turns_per_run)),
-            )
-        } else {
-            None
-        };
-        if let Some(end) = end {
-            return self.append(vec![end]);
-        }
-        let intent = if self.inbox_read { Intent::CallModel } else { Intent::ReadInbox };
-        (self, vec![intent])
-    }
-
-    fn start(mut self, start: StartInput) -> (Self, Vec<Intent>) {
-        let StartInput { runtime, task, turns_per_run, may_run } = start;
-        (self.turns_per_run, self.may_run) = (turns_per_run, may_run);
         let mut bodies = self.closing_entries();
-        // Replayed inputs have set this. Only inputs without an answer count.
-        let interrupted = |body: &Body| matches!(body, Body::RunEnded(end) if end.outcome == RunOutcome::Interrupted);
-        self.run_due = bodies.iter().any(interrupted) || self.interrupted.is_some() || !self.log.unanswered.is_empty();
         bodies.push(Body::RuntimeStarted(runtime));
+        bodies.extend(config.map(|config| Body::ConfigChanged(ConfigChanged { config })));
         if let Some(task) = task.filter(|task| !self.log.delivered.contains_key(&task.id)) {
             bodies.push(Body::Input(Input { from: InputFrom::Task, message_id: task.id, user: None, text: task.text }));
         }
-        self.append(bodies)
+        self.append(bodies, intents);
     }
 
-    fn take_messages(mut self, messages: Vec<InboxMessage>) -> (Self, Vec<Intent>) {
+    fn take_messages(&mut self, messages: Vec<InboxMessage>, intents: &mut Vec<Intent>) {
         let new: Vec<InboxMessage> = messages.into_iter().filter(|message| !self.log.delivered.contains_key(&message.id)).collect();
         self.inbox_read = true;
         let idle = self.log.open_run.is_none();
         // Messages with Wake::Wait are read by the next run that something else starts.
-        if new.is_empty() || (idle && new.iter().all(|message| message.wake == Wake::Wait)) {
-            return self.decide();
+        let waits = idle && new.iter().all(|message| message.wake == Wake::Wait);
+        if new.is_empty() || waits || self.is_paused() || self.ending.is_some() {
+            return;
         }
-        let mut bodies: Vec<Body> = new.iter().map(InboxMessage::body).collect();
+        let mut bodies: Vec<Body> = new.iter().map(|message| with_prompt(message.body())).collect();
         if idle {
-            let run = self.run_started(new.iter().map(|message| message.id.clone()));
-            bodies.push(with_run_seq(run, self.log.last_seq + bodies.len() as u64 + 1));
+            let seq = self.log.last_seq + bodies.len() as u64 + 1;
+            bodies.push(self.run_started(seq, new.iter().map(|message| message.id.clone())));
         }
-        self.append(bodies)
+        self.append(bodies, intents);
     }
 
-    fn end_call(self, outcome: ToolOutcome, output: String, millis: Option<u64>) -> (Self, Vec<Intent>) {
-        let Some(call) = self.log.open_calls.first() else { return self.decide() };
-        let body = Body::ToolEnded(ToolEnded { call_id: call.call_id.clone(), outcome, output, images: Vec::new(), millis });
-        self.append(vec![body])
+    fn decide(&mut self, intents: &mut Vec<Intent>) {
+        if self.is_busy() {
+            return;
+        }
+        if self.stopping {
+            intents.push(Intent::Exit);
+            return;
+        }
+        if let Some((reason, config)) = self.due_rotation() {
+            self.rotate(reason, &config, intents);
+            return;
+        }
+        if self.ending.is_some() {
+            self.go_on_ending(intents);
+            return;
+        }
+        if !self.may_run {
+            intents.push(Intent::Wait);
+            return;
+        }
+        if self.facts.compaction.is_some() {
+            self.go_on_compacting(intents);
+            return;
+        }
+        match &self.log.open_run {
+            Some(run) if run.paused => intents.push(Intent::Wait),
+            Some(_) => self.go_on_running(intents),
+            None => {
+                if self.due().next().is_some() || self.log.interrupted.is_some() {
+                    let body = self.run_started(self.log.last_seq + 1, []);
+                    self.append(vec![body], intents);
+                } else if let Some(start) = self.due_compaction() {
+                    self.append(vec![start], intents);
+                } else {
+                    intents.push(if self.inbox_read { Intent::Wait } else { Intent::ReadInbox });
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, event: ConversationEvent, intents: &mut Vec<Intent>) {
+        match event {
+            ConversationEvent::Recorded(entry) => {
+                self.record(entry);
+                return;
+            }
+            ConversationEvent::Logged(entry) => {
+                self.appending = self.appending.saturating_sub(1);
+                self.record(entry);
+                if self.appending == 0 {
+                    self.requests.answer_pending(intents);
+                }
+            }
+            ConversationEvent::Rotated { segment, entries } => {
+                (self.rotating, self.segment_full, self.segment) = (false, false, segment);
+                entries.into_iter().for_each(|entry| self.record(entry));
+            }
+            ConversationEvent::Started(start) => self.start(*start, intents),
+            ConversationEvent::SegmentFull => self.segment_full = true,
+            ConversationEvent::InboxChanged => self.inbox_read = false,
+            ConversationEvent::InboxRead(messages) => self.take_messages(messages, intents),
+            ConversationEvent::OutputBegan { effect } => {
+                if let Some(Effect::Model(call)) = self.effects.get_mut(&effect) {
+                    (call.output, call.waits_for_person) = (true, false);
+                }
+                return;
+            }
+            ConversationEvent::Answered { effect, answer } => {
+                let Some(Effect::Model(call)) = self.effects.remove(&effect) else { return };
+                if call.summary { self.end_compaction(answer, intents) } else { self.take_answer(answer, intents) }
+            }
+            ConversationEvent::ModelTrouble { effect, reason, message, waits_for_person } => {
+                self.note_trouble(effect, reason, message, waits_for_person, intents);
+                return;
+            }
+            ConversationEvent::ModelFailed { effect, failure } => {
+                let Some(Effect::Model(call)) = self.effects.remove(&effect) else { return };
+                if call.summary {
+                    self.append(vec![compaction_failed(&failure.message)], intents);
+                } else {
+                    self.take_failure(failure, intents);
+                }
+            }
+            ConversationEvent::Used { usage, reason } => {
+                self.append(vec![Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason })], intents);
+            }
+            ConversationEvent::Checked { effect, results } => {
+                let Some(Effect::Check) = self.effects.remove(&effect) else { return };
+                self.take_checks(results, intents);
+            }
+            ConversationEvent::Ended { effect, end } => {
+                let Some(Effect::Tool { call_id, .. }) = self.effects.remove(&effect) else { return };
+                self.end_call(call_id, Some(end), intents);
+            }
+            ConversationEvent::Gone { effect } => match self.effects.remove(&effect) {
+                Some(Effect::Tool { call_id, .. }) => self.end_call(call_id, None, intents),
+                Some(Effect::Background | Effect::Check | Effect::Model(_)) => {}
+                None => return,
+            },
+            ConversationEvent::Asked { ask, user, request } => self.take_request(ask, user, request, intents),
+            ConversationEvent::Stopping => {
+                self.stopping = true;
+                self.effects.clear();
+                self.ending = None;
+                let bodies = self.closing_entries();
+                if !bodies.is_empty() {
+                    self.append(bodies, intents);
+                }
+            }
+        }
+        self.decide(intents);
+    }
+
+    fn note_trouble(&mut self, effect: EffectId, reason: String, message: String, waits: bool, intents: &mut Vec<Intent>) {
+        let Some(Effect::Model(call)) = self.effects.get_mut(&effect) else { return };
+        call.waits_for_person = waits;
+        // One notice for each kind of failure. The count bounds them when two kinds alternate.
+        if call.notices < MAX_NOTICES && call.last_notice != message {
+            call.notices += 1;
+            call.last_notice.clone_from(&message);
+            self.append(vec![Body::Notice(Notice { reason, message })], intents);
+        }
     }
 }
 
-/// Sets the run's id to the sequence number of its entry, which may not be the first of its append.
-fn with_run_seq(body: Body, seq: u64) -> Body {
+/// What the model reads of a peer's message stands in the log.
+fn with_prompt(body: Body) -> Body {
     match body {
-        Body::RunStarted(run) => Body::RunStarted(RunStarted { run_id: format!("run-{seq}"), ..run }),
+        Body::PeerMessage(message) => {
+            let prompt = Some(prompt::peer_text(&message.from.name, &message.text));
+            Body::PeerMessage(PeerMessage { prompt, ..message })
+        }
         other => other,
     }
 }
 
-/// Returns the state after one more event, and at most one intent.
+fn compaction_failed(message: &str) -> Body {
+    Body::CompactionEnded(CompactionEnded {
+        outcome: CompactionOutcome::Failed,
+        summary: String::new(),
+        usage: None,
+        message: Some(message.to_owned()),
+    })
+}
+
+/// Returns the state after one more event, and what to do.
 #[must_use]
 pub fn apply(mut state: ConversationState, event: ConversationEvent) -> (ConversationState, Vec<Intent>) {
-    match event {
-        ConversationEvent::Recorded(entry) => (state.record(entry), Vec::new()),
-        ConversationEvent::Logged(entry) => {
-            state.appending = state.appending.saturating_sub(1);
-            state.record(entry).decide()
-        }
-        ConversationEvent::Started(start) => state.start(start),
-        ConversationEvent::InboxChanged => {
-            state.inbox_read = false;
-            state.decide()
-        }
-        ConversationEvent::InboxRead(messages) => state.take_messages(messages),
-        ConversationEvent::Answered(answer) => {
-            let last = answer.tool_calls.is_empty();
-            let mut bodies = vec![Body::Assistant(answer)];
-            // Both in one append: a restart between them would find a run that looks unfinished.
-            bodies.extend(if last { state.run_ended(RunOutcome::Finished, None) } else { None });
-            state.append(bodies)
-        }
-        ConversationEvent::ModelFailed { message } => match state.run_ended(RunOutcome::Failed, Some(message)) {
-            Some(end) => state.append(vec![end]),
-            None => state.decide(),
-        },
-        ConversationEvent::Allowed => {
-            let Some(call) = state.log.open_calls.first() else { return state.decide() };
-            let body = Body::ToolStarted(ToolStarted { call_id: call.call_id.clone(), tool: call.tool.clone() });
-            state.append(vec![body])
-        }
-        ConversationEvent::Refused { output } => state.end_call(ToolOutcome::Refused, output, None),
-        ConversationEvent::Ended { outcome, output, millis } => state.end_call(outcome, output, Some(millis)),
-        ConversationEvent::Stopping => {
-            state.stopping = true;
-            let bodies = state.closing_entries();
-            if bodies.is_empty() { state.decide() } else { state.append(bodies) }
-        }
+    let mut intents = Vec::new();
+    let ends_wait = matches!(event, ConversationEvent::Logged(_) | ConversationEvent::Rotated { .. } | ConversationEvent::Recorded(_));
+    if state.is_busy() && !ends_wait {
+        state.deferred.push_back(event);
+        return (state, intents);
     }
+    state.step(event, &mut intents);
+    while !state.is_busy() {
+        let Some(event) = state.next_held() else { break };
+        state.step(event, &mut intents);
+    }
+    (state, intents)
 }
 
 #[cfg(test)]

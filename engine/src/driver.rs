@@ -1,23 +1,29 @@
-//! Carries out the intents of a conversation, one at a time.
+//! Carries out the intents of a conversation. Effects run side by side; appends and rotations one after another.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use tokio::task::block_in_place;
-use tokio::time::sleep;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
-use yoi_wire::entry::{Body, Notice, RuntimeStarted};
-use yoi_wire::hub::{Activity, ReportReason, TaskReport};
+use yoi_wire::control::{ControlRequest, ControlResponse};
+use yoi_wire::entry::{AgentConfig, Body, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
+use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
-use crate::conversation::{ConversationEvent, ConversationState, Intent, StartInput, apply, project};
-use crate::model::{ModelClient, RetryPolicy};
+use crate::conversation::{
+    AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings, StartInput, apply,
+};
+use crate::live_feed::Progress;
+use crate::model::{FallbackModels, RetryPolicy};
 use crate::open_session::OpenSession;
 use crate::tools::ToolRunner;
 
-/// The most notices in the log for one model call.
-const MAX_NOTICES: u32 = 8;
+mod effects;
+mod model_call;
+
+pub use model_call::ModelPatience;
 
 /// Learns what becomes of a conversation. The driver calls it between two steps, so it must not block.
 pub trait ConversationObserver: Send + Sync {
@@ -27,25 +33,66 @@ pub trait ConversationObserver: Send + Sync {
     fn on_model_called(&self, failure: Option<String>);
     /// The conversation's activity or the state of its task may have changed.
     fn on_progress(&self, activity: Activity, task: Option<TaskReport>);
+    /// The log goes on in another segment.
+    fn on_rotated(&self, session: SessionPointer);
     /// The conversation begins to wait for a message, perhaps for long.
     fn on_wait(&self);
 }
 
+/// A person's request, and where its answer goes.
+#[derive(Debug)]
+pub struct Asked {
+    /// The person's authenticated user name.
+    pub user: String,
+    /// The request.
+    pub request: ControlRequest,
+    /// Takes the answer. It is dropped when the session closes first.
+    pub answer: oneshot::Sender<ControlResponse>,
+}
+
 /// Drives one conversation.
 pub struct Driver {
+    /// Log, inbox and live feed.
     pub session: Arc<OpenSession>,
     /// `None`: the model's key is missing.
-    pub model: Option<Arc<ModelClient>>,
+    pub model: Option<Arc<FallbackModels>>,
+    /// Runs tool calls.
     pub tools: ToolRunner,
+    /// Waits between calls of the model.
     pub retries: RetryPolicy,
-    /// How long the endpoint may refuse the key before this process ends, so that the next one reads the Secret's new content.
-    pub key_retry: Duration,
+    /// How long calls of the model are tried.
+    pub patience: ModelPatience,
+    /// Learns what happens.
     pub observer: Arc<dyn ConversationObserver>,
     /// Returns a random number in `0.0..1.0`.
     pub random: fn() -> f64,
+    /// Ends the conversation when it is cancelled.
     pub stop: CancellationToken,
+    /// The agent's task.
     pub task: Option<Task>,
-    pub turns_per_run: u32,
+    /// Limits and sizes.
+    pub settings: RunSettings,
+    /// Bytes of a segment after which the next one begins.
+    pub segment_bytes: u64,
+    /// Forms system prompt, tools and model options by the present manifest. It may block.
+    pub form_config: Arc<dyn Fn() -> AgentConfig + Send + Sync>,
+}
+
+/// The effects that run, and who waits for answers.
+struct Running<'a> {
+    driver: &'a Driver,
+    events: mpsc::UnboundedSender<ConversationEvent>,
+    tasks: JoinSet<()>,
+    effects: BTreeMap<EffectId, EffectHandle>,
+    by_task: HashMap<Id, EffectId>,
+    asks: HashMap<AskId, oneshot::Sender<ControlResponse>>,
+    next_ask: AskId,
+}
+
+struct EffectHandle {
+    abort: AbortHandle,
+    retry: Arc<Notify>,
+    is_model: bool,
 }
 
 impl Driver {
@@ -54,160 +101,199 @@ impl Driver {
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
-        let mut state = ConversationState::default();
+        let mut state = ConversationState::new(self.tools.read_only_tools());
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
-        let start = StartInput { runtime, task: self.task.clone(), turns_per_run: self.turns_per_run, may_run: self.model.is_some() };
-        let mut intents;
-        (state, intents) = apply(state, ConversationEvent::Started(start));
-        let mut stopping = false;
-        loop {
-            // An append is carried out even when stopping: its entries say what has happened.
-            let stop = self.stop.is_cancelled() && !stopping && !matches!(intents.first(), Some(Intent::Append(_)));
-            let events = if stop {
-                stopping = true;
-                vec![ConversationEvent::Stopping]
-            } else {
-                match intents.pop() {
-                    Some(Intent::Exit) => return Ok(()),
-                    Some(intent) => self.execute(intent, &mut state).await?,
-                    // Every append ends within this loop, so there is always an intent here. If there were none, the inbox would be looked at.
-                    None => vec![ConversationEvent::InboxChanged],
-                }
-            };
-            for event in events {
-                (state, intents) = apply(state, event);
-            }
-            self.report_progress(&state);
-        }
-    }
-
-    async fn execute(&self, intent: Intent, state: &mut ConversationState) -> Result<Vec<ConversationEvent>, Error> {
-        Ok(match intent {
-            Intent::Append(bodies) => {
-                let entries = block_in_place(|| self.session.append(&bodies))?;
-                self.observer.on_entries_logged();
-                if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
-                    self.tools.start_run();
-                }
-                for entry in &entries {
-                    // Only the kind is logged, never the content: transcripts stay on the session volume.
-                    tracing::info!(seq = entry.seq, kind = entry.body.kind(), call = call_id(&entry.body), "entry logged");
-                }
-                entries.into_iter().map(ConversationEvent::Logged).collect()
-            }
-            Intent::ReadInbox => vec![ConversationEvent::InboxRead(self.session.pending())],
-            Intent::CallModel => self.call_model(state).await?,
-            Intent::Check(call) => vec![match block_in_place(|| self.tools.check(&call)) {
-                Ok(()) => ConversationEvent::Allowed,
-                Err(output) => {
-                    tracing::info!(tool = call.tool, call = call.call_id, "tool refused");
-                    ConversationEvent::Refused { output }
-                }
-            }],
-            Intent::Run(call) => {
-                let started = Instant::now();
-                tokio::select! {
-                    end = self.tools.run(&call) => {
-                        let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                        tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
-                        vec![ConversationEvent::Ended { outcome: end.outcome, output: end.output, millis }]
-                    }
-                    // Dropping the call ends its processes.
-                    () = self.stop.cancelled() => Vec::new(),
-                }
-            }
-            Intent::Wait => {
-                self.observer.on_wait();
-                tokio::select! {
-                    () = self.session.message_stored.notified() => vec![ConversationEvent::InboxChanged],
-                    () = self.stop.cancelled() => Vec::new(),
-                }
-            }
-            Intent::Exit => Vec::new(),
-        })
-    }
-
-    async fn call_model(&self, state: &mut ConversationState) -> Result<Vec<ConversationEvent>, Error> {
-        let Some(model) = &self.model else {
-            return Ok(vec![ConversationEvent::ModelFailed { message: "the model's key is missing".to_owned() }]);
+        let config = self.changed_config(&state, &runtime);
+        let start = StartInput {
+            runtime,
+            task: self.task.clone(),
+            settings: self.settings,
+            may_run: self.model.is_some(),
+            config,
+            segment: self.session.pointer().map(|pointer| pointer.segment).unwrap_or_default(),
         };
-        let (mut failed, mut notices, mut last) = (0, 0, String::new());
-        let mut refused_since: Option<Instant> = None;
+        let (events, mut received) = mpsc::unbounded_channel();
+        let mut asked = self.session.take_asked();
+        let mut running = Running {
+            driver: self,
+            events,
+            tasks: JoinSet::new(),
+            effects: BTreeMap::new(),
+            by_task: HashMap::new(),
+            asks: HashMap::new(),
+            next_ask: 0,
+        };
+        let mut event = ConversationEvent::Started(Box::new(start));
         loop {
-            let answer = tokio::select! {
-                answer = model.call(project(state.entries())) => answer,
-                () = self.stop.cancelled() => return Ok(Vec::new()),
-            };
-            let failure = match answer {
-                Ok(answer) => {
-                    self.observer.on_model_called(None);
-                    return Ok(vec![ConversationEvent::Answered(answer)]);
+            let exit;
+            (state, exit) = running.carry_out(state, event)?;
+            self.report_progress(&state);
+            if exit {
+                return Ok(());
+            }
+            event = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => {
+                    // Nothing that a tool started is left when the log says that it ended.
+                    running.tasks.shutdown().await;
+                    ConversationEvent::Stopping
                 }
-                Err(failure) => failure,
-            };
-            failed += 1;
-            let wait = self.retries.wait_after(failed, &failure, (self.random)());
-            tracing::warn!(failure = failure.summary, failed, retry_in = ?wait, "model call failed");
-            self.observer.on_model_called(Some(failure.summary.clone()));
-            // One notice for each kind of failure. The count bounds them when two kinds alternate.
-            if wait.is_some() && notices < MAX_NOTICES && failure.summary != last {
-                notices += 1;
-                last.clone_from(&failure.summary);
-                let notice = Notice { reason: ReportReason::ModelUnreachable.as_str().to_owned(), message: failure.detail.clone() };
-                for entry in block_in_place(|| self.session.append(&[Body::Notice(notice)]))? {
-                    *state = apply(std::mem::take(state), ConversationEvent::Recorded(entry)).0;
+                Some(event) = received.recv() => event,
+                Some(ended) = running.tasks.join_next_with_id() => match running.ended(ended) {
+                    Some(event) => event,
+                    None => continue_event(),
+                },
+                () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
+                Some(Asked { user, request, answer }) = asked.recv() => {
+                    running.next_ask += 1;
+                    running.asks.insert(running.next_ask, answer);
+                    ConversationEvent::Asked { ask: running.next_ask, user, request }
                 }
-            }
-            let Some(wait) = wait else { return Ok(vec![ConversationEvent::ModelFailed { message: failure.detail }]) };
-            let since = if failure.key_refused { *refused_since.get_or_insert_with(Instant::now) } else { Instant::now() };
-            if !failure.key_refused {
-                refused_since = None;
-            }
-            if since.elapsed() >= self.key_retry {
-                tracing::error!("the model's key is refused; the process ends, so that it starts again with the Secret's content");
-                self.stop.cancel();
-            }
-            tokio::select! {
-                () = sleep(wait) => {}
-                () = self.stop.cancelled() => return Ok(Vec::new()),
-            }
+            };
         }
+    }
+
+    /// The configuration by the present manifest, where the log has another one.
+    fn changed_config(&self, state: &ConversationState, runtime: &RuntimeStarted) -> Option<AgentConfig> {
+        let same = state.config().is_some_and(|config| config.manifest_digest == runtime.manifest_digest);
+        (!same).then(|| block_in_place(|| (self.form_config)()))
     }
 
     fn report_progress(&self, state: &ConversationState) {
-        let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)?.into() }));
-        self.observer.on_progress(state.activity(), task);
+        let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)?.state.into() }));
+        let (run, turns) = state.run_usage();
+        let activity = state.activity();
+        self.session.feed.set_progress(Progress { activity, total: state.tokens(), run, turns });
+        self.observer.on_progress(activity, task);
     }
 }
 
-/// The id of the tool call that an entry is about.
-fn call_id(body: &Body) -> Option<&str> {
-    match body {
-        Body::ToolStarted(start) => Some(&start.call_id),
-        Body::ToolEnded(end) => Some(&end.call_id),
-        Body::SessionStarted(_)
-        | Body::RuntimeStarted(_)
-        | Body::Input(_)
-        | Body::PeerMessage(_)
-        | Body::RunStarted(_)
-        | Body::Assistant(_)
-        | Body::RunEnded(_)
-        | Body::Notice(_)
-        | Body::SegmentStarted(_)
-        | Body::Carried(_)
-        | Body::ConfigChanged(_)
-        | Body::SystemItem(_)
-        | Body::Paused(_)
-        | Body::Resumed(_)
-        | Body::Abandoned(_)
-        | Body::RolledBack(_)
-        | Body::Rewound(_)
-        | Body::Usage(_)
-        | Body::CompactionStarted(_)
-        | Body::CompactionEnded(_)
-        | Body::Extension(_)
-        | Body::Unknown { .. } => None,
+/// An effect whose end the conversation has by another event changes nothing.
+fn continue_event() -> ConversationEvent {
+    ConversationEvent::Gone { effect: 0 }
+}
+
+impl Running<'_> {
+    /// Gives the event to the conversation and carries out what it wants, up to what has to be waited for. True: it is over.
+    fn carry_out(&mut self, mut state: ConversationState, event: ConversationEvent) -> Result<(ConversationState, bool), Error> {
+        let mut events = std::collections::VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let intents;
+            (state, intents) = apply(state, event);
+            for intent in intents {
+                match intent {
+                    Intent::Append(bodies) => {
+                        let entries = match self.append(&bodies) {
+                            // What another writer appended stays where it is, and the session goes on in another segment.
+                            Err(Error::ForeignAppend { file }) => {
+                                tracing::error!(file = %file.display(), "another process has written to the log");
+                                state = self.leave_segment(state)?;
+                                self.append(&bodies)?
+                            }
+                            entries => entries?,
+                        };
+                        // They come before everything else: the conversation waits for them.
+                        for entry in entries.into_iter().rev() {
+                            events.push_front(ConversationEvent::Logged(entry));
+                        }
+                        if self.driver.session.segment_bytes() >= self.driver.segment_bytes {
+                            events.push_back(ConversationEvent::SegmentFull);
+                        }
+                    }
+                    Intent::Rotate { reason, config, carried } => {
+                        let (segment, entries) = self.rotate(reason, &config, carried)?;
+                        events.push_front(ConversationEvent::Rotated { segment, entries });
+                    }
+                    Intent::ReadInbox => events.push_back(ConversationEvent::InboxRead(self.driver.session.pending())),
+                    Intent::CallModel { effect, request, summary } => self.call_model(effect, request, summary),
+                    Intent::RetryModel { effect } => {
+                        if let Some(handle) = self.effects.get(&effect) {
+                            handle.retry.notify_one();
+                        }
+                    }
+                    Intent::Check { effect, calls } => {
+                        let results = block_in_place(|| calls.iter().map(|call| self.driver.tools.check(call)).collect());
+                        events.push_back(ConversationEvent::Checked { effect, results });
+                    }
+                    Intent::Run { effect, call } => self.run_tool(effect, call),
+                    Intent::End { effect } => {
+                        if let Some(handle) = self.effects.get(&effect) {
+                            handle.abort.abort();
+                            if handle.is_model {
+                                self.driver.session.feed.discard_answer();
+                            }
+                        }
+                    }
+                    Intent::EndBackground { effect } => self.end_background(effect),
+                    Intent::Answer { ask, response } => {
+                        // The asker may be gone.
+                        let _ = self.asks.remove(&ask).map(|answer| answer.send(response));
+                    }
+                    Intent::Wait => self.driver.observer.on_wait(),
+                    Intent::Exit => return Ok((state, true)),
+                }
+            }
+        }
+        Ok((state, false))
+    }
+
+    fn rotate(&self, reason: SegmentReason, config: &AgentConfig, carried: Vec<Carried>) -> Result<(String, Vec<Entry>), Error> {
+        let entries = block_in_place(|| self.driver.session.rotate(reason, config, carried))?;
+        self.driver.observer.on_entries_logged();
+        log_entries(&entries);
+        let pointer = self.driver.session.pointer();
+        let segment = pointer.as_ref().map(|pointer| pointer.segment.clone()).unwrap_or_default();
+        pointer.into_iter().for_each(|pointer| self.driver.observer.on_rotated(pointer));
+        Ok((segment, entries))
+    }
+
+    /// Goes on in a new segment in the middle of an append.
+    fn leave_segment(&self, state: ConversationState) -> Result<ConversationState, Error> {
+        let config = state.config().map(|config| (**config).clone()).unwrap_or_default();
+        let (segment, entries) = self.rotate(SegmentReason::ForeignAppend, &config, state.carried())?;
+        Ok(apply(state, ConversationEvent::Rotated { segment, entries }).0)
+    }
+
+    fn append(&self, bodies: &[Body]) -> Result<Vec<Entry>, Error> {
+        let entries = block_in_place(|| self.driver.session.append(bodies))?;
+        self.driver.observer.on_entries_logged();
+        if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
+            self.driver.tools.start_run();
+        }
+        log_entries(&entries);
+        Ok(entries)
+    }
+
+    /// What the end of an effect's task means, where the effect has not said it itself.
+    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) -> Option<ConversationEvent> {
+        let id = match &ended {
+            Ok((id, ())) => *id,
+            Err(error) => error.id(),
+        };
+        let effect = self.by_task.remove(&id)?;
+        let handle = self.effects.remove(&effect)?;
+        match ended {
+            Ok(_) => None,
+            Err(error) if error.is_cancelled() => Some(ConversationEvent::Gone { effect }),
+            Err(error) => {
+                let message = format!("it broke: {error}");
+                tracing::error!(%error, "an effect of the conversation panicked");
+                Some(if handle.is_model {
+                    ConversationEvent::ModelFailed { effect, failure: ModelFailed { kind: ModelFailureKind::Unreachable, message } }
+                } else {
+                    let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), millis: 0 };
+                    ConversationEvent::Ended { effect, end }
+                })
+            }
+        }
+    }
+}
+
+fn log_entries(entries: &[Entry]) {
+    for entry in entries {
+        // Only the kind is logged, never the content: transcripts stay on the session volume.
+        tracing::info!(seq = entry.seq, kind = entry.body.kind(), "entry logged");
     }
 }

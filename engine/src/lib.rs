@@ -4,18 +4,22 @@
 //! |---|---|
 //! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
 //! | [`driver`] | carries out what the conversation decides |
+//! | [`live_feed`] | shows attached clients what is not in the log yet |
 //! | [`model`] | calls the model's endpoint |
 //! | [`open_session`] | holds log and inbox of the open session |
 //! | [`tools`] | checks and runs tool calls |
 //! | [`processes`] | starts, ends and reaps programs |
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
+//! | [`tree_context`] | what the model is told of the tree |
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
 pub mod driver;
 pub mod error_text;
+pub mod live_feed;
 pub mod model;
 pub mod open_session;
 pub mod peers;
 pub mod processes;
 pub mod tools;
+pub mod tree_context;

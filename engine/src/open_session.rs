@@ -4,12 +4,19 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Replay, Result, current};
-use yoi_wire::entry::{AgentRef, Body, Entry, FORMAT, SessionStarted};
+use yoi_wire::control::{ControlRequest, ControlResponse};
+use yoi_wire::entry::{AgentConfig, AgentRef, Body, Carried, Entry, FORMAT, SegmentReason, SegmentStarted, SessionStarted};
 use yoi_wire::hub::SessionPointer;
+
+use crate::driver::Asked;
+use crate::live_feed::LiveFeed;
+
+/// Requests of people that wait for the conversation. Further ones take turns.
+const MAX_WAITING_REQUESTS: usize = 32;
 
 /// An open session. The conversation writes its log; requests of the gateway read the log and fill the inbox.
 #[derive(Debug)]
@@ -21,6 +28,10 @@ pub struct OpenSession {
     pub message_stored: Notify,
     /// The sequence number of the last entry.
     appended: watch::Sender<u64>,
+    /// What attached clients see.
+    pub feed: LiveFeed,
+    asks: mpsc::Sender<Asked>,
+    asked: Mutex<Option<mpsc::Receiver<Asked>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -33,23 +44,27 @@ pub fn disk() -> Arc<dyn Disk> {
 }
 
 impl OpenSession {
-    /// Opens the agent's session, or creates it. The replay has at least one entry.
+    /// Opens the agent's session, or creates it. The replay has at least one entry. `form_config` gives the configuration of a new session.
     ///
     /// # Errors
     /// The session's log or inbox cannot be opened.
-    pub fn open(lock: &Arc<Lock>, agent: &AgentRef) -> Result<(Arc<Self>, Replay)> {
+    pub fn open(lock: &Arc<Lock>, agent: &AgentRef, form_config: &dyn Fn() -> AgentConfig) -> Result<(Arc<Self>, Replay)> {
         let (log, replay) = match current::read(&**lock.disk(), lock.root())? {
             Some(session) => Log::open(lock, session, Preallocate::default())?,
             None => {
-                let session = Uuid::now_v7();
-                let log = Log::create(lock, session, Uuid::now_v7(), Preallocate::default())?;
-                current::write(lock, session)?;
+                let (session, segment) = (Uuid::now_v7(), Uuid::now_v7());
+                let log = Log::create(lock, session, segment, Preallocate::default())?;
+                current::write(lock, session, segment)?;
                 (log, Replay { entries: Vec::new(), state: yoi_session::LogState::default(), cut: None })
             }
         };
         let session = log.session();
         let inbox = Inbox::open(lock, session, &replay.state)?;
+        let (asks, asked) = mpsc::channel(MAX_WAITING_REQUESTS);
         let open = Self {
+            feed: LiveFeed::new(replay.state.last_seq),
+            asks,
+            asked: Mutex::new(Some(asked)),
             log: Mutex::new(Some(log)),
             inbox: Mutex::new(inbox),
             message_stored: Notify::new(),
@@ -59,7 +74,9 @@ impl OpenSession {
         // The log is also empty after a crash between creating the session and its first entry.
         if replay.entries.is_empty() {
             let first = SessionStarted { session: session.to_string(), agent: agent.clone(), format: FORMAT };
-            let entries = open.append(&[Body::SessionStarted(first)])?;
+            let (reason, config) = (SegmentReason::SessionStarted, form_config());
+            let head = SegmentStarted { number: 1, format: FORMAT, previous: None, reason, config };
+            let entries = open.append(&[Body::SessionStarted(first), Body::SegmentStarted(head)])?;
             replay.state = yoi_session::fold::fold(&entries);
             replay.entries = entries;
         }
@@ -88,10 +105,50 @@ impl OpenSession {
                 tracing::warn!(%error, "delivered message left in the inbox");
             }
         }
+        self.announce(&entries);
+        Ok(entries)
+    }
+
+    fn announce(&self, entries: &[Entry]) {
         if let Some(last) = entries.last() {
             self.appended.send_replace(last.seq);
         }
+        self.feed.logged(entries);
+    }
+
+    /// Goes on in a new segment, durable on return, and returns its first entries.
+    ///
+    /// # Errors
+    /// The rotation failed. The session then has to be opened again.
+    pub fn rotate(&self, reason: SegmentReason, config: &AgentConfig, carried: Vec<Carried>) -> Result<Vec<Entry>> {
+        let entries = {
+            let mut log = lock(&self.log);
+            let Some(log) = log.as_mut() else { return Err(Error::NoSession { session: Uuid::nil() }) };
+            let entries = log.rotate(reason, config.clone(), carried, SystemTime::now(), &mut Uuid::now_v7)?;
+            self.feed.rotated(&log.segment().to_string());
+            entries
+        };
+        self.announce(&entries);
         Ok(entries)
+    }
+
+    /// Bytes of entries in the segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        lock(&self.log).as_ref().map_or(0, Log::segment_bytes)
+    }
+
+    /// Asks the conversation for something, and returns its answer; `None` when the session closes first.
+    pub async fn ask(&self, user: String, request: ControlRequest) -> Option<ControlResponse> {
+        let (answer, answered) = oneshot::channel();
+        self.asks.send(Asked { user, request, answer }).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// The requests of people, for the one that drives the conversation. A second call gets a channel without senders.
+    #[must_use]
+    pub fn take_asked(&self) -> mpsc::Receiver<Asked> {
+        lock(&self.asked).take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     /// Stores a message in the inbox, durable on return, and notifies the conversation.
@@ -132,6 +189,8 @@ impl OpenSession {
 
     /// Closes the log and trims it. Nothing is lost when that fails.
     pub fn close(&self) {
+        self.feed.close();
+        lock(&self.asked).take();
         if let Some(log) = lock(&self.log).take()
             && let Err(error) = log.close()
         {

@@ -1,7 +1,8 @@
 //! All programs that this process starts: the commands of tools, and git.
 //!
-//! One [`ProcessSupervisor`] starts them, ends them together with everything that they left behind, and reaps orphans. In a Pod this
-//! process is PID 1, and everywhere it is a subreaper: a process that loses its parent becomes a child of this process.
+//! One [`ProcessSupervisor`] starts them, ends them together with everything that they left behind, and reaps orphans. Programs run side by
+//! side, and each is the subreaper of its descendants: one that loses its parent becomes a child of the program. When the program ends, it
+//! becomes a child of this process, which is PID 1 in a Pod and a subreaper everywhere.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -64,10 +65,13 @@ impl ProcessSupervisor {
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(&self.root).stdin(Stdio::null());
         configure(&mut command);
         command.env(CALL_ID_ENV, &call_id);
-        // SAFETY: setsid is one system call and allocates nothing.
+        // SAFETY: each is one system call and allocates nothing.
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;
+                // What loses its parent stays a descendant of the program for as long as the program runs. So a process that becomes a
+                // child of this one is of a program that has ended, never of a call or a background command that still runs.
+                rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
                 Ok(())
             });
         }
@@ -178,3 +182,6 @@ fn environment(agent: &str, user_env: &[(OsString, OsString)]) -> Vec<(OsString,
     all.push(variable("YOI_AGENT", agent));
     all
 }
+
+#[cfg(test)]
+mod tests;

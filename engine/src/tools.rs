@@ -1,28 +1,29 @@
 //! Checks and runs tool calls: arguments, policy, slots, limits.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde_json::Value;
-use tokio::sync::Semaphore;
-use yoi_wire::entry::{ToolCall, ToolOutcome};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use yoi_wire::entry::{OfferedTool, ToolCall};
 use yoi_wire::manifest::RunLimits;
 
-mod call_args;
-mod definition;
-mod files;
+mod arguments;
+mod builtin;
 pub mod output_limit;
-mod peers;
+mod schema;
+mod search;
 pub mod shell;
+pub mod tool;
 pub mod tree;
+mod unconfirmed;
 
-pub use definition::{ToolDefinition, definitions};
+pub use tool::{CallResult, LiveOutput, Tool, ToolContext, TypedTool};
 
-use call_args::ToolArgs;
-use peers::UnconfirmedMessages;
+use arguments::normalize;
 use shell::Shell;
-use tree::Tree;
+use tree::{PathError, Tree};
+use unconfirmed::UnconfirmedMessages;
 
+use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
 
 /// Calls in flight in the whole project.
@@ -30,50 +31,49 @@ const PROJECT_SLOTS: usize = 8;
 /// Calls in flight in one conversation.
 const CONVERSATION_SLOTS: usize = 4;
 
-/// How a call ended, and its output for the model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallResult {
-    pub outcome: ToolOutcome,
-    pub output: String,
-}
-
-impl CallResult {
-    fn succeeded(output: impl Into<String>) -> Self {
-        Self { outcome: ToolOutcome::Succeeded, output: output.into() }
-    }
-
-    fn failed(output: impl Into<String>) -> Self {
-        Self { outcome: ToolOutcome::Failed, output: output.into() }
-    }
-
-    fn refused(output: impl Into<String>) -> Self {
-        Self { outcome: ToolOutcome::Refused, output: output.into() }
-    }
-}
-
 /// Runs tools for one conversation.
 #[derive(Clone)]
 pub struct ToolRunner {
-    tree: Arc<Tree>,
-    shell: Arc<Shell>,
-    peers: Arc<dyn Peers>,
-    limits: RunLimits,
-    unconfirmed: Arc<UnconfirmedMessages>,
+    tools: Arc<[Box<dyn Tool>]>,
+    context: Arc<ToolContext>,
     project: Arc<Semaphore>,
     conversation: Arc<Semaphore>,
 }
 
 impl ToolRunner {
-    /// `peers` answers ListPods and SendToPeerPod.
+    /// The built-in tools. `peers` answers ListPods and SendToPeerPod.
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits) -> Self {
-        let (project, conversation) = (Arc::new(Semaphore::new(PROJECT_SLOTS)), Arc::new(Semaphore::new(CONVERSATION_SLOTS)));
-        Self { tree, shell, peers, limits, unconfirmed: Arc::default(), project, conversation }
+        let context = ToolContext { tree, shell, peers, limits, unconfirmed: UnconfirmedMessages::default() };
+        Self {
+            tools: builtin::all().into(),
+            context: Arc::new(context),
+            project: Arc::new(Semaphore::new(PROJECT_SLOTS)),
+            conversation: Arc::new(Semaphore::new(CONVERSATION_SLOTS)),
+        }
+    }
+
+    /// The tools as the model is offered them.
+    #[must_use]
+    pub fn offered(&self) -> Vec<OfferedTool> {
+        self.tools.iter().map(|tool| tool.offered(&self.context.limits)).collect()
+    }
+
+    /// Names of the tools that change nothing.
+    #[must_use]
+    pub fn read_only_tools(&self) -> std::collections::BTreeSet<String> {
+        self.tools.iter().filter(|tool| tool.reads_only()).map(|tool| tool.name().to_owned()).collect()
     }
 
     /// A run begins. Messages that the last one could not confirm get new ids in this one.
     pub fn start_run(&self) {
-        self.unconfirmed.clear();
+        self.context.unconfirmed.clear();
+    }
+
+    /// Whether the call changes nothing, so that it may run beside others.
+    #[must_use]
+    pub fn reads_only(&self, call: &ToolCall) -> bool {
+        self.tool(&call.tool).is_ok_and(Tool::reads_only)
     }
 
     /// Checks whether a call may begin. Has no side effects.
@@ -81,72 +81,61 @@ impl ToolRunner {
     /// # Errors
     /// The message for the model.
     pub fn check(&self, call: &ToolCall) -> Result<(), String> {
-        let args = self.parse(call)?;
-        match &args {
-            ToolArgs::Read(read) => self.tree.check(&read.path),
-            ToolArgs::Write(write) => self.tree.check(&write.path),
-            ToolArgs::Edit(edit) => self.tree.check(&edit.path),
-            ToolArgs::Shell(_) | ToolArgs::ListPods(_) | ToolArgs::SendToPeerPod(_) => Ok(()),
+        self.tool(&call.tool)?.check(&self.context, &normalize(&call.args))
+    }
+
+    /// Checks a call again and runs it, when a slot is free. Dropping the future ends everything that the call started, except background
+    /// commands.
+    pub async fn run(&self, call: &ToolCall, live: &LiveOutput) -> CallResult {
+        let args = normalize(&call.args);
+        let tool = match self.tool(&call.tool).and_then(|tool| tool.check(&self.context, &args).map(|()| tool)) {
+            Ok(tool) => tool,
+            Err(message) => return CallResult::refused(message),
+        };
+        let limit = tool.time_limit(&self.context.limits, &args);
+        let Ok(_slots) = tokio::time::timeout(limit, self.slots()).await else {
+            return CallResult::refused(format!(
+                "slots_full: within {} s none of the {CONVERSATION_SLOTS} calls in flight in this conversation, or of the {PROJECT_SLOTS} in \
+                 this project, ended; nothing was done",
+                limit.as_secs()
+            ));
+        };
+        let end = tool.run(&self.context, args, live).await;
+        CallResult { output: output_limit::truncate(end.output, self.context.output_bytes()), ..end }
+    }
+
+    /// Ends all background commands. Their processes have ended on return.
+    pub async fn stop_all(&self) {
+        self.context.shell.stop_all().await;
+    }
+
+    /// Waits for a slot of the conversation and one of the project. Calls get them in the order in which they came.
+    async fn slots(&self) -> (Option<SemaphorePermit<'_>>, Option<SemaphorePermit<'_>>) {
+        // The semaphores are never closed.
+        let conversation = self.conversation.acquire().await.ok();
+        (conversation, self.project.acquire().await.ok())
+    }
+
+    fn tool(&self, name: &str) -> Result<&dyn Tool, String> {
+        self.tools.iter().find(|tool| tool.name() == name).map(Box::as_ref).ok_or_else(|| {
+            let names: Vec<&str> = self.tools.iter().map(|tool| tool.name()).collect();
+            let message = format!("unknown_tool: there is no tool {name:?}; there are {}", names.join(", "));
+            output_limit::truncate(message, arguments::MAX_MESSAGE_BYTES)
+        })
+    }
+}
+
+impl From<PathError> for CallResult {
+    fn from(error: PathError) -> Self {
+        let message = without_os_error_number(&error.to_string());
+        match error {
+            PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. } => {
+                CallResult::refused(message)
+            }
+            PathError::Io { .. } => CallResult::failed(message),
         }
-        .map_err(|error| error.to_string())
-    }
-
-    /// Checks a call again and runs it.
-    pub async fn run(&self, call: &ToolCall) -> CallResult {
-        let args = match self.parse(call) {
-            Ok(args) => args,
-            Err(sentence) => return CallResult::refused(sentence),
-        };
-        let Ok(_conversation) = self.conversation.try_acquire() else {
-            return CallResult::refused(format!("conversation_slots_full: this conversation has {CONVERSATION_SLOTS} calls in flight"));
-        };
-        let Ok(_project) = self.project.try_acquire() else {
-            return CallResult::refused(format!("project_slots_full: this project has {PROJECT_SLOTS} calls in flight"));
-        };
-        let limit = Duration::from_secs(u64::from(self.limits.tool_seconds));
-        let bytes = self.limits.tool_output_bytes as usize;
-        let end = match args {
-            ToolArgs::Shell(shell) => {
-                let limit = shell.timeout_seconds.map_or(limit, |seconds| limit.min(Duration::from_secs(seconds.get())));
-                self.shell.run(&shell.command, limit, bytes).await
-            }
-            ToolArgs::Read(read) => self.run_on_tree(limit, move |tree| files::read(tree, &read, bytes)).await,
-            ToolArgs::Write(write) => self.run_on_tree(limit, move |tree| files::write(tree, &write)).await,
-            ToolArgs::Edit(edit) => self.run_on_tree(limit, move |tree| files::edit(tree, &edit)).await,
-            ToolArgs::ListPods(_) => with_timeout(limit, peers::list(&*self.peers)).await,
-            ToolArgs::SendToPeerPod(send) => peers::send(&*self.peers, &self.unconfirmed, &send, limit).await,
-        };
-        CallResult { output: output_limit::truncate(end.output, bytes), ..end }
-    }
-
-    fn parse(&self, call: &ToolCall) -> Result<ToolArgs, String> {
-        call_args::parse(&call.tool, normalize(&call.args), self.limits.tool_seconds)
-    }
-
-    async fn run_on_tree(&self, limit: Duration, operation: impl FnOnce(&Tree) -> CallResult + Send + 'static) -> CallResult {
-        let tree = self.tree.clone();
-        let result = async move {
-            match tokio::task::spawn_blocking(move || operation(&tree)).await {
-                Ok(end) => end,
-                Err(error) => CallResult::failed(format!("the tool broke: {error}")),
-            }
-        };
-        with_timeout(limit, result).await
     }
 }
 
-async fn with_timeout(limit: Duration, end: impl Future<Output = CallResult>) -> CallResult {
-    tokio::time::timeout(limit, end).await.unwrap_or_else(|_| CallResult {
-        outcome: ToolOutcome::TimedOut,
-        output: format!("[the time limit of {} s was reached]", limit.as_secs()),
-    })
-}
-
-/// Models send a call without arguments as null, as an empty string or as an empty object.
-fn normalize(args: &Value) -> Value {
-    match args {
-        Value::Null => Value::Object(serde_json::Map::new()),
-        Value::String(text) if text.trim().is_empty() => Value::Object(serde_json::Map::new()),
-        other => other.clone(),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -8,32 +8,36 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use yoi_engine::driver::Driver;
+use yoi_engine::conversation::RunSettings;
+use yoi_engine::driver::{Driver, ModelPatience};
 use yoi_engine::error_text::error_text;
-use yoi_engine::model::{ModelClient, ModelError, system_prompt};
+use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
+use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{ToolRunner, definitions};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
-use yoi_wire::entry::RuntimeStarted;
+use yoi_wire::entry::{AgentConfig, RuntimeStarted};
 use yoi_wire::hub::gateway_api;
 use yoi_wire::manifest::{Gateway, SecretKeyName};
 
+use crate::agent_config::agent_config;
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
 use crate::gateway_peers::GatewayPeers;
 use crate::git_identity;
 use crate::log_origin::LogOrigin;
 use crate::rng::random_fraction;
-use crate::serve::{ReadState, router};
+use crate::serve::{AgentState, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
 
 /// The process ends this long after it was asked to stop, whatever hangs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of a segment, unless the agent's owner says otherwise.
+const SEGMENT_BYTES: u64 = 64 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The agent cannot run at all.
@@ -77,12 +81,12 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let model = if secret_missing {
         None
     } else {
-        let definitions = definitions(manifest.limits.tool_seconds);
-        Some(Arc::new(ModelClient::new(&manifest.model, settings.key.as_ref(), system_prompt(manifest), &definitions, settings.timeouts)?))
+        Some(Arc::new(FallbackModels::new(&manifest.model, &[settings.key.clone().into()], settings.timeouts)?))
     };
 
     let (opened, open_session) = watch::channel(None);
     let disk_space = Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone()));
+    let agent_session = open_session.clone();
     let read = ReadState {
         open_session,
         session_root: settings.session.clone(),
@@ -94,7 +98,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&manifest.gateway, &settings.token, &manifest.gateway.lines),
-        router(read, disk_space),
+        router(read, AgentState { open_session: agent_session, disk_space, token_limit: manifest.limits.tokens }),
         KeepPolicy::default(),
         Arc::new(random_fraction),
     );
@@ -105,8 +109,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         stop_after(&stop, settings.key_retry);
     }
 
-    let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools, model };
+    let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools: tools.clone(), model };
     process.run_sessions().await;
+    tools.stop_all().await;
 
     if !secret_missing {
         status.set_stopping();
@@ -179,7 +184,7 @@ struct AgentProcess<'a> {
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
-    model: Option<Arc<ModelClient>>,
+    model: Option<Arc<FallbackModels>>,
 }
 
 impl AgentProcess<'_> {
@@ -210,6 +215,12 @@ impl AgentProcess<'_> {
         }
     }
 
+    /// System prompt, tools and model options by the present manifest.
+    fn form_config(&self) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
+        let (manifest, digest, tools) = (self.settings.manifest.clone(), self.settings.manifest_digest.clone(), self.tools.clone());
+        Arc::new(move || agent_config(&manifest, &digest, &tools))
+    }
+
     fn take_lock(&self) -> Result<Arc<Lock>, SessionError> {
         let holder = Holder { run_generation: self.settings.run_generation, pod_uid: self.settings.pod_uid.clone() };
         tokio::task::block_in_place(|| Lock::take(disk(), &self.settings.session, holder))
@@ -217,7 +228,7 @@ impl AgentProcess<'_> {
 
     async fn session(&self, lock: &Arc<Lock>) -> Result<(), SessionError> {
         let manifest = &self.settings.manifest;
-        let (open, replay) = tokio::task::block_in_place(|| OpenSession::open(lock, &manifest.agent))?;
+        let (open, replay) = tokio::task::block_in_place(|| OpenSession::open(lock, &manifest.agent, &*self.form_config()))?;
         if let Some(pointer) = open.pointer() {
             self.origin.set_session(&pointer.id);
             self.status.set_session(pointer);
@@ -236,12 +247,23 @@ impl AgentProcess<'_> {
             model: self.model.clone(),
             tools: self.tools.clone(),
             retries: self.settings.retries,
-            key_retry: self.settings.key_retry,
+            patience: ModelPatience {
+                total: manifest.model.patience_seconds.map(Duration::from_secs),
+                key: self.settings.key_retry,
+                ..ModelPatience::default()
+            },
             observer: Arc::new(self.status.clone()),
             random: random_fraction,
             stop: self.stop.clone(),
             task: manifest.task.clone(),
-            turns_per_run: manifest.limits.turns_per_run,
+            settings: RunSettings {
+                turns_per_run: manifest.limits.turns_per_run,
+                tokens: manifest.limits.tokens,
+                compaction: manifest.compaction,
+                window_tokens: manifest.model.window_tokens,
+            },
+            segment_bytes: manifest.segment_bytes.unwrap_or(SEGMENT_BYTES),
+            form_config: self.form_config(),
         };
         let result = driver.drive(replay, runtime).await;
         self.opened.send_replace(None);

@@ -8,8 +8,9 @@
 //! |---|---|
 //! | [`agent`] | runs the process: lock, replay, serve, drive, stop |
 //! | [`reader`] | serves what a stopped agent has done: no lock, no model, nothing written |
+//! | `agent_config` | forms system prompt, tools and model options from the manifest |
 //! | [`args`] | reads flags, environment and manifest |
-//! | [`serve`] | answers the gateway's requests: log, inbox, diff |
+//! | [`serve`] | answers the gateway's requests: log, inbox, control, attach, export, diff |
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
 //! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
@@ -19,6 +20,7 @@
 //! | `rng` | gives random numbers |
 
 pub mod agent;
+mod agent_config;
 pub mod allocator;
 pub mod args;
 pub mod diff;

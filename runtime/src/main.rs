@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     let not_dumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // SAFETY: no thread was started yet.
     let key = unsafe { take_key() };
-    // The levels are fixed: messages of genai and of the HTTP crates hold pieces of the conversation.
-    let filter = EnvFilter::new("warn,yoi_runtime=info,yoi_engine=info,yoi_line=info,yoi_session=info,genai=off");
+    // The levels are fixed: messages of the HTTP crates hold pieces of the conversation.
+    let filter = EnvFilter::new("warn,yoi_runtime=info,yoi_engine=info,yoi_line=info,yoi_session=info");
     let origin = LogOrigin::default();
     let subscriber = tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr);
     subscriber.map_event_format(|format| WithOrigin::new(format, origin.clone())).init();

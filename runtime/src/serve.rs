@@ -1,4 +1,4 @@
-//! The HTTP API that the runtime serves on its lines: log, inbox, diff.
+//! The HTTP API that the runtime serves on its lines.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -30,6 +30,10 @@ use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
 use crate::status::NotReady;
 
+mod attach;
+mod control;
+mod export;
+
 /// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;
 
@@ -46,26 +50,34 @@ pub struct ReadState {
     pub stop: CancellationToken,
 }
 
-/// What a message needs. Cheap to clone.
+/// What the requests need that reach the agent itself. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct InboxState {
-    /// Started when the inbox cannot be written.
-    pub disk_space: Arc<DiskSpaceProbe>,
+pub struct AgentState {
     /// `None` while no session is open.
     pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
+    /// Started when the inbox cannot be written.
+    pub disk_space: Arc<DiskSpaceProbe>,
+    /// `spec.limits.tokens`.
+    pub token_limit: Option<u64>,
 }
 
 /// The routes of a runtime, those of [`reading_router`] among them.
-pub fn router(read: ReadState, disk_space: Arc<DiskSpaceProbe>) -> Router {
-    let inbox_state = InboxState { disk_space, open_session: read.open_session.clone() };
-    let inbox_routes = Router::new().route(runtime_api::INBOX, post(inbox).layer(DefaultBodyLimit::max(MAX_MESSAGE_BODY)));
-    reading_router(read).merge(inbox_routes.with_state(inbox_state))
+pub fn router(read: ReadState, agent: AgentState) -> Router {
+    let limit = || DefaultBodyLimit::max(MAX_MESSAGE_BODY);
+    let agent_routes = Router::new()
+        .route(runtime_api::INBOX, post(inbox).layer(limit()))
+        .route(runtime_api::CONTROL, post(control::control).layer(limit()))
+        .route(runtime_api::USAGE, get(control::usage))
+        .with_state(agent);
+    let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
+    reading_router(read).merge(agent_routes).merge(attach_route)
 }
 
-/// The routes that change nothing: log, diff, patch.
+/// The routes that change nothing: log, export, diff, patch.
 pub fn reading_router(read: ReadState) -> Router {
     Router::new()
         .route(runtime_api::LOG, get(log))
+        .route(runtime_api::EXPORT, get(export::export))
         .route(runtime_api::DIFF, get(diff_response))
         .route(runtime_api::PATCH, get(patch_response))
         .with_state(read)
@@ -207,7 +219,7 @@ async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> T + Send + 'sta
     }
 }
 
-async fn inbox(State(api): State<InboxState>, deliver: Result<Json<DeliverRequest>, JsonRejection>) -> Response {
+async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverRequest>, JsonRejection>) -> Response {
     let DeliverRequest { message_id, from, text } = match deliver {
         Ok(Json(deliver)) => deliver,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_long(None),

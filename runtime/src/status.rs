@@ -196,6 +196,10 @@ impl ConversationObserver for RuntimeStatus {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
     }
 
+    fn on_rotated(&self, session: SessionPointer) {
+        self.set_session(session);
+    }
+
     fn on_wait(&self) {
         crate::allocator::release_free_memory();
     }

@@ -9,6 +9,10 @@ use uuid::Uuid;
 
 use crate::lock::Holder;
 
+mod damage;
+
+pub use damage::{ChainDamage, Damage};
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -50,6 +54,42 @@ pub enum Error {
         line: u64,
         /// What is wrong with it.
         what: Damage,
+    },
+    /// The segments of a session are not one chain.
+    #[error("failed to follow the segments of a session from {} to {}: {what}", file.display(), other.display())]
+    ChainDamaged {
+        /// The file that names the other one, or that is not of the chain. It is left as it is.
+        file: PathBuf,
+        /// The file that is named, or that the chain has in its place.
+        other: PathBuf,
+        /// What is wrong between them.
+        what: ChainDamage,
+    },
+    /// Another writer has appended to the segment. What it wrote stays; [`crate::Log::rotate`] goes on from the last entry of this log.
+    #[error("failed to append to {}: another writer has appended to it", file.display())]
+    ForeignAppend {
+        /// The segment.
+        file: PathBuf,
+    },
+    /// A new segment would not have the state of those before it.
+    #[error("failed to begin a segment after {}: what it carries does not begin with the state of the session", file.display())]
+    StateNotCarried {
+        /// The segment before.
+        file: PathBuf,
+    },
+    /// A segment without an entry has none that the next one could link to.
+    #[error("failed to begin a segment after {}: it has no entry", file.display())]
+    EmptySegment {
+        /// The segment.
+        file: PathBuf,
+    },
+    /// The volume names another session as the agent's, and the end of a segment is recorded only for that one.
+    #[error("failed to begin a segment of session {session}: the agent's session is {current}")]
+    NotCurrent {
+        /// The session of the log.
+        session: Uuid,
+        /// The session that the volume names.
+        current: Uuid,
     },
     /// An entry was written by a newer version and does not call itself optional.
     #[error("failed to resume from {} line {line}: {kind} is newer than this version", file.display())]
@@ -123,57 +163,6 @@ pub enum Error {
     },
 }
 
-/// What is wrong with a complete line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// It does not begin with its checksum.
-    Frame,
-    /// The checksum is not that of the rest of the line.
-    Checksum,
-    /// The checksum is right, but the rest is not the record that belongs there. Holds the parser's message.
-    Content(String),
-    /// An entry is missing, doubled or out of place.
-    Sequence {
-        /// Sequence number that belongs there.
-        expected: u64,
-        /// Sequence number of the line.
-        found: u64,
-    },
-    /// The entry names an append that it cannot be a part of.
-    Batch {
-        /// Sequence number of the entry.
-        seq: u64,
-        /// First sequence number of the append that the line names.
-        batch: u64,
-    },
-    /// The run generation is lower than that of the entry before.
-    Generation {
-        /// Run generation of the entry before.
-        before: u64,
-        /// Run generation of the line.
-        found: u64,
-    },
-    /// A segment that is not the last one ends in an unfinished line.
-    Unfinished,
-    /// The file has more than the one line that belongs there.
-    Trailing,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frame => f.write_str("it does not begin with its checksum"),
-            Self::Checksum => f.write_str("its checksum is wrong"),
-            Self::Content(words) => write!(f, "its checksum is right but its content is not: {words}"),
-            Self::Sequence { expected, found } => write!(f, "it is entry {found} where entry {expected} belongs"),
-            Self::Batch { seq, batch } => write!(f, "entry {seq} cannot be of the append that began with {batch}"),
-            Self::Generation { before, found } => write!(f, "its run generation is {found} after {before}"),
-            Self::Unfinished => f.write_str("it is not finished, and a later segment follows"),
-            Self::Trailing => f.write_str("there is more after it"),
-        }
-    }
-}
-
 /// The kinds of [`Error`] that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorReason {
@@ -187,7 +176,7 @@ pub enum ErrorReason {
     ReplayFailed,
     /// A newer version wrote the entry.
     LogNewer,
-    /// An earlier append failed.
+    /// The log takes no entry as it stands: an earlier append failed, or another writer has appended.
     LogPoisoned,
     /// The entry cannot be stored: it is too long or does not serialize.
     EntryRefused,
@@ -224,10 +213,16 @@ impl Error {
             Self::Disk { source, .. } if is_full(source) => ErrorReason::DiskFull,
             Self::Disk { .. } => ErrorReason::DiskFailed,
             Self::Locked { .. } | Self::LowerGeneration { .. } | Self::AlreadyOpen { .. } => ErrorReason::SessionLocked,
-            Self::Damaged { .. } | Self::NoSession { .. } | Self::SessionExists { .. } => ErrorReason::ReplayFailed,
+            Self::Damaged { .. } | Self::ChainDamaged { .. } | Self::NoSession { .. } | Self::SessionExists { .. } => {
+                ErrorReason::ReplayFailed
+            }
             Self::LogNewer { .. } | Self::UnknownKind { .. } => ErrorReason::LogNewer,
-            Self::Poisoned { .. } => ErrorReason::LogPoisoned,
-            Self::TooLarge { .. } | Self::Encode { .. } => ErrorReason::EntryRefused,
+            Self::Poisoned { .. } | Self::ForeignAppend { .. } => ErrorReason::LogPoisoned,
+            Self::TooLarge { .. }
+            | Self::Encode { .. }
+            | Self::StateNotCarried { .. }
+            | Self::EmptySegment { .. }
+            | Self::NotCurrent { .. } => ErrorReason::EntryRefused,
             Self::UnknownToken { .. } | Self::BadToken { .. } => ErrorReason::TokenUnknown,
         }
     }
@@ -239,6 +234,11 @@ impl Error {
             Self::Disk { .. } | Self::Locked { .. } => true,
             Self::LowerGeneration { .. }
             | Self::Damaged { .. }
+            | Self::ChainDamaged { .. }
+            | Self::ForeignAppend { .. }
+            | Self::StateNotCarried { .. }
+            | Self::EmptySegment { .. }
+            | Self::NotCurrent { .. }
             | Self::LogNewer { .. }
             | Self::Poisoned { .. }
             | Self::NoSession { .. }

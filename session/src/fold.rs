@@ -1,8 +1,16 @@
 //! The state of a session as a pure function of its entries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use yoi_wire::entry::{Body, Entry, InputFrom, RunEnded, RunOutcome, ToolCall, ToolEnded, ToolOutcome};
+use yoi_wire::{
+    entry::{Body, CarriedTask, Entry, InputFrom, RunEnded, RunOutcome, TokenUsage, ToolCall, ToolEnded, ToolOutcome},
+    hub::TaskState,
+};
+
+mod carried;
+
+/// Reason of a task, and of a run, that a person ended.
+const CANCELLED: &str = "Cancelled";
 
 /// What a runtime has to know of its log before it goes on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,8 +21,8 @@ pub struct LogState {
     pub run_generation: u64,
     /// Ids of all inputs and messages in the log, each with the sequence number of its entry. A runtime takes none of them again.
     pub delivered: BTreeMap<String, u64>,
-    /// Those of `delivered` that were tasks.
-    pub tasks: BTreeSet<String>,
+    /// Those of `delivered` that were tasks, and how far each is.
+    pub tasks: BTreeMap<String, CarriedTask>,
     /// Ids of the inputs and messages that no answer of the model has followed, oldest first. A runtime appends a message before the model
     /// call that reads it and never during one, so an answer has read all messages that stand before it.
     pub unanswered: Vec<String>,
@@ -22,6 +30,10 @@ pub struct LogState {
     pub open_run: Option<OpenRun>,
     /// Tool calls that the model asked for and that have not ended, in the order in which it asked.
     pub open_calls: Vec<OpenCall>,
+    /// Causes of a run that was interrupted and that no run has taken over.
+    pub interrupted: Option<Vec<String>>,
+    /// Tokens of all model calls.
+    pub tokens: TokenUsage,
 }
 
 /// A run that has begun and not ended.
@@ -33,6 +45,14 @@ pub struct OpenRun {
     pub cause: Vec<String>,
     /// Sequence number of its `RunStarted`.
     pub seq: u64,
+    /// Number of answers of the model in it.
+    pub turns: u32,
+    /// It is paused, and a person has to resume or cancel it.
+    pub paused: bool,
+    /// Tokens of its model calls.
+    pub tokens: TokenUsage,
+    /// How it ends, when a person has ended it and the append that said so was cut before its `RunEnded`.
+    pub ending: Option<RunOutcome>,
 }
 
 /// A tool call that the model asked for and that has not ended.
@@ -58,17 +78,31 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             state.deliver(&input.message_id, entry.seq);
             match input.from {
                 InputFrom::Task => {
-                    state.tasks.insert(input.message_id.clone());
+                    state.tasks.insert(input.message_id.clone(), CarriedTask { state: TaskState::Submitted, reason: None });
                 }
                 InputFrom::Person => {}
             }
         }
         Body::PeerMessage(message) => state.deliver(&message.message_id, entry.seq),
         Body::RunStarted(run) => {
-            state.open_run = Some(OpenRun { run_id: run.run_id.clone(), cause: run.cause.clone(), seq: entry.seq });
+            state.mark_tasks(&run.cause, TaskState::Running, None);
+            state.interrupted = None;
+            state.open_run = Some(OpenRun {
+                run_id: run.run_id.clone(),
+                cause: run.cause.clone(),
+                seq: entry.seq,
+                turns: 0,
+                paused: false,
+                tokens: TokenUsage::default(),
+                ending: None,
+            });
         }
         Body::Assistant(answer) => {
             state.unanswered.clear();
+            state.count(answer.usage);
+            if let Some(run) = &mut state.open_run {
+                run.turns = run.turns.saturating_add(1);
+            }
             state.open_calls.extend(answer.tool_calls.iter().map(|call| OpenCall {
                 call_id: call.call_id.clone(),
                 tool: call.tool.clone(),
@@ -95,33 +129,38 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                 state.open_calls.remove(at);
             }
         }
-        Body::RunEnded(end) => {
-            if state.open_run.as_ref().is_some_and(|run| run.run_id == end.run_id) {
-                state.open_run = None;
+        Body::RunEnded(end) => state.end_run(end),
+        Body::Paused(pause) => state.with_run(&pause.run_id, |run| run.paused = true),
+        Body::Resumed(resume) => state.with_run(&resume.run_id, |run| run.paused = false),
+        Body::Abandoned(abandoned) => {
+            state.with_run(&abandoned.run_id, |run| (run.paused, run.ending) = (false, Some(RunOutcome::Cancelled)));
+        }
+        Body::RolledBack(rolled_back) => {
+            state.hide(|seq| rolled_back.hidden.contains(&seq));
+            state.with_run(&rolled_back.run_id, |run| (run.paused, run.ending) = (false, Some(RunOutcome::RolledBack)));
+        }
+        Body::Rewound(rewound) => state.rewind(rewound.from_seq),
+        Body::Usage(call) => state.count(Some(call.usage)),
+        Body::CompactionEnded(end) => state.count(end.usage),
+        Body::Carried(carried) => {
+            if let Some(carried) = &carried.state {
+                state.restore(carried);
             }
         }
         Body::SessionStarted(_)
         | Body::RuntimeStarted(_)
         | Body::Notice(_)
         | Body::SegmentStarted(_)
-        | Body::Carried(_)
         | Body::ConfigChanged(_)
         | Body::SystemItem(_)
-        | Body::Paused(_)
-        | Body::Resumed(_)
-        | Body::Abandoned(_)
-        | Body::RolledBack(_)
-        | Body::Rewound(_)
-        | Body::Usage(_)
         | Body::CompactionStarted(_)
-        | Body::CompactionEnded(_)
         | Body::Extension(_)
         | Body::Unknown { .. } => {}
     }
     state
 }
 
-/// Returns the state after these entries, which begin at the start of a log.
+/// Returns the state after these entries, which begin at the start of a session or with the head of one of its segments.
 #[must_use]
 pub fn fold<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> LogState {
     entries.into_iter().fold(LogState::default(), apply)
@@ -133,9 +172,76 @@ impl LogState {
         self.unanswered.push(id.to_owned());
     }
 
+    fn count(&mut self, usage: Option<TokenUsage>) {
+        let usage = usage.unwrap_or_default();
+        self.tokens = self.tokens.plus(usage);
+        if let Some(run) = &mut self.open_run {
+            run.tokens = run.tokens.plus(usage);
+        }
+    }
+
+    fn with_run(&mut self, run_id: &str, change: impl FnOnce(&mut OpenRun)) {
+        if let Some(run) = self.open_run.as_mut().filter(|run| run.run_id == run_id) {
+            change(run);
+        }
+    }
+
+    fn mark_tasks(&mut self, ids: &[String], state: TaskState, reason: Option<&str>) {
+        for id in ids {
+            if let Some(task) = self.tasks.get_mut(id) {
+                *task = CarriedTask { state, reason: reason.map(str::to_owned) };
+            }
+        }
+    }
+
+    fn end_run(&mut self, end: &RunEnded) {
+        let Some(run) = self.open_run.take_if(|run| run.run_id == end.run_id) else { return };
+        let failed = |otherwise| (TaskState::Failed, end.reason.as_deref().or(otherwise));
+        let (state, reason) = match end.outcome {
+            RunOutcome::Finished => (TaskState::Succeeded, None),
+            RunOutcome::Failed => failed(None),
+            RunOutcome::LimitReached => failed(Some("LimitReached")),
+            RunOutcome::Truncated => failed(Some("Truncated")),
+            RunOutcome::Cancelled | RunOutcome::RolledBack => failed(Some(CANCELLED)),
+            // The tasks keep their state: they go on after the restart.
+            RunOutcome::Interrupted => {
+                self.interrupted = Some(run.cause);
+                return;
+            }
+        };
+        self.mark_tasks(&run.cause, state, reason);
+    }
+
+    /// Takes the inputs and messages with these sequence numbers out of those that wait for an answer.
+    fn hide(&mut self, hidden: impl Fn(u64) -> bool) {
+        let delivered = &self.delivered;
+        let is_hidden = |id: &String| delivered.get(id).is_some_and(|seq| hidden(*seq));
+        self.unanswered.retain(|id| !is_hidden(id));
+        if let Some(causes) = &mut self.interrupted {
+            causes.retain(|id| !is_hidden(id));
+        }
+        self.interrupted = self.interrupted.take().filter(|causes| !causes.is_empty());
+    }
+
+    fn rewind(&mut self, from_seq: u64) {
+        self.hide(|seq| seq >= from_seq);
+        // No run will take up a task that the model no longer reads.
+        let delivered = &self.delivered;
+        for (id, task) in &mut self.tasks {
+            let waits = match task.state {
+                TaskState::Submitted | TaskState::Running => true,
+                TaskState::Succeeded | TaskState::Failed => false,
+            };
+            if waits && delivered.get(id).is_some_and(|seq| *seq >= from_seq) {
+                *task = CarriedTask { state: TaskState::Failed, reason: Some(CANCELLED.to_owned()) };
+            }
+        }
+    }
+
     /// Returns the entries that a starting runtime appends, in one append, before any others of its own. They end what was under way when
     /// the last runtime died: a call that had begun ends as [`ToolOutcome::Unknown`] and is not run again, a call that had not begun ends as
-    /// [`ToolOutcome::Refused`], and the run ends as [`RunOutcome::Interrupted`].
+    /// [`ToolOutcome::Refused`], and the run ends as [`RunOutcome::Interrupted`]. A run that a person had ended ends as they said. A paused
+    /// run stays paused.
     ///
     /// The result is empty after a clean end, and once these entries are in the log.
     #[must_use]
@@ -153,12 +259,16 @@ impl LogState {
                 millis: None,
             })
         });
-        let run = self.open_run.iter().map(|run| {
+        let run = self.open_run.iter().filter(|run| !run.paused).map(|run| {
+            let (outcome, reason, message) = match run.ending {
+                Some(outcome) => (outcome, Some(CANCELLED), None),
+                None => (RunOutcome::Interrupted, None, Some("the runtime stopped in the middle of it")),
+            };
             Body::RunEnded(RunEnded {
                 run_id: run.run_id.clone(),
-                outcome: RunOutcome::Interrupted,
-                reason: None,
-                message: Some("the runtime stopped in the middle of it".to_owned()),
+                outcome,
+                reason: reason.map(str::to_owned),
+                message: message.map(str::to_owned),
                 by: None,
             })
         });

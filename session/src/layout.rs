@@ -27,7 +27,8 @@ pub(crate) fn segment(root: &Path, id: Uuid, segment: Uuid) -> PathBuf {
     session(root, id).join(format!("{segment}.jsonl"))
 }
 
-/// Returns the segments among the names in a session's folder, in the order in which they were written: UUIDv7 sorts by time.
+/// Returns the segments among the names in a session's folder, in the order of their names. In a session of format 1 that is their order;
+/// in a later one it means nothing.
 pub(crate) fn segments(names: &[OsString]) -> Vec<Uuid> {
     let mut found: Vec<Uuid> = names
         .iter()

@@ -16,7 +16,7 @@ use crate::{
     Error, Result,
     disk::{Disk, DiskFile, OpenMode, read_range, write_all},
     frame, layout,
-    log::scan::only_sectors_are_missing,
+    log::{chain::Chain, scan::only_sectors_are_missing},
 };
 
 /// The Pod that writes to the volume, as the lock file records it.
@@ -44,19 +44,21 @@ pub struct Lock {
 #[derive(Debug)]
 pub(crate) struct SessionProgress {
     open: AtomicBool,
-    committed_end: Mutex<CommittedEnd>,
+    /// `None` before the first log of this process has read the session.
+    committed_end: Mutex<Option<CommittedEnd>>,
 }
 
-/// Where the acknowledged entries of the last segment end, as an offset in bytes.
-#[derive(Clone, Copy, Debug)]
+/// Where the acknowledged entries of a session end.
+#[derive(Clone, Debug)]
 pub(crate) struct CommittedEnd {
-    pub segment: Uuid,
+    pub chain: Arc<Chain>,
+    /// Offset in bytes in the last segment.
     pub offset: u64,
 }
 
 impl SessionProgress {
-    pub(crate) fn committed_end(&self) -> CommittedEnd {
-        *self.committed_end.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn committed_end(&self) -> Option<CommittedEnd> {
+        self.committed_end.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -77,7 +79,7 @@ impl SessionGuard {
     }
 
     pub(crate) fn set_committed(&self, end: CommittedEnd) {
-        *self.progress.committed_end.lock().unwrap_or_else(PoisonError::into_inner) = end;
+        *self.progress.committed_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
     }
 }
 
@@ -139,12 +141,9 @@ impl Lock {
     /// Reserves a session for one log of this process. Readers see the committed end of an earlier log until the new one has read the session.
     pub(crate) fn reserve(&self, session: Uuid) -> Result<SessionGuard> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let progress = sessions.entry(session).or_insert_with(|| {
-            Arc::new(SessionProgress {
-                open: AtomicBool::new(false),
-                committed_end: Mutex::new(CommittedEnd { segment: Uuid::nil(), offset: 0 }),
-            })
-        });
+        let progress = sessions
+            .entry(session)
+            .or_insert_with(|| Arc::new(SessionProgress { open: AtomicBool::new(false), committed_end: Mutex::new(None) }));
         if progress.open.swap(true, Ordering::AcqRel) {
             return Err(Error::AlreadyOpen { session });
         }

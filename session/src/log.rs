@@ -8,13 +8,19 @@ use yoi_wire::entry::{Body, Entry};
 
 use crate::{
     Error, Lock, LogState, Reader, Result,
-    disk::{DiskFile, write_all},
+    disk::{DiskFile, read_range, write_all},
     frame,
     lock::{CommittedEnd, SessionGuard},
+    log::chain::Chain,
     timestamp::rfc3339_millis,
 };
 
+pub(crate) mod chain;
+mod head;
+mod leftover;
+mod link;
 mod open;
+mod rotate;
 pub(crate) mod scan;
 
 /// Bytes of the longest line, newline included. A tool's output is cut far below it.
@@ -36,6 +42,9 @@ impl Default for Preallocate {
     }
 }
 
+/// Bytes after the end of the log that an append looks at, at least.
+const LOOK_AHEAD: u64 = 512;
+
 /// The bytes after the last acknowledged entry that [`Log::open`] cut. They belong to an append that its writer did not finish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
@@ -50,9 +59,10 @@ pub struct TornTail {
 /// What [`Log::open`] found in the session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
-    /// All acknowledged entries, in order, and perhaps some of a last append that was not acknowledged.
+    /// All acknowledged entries of the last segment, in order, and perhaps some of a last append that was not acknowledged. Of a session of
+    /// format 1, the entries of all segments.
     pub entries: Vec<Entry>,
-    /// The state after `entries`.
+    /// The state of the session after `entries`.
     pub state: LogState,
     /// The unfinished append; `None` when the log ended cleanly.
     pub cut: Option<TornTail>,
@@ -71,16 +81,27 @@ impl Replay {
 pub struct Log {
     lock: Arc<Lock>,
     guard: SessionGuard,
-    segment: Uuid,
+    chain: Arc<Chain>,
+    /// Of the last segment, which is `file`.
     path: PathBuf,
     file: Box<dyn DiskFile>,
     preallocate: Preallocate,
     last_seq: u64,
+    /// Offset at which the last acknowledged line begins.
+    last_line: u64,
     /// Offset at which the last acknowledged line ends.
     committed: u64,
     /// Offset at which the file ends. From `committed` on it holds zeros.
     file_end: u64,
     poisoned: bool,
+}
+
+/// Entries and their lines.
+struct Encoded {
+    entries: Vec<Entry>,
+    lines: Vec<u8>,
+    /// Where in `lines` the last one begins.
+    last_line: usize,
 }
 
 #[derive(Serialize)]
@@ -99,7 +120,8 @@ impl Log {
     /// # Errors
     /// The disk's: nothing is acknowledged then, and no reader of this process sees any of it. Every later append fails with
     /// [`Error::Poisoned`] until the session is opened again, which finds some of these entries or none.
-    /// [`Error::TooLarge`] and [`Error::UnknownKind`] leave the log as it was.
+    /// [`Error::ForeignAppend`] when another writer has appended to the segment; [`Log::rotate`] then goes on in another.
+    /// That, [`Error::TooLarge`] and [`Error::UnknownKind`] leave the log as it was.
     pub fn append(&mut self, bodies: &[Body], at: SystemTime, ids: &mut dyn FnMut() -> Uuid) -> Result<Vec<Entry>> {
         if self.poisoned {
             return Err(Error::Poisoned { file: self.path.clone() });
@@ -107,24 +129,44 @@ impl Log {
         if bodies.is_empty() {
             return Ok(Vec::new());
         }
-        let (entries, lines) = self.encode(bodies, at, ids)?;
+        let Encoded { entries, lines, last_line } = self.encode(bodies, at, ids)?;
+        match self.has_foreign_bytes(lines.len() as u64) {
+            Ok(false) => {}
+            Ok(true) => return Err(Error::ForeignAppend { file: self.path.clone() }),
+            Err(error) => {
+                self.poisoned = true;
+                return Err(error);
+            }
+        }
         if let Err(error) = self.commit(&lines) {
             self.poisoned = true;
             // Other processes should not see what was not acknowledged. If this fails too, the next `open` cuts it or keeps it.
             let _ = self.file.truncate(self.committed);
             return Err(error);
         }
+        self.last_line = self.committed + last_line as u64;
         self.committed += lines.len() as u64;
         self.last_seq += entries.len() as u64;
-        self.guard.set_committed(CommittedEnd { segment: self.segment, offset: self.committed });
+        self.guard.set_committed(CommittedEnd { chain: self.chain.clone(), offset: self.committed });
         Ok(entries)
     }
 
-    fn encode(&self, bodies: &[Body], at: SystemTime, ids: &mut dyn FnMut() -> Uuid) -> Result<(Vec<Entry>, Vec<u8>)> {
+    /// Returns whether another writer has made the file longer, or has written where the next `len` bytes belong.
+    fn has_foreign_bytes(&self, len: u64) -> Result<bool> {
+        let there = self.file.len().map_err(Error::disk("measure", &self.path))?;
+        if there > self.file_end {
+            return Ok(true);
+        }
+        let until = there.min(self.committed.saturating_add(len.max(LOOK_AHEAD)));
+        let bytes = read_range(&*self.file, self.committed, until).map_err(Error::disk("read", &self.path))?;
+        Ok(bytes.iter().any(|byte| *byte != 0))
+    }
+
+    fn encode(&self, bodies: &[Body], at: SystemTime, ids: &mut dyn FnMut() -> Uuid) -> Result<Encoded> {
         let batch = self.last_seq + 1;
         let at = rfc3339_millis(at);
         let mut entries = Vec::with_capacity(bodies.len());
-        let mut lines = Vec::new();
+        let (mut lines, mut last_line) = (Vec::new(), 0);
         for (seq, body) in (batch..).zip(bodies) {
             if let Body::Unknown { kind, optional: false, .. } = body {
                 return Err(Error::UnknownKind { kind: kind.clone() });
@@ -138,8 +180,9 @@ impl Log {
                 return Err(Error::TooLarge { kind: body.kind().to_owned(), bytes, limit: MAX_LINE });
             }
             entries.push(entry);
+            last_line = start;
         }
-        Ok((entries, lines))
+        Ok(Encoded { entries, lines, last_line })
     }
 
     fn commit(&mut self, lines: &[u8]) -> Result<()> {
@@ -161,10 +204,13 @@ impl Log {
     /// Trims the zeros of [`Preallocate::Ahead`]. No entry is lost when it fails or is not called.
     ///
     /// # Errors
-    /// The disk's.
+    /// [`Error::ForeignAppend`], and the file is left as it is; or the disk's.
     pub fn close(self) -> Result<()> {
         if self.poisoned {
             return Ok(());
+        }
+        if self.has_foreign_bytes(u64::MAX)? {
+            return Err(Error::ForeignAppend { file: self.path });
         }
         self.file.truncate(self.committed).map_err(Error::disk("trim", &self.path))?;
         self.file.fsync().map_err(Error::disk("sync", &self.path))
@@ -185,6 +231,18 @@ impl Log {
     /// Returns the segment that the log writes.
     #[must_use]
     pub fn segment(&self) -> Uuid {
-        self.segment
+        self.chain.last()
+    }
+
+    /// Returns the number of that segment in the session, from 1.
+    #[must_use]
+    pub fn segment_number(&self) -> u64 {
+        self.chain.number()
+    }
+
+    /// Returns how many bytes of entries that segment holds.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        self.committed
     }
 }

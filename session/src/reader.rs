@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    io::ErrorKind,
     path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
@@ -13,11 +12,14 @@ use uuid::Uuid;
 use yoi_wire::entry::Entry;
 
 use crate::{
-    Damage, Error, Lock, Result,
-    disk::{Disk, DiskFile, OpenMode},
+    ChainDamage, Damage, Error, Lock, Result,
+    disk::{Disk, OpenMode},
     layout,
     lock::SessionProgress,
-    log::scan::{Expected, Scanned, Scanner},
+    log::{
+        chain::{Chain, Heads, SessionFolder},
+        scan::{Expected, Scanned, Scanner},
+    },
 };
 
 /// How far a reader has read. Its text is `start` or `<segment>.<seq>`. It stays valid when reader or writer restarts.
@@ -82,16 +84,27 @@ pub struct StoredEntry {
     pub token: Token,
 }
 
-/// Reads the committed entries of a session. A reader of [`crate::Log::reader`] sees what that log has acknowledged; any other sees complete
-/// lines. A kind that this version does not know becomes [`yoi_wire::entry::Body::Unknown`].
+/// Reads the committed entries of a session, from its first segment to its last. A reader of [`crate::Log::reader`] sees what that log has
+/// acknowledged; any other sees complete lines. A kind that this version does not know becomes [`yoi_wire::entry::Body::Unknown`].
 #[derive(Debug)]
 pub struct Reader {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     session: Uuid,
     progress: Option<Arc<SessionProgress>>,
-    /// Where the last read ended, so that the next one need not start at the beginning of the session.
+    /// The chain as this reader has last found it, and what it was found by.
+    chain: Option<(FoundBy, Arc<Chain>)>,
+    /// Where the last read ended, so that the next one need not start at the beginning of a segment.
     position: Option<Position>,
+}
+
+/// By what a reader of another process finds the segments. While this is the same, the chain is.
+#[derive(Debug, PartialEq, Eq)]
+enum FoundBy {
+    /// The pointer names the last one.
+    Pointer(Uuid),
+    /// The pointer does not. These are all files, and whether links count.
+    Names(Vec<Uuid>, bool),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,99 +116,165 @@ struct Position {
     expected: Expected,
 }
 
+/// Which entries a read returns.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// Those after this place of a segment and sequence number in it. Sequence numbers alone would not do: a reader may have seen a foreign
+    /// line whose number the session has given again, in the next segment.
+    after: Option<(usize, u64)>,
+    max: usize,
+}
+
+/// The segments to read, and how far.
+struct Extent {
+    chain: Arc<Chain>,
+    /// Where the acknowledged entries of the last segment end; `None` when only the file tells.
+    end: Option<u64>,
+}
+
 impl Reader {
     /// Returns a reader for a session that another process may have open, or none. It may see lines of an append that is under way and not
     /// yet durable.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, root: &Path, session: Uuid) -> Self {
-        Self { disk, root: root.to_owned(), session, progress: None, position: None }
+        Self { disk, root: root.to_owned(), session, progress: None, chain: None, position: None }
     }
 
     pub(crate) fn for_open_log(lock: &Lock, session: Uuid, progress: Arc<SessionProgress>) -> Self {
-        Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, progress: Some(progress), position: None }
+        Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, progress: Some(progress), chain: None, position: None }
     }
 
-    /// Returns at most `max` entries after `token`, and the token to go on from, which is the given one when there is nothing new.
+    /// Returns at most `max` entries after `token`, and the token to go on from, which is the given one when there is nothing new. A token
+    /// stays valid when the session goes on in another segment.
     ///
     /// # Errors
-    /// [`Error::Damaged`] after all entries before the damage have been read; [`Error::UnknownToken`]; [`Error::NoSession`]; or the disk's.
+    /// [`Error::Damaged`] and [`Error::ChainDamaged`] after all entries before the damage have been read; [`Error::UnknownToken`];
+    /// [`Error::NoSession`]; or the disk's.
     pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
         let left_off = self.position.filter(|position| position.token == token);
         match self.read_from(left_off, token, max) {
-            // One more read from the start tells damage from two other causes. An append is copied page by page, so its newline may be
-            // visible before its middle, which is there at the second look. And this reader's position may be in lines that were never
-            // acknowledged and have been cut since.
-            Err(Error::Damaged { .. }) => self.read_from(None, token, max),
+            // One more read from the start tells damage from other causes. An append is copied page by page, so its newline may be visible
+            // before its middle, which is there at the second look. This reader's position may be in lines that were never acknowledged and
+            // have been cut since. And what it took for the end of the session may be a segment whose lines another writer's lines follow.
+            Err(Error::Damaged { .. } | Error::ChainDamaged { .. }) => {
+                self.chain = None;
+                self.read_from(None, token, max)
+            }
             done => done,
         }
     }
 
     fn read_from(&mut self, position: Option<Position>, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
         self.position = None;
-        let dir = layout::session(&self.root, self.session);
-        let segments = match self.disk.list(&dir) {
-            Ok(names) => layout::segments(&names),
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(Error::disk("list", &dir)(error)),
+        let extent = self.extent()?;
+        let chain = &*extent.chain;
+        let wanted = Wanted { after: place_after(chain, token), max };
+        let mut position = match position.filter(|position| chain.place(position.segment).is_some()) {
+            Some(position) => position,
+            None => first_position(chain, token)?,
         };
-        let Some(&last) = segments.last() else { return Err(Error::NoSession { session: self.session }) };
-        if let Token::After { segment, .. } = token
-            && !segments.contains(&segment)
-        {
-            return Err(Error::UnknownToken { token: token.to_string() });
-        }
-
-        let first = Position { token: Token::Start, segment: segments[0], at: 0, line: 1, expected: Expected::FIRST };
-        let mut position = position.unwrap_or(first);
         let mut found = Vec::new();
-        let from = segments.iter().position(|segment| *segment == position.segment).unwrap_or(0);
-        for &segment in &segments[from..] {
-            if segment != position.segment {
-                position = Position { segment, at: 0, line: 1, ..position };
+        let from = chain.place(position.segment).unwrap_or(0);
+        for (place, segment) in chain.segments().iter().enumerate().skip(from) {
+            if segment.id != position.segment {
+                let expected = chain.expected(place).unwrap_or(position.expected);
+                position = Position { segment: segment.id, at: 0, line: 1, expected, ..position };
             }
-            let path = layout::segment(&self.root, self.session, segment);
-            let file = self.disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
-            let end = self.end(segment, &*file).map_err(Error::disk("measure", &path))?;
-            let mut scanner = Scanner::new(&*file, &path, (position.at, end.max(position.at)), position.line, position.expected);
-            loop {
-                if found.len() == max {
-                    return Ok(self.finish(found, position, token));
-                }
-                match scanner.next() {
-                    Ok(Scanned::Line(line)) => {
-                        let next = Token::After { segment, seq: line.entry.seq };
-                        position =
-                            Position { token: next, segment, at: line.end, line: scanner.line_number(), expected: scanner.expected() };
-                        if line.entry.seq > seq(token) {
-                            found.push(StoredEntry { entry: line.entry, token: next });
-                        }
-                    }
-                    Ok(Scanned::End { torn }) if torn > 0 && segment != last => {
-                        return self.stop(
-                            Error::Damaged { file: path.clone(), line: scanner.line_number(), what: Damage::Unfinished },
-                            found,
-                            position,
-                            token,
-                        );
-                    }
-                    Ok(Scanned::End { .. }) => break,
-                    Err(error) => return self.stop(error, found, position, token),
-                }
+            if let Err(error) = self.read_segment(&extent, place, wanted, &mut position, &mut found) {
+                // The entries before a failure come first. The next read fails.
+                return if found.is_empty() { Err(error) } else { Ok(self.finish(found, position, token)) };
+            }
+            if found.len() == max {
+                break;
             }
         }
         Ok(self.finish(found, position, token))
     }
 
-    fn end(&self, segment: Uuid, file: &dyn DiskFile) -> std::io::Result<u64> {
-        match self.progress.as_ref().map(|progress| progress.committed_end()) {
-            Some(end) if end.segment == segment => Ok(end.offset),
-            _ => file.len(),
+    /// Reads one segment from the position on, and moves the position.
+    fn read_segment(
+        &self,
+        extent: &Extent,
+        place: usize,
+        wanted: Wanted,
+        position: &mut Position,
+        found: &mut Vec<StoredEntry>,
+    ) -> Result<()> {
+        let Extent { chain, end } = extent;
+        let segment = position.segment;
+        let link = chain.end(place);
+        // Lines after the one to which the next segment is linked are not of the session.
+        let is_over = |expected: Expected| link.is_some_and(|link| expected.seq > link.last_seq);
+        if is_over(position.expected) {
+            return Ok(());
         }
+        let path = layout::segment(&self.root, self.session, segment);
+        let file = self.disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
+        let is_last = segment == chain.last();
+        let until = match end.filter(|_| is_last) {
+            Some(end) => end,
+            None => file.len().map_err(Error::disk("measure", &path))?,
+        };
+        let mut scanner = Scanner::new(&*file, &path, (position.at, until.max(position.at)), position.line, position.expected);
+        while found.len() < wanted.max {
+            match scanner.next()? {
+                Scanned::Line(line) => {
+                    if let Some(link) = link.filter(|link| link.last_seq == line.entry.seq)
+                        && line.digest() != link.digest
+                    {
+                        return Err(self.end_damaged(chain, place, ChainDamage::Digest { seq: link.last_seq }));
+                    }
+                    let next = Token::After { segment, seq: line.entry.seq };
+                    *position = Position { token: next, segment, at: line.end, line: scanner.line_number(), expected: scanner.expected() };
+                    if Some((place, line.entry.seq)) > wanted.after {
+                        found.push(StoredEntry { entry: line.entry, token: next });
+                    }
+                    if is_over(position.expected) {
+                        return Ok(());
+                    }
+                }
+                Scanned::End { torn } => {
+                    return match link {
+                        Some(link) => Err(self.end_damaged(chain, place, ChainDamage::LastEntry { seq: link.last_seq })),
+                        None if torn > 0 && !is_last => {
+                            Err(Error::Damaged { file: path.clone(), line: scanner.line_number(), what: Damage::Unfinished })
+                        }
+                        None => Ok(()),
+                    };
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Returns the entries before a failure first. The next read fails.
-    fn stop(&mut self, error: Error, found: Vec<StoredEntry>, position: Position, token: Token) -> Result<(Vec<StoredEntry>, Token)> {
-        if found.is_empty() { Err(error) } else { Ok(self.finish(found, position, token)) }
+    /// The error for a segment that does not end with the entry to which the next one is linked.
+    fn end_damaged(&self, chain: &Chain, place: usize, what: ChainDamage) -> Error {
+        let path = |place: usize| {
+            let id = chain.segments().get(place).map_or(chain.last(), |segment| segment.id);
+            layout::segment(&self.root, self.session, id)
+        };
+        Error::ChainDamaged { file: path(place + 1), other: path(place), what }
+    }
+
+    fn extent(&mut self) -> Result<Extent> {
+        if let Some(end) = self.progress.as_ref().and_then(|progress| progress.committed_end()) {
+            return Ok(Extent { chain: end.chain, end: Some(end.offset) });
+        }
+        let folder = SessionFolder { disk: &*self.disk, root: &self.root, session: self.session };
+        let by = match folder.pointer()? {
+            Some(Some(last)) => FoundBy::Pointer(last),
+            pointer => FoundBy::Names(folder.names()?, pointer.is_none()),
+        };
+        if let Some((_, chain)) = self.chain.as_ref().filter(|(before, _)| *before == by) {
+            return Ok(Extent { chain: chain.clone(), end: None });
+        }
+        let chain = match &by {
+            FoundBy::Pointer(last) => folder.chain(*last, &Heads::new())?,
+            FoundBy::Names(names, follow_links) => folder.discover(&folder.heads(names)?, *follow_links)?,
+        };
+        let chain = Arc::new(chain);
+        self.chain = Some((by, chain.clone()));
+        Ok(Extent { chain, end: None })
     }
 
     fn finish(&mut self, found: Vec<StoredEntry>, position: Position, token: Token) -> (Vec<StoredEntry>, Token) {
@@ -206,9 +285,28 @@ impl Reader {
     }
 }
 
-fn seq(token: Token) -> u64 {
-    match token {
+/// Returns where to begin for a token: at the start of its segment.
+fn first_position(chain: &Chain, token: Token) -> Result<Position> {
+    let unknown = || Error::UnknownToken { token: token.to_string() };
+    let place = match token {
         Token::Start => 0,
-        Token::After { seq, .. } => seq,
+        Token::After { segment, seq } => {
+            let place = chain.place(segment).ok_or_else(unknown)?;
+            if chain.expected(place).is_some_and(|first| seq < first.seq) {
+                return Err(unknown());
+            }
+            place
+        }
+    };
+    // Only the segment before knows the first numbers of a segment of format 1.
+    let place = (0..=place).rev().find(|place| chain.expected(*place).is_some()).unwrap_or(0);
+    let segment = chain.segments().get(place).map_or(chain.last(), |segment| segment.id);
+    Ok(Position { token: Token::Start, segment, at: 0, line: 1, expected: chain.expected(place).unwrap_or(Expected::FIRST) })
+}
+
+fn place_after(chain: &Chain, token: Token) -> Option<(usize, u64)> {
+    match token {
+        Token::Start => None,
+        Token::After { segment, seq } => Some((chain.place(segment)?, seq)),
     }
 }

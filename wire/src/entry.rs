@@ -23,7 +23,7 @@ pub use segment::{
 };
 
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// One committed fact of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::failure::{ModelFailure, Retry};
+use super::failure::{FailureClass, ModelFailure};
 
 /// The longest wait that an endpoint may ask for.
 const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(120);
@@ -27,10 +27,10 @@ impl RetryPolicy {
     /// agents.
     #[must_use]
     pub fn wait_after(&self, failed: u32, failure: &ModelFailure, random: f64) -> Option<Duration> {
-        match failure.retry {
-            Retry::Never => return None,
-            Retry::Times(tries) if failed >= tries => return None,
-            Retry::Times(_) | Retry::Always => {}
+        match failure.class {
+            FailureClass::History(_) => return None,
+            FailureClass::TryAgain { tries: Some(tries) } if failed >= tries => return None,
+            FailureClass::TryAgain { .. } | FailureClass::WaitForPerson(_) => {}
         }
         let bound = self.first.saturating_mul(2u32.saturating_pow(failed - 1)).min(self.cap);
         let own = bound.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0));
@@ -41,15 +41,13 @@ impl RetryPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::HistoryFault;
 
-    fn failure(retry: Retry, after: Option<u64>) -> ModelFailure {
-        ModelFailure {
-            summary: String::new(),
-            detail: String::new(),
-            retry,
-            retry_after: after.map(Duration::from_secs),
-            key_refused: false,
-        }
+    const ALWAYS: FailureClass = FailureClass::TryAgain { tries: None };
+
+    fn failure(class: FailureClass, after: Option<u64>) -> ModelFailure {
+        let retry_after = after.map(Duration::from_secs);
+        ModelFailure { summary: String::new(), detail: String::new(), class, retry_after, usage: None }
     }
 
     #[test]
@@ -57,11 +55,11 @@ mod tests {
         let retries = RetryPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(3) };
         let waits =
             |failure: &ModelFailure| (1..6).map(|n| retries.wait_after(n, failure, 1.0).map(|wait| wait.as_secs())).collect::<Vec<_>>();
-        assert_eq!(waits(&failure(Retry::Always, None)), [Some(1), Some(2), Some(3), Some(3), Some(3)]);
-        assert_eq!(waits(&failure(Retry::Always, Some(7))), [Some(7); 5]);
-        assert_eq!(waits(&failure(Retry::Always, Some(100_000))), [Some(120); 5]);
-        assert_eq!(waits(&failure(Retry::Times(3), None)), [Some(1), Some(2), None, None, None]);
-        assert_eq!(waits(&failure(Retry::Never, Some(7))), [None; 5]);
-        assert_eq!(retries.wait_after(u32::MAX, &failure(Retry::Always, None), 0.0), Some(Duration::from_millis(1500)));
+        assert_eq!(waits(&failure(ALWAYS, None)), [Some(1), Some(2), Some(3), Some(3), Some(3)]);
+        assert_eq!(waits(&failure(ALWAYS, Some(7))), [Some(7); 5]);
+        assert_eq!(waits(&failure(ALWAYS, Some(100_000))), [Some(120); 5]);
+        assert_eq!(waits(&failure(FailureClass::TryAgain { tries: Some(3) }, None)), [Some(1), Some(2), None, None, None]);
+        assert_eq!(waits(&failure(FailureClass::History(HistoryFault::Refused), Some(7))), [None; 5]);
+        assert_eq!(retries.wait_after(u32::MAX, &failure(ALWAYS, None), 0.0), Some(Duration::from_millis(1500)));
     }
 }

@@ -24,9 +24,9 @@ pub(super) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Kills the leader, its session, its group, all their descendants, every process with the call's id, and every process that has lost
-    /// its parent since the call began: one that left session, parents and environment behind is now a child of this process. Returns
-    /// whether all have ended.
+    /// Kills the leader, its session, its group, all their descendants, every process with the call's id, and every orphan that was started
+    /// since the call began: one that left session, parents and environment behind. An orphan is a child of this process, which it becomes
+    /// only when the leader of its own call has ended, so it is never one that should go on. Returns whether all have ended.
     pub fn kill_all(&self, children: &AwaitedChildren) -> bool {
         let Self { leader, start_ticks, call_id } = self;
         let (leader, start_ticks, own_pid) = (*leader, *start_ticks, std::process::id());

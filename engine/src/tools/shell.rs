@@ -1,137 +1,207 @@
-//! The Shell tool.
+//! Commands: in the foreground for the length of a call, and in the background.
 
-use std::os::unix::process::ExitStatusExt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::Access;
 use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
-use tokio::time::sleep;
 use yoi_wire::entry::ToolOutcome;
 
-use super::CallResult;
-use super::output_limit::BoundedOutput;
+mod background;
+mod foreground;
+mod memory_kills;
+mod script;
+mod terminal_text;
+
+pub use background::{BackgroundError, BackgroundOutput, MAX_BACKGROUND};
+
+use background::BackgroundProcesses;
+use memory_kills::MemoryKills;
+use script::Script;
+
+use super::tool::{CallResult, LiveOutput};
 use crate::error_text::without_os_error_number;
 use crate::processes::{ProcessSupervisor, SupervisedProcess};
 
-/// Bytes of an output's limit that are kept free for the line about how the command ended.
-const RESERVED_FOR_STATUS: usize = 160;
-/// How long to read on after all processes of a call were killed: a process that cannot be killed must not hold the call.
-const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of an output's limit that are kept free for the lines about how the command ended.
+const RESERVED_FOR_STATUS: usize = 400;
 
-/// Runs commands by bash, or by `/bin/sh` where there is no bash.
+/// Runs commands by bash, or by `/bin/sh` where there is no bash. It keeps the working directory from command to command.
 #[derive(Debug)]
 pub struct Shell {
     processes: Arc<ProcessSupervisor>,
-    program: PathBuf,
+    script: Script,
+    /// Where the next command starts.
+    directory: Mutex<PathBuf>,
+    memory_kills: MemoryKills,
+    background: BackgroundProcesses,
+}
+
+/// A command that has started.
+struct StartedCommand {
+    process: SupervisedProcess,
+    output: Receiver,
+    /// The shell writes here in which directory it ends.
+    last_directory: OwnedFd,
+    /// Where it started.
+    directory: PathBuf,
+    /// Said before its output: that it runs elsewhere than expected.
+    note: String,
 }
 
 impl Shell {
+    /// Commands start in the root of the tree.
     #[must_use]
     pub fn new(processes: Arc<ProcessSupervisor>) -> Self {
-        let bash = ["/bin/bash", "/usr/bin/bash"].into_iter().map(PathBuf::from).find(|path| path.exists());
-        Self { processes, program: bash.unwrap_or_else(|| PathBuf::from("/bin/sh")) }
+        let directory = Mutex::new(processes.root().to_owned());
+        let memory_kills = MemoryKills::of_this_process();
+        Self { processes, script: Script::of_this_system(), directory, memory_kills, background: BackgroundProcesses::default() }
     }
 
-    /// Runs a command for at most `limit`. Standard output and error come interleaved, in at most `bytes` bytes.
-    pub async fn run(&self, command: &str, limit: Duration, bytes: usize) -> CallResult {
-        match self.start(command, None) {
-            Ok(running) => running.finish(limit, BoundedOutput::new(bytes.saturating_sub(RESERVED_FOR_STATUS))).await,
-            // The agent has taken its own right to the root of its tree. From elsewhere it can give that back.
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && self.is_root_closed() => {
-                let note =
-                    format!("[{} cannot be entered (permission denied), so this command runs in /]\n", self.processes.root().display());
-                let limit_bytes = bytes.saturating_sub(RESERVED_FOR_STATUS + note.len());
-                match self.start(command, Some(Path::new("/"))) {
-                    Ok(running) => {
-                        let result = running.finish(limit, BoundedOutput::new(limit_bytes)).await;
-                        CallResult { output: note + &result.output, ..result }
-                    }
-                    Err(error) => self.start_failure(&error),
+    /// Runs a command for at most `limit`. Standard output and error come interleaved, in at most `bytes` bytes, and piece by piece at
+    /// `live`. Every process of it has ended on return, and when the future is dropped.
+    pub async fn run(&self, command: &str, limit: Duration, bytes: usize, live: &LiveOutput) -> CallResult {
+        let started = match self.start(command) {
+            Ok(started) => started,
+            Err(message) => return CallResult::failed(message),
+        };
+        let ended = foreground::finish(started, limit, bytes.saturating_sub(RESERVED_FOR_STATUS), live, &self.memory_kills).await;
+        if let Some(directory) = ended.moved_to {
+            *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = directory;
+        }
+        ended.result
+    }
+
+    /// Starts a command that goes on after the call, and returns its id.
+    ///
+    /// # Errors
+    /// It does not start, or too many are running.
+    pub fn start_background(&self, command: &str) -> Result<String, BackgroundError> {
+        self.background.start(&self.memory_kills, || self.start(command))
+    }
+
+    /// What a background command wrote since the last call, in at most `bytes` bytes. Waits up to `wait` for something new.
+    ///
+    /// # Errors
+    /// There is no such command.
+    pub async fn background_output(&self, id: &str, wait: Duration, bytes: usize) -> Result<BackgroundOutput, BackgroundError> {
+        Ok(self.background.get(id)?.read(wait, bytes).await)
+    }
+
+    /// Ends a background command with all its processes, and returns what it wrote since the last call.
+    ///
+    /// # Errors
+    /// There is no such command.
+    pub async fn stop_background(&self, id: &str, bytes: usize) -> Result<BackgroundOutput, BackgroundError> {
+        let process = self.background.get(id)?;
+        process.stop().await;
+        Ok(process.read(Duration::ZERO, bytes).await)
+    }
+
+    /// Ends all background commands. Their processes have ended on return.
+    pub async fn stop_all(&self) {
+        self.background.stop_all().await;
+    }
+
+    /// Starts in the working directory; in the root when that cannot be entered; in `/` when the root is closed.
+    fn start(&self, command: &str) -> Result<StartedCommand, String> {
+        let root = self.processes.root();
+        let mut directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut note = String::new();
+        loop {
+            let error = match self.start_in(&directory, command, &note) {
+                Ok(started) => return Ok(started),
+                Err(error) => error,
+            };
+            let next = match directory_state(&directory) {
+                // A missing program and a missing working directory give the same error.
+                DirectoryState::Gone if directory == root => {
+                    return Err(format!(
+                        "failed to start: the working directory {} is gone; nothing can run until it is there",
+                        root.display()
+                    ));
                 }
-            }
-            // A missing program and a missing working directory give the same error.
-            Err(_) if !self.processes.root().is_dir() => CallResult::failed(format!(
-                "failed to start: the working directory {} is gone; nothing can run until it is there",
-                self.processes.root().display()
-            )),
-            Err(error) => self.start_failure(&error),
+                // The agent has taken its own right to the root of its tree. From elsewhere it can give that back.
+                DirectoryState::Closed if directory == root => Path::new("/"),
+                DirectoryState::Gone | DirectoryState::Closed if directory != Path::new("/") => root,
+                DirectoryState::Usable | DirectoryState::Gone | DirectoryState::Closed => {
+                    return Err(without_os_error_number(&format!("failed to start {}: {error}", self.script.program().display())));
+                }
+            };
+            let why = match directory_state(&directory) {
+                DirectoryState::Gone => "is gone",
+                DirectoryState::Closed | DirectoryState::Usable => "cannot be entered (permission denied)",
+            };
+            note.push_str(&format!("[{} {why}, so this command runs in {}]\n", directory.display(), next.display()));
+            directory = next.to_owned();
         }
     }
 
-    fn start_failure(&self, error: &std::io::Error) -> CallResult {
-        CallResult::failed(without_os_error_number(&format!("failed to start {}: {error}", self.program.display())))
-    }
-
-    /// Whether this process may not enter the root of the tree.
-    fn is_root_closed(&self) -> bool {
-        rustix::fs::access(self.processes.root(), Access::EXEC_OK).is_err()
-    }
-
-    /// Starts in `directory`, else in the root of the tree.
-    fn start(&self, shell_command: &str, directory: Option<&Path>) -> std::io::Result<RunningCommand> {
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    fn start_in(&self, directory: &Path, command: &str, note: &str) -> io::Result<StartedCommand> {
+        let (output, write) = pipe_with(PipeFlags::CLOEXEC)?;
         let stderr = write.try_clone()?;
-        let pipe = Receiver::from_owned_fd(read)?;
-        let process = self.processes.start(&self.program, |command| {
-            command.arg("-c").arg(shell_command).stdout(write).stderr(stderr);
-            if let Some(directory) = directory {
-                command.current_dir(directory);
-            }
+        let output = Receiver::from_owned_fd(output)?;
+        let (last_directory, report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let report_fd = report.as_raw_fd();
+        let process = self.processes.start(self.script.program(), |process| {
+            process.args(self.script.args(command)).stdout(write).stderr(stderr).current_dir(directory);
+            // SAFETY: one system call on a descriptor that is open until the program has started.
+            unsafe { process.pre_exec(move || Script::pass_descriptor(report_fd)) };
         })?;
-        Ok(RunningCommand { pipe, process })
+        drop(report);
+        Ok(StartedCommand { process, output, last_directory, directory: directory.to_owned(), note: note.to_owned() })
     }
 }
 
-struct RunningCommand {
-    pipe: Receiver,
-    process: SupervisedProcess,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DirectoryState {
+    Usable,
+    Gone,
+    /// This process may not enter it.
+    Closed,
 }
 
-impl RunningCommand {
-    async fn finish(mut self, limit: Duration, mut output: BoundedOutput) -> CallResult {
-        let mut buffer = vec![0; 16 << 10];
-        let (mut open, mut status, mut timed_out) = (true, None, false);
-        let mut deadline = std::pin::pin!(sleep(limit));
-        while open || status.is_none() {
-            tokio::select! {
-                read = self.pipe.read(&mut buffer), if open => match read {
-                    Ok(0) | Err(_) => open = false,
-                    Ok(read) => output.push(&buffer[..read]),
-                },
-                ended = self.process.wait(), if status.is_none() => {
-                    status = Some(ended.ok());
-                    // Processes that the command left behind would keep the pipe open, and write to the tree between calls.
-                    self.process.kill_tree();
-                    deadline.as_mut().reset(tokio::time::Instant::now() + PIPE_DRAIN_TIMEOUT);
-                }
-                () = &mut deadline => {
-                    if status.is_some() || timed_out {
-                        break;
-                    }
-                    timed_out = true;
-                    self.process.kill_tree();
-                    deadline.as_mut().reset(tokio::time::Instant::now() + PIPE_DRAIN_TIMEOUT);
-                }
-            }
-        }
-        let mut output = output.into_text();
-        if !output.is_empty() && !output.ends_with('\n') {
-            output.push('\n');
-        }
-        if timed_out {
-            output.push_str(&format!("[the time limit of {} s was reached; all its processes were ended]", limit.as_secs()));
-            return CallResult { outcome: ToolOutcome::TimedOut, output };
-        }
-        let status = status.flatten();
-        match (status.and_then(|status| status.code()), status.and_then(|status| status.signal())) {
-            (Some(0), _) => CallResult::succeeded(output + "[exit code 0]"),
-            (Some(code), _) => CallResult::failed(format!("{output}[exit code {code}]")),
-            (None, Some(signal)) => CallResult::failed(format!("{output}[ended by signal {signal}]")),
-            (None, None) => CallResult::failed(output + "[how it ended is not known]"),
-        }
+fn directory_state(path: &Path) -> DirectoryState {
+    match rustix::fs::access(path, Access::EXEC_OK) {
+        Ok(()) if path.is_dir() => DirectoryState::Usable,
+        Err(rustix::io::Errno::ACCESS) => DirectoryState::Closed,
+        Ok(()) | Err(_) => DirectoryState::Gone,
     }
 }
+
+/// How a command ended, as outcome and as the last lines of its output.
+fn describe_end(status: Option<ExitStatus>, kills_before: Option<u64>, kills_after: Option<u64>) -> (ToolOutcome, String) {
+    use std::os::unix::process::ExitStatusExt;
+    let (code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
+    // A shell exits with 128 + 9 when its last program was killed.
+    let killed = signal == Some(9) || code == Some(137);
+    let memory = match (kills_before, kills_after) {
+        (Some(before), Some(after)) if after > before => {
+            "[out of memory: the kernel killed a process while this command ran, because the memory limit of this container was reached]\n"
+        }
+        (Some(_), Some(_)) => "",
+        (None, _) | (_, None) if killed => "[a process was killed; whether memory ran out is not known here]\n",
+        (None, _) | (_, None) => "",
+    };
+    match (code, signal) {
+        (Some(0), _) => (ToolOutcome::Succeeded, format!("{memory}[exit code 0]")),
+        (Some(code), _) => (ToolOutcome::Failed, format!("{memory}[exit code {code}]")),
+        (None, Some(signal)) => (ToolOutcome::Failed, format!("{memory}[ended by signal {signal}]")),
+        (None, None) => (ToolOutcome::Failed, format!("{memory}[how it ended is not known]")),
+    }
+}
+
+/// Ends the last line.
+fn end_line(text: &mut String) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests;

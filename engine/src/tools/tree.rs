@@ -93,6 +93,51 @@ impl Tree {
         }
     }
 
+    /// The path of a file or folder relative to the root, without links: `.` for the root itself. It need not exist.
+    ///
+    /// # Errors
+    /// It leads out of the tree, or cannot be resolved.
+    pub fn locate(&self, given: &str) -> Result<PathBuf, PathError> {
+        Ok(self.resolve(given)?.path())
+    }
+
+    /// Opens a regular file by a path that holds no link, such as [`Tree::locate`] returns.
+    ///
+    /// # Errors
+    /// A link has come into the path, or it is no regular file, or the system's.
+    pub fn open_located(&self, located: &Path) -> io::Result<File> {
+        let fd = self.openat2(located, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
+            FileType::RegularFile => Ok(File::from(fd)),
+            _ => Err(io::Error::other("it is not a regular file")),
+        }
+    }
+
+    /// Opens a folder for listing.
+    ///
+    /// # Errors
+    /// It leads out of the tree, is not there, or is no folder.
+    pub fn open_folder(&self, given: &str) -> Result<OwnedFd, PathError> {
+        self.retry_on_change(given, |resolved| self.openat2(&resolved.path(), OFlags::RDONLY | OFlags::DIRECTORY))
+    }
+
+    /// What stands at a path, links followed.
+    ///
+    /// # Errors
+    /// It leads out of the tree, or is not there.
+    pub fn kind(&self, given: &str) -> Result<FileType, PathError> {
+        self.retry_on_change(given, |resolved| {
+            let fd = self.openat2(&resolved.path(), OFlags::PATH)?;
+            Ok(FileType::from_raw_mode(fstat(&fd)?.st_mode))
+        })
+    }
+
+    /// The root as an absolute path.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.path
+    }
+
     /// Replaces a file atomically, and makes the folders that it needs. Content and name are durable on return. A link is kept, and the
     /// file that it leads to is replaced.
     ///

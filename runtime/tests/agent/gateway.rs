@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use yoi_line::{ClientAuth, KeepAlive, LineHandle, ServeLimits, accept_upgrade, serve_tls, tls_server_config};
+use yoi_wire::control::AttachLine;
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{
     DeliverRequest, MessageSender, PodList, Refusal, RefusalReason, ReportAccepted, RuntimeReport, SendRequest, SendResponse,
@@ -116,12 +117,28 @@ impl Gateway {
         (response.status(), response.into_body().collect().await.unwrap().to_bytes())
     }
 
-    pub async fn follow(&self, query: &str) -> LogFollower {
+    /// A request in the name of a person.
+    pub async fn request_as(&self, user: &str, method: &str, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
         let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
-        let request = Request::get(format!("{}?{query}", runtime_api::LOG)).body(Full::new(Bytes::new())).unwrap();
-        let response = line.request(request).await.unwrap();
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = request.header(yoi_wire::control::USER_HEADER, user);
+        let response = line.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes())
+    }
+
+    pub async fn attach(&self, query: &str) -> LineStream<AttachLine> {
+        self.stream(&format!("{}?{query}", runtime_api::ATTACH)).await
+    }
+
+    pub async fn follow(&self, query: &str) -> LineStream<LogLine> {
+        self.stream(&format!("{}?{query}", runtime_api::LOG)).await
+    }
+
+    async fn stream<T>(&self, path: &str) -> LineStream<T> {
+        let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        let response = line.request(Request::get(path).body(Full::new(Bytes::new())).unwrap()).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        LogFollower { body: response.into_body(), rest: Vec::new() }
+        LineStream { body: response.into_body(), rest: Vec::new(), lines: std::marker::PhantomData }
     }
 
     pub fn cut_line(&self) {
@@ -146,15 +163,16 @@ impl Gateway {
     }
 }
 
-/// The answer to a request that follows the log.
-pub struct LogFollower {
+/// An answer that is a stream of lines.
+pub struct LineStream<T> {
     body: hyper::body::Incoming,
     rest: Vec<u8>,
+    lines: std::marker::PhantomData<fn() -> T>,
 }
 
-impl LogFollower {
+impl<T: serde::de::DeserializeOwned> LineStream<T> {
     /// The complete lines of the next chunk; there may be none.
-    pub async fn next(&mut self) -> Vec<LogLine> {
+    pub async fn next(&mut self) -> Vec<T> {
         let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.expect("nothing came").unwrap().unwrap();
         self.rest.extend_from_slice(&frame.into_data().unwrap());
         let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);

@@ -9,6 +9,7 @@ mod diffs;
 mod gateway;
 mod harness;
 mod messages;
+mod people;
 mod readers;
 mod recorded_logs;
 mod restarts;

@@ -89,9 +89,9 @@ async fn f3_a_damaged_log_is_reported_with_its_line_and_still_read() {
     harness.gateway.forget_line();
     let mut runtime = harness.start(1, Some("say hello"));
     let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ReplayFailed).await;
-    assert!(!report.ready && report.message.contains(".jsonl line 2"), "{}", report.message);
+    assert!(!report.ready && report.message.contains(".jsonl line 3"), "{}", report.message);
     let (status, body) = harness.gateway.request("GET", "/v1/log?tail=1", "").await;
-    assert!(status.is_server_error() && String::from_utf8_lossy(&body).contains("line 2"), "{status} {body:?}");
+    assert!(status.is_server_error() && String::from_utf8_lossy(&body).contains("line 3"), "{status} {body:?}");
     assert!(runtime.child.try_wait().unwrap().is_none(), "it stays up");
     let (status, _) = harness.gateway.deliver("m", person(), "hello").await;
     assert_eq!(status, 503);

@@ -15,13 +15,13 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
         assert_eq!(outcomes(&entries), [RunOutcome::Finished], "{provider}");
         assert_eq!(
             kinds(&entries),
-            "SessionStarted RuntimeStarted Input RunStarted Assistant ToolStarted ToolEnded ToolStarted ToolEnded Assistant ToolStarted ToolEnded Assistant RunEnded"
+            "SessionStarted SegmentStarted RuntimeStarted Input RunStarted Assistant ToolStarted ToolEnded ToolStarted ToolEnded Assistant ToolStarted ToolEnded Assistant RunEnded"
         );
         assert_eq!(texts(&entries), ["I write it first.", "", "The greeting is written."]);
         assert!(tool_ends(&entries).iter().all(|end| end.outcome == ToolOutcome::Succeeded));
         assert_eq!(tool_ends(&entries)[2].output, "hello from the script\n[exit code 0]");
         assert_eq!(std::fs::read_to_string(harness.tree().join("greeting.txt")).unwrap(), "hello from the script\ndone\n");
-        let Body::Assistant(answer) = &entries[4].body else { panic!() };
+        let Body::Assistant(answer) = &entries[5].body else { panic!() };
         assert!(answer.usage.is_some_and(|usage| usage.input_tokens > 0 && usage.output_tokens > 0), "{provider}");
 
         let report =

@@ -9,10 +9,10 @@ use tokio::runtime::Runtime;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{CallResult, ToolRunner};
+use yoi_engine::tools::{CallResult, LiveOutput, ToolRunner};
 use yoi_line::{Dial, RequestClient, TextSource, Timings};
 use yoi_runtime::gateway_peers::GatewayPeers;
-use yoi_wire::entry::{ToolCall, ToolOutcome};
+use yoi_wire::entry::ToolCall;
 use yoi_wire::manifest::RunLimits;
 
 /// The content that Write writes.
@@ -71,7 +71,10 @@ impl PathTools for RuntimeTools {
     }
 
     fn run(&self, tool: &str, args: &Value) -> CallResult {
-        self.runtime.block_on(self.runner.run(&Self::call(tool, args)))
+        let end = self.runtime.block_on(self.runner.run(&Self::call(tool, args), &LiveOutput::discard()));
+        // The files have one line, whose number Read puts before it.
+        let output = end.output.strip_prefix("     1\t").map(str::to_owned);
+        CallResult { output: output.unwrap_or(end.output.clone()), ..end }
     }
 }
 
@@ -120,10 +123,10 @@ impl PathTools for PrefixCheck {
 
     fn run(&self, tool: &str, args: &Value) -> CallResult {
         let given = args["path"].as_str().unwrap_or_default();
-        let Some(path) = self.place(given) else { return CallResult { outcome: ToolOutcome::Refused, output: "sandbox_violation".into() } };
+        let Some(path) = self.place(given) else { return CallResult::refused("sandbox_violation") };
         // Avoids waiting for the writer of the FIFO.
         if path.exists() && !path.is_file() {
-            return CallResult { outcome: ToolOutcome::Failed, output: "it is not a regular file".into() };
+            return CallResult::failed("it is not a regular file");
         }
         let done = match tool {
             "Read" => fs::read_to_string(&path),
@@ -131,8 +134,8 @@ impl PathTools for PrefixCheck {
             _ => path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, WRITTEN)).map(|()| "wrote".into()),
         };
         match done {
-            Ok(output) => CallResult { outcome: ToolOutcome::Succeeded, output },
-            Err(error) => CallResult { outcome: ToolOutcome::Failed, output: error.to_string() },
+            Ok(output) => CallResult::succeeded(output),
+            Err(error) => CallResult::failed(error.to_string()),
         }
     }
 }

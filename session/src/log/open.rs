@@ -1,12 +1,14 @@
 //! Creating a session, and opening an existing one.
 
-use std::{io::ErrorKind, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use uuid::Uuid;
 use yoi_wire::entry::{Body, Entry, FORMAT};
 
 use super::{
     Log, Preallocate, Replay, TornTail,
+    chain::{Chain, SessionFolder},
+    leftover, link,
     scan::{Expected, Scanned, Scanner},
 };
 use crate::{
@@ -17,15 +19,19 @@ use crate::{
 };
 
 /// Where a log writes its next entry.
+#[derive(Default)]
 struct AppendPosition {
     last_seq: u64,
+    last_line: u64,
     committed: u64,
     file_end: u64,
 }
 
 /// The result of reading one segment to its end.
 struct SegmentScan {
-    /// Offset at which the last valid line ends.
+    /// Offset at which the last valid line begins.
+    last_line: u64,
+    /// Offset at which it ends.
     committed: u64,
     /// Offset at which the last append begins that has a valid line.
     last_batch: u64,
@@ -39,7 +45,7 @@ impl SegmentScan {
     fn read(file: &dyn DiskFile, path: &Path, expected: Expected, replay: &mut Replay) -> Result<Self> {
         let len = file.len().map_err(Error::disk("measure", path))?;
         let mut scanner = Scanner::new(file, path, (0, len), 1, expected);
-        let (mut committed, mut last_batch) = (0, 0);
+        let (mut last_line, mut committed, mut last_batch) = (0, 0, 0);
         loop {
             match scanner.next()? {
                 Scanned::Line(line) => {
@@ -49,12 +55,13 @@ impl SegmentScan {
                     if line.batch == line.entry.seq {
                         last_batch = line.at;
                     }
-                    committed = line.end;
+                    (last_line, committed) = (line.at, line.end);
                     replay.state = fold::apply(std::mem::take(&mut replay.state), &line.entry);
                     replay.entries.push(line.entry);
                 }
                 Scanned::End { torn } => {
-                    return Ok(Self { committed, last_batch, torn, next_line: scanner.line_number(), expected: scanner.expected() });
+                    let (next_line, expected) = (scanner.line_number(), scanner.expected());
+                    return Ok(Self { last_line, committed, last_batch, torn, next_line, expected });
                 }
             }
         }
@@ -66,6 +73,7 @@ fn unsupported_version(entry: &Entry) -> Option<String> {
     match &entry.body {
         Body::Unknown { kind, optional: false, .. } => Some(format!("an entry of kind {kind}")),
         Body::SessionStarted(start) if start.format > FORMAT => Some(format!("format {}", start.format)),
+        Body::SegmentStarted(head) if head.format > FORMAT => Some(format!("format {}", head.format)),
         Body::Unknown { optional: true, .. }
         | Body::SessionStarted(_)
         | Body::RuntimeStarted(_)
@@ -114,40 +122,47 @@ impl Log {
         let file = disk.open(&path, OpenMode::CreateNew).map_err(Error::disk("make", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
         disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))?;
-        Ok(Self::from_parts(lock, guard, segment, file, preallocate, AppendPosition { last_seq: 0, committed: 0, file_end: 0 }))
+        Ok(Self::from_parts(lock, guard, Chain::first(segment), file, preallocate, AppendPosition::default()))
     }
 
-    /// Reads the whole session and checks every line. Then it cuts what an append that was never acknowledged left behind, and makes the rest
-    /// durable. It changes nothing before all of the session is read and understood.
+    /// Reads the last segment and checks every line of it, the heads of all others, and that the segment before ends as it did. Then it
+    /// cuts what an append that was never acknowledged left behind, removes what an unfinished [`Log::rotate`] left, and makes the rest
+    /// durable. It changes nothing before all of this is read and understood. Of a session of format 1 it reads all segments.
     ///
     /// # Errors
-    /// [`Error::Damaged`] with file and line; [`Error::LogNewer`] for an entry that this version does not know and that does not call
-    /// itself optional; [`Error::LowerGeneration`]; [`Error::NoSession`]; or the disk's.
+    /// [`Error::Damaged`] with file and line; [`Error::ChainDamaged`] with two files; [`Error::LogNewer`] for an entry that this version
+    /// does not know and that does not call itself optional; [`Error::LowerGeneration`]; [`Error::NoSession`]; or the disk's.
     pub fn open(lock: &Arc<Lock>, session: Uuid, preallocate: Preallocate) -> Result<(Self, Replay)> {
         let guard = lock.reserve(session)?;
-        let (disk, root) = (lock.disk(), lock.root());
-        let dir = layout::session(root, session);
-        let segments = match disk.list(&dir) {
-            Ok(names) => layout::segments(&names),
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(Error::disk("list", &dir)(error)),
+        let disk = lock.disk();
+        let folder = SessionFolder { disk: &**disk, root: lock.root(), session };
+        let heads = folder.heads(&folder.names()?)?;
+        let chain = match folder.pointer()? {
+            Some(Some(last)) => folder.chain(last, &heads)?,
+            Some(None) => folder.discover(&heads, false)?,
+            None => folder.discover(&heads, true)?,
         };
-        let Some((&last, closed)) = segments.split_last() else { return Err(Error::NoSession { session }) };
 
         let mut replay = Replay { entries: Vec::new(), state: LogState::default(), cut: None };
-        let mut expected = Expected::FIRST;
-        for &segment in closed {
-            let path = layout::segment(root, session, segment);
+        let from = chain.replay_from();
+        let mut expected = chain.expected(from).unwrap_or(Expected::FIRST);
+        let mut closed = &chain.segments()[from..];
+        while let [segment, rest @ ..] = closed
+            && !rest.is_empty()
+        {
+            let path = folder.path(segment.id);
             let file = disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
             let read = SegmentScan::read(&*file, &path, expected, &mut replay)?;
             if read.torn > 0 {
                 return Err(Error::Damaged { file: path, line: read.next_line, what: Damage::Unfinished });
             }
-            expected = read.expected;
+            (expected, closed) = (read.expected, rest);
         }
-        let path = layout::segment(root, session, last);
+        let path = folder.path(chain.last());
         let file = disk.open(&path, OpenMode::Write).map_err(Error::disk("open", &path))?;
         let read = SegmentScan::read(&*file, &path, expected, &mut replay)?;
+        check_segment_before(&folder, &chain)?;
+        let leftovers = leftover::find(&folder, &chain, &heads)?;
         let ours = lock.holder().run_generation;
         if replay.state.run_generation > ours {
             return Err(Error::LowerGeneration { ours, seen: replay.state.run_generation });
@@ -166,21 +181,35 @@ impl Log {
         let again = read_range(&*file, read.last_batch, read.committed).map_err(Error::disk("read", &path))?;
         write_all(&*file, &again, read.last_batch).map_err(Error::disk("rewrite the last append of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
-        let end = AppendPosition { last_seq: replay.state.last_seq, committed: read.committed, file_end };
-        Ok((Self::from_parts(lock, guard, last, file, preallocate, end), replay))
+        folder.remove(&leftovers)?;
+        let end = AppendPosition { last_seq: replay.state.last_seq, last_line: read.last_line, committed: read.committed, file_end };
+        Ok((Self::from_parts(lock, guard, chain, file, preallocate, end), replay))
     }
 
     fn from_parts(
         lock: &Arc<Lock>,
         guard: SessionGuard,
-        segment: Uuid,
+        chain: Chain,
         file: Box<dyn DiskFile>,
         preallocate: Preallocate,
         end: AppendPosition,
     ) -> Self {
-        let AppendPosition { last_seq, committed, file_end } = end;
-        guard.set_committed(CommittedEnd { segment, offset: committed });
-        let path = layout::segment(lock.root(), guard.session(), segment);
-        Self { lock: lock.clone(), guard, segment, path, file, preallocate, last_seq, committed, file_end, poisoned: false }
+        let AppendPosition { last_seq, last_line, committed, file_end } = end;
+        let chain = Arc::new(chain);
+        guard.set_committed(CommittedEnd { chain: chain.clone(), offset: committed });
+        let path = layout::segment(lock.root(), guard.session(), chain.last());
+        Self { lock: lock.clone(), guard, chain, path, file, preallocate, last_seq, last_line, committed, file_end, poisoned: false }
+    }
+}
+
+/// Checks that the segment before the last one still ends with the entry to which the last one is linked.
+fn check_segment_before(folder: &SessionFolder<'_>, chain: &Chain) -> Result<()> {
+    let [.., before, last] = chain.segments() else { return Ok(()) };
+    let Some(link) = &last.previous else { return Ok(()) };
+    let path = folder.path(before.id);
+    let file = folder.disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
+    match link::check(&*file, &path, link)? {
+        Some(what) => Err(folder.damaged(last.id, before.id, what)),
+        None => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use yoi_wire::entry::Entry;
 
 use crate::{
@@ -86,6 +87,20 @@ pub(crate) struct Line {
     pub end: u64,
     pub batch: u64,
     pub entry: Entry,
+    /// As it stands in the file, without the newline.
+    bytes: Vec<u8>,
+}
+
+impl Line {
+    /// Returns what a link to this entry has to hold.
+    pub(crate) fn digest(&self) -> String {
+        digest(&self.bytes)
+    }
+}
+
+/// Hex SHA-256 of a line without its newline.
+pub(crate) fn digest(line: &[u8]) -> String {
+    hex::encode(Sha256::digest(line))
 }
 
 pub(crate) enum Scanned {
@@ -110,6 +125,11 @@ pub(crate) struct Expected {
 impl Expected {
     /// For the first line of a session.
     pub(crate) const FIRST: Self = Self { seq: 1, batch: 1, run: 0 };
+
+    /// For the first line of a segment that is linked to entry `seq` as the last one before it.
+    pub(crate) fn after_link(seq: u64) -> Self {
+        Self { seq: seq.saturating_add(1), batch: seq.saturating_add(1), run: 0 }
+    }
 
     fn after(line: &Line) -> Self {
         Self { seq: line.entry.seq + 1, batch: line.batch, run: line.entry.run }
@@ -151,13 +171,13 @@ impl<'a> Scanner<'a> {
         if !raw.complete {
             return self.scan_tail(&raw);
         }
-        match check(&raw, self.expected) {
+        match check(raw, self.expected) {
             Ok(line) => {
                 self.expected = Expected::after(&line);
                 self.line += 1;
                 Ok(Scanned::Line(Box::new(line)))
             }
-            Err(what) => match self.torn_bytes(&raw)? {
+            Err((raw, what)) => match self.torn_bytes(&raw)? {
                 Some(torn) => Ok(Scanned::End { torn }),
                 None => Err(self.damage(what)),
             },
@@ -208,9 +228,19 @@ impl<'a> Scanner<'a> {
     }
 }
 
-fn check(raw: &RawLine, expected: Expected) -> Result<Line, Damage> {
-    let Batch { batch } = frame::decode(&raw.bytes)?;
-    let entry: Entry = frame::parse(&raw.bytes)?;
+fn check(raw: RawLine, expected: Expected) -> Result<Line, (RawLine, Damage)> {
+    match parse(&raw.bytes, expected) {
+        Ok((batch, entry)) => {
+            let end = raw.at + raw.bytes.len() as u64 + 1;
+            Ok(Line { at: raw.at, end, batch, entry, bytes: raw.bytes })
+        }
+        Err(what) => Err((raw, what)),
+    }
+}
+
+fn parse(line: &[u8], expected: Expected) -> Result<(u64, Entry), Damage> {
+    let Batch { batch } = frame::decode(line)?;
+    let entry: Entry = frame::parse(line)?;
     let seq = expected.seq;
     if entry.seq != seq {
         return Err(Damage::Sequence { expected: seq, found: entry.seq });
@@ -221,8 +251,7 @@ fn check(raw: &RawLine, expected: Expected) -> Result<Line, Damage> {
     if entry.run < expected.run {
         return Err(Damage::Generation { before: expected.run, found: entry.run });
     }
-    let end = raw.at + raw.bytes.len() as u64 + 1;
-    Ok(Line { at: raw.at, end, batch, entry })
+    Ok((batch, entry))
 }
 
 /// Returns the length without the zeros at the end.

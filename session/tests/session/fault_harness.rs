@@ -182,7 +182,7 @@ impl<'a> AgentRun<'a> {
                 history.begin_call("Log::append of one");
                 let entries = log.append(&history.in_doubt.clone(), at(), &mut || history.id())?;
                 history.begin_call("current::write");
-                current::write(&lock, session)?;
+                current::write(&lock, session, segment)?;
                 history.in_doubt.clear();
                 history.entries = entries;
                 (log, session)

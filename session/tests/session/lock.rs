@@ -4,7 +4,8 @@ use std::{path::Path, sync::Arc};
 
 use uuid::Uuid;
 use yoi_session::{
-    Damage, Error, ErrorReason, Lock, Log, Preallocate, current,
+    Damage, Error, ErrorReason, Lock, Log, Preallocate,
+    current::{self, Pointer},
     disk::{DiskFault, MemoryDisk, Retained},
 };
 
@@ -89,19 +90,21 @@ fn a_session_is_created_once_and_opened_once_at_a_time() {
 #[test]
 fn the_current_session_is_the_old_one_or_the_new_one() {
     let (old, new_one) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let (old_segment, new_segment) = (Uuid::from_u128(3), Uuid::from_u128(4));
     for retained in [Retained::Synced, Retained::Written].into_iter().chain((0..20).map(|seed| Retained::Random { seed })) {
         for nth in 1.. {
             let disk = new();
             let lock = take(&disk, 1).unwrap();
             assert_eq!(current::read(&disk, Path::new(ROOT)).unwrap(), None);
-            current::write(&lock, old).unwrap();
+            current::write(&lock, old, old_segment).unwrap();
             let before = disk.operations().len();
             disk.fail(nth, DiskFault::Eio, true);
-            let wrote = current::write(&lock, new_one);
+            let wrote = current::write(&lock, new_one, new_segment);
             let done = disk.operations().len() < before + nth;
             disk.crash(retained);
-            let read = current::read(&disk, Path::new(ROOT)).unwrap().unwrap();
-            assert!(read == new_one || (read == old && wrote.is_err()), "{retained:?} {nth}");
+            let Pointer { session, segment } = current::pointer(&disk, Path::new(ROOT)).unwrap().unwrap();
+            let (is_new, is_old) = ((session, segment) == (new_one, Some(new_segment)), (session, segment) == (old, Some(old_segment)));
+            assert!(is_new || (is_old && wrote.is_err()), "{retained:?} {nth}");
             if done {
                 break;
             }
@@ -113,7 +116,7 @@ fn the_current_session_is_the_old_one_or_the_new_one() {
 fn a_damaged_name_of_the_session_is_an_error() {
     let disk = new();
     let lock: Arc<Lock> = take(&disk, 1).unwrap();
-    current::write(&lock, SESSION).unwrap();
+    current::write(&lock, SESSION, SEGMENT).unwrap();
     let path = Path::new("/volume/current.json");
     let whole = disk.bytes(path).unwrap();
     for at in 0..whole.len() {

@@ -78,7 +78,7 @@ fn a_reader_beside_the_log_sees_what_is_acknowledged_and_nothing_else() {
         token = reader.read(token, 3).unwrap().1;
     }
     // The sync fails and the cut after it too, so the lines stay in the file.
-    disk.fail(2, DiskFault::Eio, true);
+    disk.fail(4, DiskFault::Eio, true);
     log.append(&[notice(1)], at(), &mut ids).unwrap_err();
     disk.clear_fault();
     assert_eq!(all(&mut outside(&disk), Token::Start, 9).len(), acked.len() + 1);

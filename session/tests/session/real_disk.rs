@@ -23,7 +23,7 @@ fn a_second_pod_finds_what_the_first_wrote() {
     assert!(matches!(take(dir.path(), 2), Err(Error::Locked { holder: Some(h), .. }) if h == holder(1)));
     let mut log = Log::create(&lock, SESSION, SEGMENT, Preallocate::default()).unwrap();
     let mut entries = log.append(&[started()], at(), &mut counter()).unwrap();
-    current::write(&lock, SESSION).unwrap();
+    current::write(&lock, SESSION, SEGMENT).unwrap();
     entries.extend(log.append(&[notice(1), notice(2)], at(), &mut counter()).unwrap());
     let path = dir.path().join(format!("sessions/{SESSION}/{SEGMENT}.jsonl"));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::RunOutcome;
 use super::answer::{TokenUsage, ToolCall};
 use super::prompt::PromptItem;
 use crate::control::ControlResponse;
@@ -190,6 +191,9 @@ pub struct CarriedRun {
     /// It is paused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// How it ends, when a person has ended it and its `RunEnded` is not in the log yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<RunOutcome>,
     /// Tokens of its calls so far.
     #[serde(default)]
     pub tokens: TokenUsage,
@@ -204,6 +208,9 @@ pub struct CarriedCall {
     /// Sequence number of its `ToolStarted`; absent when it has not begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
+    /// No answer in the log asks for it: id and tool come from its `ToolStarted`, and the arguments are not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_started: bool,
 }
 
 /// A request of a person that has its answer: the same id gets the same answer.

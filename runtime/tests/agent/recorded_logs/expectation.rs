@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use yoi_engine::conversation::{ConversationEvent, ConversationState, PromptItem, PromptToolResult, apply, project};
+use yoi_engine::conversation::{ConversationEvent, ConversationState, apply, project};
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::fold::{OpenCall, OpenRun};
 use yoi_session::{Error, Holder, Inbox, Lock, Log, LogState, Preallocate, Replay, current};
-use yoi_wire::entry::{Body, Entry, ToolCall};
+use yoi_wire::entry::{Body, Entry, PromptItem, ToolCall};
 
 use super::volume::Padded;
 
@@ -86,9 +86,13 @@ fn replayed(replay: &Replay, pending: Vec<String>) -> Opened {
     for entry in entries {
         state = apply(state, ConversationEvent::Recorded(entry.clone())).0;
     }
-    assert_eq!(state.entries(), entries);
+    assert_eq!(**state.prompt().items(), project(entries));
     assert_eq!(state.log, replay.state);
-    let tasks = replay.state.tasks.iter().map(|id| (id.clone(), json!(state.task(id)))).collect();
+    let tasks = replay.state.tasks.iter().map(|(id, task)| {
+        assert_eq!(state.task(id), Some(task));
+        (id.clone(), json!(task.state))
+    });
+    let tasks = tasks.collect();
     Opened::Replayed(Box::new(Replayed {
         entries: entries.len(),
         cut_bytes: replay.cut_bytes(),
@@ -104,13 +108,15 @@ fn replayed(replay: &Replay, pending: Vec<String>) -> Opened {
 pub fn projection_json(entries: &[Entry]) -> Value {
     let items = project(entries).into_iter().map(|item| match item {
         PromptItem::User(text) => json!({ "user": text }),
-        PromptItem::Assistant { text, calls } => {
+        PromptItem::Assistant(answer) => {
             // Members in the order of the alphabet, which every build of serde_json keeps.
-            let calls = calls.into_iter().map(|ToolCall { call_id, tool, args }| json!({ "args": args, "callId": call_id, "tool": tool }));
+            let text = &answer.text;
+            let calls =
+                answer.tool_calls.iter().map(|ToolCall { call_id, tool, args }| json!({ "args": args, "callId": call_id, "tool": tool }));
             json!({ "assistant": text, "calls": calls.collect::<Vec<_>>() })
         }
         PromptItem::Results(results) => {
-            let results = results.into_iter().map(|PromptToolResult { call_id, output }| json!({ "callId": call_id, "output": output }));
+            let results = results.iter().map(|result| json!({ "callId": result.call_id, "output": result.output }));
             json!({ "results": results.collect::<Vec<_>>() })
         }
     });
@@ -118,8 +124,10 @@ pub fn projection_json(entries: &[Entry]) -> Value {
 }
 
 fn state_json(state: &LogState) -> Value {
-    let LogState { last_seq, run_generation, delivered, tasks, unanswered, open_run, open_calls } = state;
-    let open_run = open_run.as_ref().map(|OpenRun { run_id, cause, seq }| json!({ "runId": run_id, "cause": cause, "seq": seq }));
+    // What format 1 had. The rest is the same in the state of the conversation, which the tasks and the continued run show.
+    let LogState { last_seq, run_generation, delivered, tasks, unanswered, open_run, open_calls, interrupted: _, tokens: _ } = state;
+    let tasks: Vec<&String> = tasks.keys().collect();
+    let open_run = open_run.as_ref().map(|OpenRun { run_id, cause, seq, .. }| json!({ "runId": run_id, "cause": cause, "seq": seq }));
     let open_calls = open_calls.iter().map(
         |OpenCall { call_id, tool, request, started }| json!({ "callId": call_id, "tool": tool, "request": request, "started": started }),
     );

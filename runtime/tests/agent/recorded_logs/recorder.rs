@@ -172,7 +172,7 @@ async fn make(case: &RecordedCase, to: &Path) {
             let disk: Arc<dyn Disk> = Arc::new(RealDisk);
             let lock = Lock::take(disk, to, holder).unwrap();
             let log = Log::create(&lock, Uuid::now_v7(), Uuid::now_v7(), Preallocate::default()).unwrap();
-            current::write(&lock, log.session()).unwrap();
+            current::write(&lock, log.session(), log.segment()).unwrap();
         }
         "torn-json" => tear(&hello_at(to).await, "Assistant", |line| line / 2),
         "torn-append" => tear(&hello_at(to).await, "RunEnded", |line| line - 3),

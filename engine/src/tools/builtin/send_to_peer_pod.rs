@@ -1,62 +1,54 @@
-//! The tools ListPods and SendToPeerPod. [`Peers`] answers both.
+//! The tool SendToPeerPod.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use uuid::Uuid;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use yoi_wire::entry::ToolOutcome;
-use yoi_wire::hub::{Refusal, RefusalReason, SendRequest, SendResponse, VisibilityReason, VisiblePod};
+use yoi_wire::hub::{Refusal, RefusalReason, SendRequest, SendResponse};
+use yoi_wire::manifest::RunLimits;
 
-use super::CallResult;
-use super::call_args::SendArgs;
+use super::peers_error_sentence;
 use crate::peers::{Peers, PeersError};
+use crate::tools::arguments::not_empty;
+use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit};
+use crate::tools::unconfirmed::UnconfirmedMessages;
 
 /// Tries to send one message. Sending it again is safe, because it has an id.
 const TRIES: usize = 3;
 
-/// Ids of this run's messages that may or may not have arrived, by recipient and text. The same text to the same agent is the same message.
-#[derive(Debug, Default)]
-pub struct UnconfirmedMessages(Mutex<HashMap<(String, String), String>>);
+/// Sends a message to another agent.
+pub struct SendToPeerPod;
 
-impl UnconfirmedMessages {
-    /// Forgets all ids: the same text in a later run is a new message.
-    pub fn clear(&self) {
-        self.lock().clear();
+// No doc comment: it would be in the schema.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Args {
+    /// Name of the agent.
+    #[serde(deserialize_with = "not_empty")]
+    #[schemars(length(min = 1))]
+    to: String,
+    #[serde(deserialize_with = "not_empty")]
+    #[schemars(length(min = 1))]
+    message: String,
+}
+
+impl TypedTool for SendToPeerPod {
+    type Args = Args;
+    const NAME: &'static str = "SendToPeerPod";
+
+    fn description(&self, _limits: &RunLimits) -> String {
+        "Send a message to another agent that is your peer. It is delivered once; an idle agent starts to work on it. An answer, if there \
+         is one, comes as a message."
+            .to_owned()
     }
 
-    /// The id of this message, and whether an earlier call may have sent it.
-    fn id_of(&self, message: &(String, String)) -> (String, bool) {
-        match self.lock().entry(message.clone()) {
-            Entry::Occupied(known) => (known.get().clone(), true),
-            Entry::Vacant(new) => (new.insert(Uuid::new_v4().to_string()).clone(), false),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
+        send(&*context.peers, &context.unconfirmed, &args, default_time_limit(&context.limits)).await
     }
 }
 
-pub async fn list(peers: &dyn Peers) -> CallResult {
-    match peers.list().await {
-        Ok(list) if list.pods.is_empty() => CallResult::succeeded("You see no agents."),
-        Ok(list) => CallResult::succeeded(list.pods.iter().map(pod_line).collect::<Vec<_>>().join("\n")),
-        Err(error) => CallResult::failed(error_sentence(&error)),
-    }
-}
-
-fn pod_line(pod: &VisiblePod) -> String {
-    let reasons = pod.reasons.iter().map(|reason| match reason {
-        VisibilityReason::Itself => "self",
-        VisibilityReason::Peer => "peer",
-    });
-    let live = if pod.live { "live" } else { "not live" };
-    format!("{} ({}): {live}, {}", pod.name, reasons.collect::<Vec<_>>().join(", "), pod.state)
-}
-
-pub async fn send(peers: &dyn Peers, unconfirmed: &UnconfirmedMessages, args: &SendArgs, limit: Duration) -> CallResult {
+async fn send(peers: &dyn Peers, unconfirmed: &UnconfirmedMessages, args: &Args, limit: Duration) -> CallResult {
     let key = (args.to.clone(), args.message.clone());
     // The id is stored before the message is sent, so that it survives however this call ends.
     let (message_id, sent_before) = unconfirmed.id_of(&key);
@@ -74,10 +66,10 @@ pub async fn send(peers: &dyn Peers, unconfirmed: &UnconfirmedMessages, args: &S
                  ({message_id}) in this run, so that it is delivered once.",
                 args.to
             );
-            return CallResult { outcome: ToolOutcome::Unknown, output };
+            return CallResult::new(ToolOutcome::Unknown, output);
         }
     };
-    unconfirmed.lock().remove(&key);
+    unconfirmed.remove(&key);
     end
 }
 
@@ -116,7 +108,7 @@ fn send_end(answer: Result<SendResponse, PeersError>, to: &str, may_have_arrived
     let Err(error) = answer else { return SendEnd::Arrived };
     let not_sent = match &error {
         PeersError::Refused(refusal) => refusal_sentence(refusal, to),
-        PeersError::NotSent { .. } => Some(error_sentence(&error)),
+        PeersError::NotSent { .. } => Some(peers_error_sentence(&error)),
         PeersError::Unanswered { .. } => None,
     };
     let why = error.to_string();
@@ -138,15 +130,6 @@ fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
         RefusalReason::Invalid => format!("The message was not taken as it is: {}", refusal.message),
         RefusalReason::ReceiverFailed | RefusalReason::Unacknowledged => return None,
     })
-}
-
-fn error_sentence(error: &PeersError) -> String {
-    match error {
-        PeersError::Refused(refusal) => refusal.message.clone(),
-        PeersError::NotSent { message, .. } | PeersError::Unanswered { message, .. } => {
-            format!("The gateway could not be asked: {message}")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,254 @@
+//! What happens to a conversation, and what it wants done.
+
+use std::sync::Arc;
+
+use yoi_session::inbox::InboxMessage;
+use yoi_wire::control::{ControlRequest, ControlResponse};
+use yoi_wire::entry::{
+    AgentConfig, Assistant, Body, Carried, Entry, Image, PromptItem, RuntimeStarted, SegmentReason, TokenUsage, ToolCall, ToolOutcome,
+};
+use yoi_wire::manifest::{CompactionLimits, Task};
+
+/// Names one effect of this process. An end whose effect the conversation does not wait for changes nothing.
+pub type EffectId = u64;
+/// Names one waiting asker of this process.
+pub type AskId = u64;
+
+/// What has happened to a conversation.
+#[derive(Clone, Debug)]
+pub enum ConversationEvent {
+    /// An entry of the log was replayed.
+    Recorded(Entry),
+    /// The whole log was replayed.
+    Started(Box<StartInput>),
+    /// An entry of [`Intent::Append`] is durable.
+    Logged(Entry),
+    /// The log goes on in a new segment.
+    Rotated {
+        /// Its UUID.
+        segment: String,
+        /// Its first entries.
+        entries: Vec<Entry>,
+    },
+    /// The segment has reached its size.
+    SegmentFull,
+    /// There may be messages in the inbox.
+    InboxChanged,
+    /// The messages that are in the inbox.
+    InboxRead(Vec<InboxMessage>),
+    /// The first piece of the model's answer has come.
+    OutputBegan {
+        /// The effect of [`Intent::CallModel`].
+        effect: EffectId,
+    },
+    /// The model answered.
+    Answered {
+        /// The effect of [`Intent::CallModel`].
+        effect: EffectId,
+        /// The answer.
+        answer: Assistant,
+    },
+    /// The model does not answer for now. The call goes on.
+    ModelTrouble {
+        /// The effect of [`Intent::CallModel`].
+        effect: EffectId,
+        /// In CamelCase, of the vocabulary of condition reasons.
+        reason: String,
+        /// For people.
+        message: String,
+        /// Only a person can change it.
+        waits_for_person: bool,
+    },
+    /// The model gave no answer, after all retries.
+    ModelFailed {
+        /// The effect of [`Intent::CallModel`].
+        effect: EffectId,
+        /// Why.
+        failure: ModelFailed,
+    },
+    /// A model call that brought no answer used tokens. It counts whether or not anyone waits for the call.
+    Used {
+        /// As the endpoint counted them.
+        usage: TokenUsage,
+        /// Why there was no answer, in one CamelCase word.
+        reason: String,
+    },
+    /// Whether the calls may run, in their order; `Err` has what the model reads.
+    Checked {
+        /// The effect of [`Intent::Check`].
+        effect: EffectId,
+        /// For each call.
+        results: Vec<Result<(), String>>,
+    },
+    /// A running call has ended.
+    Ended {
+        /// The effect of [`Intent::Run`].
+        effect: EffectId,
+        /// How.
+        end: CallEnd,
+    },
+    /// Of an effect that [`Intent::End`] ended nothing is left; or the background processes have ended.
+    Gone {
+        /// The effect.
+        effect: EffectId,
+    },
+    /// A person asks for something.
+    Asked {
+        /// The asker.
+        ask: AskId,
+        /// The person's authenticated user name.
+        user: String,
+        /// What.
+        request: ControlRequest,
+    },
+    /// The process was asked to stop. No effect runs any more.
+    Stopping,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallEnd {
+    /// How.
+    pub outcome: ToolOutcome,
+    /// What the model reads.
+    pub output: String,
+    /// Pictures beside it.
+    pub images: Vec<Image>,
+    /// Milliseconds since its start.
+    pub millis: u64,
+}
+
+/// A model call without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelFailed {
+    /// What it means for the run.
+    pub kind: ModelFailureKind,
+    /// For people, with the endpoint's words.
+    pub message: String,
+}
+
+/// What a failed model call means for the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelFailureKind {
+    /// The endpoint did not answer within the patience.
+    Unreachable,
+    /// The conversation does not fit into the window.
+    TooLong,
+    /// The endpoint refuses this conversation, and would refuse it again.
+    HistoryRefused,
+}
+
+/// What a process knows when it starts, beside the log.
+#[derive(Clone, Debug)]
+pub struct StartInput {
+    /// The entry of this start.
+    pub runtime: RuntimeStarted,
+    /// The agent's task, which is submitted once.
+    pub task: Option<Task>,
+    /// Limits and sizes.
+    pub settings: RunSettings,
+    /// False when no model can be called: inputs are kept and no run starts.
+    pub may_run: bool,
+    /// The configuration by the present manifest, where the log has none or one of another manifest.
+    pub config: Option<AgentConfig>,
+    /// UUID of the segment that is written.
+    pub segment: String,
+}
+
+/// Limits of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunSettings {
+    /// Model calls in one run.
+    pub turns_per_run: u32,
+    /// Tokens in and out over the agent's life.
+    pub tokens: Option<u64>,
+    /// When and how far to compact.
+    pub compaction: CompactionLimits,
+    /// The model's window, where it is known.
+    pub window_tokens: Option<u64>,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self { turns_per_run: 50, tokens: None, compaction: CompactionLimits::default(), window_tokens: None }
+    }
+}
+
+/// A request to the model. Everything in it is in the log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptRequest {
+    /// System prompt, tools and options.
+    pub config: Arc<AgentConfig>,
+    /// The conversation.
+    pub items: Arc<Vec<PromptItem>>,
+    /// Whether the model may call tools.
+    pub offer_tools: bool,
+}
+
+/// What to do next. Effects run side by side.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Intent {
+    /// Append these to the log at once and remove messages among them from the inbox; then [`ConversationEvent::Logged`] for each. Nothing
+    /// else is appended before.
+    Append(Vec<Body>),
+    /// Go on in a new segment; then [`ConversationEvent::Rotated`].
+    Rotate {
+        /// Why.
+        reason: SegmentReason,
+        /// For the head.
+        config: Box<AgentConfig>,
+        /// What follows the head.
+        carried: Vec<Carried>,
+    },
+    /// Read the inbox; then [`ConversationEvent::InboxRead`].
+    ReadInbox,
+    /// Call the model; then [`ConversationEvent::Answered`] or [`ConversationEvent::ModelFailed`].
+    CallModel {
+        /// For the event.
+        effect: EffectId,
+        /// The request.
+        request: PromptRequest,
+        /// It is for a summary: the call gives up instead of waiting for a person.
+        summary: bool,
+    },
+    /// Call the model at once instead of waiting longer.
+    RetryModel {
+        /// The effect of [`Intent::CallModel`].
+        effect: EffectId,
+    },
+    /// Ask policy; then [`ConversationEvent::Checked`].
+    Check {
+        /// For the event.
+        effect: EffectId,
+        /// The calls.
+        calls: Vec<ToolCall>,
+    },
+    /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
+    Run {
+        /// For the event.
+        effect: EffectId,
+        /// The call.
+        call: ToolCall,
+    },
+    /// End an effect with all its processes; then [`ConversationEvent::Gone`], unless it has ended by itself.
+    End {
+        /// Which.
+        effect: EffectId,
+    },
+    /// End all processes that tools have left in the background; then [`ConversationEvent::Gone`].
+    EndBackground {
+        /// For the event.
+        effect: EffectId,
+    },
+    /// Answer a person.
+    Answer {
+        /// Whom.
+        ask: AskId,
+        /// The answer.
+        response: ControlResponse,
+    },
+    /// There is nothing to do until something happens.
+    Wait,
+    /// End: everything is in the log.
+    Exit,
+}

@@ -1,0 +1,203 @@
+//! A run: model call, tool calls, and how it ends.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use yoi_wire::entry::{
+    Assistant, Body, CompactionReason, RunOutcome, StopReason, SystemItem, ToolCall, ToolEnded, ToolOutcome, ToolStarted,
+};
+
+use super::{CallEnd, ConversationState, Effect, Intent, ModelCall, ModelFailed, ModelFailureKind, PromptRequest};
+
+/// How often in a row an answer that was cut off at the output limit is gone on with.
+const MAX_CONTINUATIONS: u32 = 3;
+const GO_ON: &str = "[Your answer was cut off at the output limit. Go on exactly where it ends.]";
+const CUT_CALL: &str = "The arguments of this call were cut off at the output limit. It did not run. Make the call smaller, or split it.";
+const NOT_RUN: &str = "The run ended before this tool began. It did not run.";
+const ENDED_BY_PERSON: &str = "A person ended this tool while it ran. It may have taken effect in part.";
+
+/// The result of a call that did not run or whose end says nothing of its own.
+pub(super) fn tool_ended(call_id: &str, outcome: ToolOutcome, output: &str) -> Body {
+    Body::ToolEnded(ToolEnded { call_id: call_id.to_owned(), outcome, output: output.to_owned(), images: Vec::new(), millis: None })
+}
+
+impl ConversationState {
+    pub(super) fn go_on_running(&mut self, intents: &mut Vec<Intent>) {
+        let at_model = self.effects.values().any(|effect| matches!(effect, Effect::Model(_) | Effect::Check | Effect::Background));
+        if at_model {
+            return;
+        }
+        if !self.log.open_calls.is_empty() {
+            self.go_on_with_calls(intents);
+            return;
+        }
+        if self.is_complete() {
+            return self.end_run(RunOutcome::Finished, None, None, intents);
+        }
+        if self.turns() >= self.settings.turns_per_run {
+            let message = format!("the limit of {} model calls in one run was reached", self.settings.turns_per_run);
+            return self.end_run(RunOutcome::LimitReached, Some("LimitReached"), Some(message), intents);
+        }
+        if let Some(message) = self.token_limit_reached() {
+            return self.end_run(RunOutcome::LimitReached, Some("LimitReached"), Some(message), intents);
+        }
+        if !self.inbox_read {
+            intents.push(Intent::ReadInbox);
+            return;
+        }
+        if self.too_long {
+            return self.shorten(intents);
+        }
+        if let Some(start) = self.due_compaction() {
+            return self.append(vec![start], intents);
+        }
+        self.call_model(intents);
+    }
+
+    /// Why no model may be called any more.
+    pub(super) fn token_limit_reached(&self) -> Option<String> {
+        let (used, limit) = (self.log.tokens, self.settings.tokens?);
+        let sum = used.input_tokens.saturating_add(used.output_tokens);
+        (sum >= limit).then(|| format!("the agent has used {sum} tokens, and spec.limits.tokens allows {limit}"))
+    }
+
+    pub(super) fn call_model(&mut self, intents: &mut Vec<Intent>) {
+        let request =
+            PromptRequest { config: self.config.clone().unwrap_or_default(), items: self.prompt.items().clone(), offer_tools: true };
+        let effect = self.new_effect(Effect::Model(ModelCall::default()));
+        intents.push(Intent::CallModel { effect, request, summary: false });
+    }
+
+    /// Runs what has begun; else begins the next call, or all calls in a row that only read.
+    fn go_on_with_calls(&mut self, intents: &mut Vec<Intent>) {
+        let runs =
+            |started: u64| self.effects.values().any(|effect| matches!(effect, Effect::Tool { started: other, .. } if *other == started));
+        let begun: Vec<(u64, ToolCall)> = self
+            .log
+            .open_calls
+            .iter()
+            .filter_map(|call| Some((call.started?, asked(call))))
+            .filter(|(started, _)| !runs(*started))
+            .collect();
+        for (started, call) in begun {
+            let effect = self.new_effect(Effect::Tool { call_id: call.call_id.clone(), started });
+            intents.push(Intent::Run { effect, call });
+        }
+        if !self.effects.is_empty() {
+            return;
+        }
+        let mut calls: Vec<ToolCall> = Vec::new();
+        for call in self.log.open_calls.iter().filter(|call| call.started.is_none()) {
+            let fits = calls.is_empty() || (self.reads_only(&calls[0].tool) && self.reads_only(&call.tool));
+            if !fits || calls.iter().any(|other| other.call_id == call.call_id) {
+                break;
+            }
+            calls.push(asked(call));
+        }
+        let effect = self.new_effect(Effect::Check);
+        intents.push(Intent::Check { effect, calls });
+    }
+
+    fn reads_only(&self, tool: &str) -> bool {
+        self.read_only_tools.contains(tool)
+    }
+
+    /// Logs the starts of all checked calls in one append.
+    pub(super) fn take_checks(&mut self, results: Vec<Result<(), String>>, intents: &mut Vec<Intent>) {
+        let cut = self.facts.last_stop == Some(StopReason::Length);
+        let waiting: Vec<_> = self.log.open_calls.iter().filter(|call| call.started.is_none()).collect();
+        let mut bodies = Vec::new();
+        for (call, result) in waiting.into_iter().zip(results) {
+            let whole = !cut || call.request.as_ref().is_some_and(|request| request.args.is_object());
+            bodies.push(match result {
+                _ if !whole => tool_ended(&call.call_id, ToolOutcome::Refused, CUT_CALL),
+                Ok(()) => Body::ToolStarted(ToolStarted { call_id: call.call_id.clone(), tool: call.tool.clone() }),
+                Err(output) => tool_ended(&call.call_id, ToolOutcome::Refused, &output),
+            });
+        }
+        if !bodies.is_empty() {
+            self.append(bodies, intents);
+        }
+    }
+
+    /// Logs the end of a running call; without `end`, a person ended it.
+    pub(super) fn end_call(&mut self, call_id: String, end: Option<CallEnd>, intents: &mut Vec<Intent>) {
+        let body = match end {
+            Some(CallEnd { outcome, output, images, millis }) => {
+                Body::ToolEnded(ToolEnded { call_id, outcome, output, images, millis: Some(millis) })
+            }
+            None => tool_ended(&call_id, ToolOutcome::Failed, ENDED_BY_PERSON),
+        };
+        self.append(vec![body], intents);
+    }
+
+    pub(super) fn take_answer(&mut self, answer: Assistant, intents: &mut Vec<Intent>) {
+        let (stop, calls) = (answer.stop, answer.tool_calls.clone());
+        let truncated = self.facts.truncated;
+        let mut bodies = vec![Body::Assistant(answer)];
+        // The end stands in the same append: a restart between them would find a run that looks unfinished.
+        let end = match stop {
+            Some(StopReason::Refusal) => self.run_ended(RunOutcome::Failed, Some("Refused"), Some("the model refused to go on".to_owned())),
+            Some(StopReason::ContentFilter) => {
+                let message = "the provider's content filter withheld the model's answer".to_owned();
+                self.run_ended(RunOutcome::Failed, Some("ContentFilter"), Some(message))
+            }
+            Some(StopReason::Length) if calls.is_empty() && truncated < MAX_CONTINUATIONS => {
+                let data = json!({ "continuation": truncated + 1 });
+                bodies.push(Body::SystemItem(SystemItem { topic: "Truncated".to_owned(), data, text: GO_ON.to_owned() }));
+                None
+            }
+            Some(StopReason::Length) if calls.is_empty() => {
+                let message = format!("the model's answer was cut off at its output limit {} times in a row", truncated + 1);
+                self.run_ended(RunOutcome::Truncated, Some("Truncated"), Some(message))
+            }
+            Some(StopReason::Length | StopReason::Pause) => None,
+            Some(StopReason::End | StopReason::ToolCalls) | None if calls.is_empty() => self.run_ended(RunOutcome::Finished, None, None),
+            Some(StopReason::End | StopReason::ToolCalls) | None => None,
+        };
+        if let Some(end) = end {
+            bodies.extend(calls.iter().map(|call| tool_ended(&call.call_id, ToolOutcome::Refused, NOT_RUN)));
+            bodies.push(end);
+        }
+        self.append(bodies, intents);
+    }
+
+    pub(super) fn take_failure(&mut self, failure: ModelFailed, intents: &mut Vec<Intent>) {
+        let ModelFailed { kind, message } = failure;
+        match kind {
+            ModelFailureKind::Unreachable => self.end_run(RunOutcome::Failed, None, Some(message), intents),
+            ModelFailureKind::TooLong => self.too_long = true,
+            ModelFailureKind::HistoryRefused => {
+                let last = self.prompt.with_origins().next_back().map_or(0, |(seq, ..)| seq);
+                let message = format!(
+                    "the model endpoint refuses the conversation as it stands, up to entry {last}; turn it back to an earlier input with \
+                     :rewind (kubectl yoi rewind). {message}"
+                );
+                self.end_run(RunOutcome::Failed, Some("ModelRefusedHistory"), Some(message), intents);
+            }
+        }
+    }
+
+    /// The endpoint says that the prompt is too long.
+    fn shorten(&mut self, intents: &mut Vec<Intent>) {
+        let start = if self.facts.just_compacted { None } else { self.start_compaction(CompactionReason::TooLong, None) };
+        match start {
+            Some(start) => self.append(vec![start], intents),
+            None => {
+                let message = "the conversation does not fit into the model's window, and could not be made shorter".to_owned();
+                self.end_run(RunOutcome::Failed, Some("ContextFull"), Some(message), intents);
+            }
+        }
+    }
+}
+
+fn asked(call: &yoi_session::fold::OpenCall) -> ToolCall {
+    call.request.clone().unwrap_or_else(|| ToolCall { call_id: call.call_id.clone(), tool: call.tool.clone(), args: Value::Null })
+}
+
+/// The configuration of a log that has none yet.
+impl ConversationState {
+    pub(super) fn config_or_default(&self) -> Arc<yoi_wire::entry::AgentConfig> {
+        self.config.clone().unwrap_or_default()
+    }
+}

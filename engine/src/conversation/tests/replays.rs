@@ -1,0 +1,237 @@
+use yoi_wire::control::ControlAction;
+use yoi_wire::entry::{Body, Entry, PromptItem, RunOutcome};
+use yoi_wire::hub::TaskState;
+
+use super::super::*;
+use super::simulation::{Simulation, answer, calls, failed, message, stopped, with_tokens};
+
+#[test]
+fn f4_a_call_that_had_started_is_unknown_and_one_that_had_not_is_refused() {
+    let mut simulation = Simulation::new(vec![calls(&["one", "two"]), answer("done")]);
+    simulation.run_process();
+    let begun = simulation.log.iter().position(|entry| matches!(entry.body, Body::ToolStarted(_))).unwrap();
+    simulation.log.truncate(begun + 1);
+    simulation.ran.clear();
+    simulation.script = vec![Ok(answer("done"))].into();
+    simulation.run_process();
+    assert!(simulation.kinds().contains("ToolStarted ToolEnded ToolEnded RunEnded RuntimeStarted RunStarted Assistant RunEnded"));
+    assert_eq!(simulation.outcomes(), [RunOutcome::Interrupted, RunOutcome::Finished]);
+    assert_eq!((simulation.causes(), simulation.ran.len()), (vec![vec!["t".to_owned()]; 2], 0));
+    let Some(PromptItem::Results(results)) = simulation.shown.last().unwrap().items.last().cloned() else { panic!() };
+    assert!(results[0].output.contains("may or may not") && results[1].output.contains("did not run"));
+}
+
+#[test]
+fn a_run_whose_final_answer_is_in_the_log_finishes_without_another_model_call() {
+    let mut simulation = Simulation::new(vec![answer("done")]);
+    simulation.run_process();
+    assert!(matches!(simulation.log.pop().unwrap().body, Body::RunEnded(_)));
+    simulation.shown.clear();
+    simulation.run_process();
+    assert_eq!((simulation.outcomes(), simulation.shown.len()), (vec![RunOutcome::Finished], 0));
+    assert_eq!(simulation.task_state().0, Some(TaskState::Succeeded));
+}
+
+#[test]
+fn a_stop_closes_call_and_run_and_the_next_start_goes_on() {
+    let mut simulation = Simulation { hold: true, ..Simulation::new(vec![calls(&["one"]), answer("done")]) };
+    simulation.run_process();
+    simulation.end(0);
+    simulation.settle();
+    simulation.send(ConversationEvent::Stopping);
+    assert!(simulation.kinds().ends_with("ToolStarted ToolEnded RunEnded"), "{}", simulation.kinds());
+    assert_eq!(simulation.task_state().0, Some(TaskState::Running));
+    (simulation.hold, simulation.ran) = (false, Vec::new());
+    simulation.run_process();
+    assert_eq!(simulation.outcomes(), [RunOutcome::Interrupted, RunOutcome::Finished]);
+    assert!(simulation.ran.is_empty());
+}
+
+fn busy() -> Simulation {
+    let mut simulation = Simulation::new(vec![
+        calls(&["c0", "bad"]),
+        calls(&["c1"]),
+        answer("done"),
+        calls(&["read-1", "read-2"]),
+        answer("read"),
+        calls(&["c5"]),
+        answer("end"),
+        answer("end"),
+    ]);
+    simulation.arriving = vec![(0, message("m0")), (2, message("m1"))];
+    simulation
+}
+
+/// Crashes after any number of steps, and again during recovery: every message is delivered once, no call runs twice, the task succeeds.
+#[test]
+fn after_any_crash_every_input_is_answered_and_no_call_runs_twice() {
+    for first in 0..90 {
+        for second in [0, 1, 2, 3, 5, 8, 100_000] {
+            let mut simulation = busy();
+            simulation.start();
+            simulation.run(first);
+            let begun = simulation.started();
+            simulation.start();
+            simulation.run(second);
+            simulation.run_process();
+            let state = yoi_session::fold::fold(&simulation.log);
+            assert!(state.unanswered.is_empty() && state.open_run.is_none() && state.open_calls.is_empty(), "{first} {second}");
+            let started = simulation.started();
+            assert!(begun.iter().all(|call| started.iter().filter(|other| *other == call).count() == 1), "{first} {second}");
+            let ids = simulation.log.iter().filter(|entry| matches!(entry.body, Body::Input(_) | Body::PeerMessage(_))).count();
+            assert_eq!(ids, state.delivered.len(), "{first} {second}");
+            assert!(simulation.inbox.is_empty());
+            assert_eq!(simulation.task_state().0, Some(TaskState::Succeeded), "{first} {second}");
+        }
+    }
+}
+
+/// A generator of numbers: the same seed gives the same ones.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+/// Runs an agent with people, peers, restarts and every kind of answer at random.
+fn random_life(seed: u64, check: bool) -> Simulation {
+    let mut numbers = Numbers(seed);
+    let mut simulation = Simulation { hold: true, ..Simulation::new(Vec::new()) };
+    simulation.settings.compaction.keep = Some(30);
+    simulation.start();
+    simulation.settle();
+    let mut late: Vec<ConversationEvent> = Vec::new();
+    for step in 0..120 {
+        let id = format!("id-{step}");
+        match numbers.below(16) {
+            0..6 if !simulation.effects.is_empty() => {
+                simulation.script = std::collections::VecDeque::from([match numbers.below(12) {
+                    0..4 => Ok(calls(&[&format!("read-{step}"), &format!("read-x-{step}"), &format!("c-{step}")])),
+                    4 => Ok(stopped("cut", yoi_wire::entry::StopReason::Length)),
+                    5 => Ok(stopped("no", yoi_wire::entry::StopReason::Refusal)),
+                    6 => Err(failed(ModelFailureKind::TooLong)),
+                    7 => Err(failed(ModelFailureKind::HistoryRefused)),
+                    _ => Ok(with_tokens(answer("an answer"), 50)),
+                }]);
+                let at = numbers.below(simulation.effects.len() as u64) as usize;
+                let event = simulation.end_event(at);
+                late.push(event.clone());
+                simulation.send(event);
+            }
+            6 => {
+                simulation.inbox.push(message(&id));
+                simulation.wake();
+            }
+            7 => drop(simulation.ask(&id, ControlAction::Pause {})),
+            8 => drop(simulation.ask(&id, ControlAction::Resume {})),
+            9 => drop(simulation.ask(&id, ControlAction::Cancel {})),
+            10 => drop(simulation.ask(&id, ControlAction::Run { text: format!("text {step} {}", "long ".repeat(20)) })),
+            11 => drop(simulation.ask(&id, ControlAction::Compact {})),
+            12 => {
+                let targets = simulation.ask(&id, ControlAction::RewindTargets {}).and_then(|response| response.done?.rewind);
+                if let Some(targets) = targets.filter(|targets| !targets.inputs.is_empty()) {
+                    let seq = targets.inputs[numbers.below(targets.inputs.len() as u64) as usize].seq;
+                    let action = ControlAction::RewindTo { segment: targets.segment, seq, head: targets.head };
+                    simulation.ask(&format!("{id}-to"), action);
+                }
+            }
+            13 => simulation.send(ConversationEvent::SegmentFull),
+            14 if numbers.below(3) == 0 => {
+                simulation.start();
+                simulation.settle();
+                late.clear();
+            }
+            _ => {
+                // An end comes once more, long after.
+                if !late.is_empty() {
+                    let before = simulation.log.len();
+                    let at = numbers.below(late.len() as u64) as usize;
+                    simulation.send(late[at].clone());
+                    assert_eq!(simulation.log.len(), before, "seed {seed}: a late end changes nothing");
+                }
+            }
+        }
+        // A replay reads the whole log, so it is tried now and then.
+        if check && (step % 15 == 14 || numbers.below(20) == 0) {
+            check_replay(&simulation, seed);
+        }
+    }
+    simulation
+}
+
+/// P31: a fresh process that has read the same lines has the same prompt, byte for byte.
+fn check_replay(simulation: &Simulation, seed: u64) {
+    let lines: Vec<String> = simulation.log.iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
+    let mut fresh = ConversationState::new(["Read".to_owned()].into());
+    for line in &lines {
+        let entry: Entry = serde_json::from_str(line).unwrap();
+        fresh = apply(fresh, ConversationEvent::Recorded(entry)).0;
+    }
+    let bytes = |state: &ConversationState| serde_json::to_string(&**state.prompt().items()).unwrap();
+    assert_eq!(bytes(&fresh), bytes(&simulation.state), "seed {seed}");
+    assert_eq!(fresh.facts, simulation.state.facts, "seed {seed}");
+    assert_eq!(fresh.requests.logged(), simulation.state.requests.logged(), "seed {seed}");
+    assert_eq!(fresh.prompt, simulation.state.prompt, "seed {seed}");
+}
+
+/// F14: the log up to a request gives the very request, also one for a summary.
+fn check_requests(simulation: &Simulation, seed: u64) {
+    let mut state = ConversationState::new(["Read".to_owned()].into());
+    let mut requests = simulation.shown_at.iter().zip(&simulation.shown).peekable();
+    for (at, entry) in simulation.log.iter().enumerate() {
+        state = apply(state, ConversationEvent::Recorded(entry.clone())).0;
+        while let Some((_, request)) = requests.next_if(|(length, _)| **length == at + 1) {
+            let mut fresh = state.clone();
+            let mut intents = Vec::new();
+            if request.offer_tools {
+                fresh.call_model(&mut intents)
+            } else {
+                fresh.go_on_compacting(&mut intents)
+            }
+            let Some(Intent::CallModel { request: replayed, .. }) = intents.pop() else { panic!("seed {seed}: no request at {at}") };
+            assert_eq!(&replayed, request, "seed {seed}: the request at {at}");
+        }
+    }
+    assert!(requests.next().is_none());
+}
+
+#[test]
+fn p31_f14_a_thousand_random_lives_replay_to_the_same_prompt_and_late_ends_change_nothing() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..1000 {
+        let simulation = random_life(seed, true);
+        check_requests(&simulation, seed);
+        seen.extend(simulation.log.iter().map(|entry| entry.body.kind().to_owned()));
+    }
+    for kind in ["RolledBack", "Rewound", "Paused", "Resumed", "Abandoned", "CompactionEnded", "Carried", "SystemItem", "ToolEnded"] {
+        assert!(seen.contains(kind), "no life had a {kind}: {seen:?}");
+    }
+}
+
+/// Each request's items answer every call once, whatever people did.
+#[test]
+fn every_call_that_the_model_sees_has_one_result_before_the_next_answer() {
+    for seed in 0..200 {
+        for request in random_life(seed, false).shown {
+            let mut open: Vec<String> = Vec::new();
+            for item in request.items.iter() {
+                match item {
+                    PromptItem::Assistant(answer) => {
+                        assert!(open.is_empty(), "seed {seed}: {open:?}");
+                        open = answer.tool_calls.iter().map(|call| call.call_id.clone()).collect();
+                    }
+                    PromptItem::Results(results) => {
+                        for result in results {
+                            let at = open.iter().position(|id| *id == result.call_id);
+                            open.remove(at.unwrap_or_else(|| panic!("seed {seed}: a result without its call")));
+                        }
+                    }
+                    PromptItem::User(_) => assert!(open.is_empty(), "seed {seed}: {open:?}"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Starts the effects of a conversation.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+use yoi_wire::control::DeltaKind;
+use yoi_wire::entry::ToolCall;
+
+use super::model_call::ModelCallTask;
+use super::{EffectHandle, Running};
+use crate::conversation::{CallEnd, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
+use crate::tools::LiveOutput;
+
+impl Running<'_> {
+    fn spawn(
+        &mut self,
+        effect: EffectId,
+        is_model: bool,
+        retry: Arc<Notify>,
+        end: impl Future<Output = ConversationEvent> + Send + 'static,
+    ) {
+        let events = self.events.clone();
+        let abort = self.tasks.spawn(async move {
+            let event = end.await;
+            // The conversation may have ended.
+            let _ = events.send(event);
+        });
+        self.by_task.insert(abort.id(), effect);
+        self.effects.insert(effect, EffectHandle { abort, retry, is_model });
+    }
+
+    pub(super) fn call_model(&mut self, effect: EffectId, request: PromptRequest, summary: bool) {
+        let Some(model) = &self.driver.model else {
+            let failure = ModelFailed { kind: ModelFailureKind::Unreachable, message: "the model cannot be used".to_owned() };
+            let _ = self.events.send(ConversationEvent::ModelFailed { effect, failure });
+            return;
+        };
+        let retry = Arc::new(Notify::new());
+        let task = ModelCallTask {
+            effect,
+            summary,
+            model: model.clone(),
+            retries: self.driver.retries,
+            patience: self.driver.patience,
+            random: self.driver.random,
+            observer: self.driver.observer.clone(),
+            events: self.events.clone(),
+            retry: retry.clone(),
+            session: self.driver.session.clone(),
+            stop: self.driver.stop.clone(),
+        };
+        self.spawn(effect, true, retry, task.run(request));
+    }
+
+    pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall) {
+        let (tools, session) = (self.driver.tools.clone(), self.driver.session.clone());
+        let end = async move {
+            let started = Instant::now();
+            let (id, tool) = (call.call_id.clone(), call.tool.clone());
+            let live = LiveOutput::new(move |text| session.feed.add(DeltaKind::ToolOutput, Some((&id, &tool)), text));
+            let end = tools.run(&call, &live).await;
+            let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
+            ConversationEvent::Ended { effect, end: CallEnd { outcome: end.outcome, output: end.output, images: end.images, millis } }
+        };
+        self.spawn(effect, false, Arc::default(), end);
+    }
+
+    pub(super) fn end_background(&mut self, effect: EffectId) {
+        let tools = self.driver.tools.clone();
+        let end = async move {
+            tools.stop_all().await;
+            ConversationEvent::Gone { effect }
+        };
+        self.spawn(effect, false, Arc::default(), end);
+    }
+}

@@ -1,0 +1,61 @@
+//! Reads the arguments of a call into the tool's type.
+
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::output_limit::truncate;
+
+/// Bytes of a message about wrong arguments, which repeats parts of them.
+pub const MAX_MESSAGE_BYTES: usize = 1024;
+
+/// Checks and reads the arguments of a call.
+///
+/// # Errors
+/// The message for the model: which argument is wrong, and what was expected.
+pub fn read<T: DeserializeOwned>(args: &Value) -> Result<T, String> {
+    if !args.is_object() {
+        return Err(format!("invalid_args: the arguments: expected an object, got {}", type_of(args)));
+    }
+    serde_path_to_error::deserialize(args).map_err(|error| {
+        let path = error.path();
+        let at = if path.iter().len() == 0 { String::new() } else { format!("/{path}: ") };
+        truncate(format!("invalid_args: {at}{}", error.inner()), MAX_MESSAGE_BYTES)
+    })
+}
+
+/// Models send a call without arguments as null, as an empty string or as an empty object.
+pub fn normalize(args: &Value) -> Value {
+    match args {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        Value::String(text) if text.trim().is_empty() => Value::Object(serde_json::Map::new()),
+        other => other.clone(),
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// An optional argument may be left out, but is not null.
+pub fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Text that is there.
+pub fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.is_empty() { Err(D::Error::custom("must not be empty")) } else { Ok(text) }
+}
+
+/// Text that is there, in an argument that may be left out.
+pub fn some_not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    not_empty(deserializer).map(Some)
+}

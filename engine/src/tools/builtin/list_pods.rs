@@ -1,0 +1,47 @@
+//! The tool ListPods.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use yoi_wire::hub::{VisibilityReason, VisiblePod};
+use yoi_wire::manifest::RunLimits;
+
+use super::peers_error_sentence;
+use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit, with_timeout};
+
+/// Tells which other agents this one sees.
+pub struct ListPods;
+
+// No doc comment: it would be in the schema.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Args {}
+
+impl TypedTool for ListPods {
+    type Args = Args;
+    const NAME: &'static str = "ListPods";
+    const READS_ONLY: bool = true;
+
+    fn description(&self, _limits: &RunLimits) -> String {
+        "List the agents that you may see, why you see them, and whether they seem reachable.".to_owned()
+    }
+
+    async fn run(&self, context: &ToolContext, _args: Args, _live: &LiveOutput) -> CallResult {
+        let list = async {
+            match context.peers.list().await {
+                Ok(list) if list.pods.is_empty() => CallResult::succeeded("You see no agents."),
+                Ok(list) => CallResult::succeeded(list.pods.iter().map(pod_line).collect::<Vec<_>>().join("\n")),
+                Err(error) => CallResult::failed(peers_error_sentence(&error)),
+            }
+        };
+        with_timeout(default_time_limit(&context.limits), list).await
+    }
+}
+
+fn pod_line(pod: &VisiblePod) -> String {
+    let reasons = pod.reasons.iter().map(|reason| match reason {
+        VisibilityReason::Itself => "self",
+        VisibilityReason::Peer => "peer",
+    });
+    let live = if pod.live { "live" } else { "not live" };
+    format!("{} ({}): {live}, {}", pod.name, reasons.collect::<Vec<_>>().join(", "), pod.state)
+}

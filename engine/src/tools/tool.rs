@@ -1,0 +1,218 @@
+//! What a tool is.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use yoi_wire::entry::{Image, OfferedTool, ToolOutcome};
+use yoi_wire::manifest::RunLimits;
+
+use super::arguments;
+use super::schema::schema_of;
+use super::shell::Shell;
+use super::tree::Tree;
+use super::unconfirmed::UnconfirmedMessages;
+use crate::peers::Peers;
+
+/// A tool that the model can call. Most tools are a [`TypedTool`], which is one of these.
+pub trait Tool: Send + Sync {
+    /// The name by which the model calls it.
+    fn name(&self) -> &'static str;
+
+    /// The tool as the model is offered it.
+    fn offered(&self, limits: &RunLimits) -> OfferedTool;
+
+    /// Whether a call changes nothing, so that calls may run side by side.
+    fn reads_only(&self) -> bool;
+
+    /// Checks whether a call may begin. Has no side effects.
+    ///
+    /// # Errors
+    /// The message for the model.
+    fn check(&self, context: &ToolContext, args: &Value) -> Result<(), String>;
+
+    /// How long a call may take, also while it waits for its turn.
+    fn time_limit(&self, limits: &RunLimits, args: &Value) -> Duration;
+
+    /// Runs a call. Dropping the future ends everything that the call started, except what was asked to outlive it.
+    fn run<'a>(&'a self, context: &'a ToolContext, args: Value, live: &'a LiveOutput) -> BoxFuture<'a, CallResult>;
+}
+
+/// A tool whose arguments are a type: the schema that the model is offered is derived from it, and reading it checks what the model sent.
+/// The doc comment of a field is its description in the schema, so it is written for the model.
+pub trait TypedTool: Send + Sync {
+    /// The arguments.
+    type Args: DeserializeOwned + JsonSchema + Send;
+
+    /// The name by which the model calls it.
+    const NAME: &'static str;
+
+    /// Whether a call changes nothing, so that calls may run side by side.
+    const READS_ONLY: bool = false;
+
+    /// What it does, for the model.
+    fn description(&self, limits: &RunLimits) -> String;
+
+    /// Checks what the type of the arguments cannot. Has no side effects.
+    ///
+    /// # Errors
+    /// The message for the model.
+    fn check(&self, _context: &ToolContext, _args: &Self::Args) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// How long a call may take.
+    fn time_limit(&self, limits: &RunLimits, _args: &Self::Args) -> Duration {
+        default_time_limit(limits)
+    }
+
+    /// Runs a call. Dropping the future ends everything that the call started, except what was asked to outlive it.
+    fn run(&self, context: &ToolContext, args: Self::Args, live: &LiveOutput) -> impl Future<Output = CallResult> + Send;
+}
+
+impl<T: TypedTool> Tool for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn offered(&self, limits: &RunLimits) -> OfferedTool {
+        OfferedTool { name: T::NAME.to_owned(), description: self.description(limits), schema: schema_of::<T::Args>() }
+    }
+
+    fn reads_only(&self) -> bool {
+        T::READS_ONLY
+    }
+
+    fn check(&self, context: &ToolContext, args: &Value) -> Result<(), String> {
+        TypedTool::check(self, context, &arguments::read(args)?)
+    }
+
+    fn time_limit(&self, limits: &RunLimits, args: &Value) -> Duration {
+        arguments::read(args).map_or_else(|_| default_time_limit(limits), |args| TypedTool::time_limit(self, limits, &args))
+    }
+
+    fn run<'a>(&'a self, context: &'a ToolContext, args: Value, live: &'a LiveOutput) -> BoxFuture<'a, CallResult> {
+        Box::pin(async move {
+            match arguments::read(&args) {
+                Ok(args) => TypedTool::run(self, context, args, live).await,
+                Err(message) => CallResult::refused(message),
+            }
+        })
+    }
+}
+
+/// The time limit of a call that names none.
+pub(super) fn default_time_limit(limits: &RunLimits) -> Duration {
+    Duration::from_secs(u64::from(limits.tool_seconds))
+}
+
+/// What the tools of one conversation work on.
+#[derive(Debug)]
+pub struct ToolContext {
+    /// The source tree.
+    pub tree: Arc<Tree>,
+    /// Runs commands.
+    pub shell: Arc<Shell>,
+    /// Answers for other agents.
+    pub peers: Arc<dyn Peers>,
+    /// Limits of a call.
+    pub limits: RunLimits,
+    pub(super) unconfirmed: UnconfirmedMessages,
+}
+
+impl ToolContext {
+    /// Bytes of output that a call may return.
+    #[must_use]
+    pub fn output_bytes(&self) -> usize {
+        self.limits.tool_output_bytes as usize
+    }
+
+    /// Runs `operation` on the tree, on a thread that may block, for at most the time limit of a call.
+    pub(super) async fn run_on_tree(&self, operation: impl FnOnce(&Tree) -> CallResult + Send + 'static) -> CallResult {
+        let tree = self.tree.clone();
+        let result = async move {
+            match tokio::task::spawn_blocking(move || operation(&tree)).await {
+                Ok(end) => end,
+                Err(error) => CallResult::failed(format!("the tool broke: {error}")),
+            }
+        };
+        with_timeout(default_time_limit(&self.limits), result).await
+    }
+}
+
+pub(super) async fn with_timeout(limit: Duration, end: impl Future<Output = CallResult>) -> CallResult {
+    tokio::time::timeout(limit, end)
+        .await
+        .unwrap_or_else(|_| CallResult::new(ToolOutcome::TimedOut, format!("[the time limit of {} s was reached]", limit.as_secs())))
+}
+
+/// How a call ended, and its output for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallResult {
+    /// How it ended.
+    pub outcome: ToolOutcome,
+    /// What the model reads.
+    pub output: String,
+    /// Pictures that the model sees beside the output.
+    pub images: Vec<Image>,
+}
+
+impl CallResult {
+    /// A result without pictures.
+    #[must_use]
+    pub fn new(outcome: ToolOutcome, output: impl Into<String>) -> Self {
+        Self { outcome, output: output.into(), images: Vec::new() }
+    }
+
+    /// The tool did what it was asked.
+    #[must_use]
+    pub fn succeeded(output: impl Into<String>) -> Self {
+        Self::new(ToolOutcome::Succeeded, output)
+    }
+
+    /// The tool ran, and reports an error.
+    #[must_use]
+    pub fn failed(output: impl Into<String>) -> Self {
+        Self::new(ToolOutcome::Failed, output)
+    }
+
+    /// The call did not begin.
+    #[must_use]
+    pub fn refused(output: impl Into<String>) -> Self {
+        Self::new(ToolOutcome::Refused, output)
+    }
+}
+
+/// Takes the output of a call while the call runs, for people who watch. It is called on the thread of the call, so it must not block.
+#[derive(Clone)]
+pub struct LiveOutput(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl LiveOutput {
+    /// `sink` is called with each piece of output. Together the pieces are the output before it is bounded.
+    pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(sink))
+    }
+
+    /// Nobody watches.
+    #[must_use]
+    pub fn discard() -> Self {
+        Self::new(|_| {})
+    }
+
+    /// Passes a piece of output on.
+    pub fn send(&self, text: &str) {
+        if !text.is_empty() {
+            (self.0)(text);
+        }
+    }
+}
+
+impl fmt::Debug for LiveOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LiveOutput")
+    }
+}

@@ -1,0 +1,30 @@
+//! What the model is given beside the conversation, by the manifest.
+
+use yoi_engine::model::system_prompt;
+use yoi_engine::tools::ToolRunner;
+use yoi_wire::entry::{AgentConfig, ModelConfig};
+use yoi_wire::manifest::{AgentManifest, ModelApi, ModelEndpoint, ModelProvider};
+
+/// Forms the configuration that the log records.
+pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolRunner) -> AgentConfig {
+    let ModelEndpoint { name, max_output_tokens, effort, .. } = manifest.model.clone();
+    AgentConfig {
+        system: vec![system_prompt(manifest)],
+        tools: tools.offered(),
+        model: ModelConfig { api: api(&manifest.model).to_owned(), name, max_output_tokens, effort },
+        manifest_digest: digest.to_owned(),
+    }
+}
+
+/// The wire format, as answers name it.
+fn api(model: &ModelEndpoint) -> &'static str {
+    match (model.provider, model.api, &model.base_url) {
+        (ModelProvider::Anthropic, ..) => "anthropic",
+        (ModelProvider::Gemini, ..) => "gemini",
+        (ModelProvider::OpenAI, Some(ModelApi::Responses), _) | (ModelProvider::OpenAI, None, None) => "responses",
+        (ModelProvider::OpenAI, Some(ModelApi::ChatCompletions | ModelApi::Unknown), _) | (ModelProvider::OpenAI, None, Some(_)) => {
+            "chatCompletions"
+        }
+        (ModelProvider::Unknown, ..) => "",
+    }
+}

@@ -1,0 +1,159 @@
+//! What people ask of a running agent, and what they see of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::json;
+use yoi_wire::control::{AttachLine, ControlAction, ControlReason, ControlRequest, ControlResponse};
+use yoi_wire::entry::{Body, Entry, RunOutcome};
+use yoi_wire::hub::{Activity, TaskState, runtime_api};
+use yoi_wire::people::UsageResponse;
+
+use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
+
+async fn ask(harness: &Harness, id: &str, action: ControlAction) -> ControlResponse {
+    let body = serde_json::to_vec(&ControlRequest { id: id.to_owned(), action }).unwrap();
+    let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, body).await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+    serde_json::from_slice(&body).unwrap()
+}
+
+async fn refusal(harness: &Harness, id: &str, action: ControlAction) -> Option<ControlReason> {
+    ask(harness, id, action).await.refused.map(|refused| refused.reason)
+}
+
+/// Programs that work in the agent's tree.
+fn programs_in(tree: &Path) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path().join("cwd")).ok());
+    processes.filter(|cwd| cwd == tree).count()
+}
+
+async fn at_the_slow_command() -> (Harness, crate::harness::Runtime) {
+    let harness = Harness::new(EXAMPLE).await;
+    let runtime = harness.start(1, Some("run the slow command"));
+    harness.wait_until("the start of the command", |_| harness.tree().join("begun.txt").exists()).await;
+    (harness, runtime)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e4_e5_a_pause_ends_the_tools_processes_and_another_run_goes_on_from_there() {
+    let (harness, mut runtime) = at_the_slow_command().await;
+    let tree = harness.tree().canonicalize().unwrap();
+    assert!(programs_in(&tree) > 0);
+    assert!(ask(&harness, "p", ControlAction::Pause {}).await.done.is_some());
+    assert_eq!(programs_in(&tree), 0);
+    assert!(kinds(&harness.entries()).ends_with("ToolStarted ToolEnded Paused"), "{}", kinds(&harness.entries()));
+    harness.gateway.wait_for_report(|report| report.activity == Activity::Paused).await;
+    // It stays paused over a restart.
+    runtime.kill();
+    harness.gateway.forget_line();
+    let _runtime = harness.start(1, Some("run the slow command"));
+    assert_eq!(refusal(&harness, "c", ControlAction::Compact {}).await, Some(ControlReason::Paused));
+    assert!(ask(&harness, "r", ControlAction::Run { text: "say hello".to_owned() }).await.done.is_some());
+    let entries = harness.wait_for_runs(1).await;
+    assert_eq!((outcomes(&entries), texts(&entries).last().unwrap().as_str()), (vec![RunOutcome::Finished], "Hello."));
+    assert!(!harness.tree().join("ended.txt").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p33_a_cancel_leaves_no_process_and_the_task_has_failed_also_after_a_restart() {
+    let (harness, mut runtime) = at_the_slow_command().await;
+    assert_eq!(refusal(&harness, "r", ControlAction::Run { text: "more".to_owned() }).await, Some(ControlReason::AlreadyRunning));
+    let done = ask(&harness, "c", ControlAction::Cancel {}).await;
+    assert!(done.done.is_some());
+    assert_eq!(programs_in(&harness.tree().canonicalize().unwrap()), 0);
+    let entries = harness.entries();
+    assert_eq!((outcomes(&entries), tool_ends(&entries).len()), (vec![RunOutcome::Cancelled], 1));
+    let failed = |report: &yoi_wire::hub::RuntimeReport| report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed);
+    harness.gateway.wait_for_report(failed).await;
+    runtime.kill();
+    harness.gateway.forget_line();
+    let _runtime = harness.start(2, Some("run the slow command"));
+    assert_eq!(ask(&harness, "c", ControlAction::Cancel {}).await, done, "the same request gets the same answer");
+    assert_eq!(refusal(&harness, "d", ControlAction::Cancel {}).await, Some(ControlReason::NotRunning));
+    assert_eq!(outcomes(&harness.entries()).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e3_a_pause_before_any_answer_hands_the_input_back() {
+    let harness = Harness::new("rules: [{steps: [{text: done, delayMs: 600000}]}]").await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    ask(&harness, "r", ControlAction::Run { text: "think".to_owned() }).await;
+    let done = ask(&harness, "p", ControlAction::Pause {}).await.done.unwrap();
+    assert_eq!(done.input.as_deref(), Some("think"));
+    assert!(kinds(&harness.entries()).ends_with("RolledBack RunEnded"));
+    let (_, body) = harness.gateway.request("GET", runtime_api::USAGE, "").await;
+    let usage: UsageResponse = serde_json::from_slice(&body).unwrap();
+    assert!(usage.activity == Activity::Idle && usage.turns == 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_none_is_invalid_and_nothing_is_logged() {
+    let harness = Harness::new(EXAMPLE).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let before = harness.entries().len();
+    for action in [json!({"type": "teleport"}), json!({"type": "pause", "hard": true}), json!({"type": "run"}), json!("run")] {
+        let body = json!({"id": "x", "action": action}).to_string();
+        let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, body).await;
+        let response: ControlResponse = serde_json::from_slice(&body).unwrap();
+        assert_eq!((status, response.refused.unwrap().reason), (StatusCode::BAD_REQUEST, ControlReason::Invalid));
+    }
+    let long = json!({"id": "x", "action": {"type": "run", "text": "x".repeat(65_537)}}).to_string();
+    assert_eq!(harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, long).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let nobody = json!({"id": "x", "action": {"type": "pause"}}).to_string();
+    assert_eq!(harness.gateway.request("POST", runtime_api::CONTROL, nobody).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(harness.entries().len(), before);
+    let (status, _) = harness.gateway.request("GET", &format!("{}?after=x", runtime_api::ATTACH), Bytes::new()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+fn entries_of(lines: &[AttachLine]) -> Vec<Entry> {
+    let entries = lines.iter().filter_map(|line| match line {
+        AttachLine::Entry { entry, .. } => Some((**entry).clone()),
+        _ => None,
+    });
+    entries.collect()
+}
+
+/// Attaches at many moments of a run: what was there and what came live together are the log, each entry once and in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn f8_who_attaches_during_a_run_gets_each_entry_once_and_goes_on_by_token() {
+    let steps: String =
+        (0..15).map(|n| format!("  - {{toolCalls: [{{tool: Shell, args: {{command: echo {n}}}}}], delayMs: 20}}\n")).collect();
+    let harness = Harness::new(&format!("rules:\n- steps:\n{steps}  - text: done\n")).await;
+    let mut runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    ask(&harness, "r", ControlAction::Run { text: "go".to_owned() }).await;
+    let ended = |entry: &Entry| matches!(entry.body, Body::RunEnded(_));
+    let clients = (0..24).map(|n| {
+        let gateway = harness.gateway.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(n * 17)).await;
+            let mut lines = Vec::new();
+            let mut first = gateway.attach("").await;
+            // Leaves in the middle and goes on by the last token.
+            while entries_of(&lines).len() < 5 + n as usize % 3 {
+                lines.extend(first.next().await);
+            }
+            let token =
+                lines.iter().rev().find_map(|line| if let AttachLine::Entry { token, .. } = line { Some(token.clone()) } else { None });
+            drop(first);
+            let mut second = gateway.attach(&format!("after={}", token.unwrap())).await;
+            while !entries_of(&lines).last().is_some_and(ended) {
+                lines.extend(second.next().await);
+            }
+            lines
+        }
+    });
+    let attached = tokio::time::timeout(Duration::from_secs(60), futures::future::join_all(clients)).await.unwrap();
+    let log = harness.entries();
+    for lines in attached {
+        assert_eq!(entries_of(&lines), log);
+        assert!(matches!(&lines[0], AttachLine::Greeting { .. }));
+    }
+    assert!(runtime.terminate().await.success());
+}
