@@ -162,7 +162,10 @@ impl Driver {
     }
 
     fn report_progress(&self, state: &ConversationState) {
-        let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)?.state.into() }));
+        let task = self.task.as_ref().and_then(|task| {
+            let known = state.task(&task.id)?;
+            Some(TaskReport { id: task.id.clone(), state: known.state.into(), reason: known.reason.clone() })
+        });
         let (run, turns) = state.run_usage();
         let activity = state.activity();
         self.session.feed.set_progress(Progress { activity, total: state.tokens(), run, turns });
