@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::conversation::{Conversation, Item, text_of};
 use super::digest::signature;
-use super::json::{list, text};
+use super::json::{is_marked, list, text};
 use super::pieces::pieces;
 use super::prefix_cache::PromptPart;
 use super::rule::Rule;
@@ -47,14 +47,14 @@ pub fn conversation(request: &Value) -> Conversation {
 
 pub fn prompt(request: &Value) -> Vec<PromptPart> {
     let parts = list(&request["tools"]).iter().chain(list(&request["messages"]));
-    parts.map(|part| PromptPart { text: prompt_text(part), breakpoint: false }).collect()
+    parts.map(|part| PromptPart { text: prompt_text(part), breakpoint: is_marked(part) }).collect()
 }
 
 fn usage(answer: &Answer, profile: Profile) -> Value {
     let usage = answer.usage;
     let mut body = json!({
         "prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     });
     if profile == Profile::DeepSeek {

@@ -21,3 +21,8 @@ pub fn unknown_field<'v>(value: &'v Value, known: &[&str]) -> Option<&'v str> {
 pub fn is_plain_name(name: &str, max: usize) -> bool {
     (1..=max).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
+
+/// Reports whether one of a message's parts ends a beginning that OpenAI shall cache.
+pub fn is_marked(message: &Value) -> bool {
+    list(&message["content"]).iter().any(|part| !part["prompt_cache_breakpoint"].is_null())
+}

@@ -6,15 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use super::digest::Digest;
 use super::tokens::{BYTES_PER_TOKEN, count};
 
-/// How far back from a breakpoint Anthropic looks for an entry that an earlier request wrote.
-/// Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching ("20 block lookback").
-const LOOKBACK: usize = 20;
-
 /// One part of a prompt, in the order in which the endpoint reads them.
 #[derive(Clone, Debug)]
 pub struct PromptPart {
     pub text: String,
-    /// The request marks this part with `cache_control`.
+    /// The request marks this part with `cache_control` or `prompt_cache_breakpoint`.
     pub breakpoint: bool,
 }
 
@@ -23,8 +19,8 @@ pub struct PromptPart {
 pub enum CachePolicy {
     /// By itself, in units of so many tokens.
     Automatic { unit: u64 },
-    /// Up to the breakpoints that the request sets.
-    Breakpoints,
+    /// Up to the breakpoints that the request sets. From each, the cache looks for what earlier requests wrote so many parts back.
+    Breakpoints { lookback: usize },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +58,7 @@ impl PrefixCache {
                 }
                 CacheUse { prompt, read: if read < min { 0 } else { read }, written: 0 }
             }
-            CachePolicy::Breakpoints => {
+            CachePolicy::Breakpoints { lookback } => {
                 let mut digest = Digest::of(model);
                 let mut bytes = 0;
                 // Digest and length of the beginning that ends with each part.
@@ -75,7 +71,7 @@ impl PrefixCache {
                     })
                     .collect();
                 let breakpoints: Vec<usize> = (0..parts.len()).filter(|at| parts[*at].breakpoint && ends[*at].1 >= min).collect();
-                let found = breakpoints.iter().flat_map(|at| at.saturating_sub(LOOKBACK)..=*at);
+                let found = breakpoints.iter().flat_map(|at| at.saturating_sub(lookback)..=*at);
                 let read = found.filter(|at| ends[*at].1 >= min && beginnings.contains(&ends[*at].0)).map(|at| ends[at].1).max();
                 let read = read.unwrap_or_default();
                 let longest = breakpoints.iter().map(|at| ends[*at].1).max().unwrap_or_default();
@@ -112,7 +108,7 @@ mod tests {
     #[test]
     fn anthropic_caches_up_to_the_breakpoints_and_no_further() {
         let cache = PrefixCache::default();
-        let by_mark = CachePolicy::Breakpoints;
+        let by_mark = CachePolicy::Breakpoints { lookback: 20 };
         let first = [part("system ", true), part("question ", false)];
         assert_eq!(cache.look_up("m", &first, by_mark, 100), CacheUse { prompt: 400, read: 0, written: 175 });
         assert_eq!(cache.look_up("m", &first, by_mark, 100), CacheUse { prompt: 400, read: 175, written: 0 });

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::conversation::{Conversation, Item, text_of};
 use super::digest::sealed;
-use super::json::{list, text};
+use super::json::{is_marked, list, text};
 use super::prefix_cache::PromptPart;
 use super::script::Stop;
 use super::tokens::prompt_text;
@@ -69,9 +69,9 @@ pub fn conversation(request: &Value) -> Conversation {
 }
 
 pub fn prompt(request: &Value) -> Vec<PromptPart> {
-    let parts = list(&request["tools"]).iter().chain([&request["instructions"]]).filter(|part| !part.is_null());
-    let parts: Vec<String> = parts.map(prompt_text).chain(items(request).iter().map(prompt_text)).collect();
-    parts.into_iter().map(|text| PromptPart { text, breakpoint: false }).collect()
+    let before = list(&request["tools"]).iter().chain([&request["instructions"]]).filter(|part| !part.is_null());
+    let parts: Vec<Value> = before.cloned().chain(items(request)).collect();
+    parts.iter().map(|part| PromptPart { text: prompt_text(part), breakpoint: is_marked(part) }).collect()
 }
 
 /// Reports whether the request asks for its reasoning in sealed form.
@@ -129,7 +129,7 @@ fn object(answer: &Answer, status: &str, items: Vec<Value>) -> Value {
         "id": format!("resp_{}", answer.key()), "object": "response", "created_at": 0, "model": answer.model, "status": status, "error": null,
         "incomplete_details": if status == "incomplete" { reason } else { Value::Null }, "output": items,
         "usage": if status == "in_progress" { Value::Null } else { json!({
-            "input_tokens": usage.input, "input_tokens_details": {"cached_tokens": usage.cached},
+            "input_tokens": usage.input, "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written},
             "output_tokens": usage.output, "output_tokens_details": {"reasoning_tokens": usage.reasoning},
             "total_tokens": usage.input + usage.output,
         }) },

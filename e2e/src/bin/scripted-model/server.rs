@@ -154,6 +154,12 @@ struct Ready {
     fault: Option<Fault>,
 }
 
+/// A refusal, with what is known of the model: its profile shapes the body.
+struct Refused {
+    refusal: Refusal,
+    settings: ModelSettings,
+}
+
 async fn answer(model: Model, asked: Asked, headers: HeaderMap, body: Bytes) -> Response {
     let parsed: Result<Value, _> = serde_json::from_slice(&body);
     let mut request = parsed.as_ref().map_or_else(|_| json!(String::from_utf8_lossy(&body)), Value::clone);
@@ -163,15 +169,16 @@ async fn answer(model: Model, asked: Asked, headers: HeaderMap, body: Bytes) -> 
     }
     let mut outcome = Outcome { status: 200, ..Outcome::default() };
     let ready = prepare(&model, &asked, &headers, &request, parsed.err(), body.len(), &mut outcome);
-    if let Err((refusal, _)) = &ready {
-        outcome.status = refusal.status;
+    if let Err(refused) = &ready {
+        outcome.status = refused.refusal.status;
     } else if let Ok(Ready { fault: Some(fault), .. }) = &ready {
         outcome.status = fault.status.unwrap_or(200);
     }
     model.recorder.record(&asked.path, &headers, &received, &outcome);
     match ready {
         Ok(ready) => send(asked, &request, ready).await,
-        Err((refusal, settings)) => {
+        Err(refused) => {
+            let Refused { refusal, settings } = *refused;
             tracing::warn!(rule = outcome.rule, message = refusal.message, "refused");
             refuse(asked.wire, &settings, &refusal)
         }
@@ -187,17 +194,17 @@ fn prepare(
     not_json: Option<serde_json::Error>,
     length: usize,
     outcome: &mut Outcome,
-) -> Result<Ready, (Refusal, ModelSettings)> {
+) -> Result<Ready, Box<Refused>> {
     let wire = asked.wire;
     let name = request["model"].as_str().unwrap_or_default();
-    let script = model
-        .script_file
-        .script()
-        .map_err(|error| (Refusal::with_status(500, format!("failed to read the script: {error:#}")), ModelSettings::default()))?;
+    let script = model.script_file.script().map_err(|error| {
+        let refusal = Refusal::with_status(500, format!("failed to read the script: {error:#}"));
+        Box::new(Refused { refusal, settings: ModelSettings::default() })
+    })?;
     let known = script.model(name);
     let settings = known.clone().unwrap_or_default();
     let profile = wire.profile(&settings);
-    let refuse = |refusal: Refusal| (refusal, settings.clone());
+    let refuse = |refusal: Refusal| Box::new(Refused { refusal, settings: settings.clone() });
     if let Some(key) = &model.key
         && !has_key(headers, asked.key.as_deref(), key)
     {
@@ -231,7 +238,7 @@ fn prepare(
         let retry_after = fault.and_then(|fault| fault.retry_after_seconds);
         return Err(refuse(Refusal { retry_after, ..errors::refusal(wire, profile, kind, name) }));
     }
-    let (policy, min) = wire.cache(profile);
+    let (policy, min) = wire.cache(profile, request);
     let CacheUse { prompt: input, read, written } =
         model.cache.look_up(&format!("{wire:?} {name}"), &prompt, policy, settings.min_cache_tokens.unwrap_or(min));
     outcome.cached_tokens = read;

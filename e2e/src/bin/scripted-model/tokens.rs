@@ -31,13 +31,15 @@ fn simplified(value: &Value) -> Value {
         Value::Array(list) => list.iter().map(simplified).collect(),
         Value::Object(map) => {
             let is_image = map.get("type").is_some_and(|kind| kind == "base64") || map.contains_key("mimeType");
-            let fields = map.iter().filter(|(name, _)| *name != "cache_control").map(|(name, value)| {
-                let value = match value {
-                    Value::String(data) if is_image && name == "data" => Value::String(image(data)),
-                    _ => simplified(value),
-                };
-                (name.clone(), value)
-            });
+            let fields = map.iter().filter(|(name, _)| !["cache_control", "prompt_cache_breakpoint"].contains(&name.as_str())).map(
+                |(name, value)| {
+                    let value = match value {
+                        Value::String(data) if is_image && name == "data" => Value::String(image(data)),
+                        _ => simplified(value),
+                    };
+                    (name.clone(), value)
+                },
+            );
             Value::Object(fields.collect())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),

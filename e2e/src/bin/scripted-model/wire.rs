@@ -116,15 +116,17 @@ impl Wire {
     }
 
     /// How the endpoint caches, and from how many tokens on.
-    pub fn cache(self, profile: Profile) -> (CachePolicy, u64) {
+    pub fn cache(self, profile: Profile, body: &Value) -> (CachePolicy, u64) {
+        let explicit = body["prompt_cache_options"]["mode"] == "explicit";
         match (self, profile) {
-            // https://platform.claude.com/docs/en/build-with-claude/prompt-caching
-            (Self::Messages, _) => (CachePolicy::Breakpoints, 1024),
+            // https://platform.claude.com/docs/en/build-with-claude/prompt-caching ("20 block lookback")
+            (Self::Messages, _) => (CachePolicy::Breakpoints { lookback: 20 }, 1024),
             // https://api-docs.deepseek.com/guides/kv_cache
             (Self::Chat, Profile::DeepSeek) => (CachePolicy::Automatic { unit: 64 }, 64),
             // https://ai.google.dev/gemini-api/docs/caching (implicit caching)
             (Self::Gemini, _) | (Self::Chat, Profile::Gemini) => (CachePolicy::Automatic { unit: 128 }, 1024),
-            // https://platform.openai.com/docs/guides/prompt-caching
+            // https://developers.openai.com/api/docs/guides/prompt-caching: without the implicit breakpoint only the request's own ones.
+            (Self::Chat | Self::Responses, Profile::OpenAI) if explicit => (CachePolicy::Breakpoints { lookback: usize::MAX }, 1024),
             (Self::Chat | Self::Responses, Profile::OpenAI | Profile::Anthropic | Profile::Gemini | Profile::DeepSeek | Profile::Plain) => {
                 (CachePolicy::Automatic { unit: 128 }, 1024)
             }

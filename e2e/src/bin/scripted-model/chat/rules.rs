@@ -7,7 +7,8 @@ use crate::endpoint::rule::{Refusal, Request, Rule, demand};
 use crate::endpoint::script::Profile;
 use crate::endpoint::wire::Wire;
 
-/// Fields of a request. Source: the schema CreateChatCompletionRequest of https://github.com/openai/openai-openapi.
+/// Fields of a request. Source: the schema CreateChatCompletionRequest of https://github.com/openai/openai-openapi, and
+/// https://developers.openai.com/api/docs/guides/prompt-caching for `prompt_cache_options`.
 const FIELDS: &[&str] = &[
     "audio",
     "frequency_penalty",
@@ -27,6 +28,7 @@ const FIELDS: &[&str] = &[
     "prediction",
     "presence_penalty",
     "prompt_cache_key",
+    "prompt_cache_options",
     "prompt_cache_retention",
     "reasoning_effort",
     "response_format",

@@ -1,7 +1,5 @@
 //! What the Responses API demands.
 
-use serde_json::Value;
-
 use super::item_rules;
 use crate::endpoint::json::{is_plain_name, list, text, unknown_field};
 use crate::endpoint::rule::{Refusal, Request, Rule, demand};
@@ -21,6 +19,7 @@ const FIELDS: &[&str] = &[
     "previous_response_id",
     "prompt",
     "prompt_cache_key",
+    "prompt_cache_options",
     "prompt_cache_retention",
     "reasoning",
     "safety_identifier",
@@ -151,7 +150,7 @@ pub fn unknown(param: &str) -> Refusal {
 }
 
 fn window(request: &Request) -> Result<(), Refusal> {
-    let cuts = request.body["truncation"] == Value::from("auto");
+    let cuts = request.body["truncation"] == "auto";
     demand(cuts || request.tokens <= request.model.window_tokens.unwrap_or(u64::MAX), || {
         Refusal::invalid("Your input exceeds the context window of this model. Please adjust your input and try again.")
             .param("input")

@@ -73,3 +73,19 @@ async fn an_image_counts_the_same_whatever_its_size() {
     }
     assert!(counts.len() == 1 && *counts.first().unwrap() > 1600, "{counts:?}");
 }
+
+#[tokio::test]
+async fn openai_caches_nothing_where_the_request_wants_only_its_own_breakpoints_and_sets_none() {
+    let endpoint = Endpoint::start().await;
+    let mut request = request(Format::Responses, &long("work"));
+    request["prompt_cache_options"] = json!({"mode": "explicit"});
+    for _ in 0..2 {
+        let usage = endpoint.ask(Format::Responses, &request).await.json()["usage"].clone();
+        assert_eq!(usage["input_tokens_details"]["cached_tokens"], 0);
+    }
+    request["input"][0]["content"] = json!([{"type": "input_text", "text": long("work"), "prompt_cache_breakpoint": {"mode": "explicit"}}]);
+    let details = async || endpoint.ask(Format::Responses, &request).await.json()["usage"]["input_tokens_details"].clone();
+    let (first, second) = (details().await, details().await);
+    assert!(first["cache_write_tokens"].as_u64().unwrap() > 2000);
+    assert_eq!(second["cached_tokens"], first["cache_write_tokens"]);
+}
