@@ -1,6 +1,7 @@
 //! What the model reads: a projection of the log, with nothing added.
 
-use yoi_wire::entry::{Body, Entry, PromptItem, PromptToolResult, ToolOutcome};
+use serde_json::{Value, json};
+use yoi_wire::entry::{Assistant, Body, Entry, PromptItem, PromptToolResult, ToolCall, ToolOutcome};
 
 /// The request's messages, in the order of the log.
 #[must_use]
@@ -18,7 +19,8 @@ pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
                 open = answer.tool_calls.iter().map(|call| (call.call_id.clone(), call.tool.clone())).collect();
                 // An empty answer is left out: both APIs refuse it.
                 if !answer.text.is_empty() || !answer.tool_calls.is_empty() {
-                    items.push(PromptItem::Assistant(Box::new(answer.clone())));
+                    let tool_calls = answer.tool_calls.iter().map(with_object_args).collect();
+                    items.push(PromptItem::Assistant(Box::new(Assistant { tool_calls, ..answer.clone() })));
                 }
             }
             Body::ToolEnded(end) => {
@@ -54,4 +56,14 @@ pub fn project(entries: &[Entry]) -> Vec<PromptItem> {
         }
     }
     items
+}
+
+/// Turns arguments into an object, because the endpoint takes nothing else. Arguments that the model broke off are text.
+fn with_object_args(call: &ToolCall) -> ToolCall {
+    let args = match &call.args {
+        Value::Object(_) => call.args.clone(),
+        Value::Null => json!({}),
+        other => json!({ "unreadable": other }),
+    };
+    ToolCall { args, ..call.clone() }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use yoi_engine::conversation::{ConversationEvent, ConversationState, PromptItem, PromptToolResult, apply, project};
+use yoi_engine::conversation::{ConversationEvent, ConversationState, apply, project};
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::fold::{OpenCall, OpenRun};
 use yoi_session::{Error, Holder, Inbox, Lock, Log, LogState, Preallocate, Replay, current};
-use yoi_wire::entry::{Body, Entry, ToolCall};
+use yoi_wire::entry::{Body, Entry, PromptItem, PromptToolResult, ToolCall};
 
 use super::volume::Padded;
 
@@ -104,13 +104,17 @@ fn replayed(replay: &Replay, pending: Vec<String>) -> Opened {
 pub fn projection_json(entries: &[Entry]) -> Value {
     let items = project(entries).into_iter().map(|item| match item {
         PromptItem::User(text) => json!({ "user": text }),
-        PromptItem::Assistant { text, calls } => {
+        PromptItem::Assistant(answer) => {
             // Members in the order of the alphabet, which every build of serde_json keeps.
-            let calls = calls.into_iter().map(|ToolCall { call_id, tool, args }| json!({ "args": args, "callId": call_id, "tool": tool }));
-            json!({ "assistant": text, "calls": calls.collect::<Vec<_>>() })
+            let calls = answer
+                .tool_calls
+                .into_iter()
+                .map(|ToolCall { call_id, tool, args }| json!({ "args": args, "callId": call_id, "tool": tool }));
+            json!({ "assistant": answer.text, "calls": calls.collect::<Vec<_>>() })
         }
         PromptItem::Results(results) => {
-            let results = results.into_iter().map(|PromptToolResult { call_id, output }| json!({ "callId": call_id, "output": output }));
+            let results =
+                results.into_iter().map(|PromptToolResult { call_id, output, .. }| json!({ "callId": call_id, "output": output }));
             json!({ "results": results.collect::<Vec<_>>() })
         }
     });
