@@ -139,7 +139,7 @@ impl SessionFolder<'_> {
         while follow_links {
             let last = chain.last.to_string();
             let mut next = heads.iter().filter_map(|(id, head)| match head {
-                Head::Linked { number, link } if link.segment == last => Some((*id, *number, link)),
+                Head::Linked { number, link, .. } if link.segment == last => Some((*id, *number, link)),
                 Head::Linked { .. } | Head::First | Head::Unwritten | Head::Damaged(_) | Head::Newer => None,
             });
             let Some((id, number, link)) = next.next() else { break };
@@ -192,8 +192,8 @@ impl SessionFolder<'_> {
             }
         };
         loop {
-            let (number, link) = match before {
-                Head::Linked { number, link } => (number, link),
+            let (number, link, seq) = match before {
+                Head::Linked { number, link, seq } => (number, link, seq),
                 Head::Newer => return Err(self.newer(at)),
                 // The scan of the last segment tells a torn first line from a damaged one.
                 Head::First | Head::Unwritten | Head::Damaged(_) => {
@@ -204,6 +204,9 @@ impl SessionFolder<'_> {
             let Ok(previous) = Uuid::try_parse(&link.segment) else {
                 return Err(Error::Damaged { file: self.path(at), line: 1, what: Damage::Head });
             };
+            if number < 2 || Expected::after_link(link.last_seq).seq != seq {
+                return Err(self.damaged(at, previous, ChainDamage::Head(Damage::Head)));
+            }
             let Some(head) = self.known_head(known, previous)? else {
                 return Err(self.damaged(at, previous, ChainDamage::Missing));
             };
