@@ -8,7 +8,7 @@
 //! Both sessions of the first row are opened in turn, in one run; all files are in the page cache. `YOI_BENCH_SEGMENT_MIB` is the size of a
 //! segment of the first row (64), `YOI_BENCH_SINGLE_MIB` that of the second (100): smaller ones try the bench. With `YOI_BENCH_OUT` (a
 //! folder) the figures also go to `session-open.json` there, times in milliseconds.
-#![expect(clippy::disallowed_methods, clippy::disallowed_macros, clippy::disallowed_types, reason = "a benchmark needs clock and disk")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark needs clock and disk")]
 
 use std::{
     fs,

@@ -16,3 +16,4 @@ mod planted_disks;
 mod planted_loaders;
 mod reader;
 mod real_disk;
+mod recorded_logs;
