@@ -1,5 +1,5 @@
 //! The volumes that a runtime of format 1 wrote, as far as this crate reads them. Their meaning is tested by the runtime.
-#![expect(clippy::disallowed_methods, reason = "reads the recorded volumes, which are files of the repository")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "reads the recorded volumes, which are files of the repository")]
 
 use std::{
     fs,
