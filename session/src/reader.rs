@@ -180,9 +180,11 @@ impl Reader {
                 let expected = chain.expected(place).unwrap_or(position.expected);
                 position = Position { segment: segment.id, at: 0, line: 1, expected, ..position };
             }
-            if let Err(error) = self.read_segment(&extent, place, wanted, &mut position, &mut found) {
-                // The entries before a failure come first. The next read fails.
-                return if found.is_empty() { Err(error) } else { Ok(self.finish(found, position, token)) };
+            match self.read_segment(&extent, place, wanted, &mut position, &mut found) {
+                Ok(()) => {}
+                // The entries before the damage come first. The next read fails.
+                Err(Error::Damaged { .. } | Error::ChainDamaged { .. }) if !found.is_empty() => break,
+                Err(error) => return Err(error),
             }
             if found.len() == max {
                 break;

@@ -61,7 +61,7 @@ impl fmt::Display for Damage {
 pub enum ChainDamage {
     /// The other file is not there.
     Missing,
-    /// The other file does not begin as a segment does.
+    /// The other file does not begin as a segment does, or the head of the first contradicts its link.
     Head(Damage),
     /// The other segment is not the one before.
     Number {
@@ -93,7 +93,7 @@ impl fmt::Display for ChainDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str("the second is missing"),
-            Self::Head(what) => write!(f, "the second does not begin as a segment: {what}"),
+            Self::Head(what) => write!(f, "a segment does not begin as it must: {what}"),
             Self::Number { expected, found } => write!(f, "the second is segment {found} where segment {expected} belongs"),
             Self::LastEntry { seq } => write!(f, "the second does not hold entry {seq}, to which the first is linked"),
             Self::Digest { seq } => write!(f, "entry {seq} of the second is not the one to which the first is linked"),

@@ -136,13 +136,16 @@ impl SessionFolder<'_> {
         let unlinked = without_link(heads);
         let Some(&last) = unlinked.last() else { return Err(self.without_first(heads)) };
         let mut chain = Chain { segments: unlinked.into_iter().map(|id| ChainSegment { id, previous: None }).collect(), last };
-        while follow_links {
+        if !follow_links {
+            return Ok(chain);
+        }
+        loop {
             let last = chain.last.to_string();
             let mut next = heads.iter().filter_map(|(id, head)| match head {
-                Head::Linked { number, link } if link.segment == last => Some((*id, *number, link)),
+                Head::Linked { number, link, .. } if link.segment == last => Some((*id, *number, link)),
                 Head::Linked { .. } | Head::First | Head::Unwritten | Head::Damaged(_) | Head::Newer => None,
             });
-            let Some((id, number, link)) = next.next() else { break };
+            let Some((id, number, link)) = next.next() else { return Ok(chain) };
             if let Some((other, ..)) = next.next() {
                 return Err(self.damaged(other, id, ChainDamage::Doubled { number }));
             }
@@ -152,7 +155,6 @@ impl SessionFolder<'_> {
             }
             chain = chain.with_next(id, link.clone());
         }
-        Ok(chain)
     }
 
     /// The error for a session in which every segment follows another.
@@ -192,8 +194,8 @@ impl SessionFolder<'_> {
             }
         };
         loop {
-            let (number, link) = match before {
-                Head::Linked { number, link } => (number, link),
+            let (number, link, seq) = match before {
+                Head::Linked { number, link, seq } => (number, link, seq),
                 Head::Newer => return Err(self.newer(at)),
                 // The scan of the last segment tells a torn first line from a damaged one.
                 Head::First | Head::Unwritten | Head::Damaged(_) => {
@@ -204,6 +206,9 @@ impl SessionFolder<'_> {
             let Ok(previous) = Uuid::try_parse(&link.segment) else {
                 return Err(Error::Damaged { file: self.path(at), line: 1, what: Damage::Head });
             };
+            if number < 2 || Expected::after_link(link.last_seq).seq != seq {
+                return Err(self.damaged(at, previous, ChainDamage::Head(Damage::Head)));
+            }
             let Some(head) = self.known_head(known, previous)? else {
                 return Err(self.damaged(at, previous, ChainDamage::Missing));
             };

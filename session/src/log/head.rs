@@ -23,7 +23,12 @@ pub(crate) enum Head {
     /// It begins a session. A segment of format 1 has no head and is of this kind too, whatever its place.
     First,
     /// It follows another segment.
-    Linked { number: u64, link: SegmentLink },
+    Linked {
+        number: u64,
+        link: SegmentLink,
+        /// Sequence number of the head itself.
+        seq: u64,
+    },
     /// Its first line is not what was written.
     Damaged(Damage),
     /// Its first line is a head in a shape of a newer version.
@@ -54,8 +59,8 @@ impl Head {
         }
         let Ok(HeadLine { seq, body: head }) = frame::parse(line) else { return Self::Newer };
         match head.previous {
-            Some(link) if head.number > 1 && seq == link.last_seq.saturating_add(1) => Self::Linked { number: head.number, link },
-            Some(_) | None => Self::Damaged(Damage::Head),
+            Some(link) => Self::Linked { number: head.number, link, seq },
+            None => Self::Damaged(Damage::Head),
         }
     }
 }

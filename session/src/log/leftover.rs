@@ -28,7 +28,7 @@ pub(crate) fn find(folder: &SessionFolder<'_>, chain: &Chain, heads: &Heads) -> 
 fn is_leftover(folder: &SessionFolder<'_>, chain: &Chain, id: Uuid, head: &Head) -> Result<bool> {
     match head {
         Head::Unwritten => Ok(true),
-        Head::Linked { number, link } => {
+        Head::Linked { number, link, .. } => {
             let follows = link.segment == chain.last().to_string() && *number == chain.number() + 1;
             Ok(follows && holds_only_its_head(folder, id, Expected::after_link(link.last_seq))?)
         }
@@ -57,12 +57,12 @@ fn holds_only_its_head(folder: &SessionFolder<'_>, id: Uuid, expected: Expected)
 
 fn damage(folder: &SessionFolder<'_>, chain: &Chain, id: Uuid, head: &Head) -> Error {
     let (number, previous) = match head {
-        Head::Linked { number, link } => (*number, Uuid::try_parse(&link.segment).ok()),
+        Head::Linked { number, link, .. } => (*number, Uuid::try_parse(&link.segment).ok()),
         Head::First => (1, None),
         Head::Damaged(what) => return folder.damaged(chain.last(), id, ChainDamage::Head(what.clone())),
         Head::Unwritten | Head::Newer => return folder.damaged(id, chain.last(), ChainDamage::Unlinked),
     };
-    let same = usize::try_from(number - 1).ok().and_then(|place| chain.segments().get(place));
+    let same = usize::try_from(number.saturating_sub(1)).ok().and_then(|place| chain.segments().get(place));
     match (same, previous) {
         (Some(same), _) => folder.damaged(id, same.id, ChainDamage::Doubled { number }),
         // A segment between the chain and this one is gone.

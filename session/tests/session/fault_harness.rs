@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use uuid::Uuid;
@@ -12,14 +12,15 @@ use yoi_session::{
     disk::{Disk, DiskFault, MemoryDisk, Retained},
     fold,
 };
-use yoi_wire::entry::{Body, Entry, Notice};
+use yoi_wire::entry::{Body, Entry, Notice, SegmentReason};
 
 use crate::{
+    chain_fixture::{carried, config, first_bodies},
     fixture::{ROOT, agent, at, holder, started},
     planted_disks::{PlantedDisk, PlantedFault},
 };
 
-const STEPS: usize = 16;
+const STEPS: usize = 18;
 
 /// Which faults the agent meets.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,8 @@ pub struct Scenario {
     pub planted: PlantedFault,
     /// The planted fault of an inbox that does not get what the log has.
     pub inbox_not_told: bool,
+    /// The planted fault of a new segment that carries no ids.
+    pub forgets_ids: bool,
 }
 
 enum Stop {
@@ -60,7 +63,7 @@ fn broken<T>(what: impl Into<String>) -> Result<T, Stop> {
 }
 
 /// Every call of the crate that reaches the disk.
-pub const CALLS: [&str; 14] = [
+pub const CALLS: [&str; 15] = [
     "Lock::take",
     "Lock::take of one that is held",
     "current::read",
@@ -69,6 +72,7 @@ pub const CALLS: [&str; 14] = [
     "Log::open",
     "Log::append of one",
     "Log::append of several",
+    "Log::rotate",
     "Log::close",
     "Log::reader, read",
     "Reader::new, read",
@@ -88,6 +92,7 @@ struct History {
     calls: Vec<(usize, &'static str)>,
     step: usize,
     ids: u128,
+    segments: u128,
     notices: usize,
     session: Option<Uuid>,
     /// Entries that were acknowledged, or shown by a replay.
@@ -122,12 +127,20 @@ impl History {
     }
 
     fn replayed(&mut self, found: Vec<Entry>) -> Result<(), Stop> {
+        // The replay begins with the last segment.
+        let before = found.first().map_or(0, |first| usize::try_from(first.seq).unwrap() - 1);
+        let mut all = self.entries.get(..before).unwrap_or_default().to_vec();
+        all.extend(found);
+        let found = all;
         let Some(more) = found.strip_prefix(&*self.entries) else {
             return broken(format!("lost: {} entries were acknowledged, {} are there", self.entries.len(), found.len()));
         };
         let in_doubt = std::mem::take(&mut self.in_doubt);
-        if more.len() > in_doubt.len() || more.iter().zip(&in_doubt).any(|(entry, body)| entry.body != *body) {
+        if more.len() > in_doubt.len() || more.iter().zip(&in_doubt).any(|(entry, body)| !is_entry_of(entry, body)) {
             return broken(format!("invented: {more:?}"));
+        }
+        if matches!(in_doubt.first(), Some(Body::SegmentStarted(_))) && !more.is_empty() && more.len() < in_doubt.len() {
+            return broken(format!("half a head: {more:?}"));
         }
         self.entries = found;
         Ok(())
@@ -151,6 +164,15 @@ impl History {
     }
 }
 
+/// Returns whether an entry is what an append or a rotation was asked for. The log itself makes the link of a head.
+fn is_entry_of(entry: &Entry, body: &Body) -> bool {
+    matches!((&entry.body, body), (Body::SegmentStarted(_), Body::SegmentStarted(_))) || entry.body == *body
+}
+
+fn message(id: String) -> InboxMessage {
+    InboxMessage { id, from: Sender::Agent(agent("bob")), text: "hello".into(), wake: Wake::Run }
+}
+
 struct AgentRun<'a> {
     lock: Arc<Lock>,
     log: Option<Log>,
@@ -171,6 +193,9 @@ impl<'a> AgentRun<'a> {
                 history.begin_call("Log::open");
                 let (log, replay) = Log::open(&lock, session, scenario.preallocate)?;
                 history.replayed(replay.entries)?;
+                if replay.state != fold::fold(&history.entries) {
+                    return broken("the last segment gives another state than the session");
+                }
                 (log, session)
             }
             None if history.session.is_some() => return broken("lost: the session was the agent's"),
@@ -193,8 +218,14 @@ impl<'a> AgentRun<'a> {
         }
         let state = if scenario.inbox_not_told { LogState::default() } else { fold::fold(&history.entries) };
         history.begin_call("Inbox::open");
-        let inbox = Inbox::open(&lock, session, &state)?;
+        let mut inbox = Inbox::open(&lock, session, &state)?;
         history.count_messages(&inbox)?;
+        // Their senders did not get the acknowledgement, and send them again.
+        for id in history.accepted.clone().into_iter().filter(|_| !scenario.inbox_not_told) {
+            if inbox.put(message(id.clone()))? != PutOutcome::Duplicate {
+                return broken(format!("message {id} would be taken again"));
+            }
+        }
         history.begin_call("Log::reader, read");
         let mut reader = log.reader();
         let (seen, read) = reader.read(Token::Start, usize::MAX)?;
@@ -205,11 +236,38 @@ impl<'a> AgentRun<'a> {
     }
 
     fn append(&mut self, bodies: Vec<Body>) -> Result<(), Stop> {
+        let call = if bodies.len() > 1 { "Log::append of several" } else { "Log::append of one" };
+        self.history.in_doubt = bodies.clone();
+        self.write(call, |log, ids| log.append(&bodies, at(), ids))
+    }
+
+    fn rotate(&mut self) -> Result<(), Stop> {
+        let mut carried = carried(&fold::fold(&self.history.entries), 2);
+        if self.scenario.forgets_ids
+            && let Some(state) = &mut carried[0].state
+        {
+            state.delivered.clear();
+        }
+        let [_, head] = first_bodies();
+        self.history.in_doubt = std::iter::once(head).chain(carried.iter().cloned().map(Body::Carried)).collect();
+        // The clock goes back, so each segment has a smaller name than the one before.
+        self.history.segments += 1;
+        let segment = Uuid::from_u128(0x0180_0000_0000_7000_8000_0000_0000_0000 - self.history.segments);
+        self.write("Log::rotate", |log, ids| {
+            let mut first = Some(segment);
+            log.rotate(SegmentReason::Full, config(), carried, at(), &mut || first.take().unwrap_or_else(&mut *ids))
+        })
+    }
+
+    fn write(
+        &mut self,
+        call: &'static str,
+        act: impl FnOnce(&mut Log, &mut dyn FnMut() -> Uuid) -> yoi_session::Result<Vec<Entry>>,
+    ) -> Result<(), Stop> {
         let log = self.log.as_mut().expect("a log is open but while it is opened again");
         let history = &mut *self.history;
-        history.in_doubt = bodies;
-        history.begin_call(if history.in_doubt.len() > 1 { "Log::append of several" } else { "Log::append of one" });
-        let done = log.append(&history.in_doubt.clone(), at(), &mut || history.id());
+        history.begin_call(call);
+        let done = act(log, &mut || history.id());
         history.begin_call("Log::reader, read");
         let seen = self.reader.read(self.read, usize::MAX);
         match (done, seen) {
@@ -251,13 +309,12 @@ impl<'a> AgentRun<'a> {
     }
 
     fn step(&mut self) -> Result<(), Stop> {
-        match self.history.step % 8 {
+        match self.history.step % 9 {
             0 | 5 => {
                 for n in 0..2 {
                     let id = format!("m{}.{n}", self.history.step);
-                    let message = InboxMessage { id: id.clone(), from: Sender::Agent(agent("bob")), text: "hello".into(), wake: Wake::Run };
                     self.history.begin_call("Inbox::put");
-                    match self.inbox.put(message)? {
+                    match self.inbox.put(message(id.clone()))? {
                         PutOutcome::Accepted | PutOutcome::Duplicate => self.history.accepted.insert(id),
                         refused => return broken(format!("{refused:?}")),
                     };
@@ -279,6 +336,7 @@ impl<'a> AgentRun<'a> {
                     self.inbox.mark_delivered(&message.id)?;
                 }
             }
+            8 => self.rotate()?,
             _ => {
                 self.check_other_processes()?;
                 if let Some(log) = self.log.take() {
@@ -311,7 +369,7 @@ fn run_agent(disk: &Arc<dyn Disk>, run: u64, scenario: &Scenario, history: &mut 
 /// Runs the scenario with the `nth` operation failing. Returns which operation that was, `None` when there were fewer, or the broken promise.
 pub fn run_scenario(scenario: &Scenario, nth: usize) -> Result<Option<FailedOperation>, String> {
     let memory = MemoryDisk::new(Path::new(ROOT));
-    let disk: Arc<dyn Disk> = Arc::new(PlantedDisk { disk: Arc::new(memory.clone()), planted: scenario.planted });
+    let disk: Arc<dyn Disk> = Arc::new(PlantedDisk { disk: Arc::new(memory.clone()), planted: scenario.planted, made: AtomicU64::new(0) });
     let mut history = History { disk: memory.clone(), ..History::default() };
     memory.fail(nth, scenario.fault, scenario.lasting);
     let mut failed = None;

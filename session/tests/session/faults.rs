@@ -23,6 +23,7 @@ const PLAIN: Scenario = Scenario {
     preallocate: SMALL,
     planted: PlantedFault::None,
     inbox_not_told: false,
+    forgets_ids: false,
 };
 
 /// Runs one scenario for every operation, and returns how many there were. Each call has to fail at least once.
@@ -117,7 +118,7 @@ fn planted_an_acknowledgement_before_the_sync_is_found() {
 #[test]
 fn planted_a_failed_sync_taken_for_a_good_one_is_found() {
     // A whole append is missing between two others, so the log does not open at all.
-    assert_found(&Scenario { planted: PlantedFault::SwallowedSync, ..PLAIN }, "line 1");
+    assert_found(&Scenario { planted: PlantedFault::SwallowedSync, ..PLAIN }, "it does not begin with its checksum");
 }
 
 #[test]
@@ -127,12 +128,27 @@ fn planted_names_that_were_never_synced_are_found() {
 
 #[test]
 fn planted_an_append_shown_by_replay_and_not_on_the_disk_is_found() {
-    assert_found(&Scenario { planted: PlantedFault::SameAgain, lasting: true, ..PLAIN }, "failed to read");
+    assert_found(&Scenario { planted: PlantedFault::SameAgain, lasting: true, ..PLAIN }, "sees another log");
 }
 
 #[test]
 fn planted_an_inbox_that_is_not_told_what_was_delivered_is_found() {
     assert_found(&Scenario { inbox_not_told: true, ..PLAIN }, "2 times");
+}
+
+#[test]
+fn planted_a_pointer_that_moves_before_its_segment_is_durable_is_found() {
+    assert_found(&Scenario { planted: PlantedFault::PointerFirst, power: Some(Retained::Synced), ..PLAIN }, "the second is missing");
+}
+
+#[test]
+fn planted_segments_in_the_order_of_their_names_are_found() {
+    assert_found(&Scenario { planted: PlantedFault::OrderByName, ..PLAIN }, "sees another log");
+}
+
+#[test]
+fn planted_a_segment_that_forgets_ids_is_found() {
+    assert_found(&Scenario { forgets_ids: true, ..PLAIN }, "would be taken again");
 }
 
 #[test]
@@ -145,7 +161,7 @@ fn planted_a_write_that_is_tried_again_without_a_cut_is_found() {
 
 #[test]
 fn planted_a_sync_that_is_tried_again_is_found() {
-    assert_found(&Scenario { planted: PlantedFault::RetriedSync, ..PLAIN }, "line 1");
+    assert_found(&Scenario { planted: PlantedFault::RetriedSync, ..PLAIN }, "it does not begin with its checksum");
 }
 
 #[test]

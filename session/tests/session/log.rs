@@ -87,8 +87,8 @@ fn f4_a_tool_call_without_its_end_is_interrupted_and_not_run_again() {
 #[test]
 fn f5_what_a_full_disk_refuses_is_not_shown_and_not_in_history() {
     for fault in [DiskFault::Enospc, DiskFault::Edquot] {
-        // The first operations look for foreign lines, the third is the write, the fourth its sync.
-        for nth in 3..=4 {
+        // The first operation looks for foreign lines, the second is the write, the third its sync.
+        for nth in 2..=3 {
             let (disk, entries) = written(&[2]);
             let (mut log, _) = open(&disk).unwrap();
             disk.fail(nth, fault, false);

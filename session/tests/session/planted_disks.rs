@@ -10,7 +10,10 @@ use std::{
     },
 };
 
-use yoi_session::disk::{Disk, DiskFile, OpenMode};
+use yoi_session::{
+    disk::{Disk, DiskFile, OpenMode},
+    frame,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedFault {
@@ -21,6 +24,10 @@ pub enum PlantedFault {
     NoDirSync,
     /// A sync of the inbox's folder does nothing, as if a message were accepted before that sync.
     NoInboxSync,
+    /// Neither a new segment nor its name is synced before the pointer names it.
+    PointerFirst,
+    /// The last segment is the one with the greatest name.
+    OrderByName,
     /// A failed write to a log is tried again at the end of the file, without cutting what it left.
     RetriedWrite,
     /// A failed sync is tried again, and the second result counts.
@@ -35,11 +42,41 @@ pub enum PlantedFault {
 pub struct PlantedDisk {
     pub disk: Arc<dyn Disk>,
     pub planted: PlantedFault,
+    /// How many segments were made.
+    pub made: AtomicU64,
+}
+
+impl PlantedDisk {
+    /// Puts the greatest name into the pointer.
+    fn point_to_greatest(&self, path: &Path) -> io::Result<()> {
+        let file = self.disk.open(path, OpenMode::Write)?;
+        let mut line = vec![0; usize::try_from(file.len()?).unwrap()];
+        file.read_at(&mut line, 0)?;
+        let mut pointer: serde_json::Value = serde_json::from_slice(&line)?;
+        let dir = path.with_file_name("sessions").join(pointer["session"].as_str().unwrap());
+        let names = self.disk.list(&dir)?.into_iter().filter_map(|name| Some(name.to_str()?.strip_suffix(".jsonl")?.to_owned()));
+        pointer["segment"] = names.max().into();
+        pointer.as_object_mut().unwrap().remove("crc");
+        line.clear();
+        frame::encode(&pointer, &mut line)?;
+        file.write_at(&line, 0).map(drop)
+    }
 }
 
 impl Disk for PlantedDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
+        if self.planted == PlantedFault::OrderByName && mode == OpenMode::Read && path.ends_with("current.json") {
+            let _ = self.point_to_greatest(path);
+        }
+        let is_segment = path.extension() == Some("jsonl".as_ref());
+        if is_segment && mode == OpenMode::CreateNew && self.made.fetch_add(1, Ordering::Relaxed) > 0 {
+            let file = self.disk.open(path, mode)?;
+            return Ok(Box::new(PlantedFile { file, planted: self.planted, shift: AtomicU64::new(0) }));
+        }
         let planted = if self.planted == PlantedFault::RetriedWrite && path.extension() != Some("jsonl".as_ref()) {
+            PlantedFault::None
+        } else if self.planted == PlantedFault::PointerFirst {
+            // The fault is in the making of a segment.
             PlantedFault::None
         } else {
             self.planted
@@ -60,6 +97,8 @@ impl Disk for PlantedDisk {
     }
     fn fsync_dir(&self, dir: &Path) -> io::Result<()> {
         let skipped = self.planted == PlantedFault::NoDirSync || (self.planted == PlantedFault::NoInboxSync && dir.ends_with("inbox"));
+        let is_session = dir.parent().is_some_and(|parent| parent.ends_with("sessions"));
+        let skipped = skipped || (self.planted == PlantedFault::PointerFirst && is_session && self.made.load(Ordering::Relaxed) > 1);
         if skipped { Ok(()) } else { self.disk.fsync_dir(dir) }
     }
 }
@@ -81,6 +120,8 @@ impl PlantedFile {
             | PlantedFault::None
             | PlantedFault::NoDirSync
             | PlantedFault::NoInboxSync
+            | PlantedFault::PointerFirst
+            | PlantedFault::OrderByName
             | PlantedFault::RetriedWrite
             | PlantedFault::SameAgain => sync(&*self.file),
         }
@@ -118,7 +159,7 @@ impl DiskFile for PlantedFile {
         if self.planted == PlantedFault::NoSync { Ok(()) } else { self.sync(|file| file.fdatasync()) }
     }
     fn fsync(&self) -> io::Result<()> {
-        self.sync(|file| file.fsync())
+        if self.planted == PlantedFault::PointerFirst { Ok(()) } else { self.sync(|file| file.fsync()) }
     }
     fn try_lock(&self) -> io::Result<bool> {
         self.file.try_lock()
