@@ -14,11 +14,12 @@ const DEFAULT_MAX_TOKENS: u32 = 32_000;
 pub(super) fn body(request: RequestParts<'_>) -> Value {
     let RequestParts { config, items, offer_tools } = request;
     let model = &config.model;
+    let turns = turns(items, model);
     let mut body = json!({
         "model": model.name,
         "max_tokens": model.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
         "stream": true,
-        "messages": messages(&turns(items, model)),
+        "messages": messages(&turns),
     });
     let mut system: Vec<Value> =
         config.system.iter().filter(|block| !block.trim().is_empty()).map(|block| json!({"type": "text", "text": block})).collect();
@@ -36,6 +37,7 @@ pub(super) fn body(request: RequestParts<'_>) -> Value {
     }
     match model.effort.as_deref().map(|effort| (effort, budget(effort))) {
         // Models before 4.6 take a budget and no effort; those after it an effort and no budget.
+        Some((_, Some(_))) if continues_without_thinking(&turns) => {}
         Some((_, Some(tokens))) => body["thinking"] = json!({"type": "enabled", "budget_tokens": tokens}),
         Some((effort, None)) => {
             body["thinking"] = json!({"type": "adaptive"});
@@ -44,6 +46,17 @@ pub(super) fn body(request: RequestParts<'_>) -> Value {
         None => {}
     }
     body
+}
+
+/// Whether the answer whose calls have just ended has no thinking: another model gave it, or the effort was set after it. With a budget, the
+/// format then refuses thinking until the next answer.
+fn continues_without_thinking(turns: &[Turn<'_>]) -> bool {
+    match turns {
+        [.., Turn::Assistant(answer), Turn::User(user)] if !user.results.is_empty() => {
+            !matches!(answer.parts.first(), Some(TurnPart::Opaque(_)))
+        }
+        _ => false,
+    }
 }
 
 /// Asks the endpoint to keep everything up to this block in its cache. A request takes four of these.
@@ -84,7 +97,8 @@ fn result_block(result: &ResultPart<'_>) -> Value {
         let text = text.map(|text| json!({"type": "text", "text": text}));
         block["content"] = text.into_iter().chain(result.images.iter().map(image_block)).collect();
     }
-    if result.failed {
+    // An error without content is refused.
+    if result.failed && block.get("content").is_some() {
         block["is_error"] = json!(true);
     }
     block

@@ -155,6 +155,17 @@ fn an_effort_that_is_a_number_is_a_budget() {
         body.pointer(pointer).cloned()
     };
     assert_eq!(thinking(WireFormat::Anthropic, "/thinking"), Some(json!({"type": "enabled", "budget_tokens": 8000})));
+    // The last answer is another model's, without thinking: with a budget, Anthropic refuses that.
+    let config = AgentConfig {
+        model: ModelConfig { effort: Some("8000".to_owned()), ..config(WireFormat::Anthropic).model },
+        ..AgentConfig::default()
+    };
+    let thinking_after = |count: usize| {
+        let items = &items(WireFormat::Anthropic)[..count];
+        let parts = RequestParts { config: &config, items, offer_tools: true };
+        WireFormat::Anthropic.body(parts, server(ServerKind::Other)).get("thinking").is_some()
+    };
+    assert_eq!([4, 5, 7].map(thinking_after), [true, true, false]);
     assert_eq!(thinking(WireFormat::Gemini, "/generationConfig/thinkingConfig"), Some(json!({"thinkingBudget": 8000})));
 }
 
