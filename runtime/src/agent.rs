@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -17,6 +18,7 @@ use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
+use yoi_engine::tree_context::tree_context;
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::{AgentConfig, RuntimeStarted};
@@ -74,10 +76,10 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let secret_missing = missing_secret.is_some();
     let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
-    let tree = Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?;
+    let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let tools = ToolRunner::new(Arc::new(tree), shell, Arc::new(GatewayPeers(caller.clone())), manifest.limits);
+    let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers(caller.clone())), manifest.limits);
     let model = if secret_missing {
         None
     } else {
@@ -92,7 +94,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         session_root: settings.session.clone(),
         tree: Some(root),
         shim_socket: settings.shim_socket.clone(),
-        processes,
+        processes: processes.clone(),
         stop: stop.clone(),
     };
     let lines = LineSet::keep(
@@ -109,7 +111,17 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         stop_after(&stop, settings.key_retry);
     }
 
-    let process = AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, tools: tools.clone(), model };
+    let process = AgentProcess {
+        settings: &settings,
+        origin,
+        status: &status,
+        stop: &stop,
+        opened: &opened,
+        tools: tools.clone(),
+        model,
+        processes,
+        tree,
+    };
     process.run_sessions().await;
     tools.stop_all().await;
 
@@ -185,6 +197,8 @@ struct AgentProcess<'a> {
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
     model: Option<Arc<FallbackModels>>,
+    processes: Arc<ProcessSupervisor>,
+    tree: Arc<Tree>,
 }
 
 impl AgentProcess<'_> {
@@ -215,10 +229,15 @@ impl AgentProcess<'_> {
         }
     }
 
-    /// System prompt, tools and model options by the present manifest.
+    /// System prompt, tools and model options by the present manifest and tree. What it returns blocks, while it asks git.
     fn form_config(&self) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
         let (manifest, digest, tools) = (self.settings.manifest.clone(), self.settings.manifest_digest.clone(), self.tools.clone());
-        Arc::new(move || agent_config(&manifest, &digest, &tools))
+        let (processes, tree, runtime) = (self.processes.clone(), self.tree.clone(), Handle::current());
+        let platform = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+        Arc::new(move || {
+            let context = runtime.block_on(tree_context(&processes, &tree, None, SystemTime::now(), &platform));
+            agent_config(&manifest, &digest, &tools, context)
+        })
     }
 
     fn take_lock(&self) -> Result<Arc<Lock>, SessionError> {
@@ -276,6 +295,7 @@ impl AgentProcess<'_> {
 fn is_permanent(error: &SessionError) -> bool {
     match error {
         SessionError::Damaged { .. }
+        | SessionError::ChainDamaged { .. }
         | SessionError::LogNewer { .. }
         | SessionError::UnknownKind { .. }
         | SessionError::NoSession { .. }
@@ -285,6 +305,10 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Locked { .. }
         | SessionError::LowerGeneration { .. }
         | SessionError::Poisoned { .. }
+        | SessionError::ForeignAppend { .. }
+        | SessionError::StateNotCarried { .. }
+        | SessionError::EmptySegment { .. }
+        | SessionError::NotCurrent { .. }
         | SessionError::AlreadyOpen { .. }
         | SessionError::TooLarge { .. }
         | SessionError::Encode { .. }

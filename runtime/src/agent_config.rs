@@ -6,10 +6,10 @@ use yoi_wire::entry::{AgentConfig, ModelConfig};
 use yoi_wire::manifest::{AgentManifest, ModelApi, ModelEndpoint, ModelProvider};
 
 /// Forms the configuration that the log records.
-pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolRunner) -> AgentConfig {
+pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolRunner, tree_context: String) -> AgentConfig {
     let ModelEndpoint { name, max_output_tokens, effort, .. } = manifest.model.clone();
     AgentConfig {
-        system: vec![system_prompt(manifest)],
+        system: vec![system_prompt(manifest), tree_context],
         tools: tools.offered(),
         model: ModelConfig { api: api(&manifest.model).to_owned(), name, max_output_tokens, effort },
         manifest_digest: digest.to_owned(),
