@@ -74,7 +74,6 @@ async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
                 output: String::new(),
                 images: Vec::new(),
                 millis: None,
-                images: Vec::new(),
             }));
             let asked = json!([{"id": id, "type": "function", "function": {"name": "Shell", "arguments": args.to_string()}}]);
             messages.push(json!({"role": "assistant", "content": "", "tool_calls": asked}));
