@@ -72,6 +72,7 @@ async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
                 call_id: id.clone(),
                 outcome: ToolOutcome::Succeeded,
                 output: String::new(),
+                images: Vec::new(),
                 millis: None,
             }));
             let asked = json!([{"id": id, "type": "function", "function": {"name": "Shell", "arguments": args.to_string()}}]);
