@@ -177,7 +177,8 @@ impl Driver {
     }
 
     fn report_progress(&self, state: &ConversationState) {
-        let task = self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)?.into() }));
+        let task =
+            self.task.as_ref().and_then(|task| Some(TaskReport { id: task.id.clone(), state: state.task(&task.id)?.into(), reason: None }));
         self.observer.on_progress(state.activity(), task);
     }
 }
