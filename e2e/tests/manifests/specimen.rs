@@ -19,7 +19,6 @@ fn model() -> Value {
         "headers": [{ "name": "X-Team", "value": "blue" }, { "name": "X-Org", "valueFrom": { "secretKeyRef": { "name": "org", "key": "id" } } }] });
     let mut model = endpoint.clone();
     let mut fallback = endpoint;
-    // The cases change the first entry of each list, so here the header from a Secret comes first.
     fallback["headers"].as_array_mut().expect("a list").reverse();
     model["fallbacks"] = json!([fallback]);
     model
@@ -150,17 +149,17 @@ pub fn all() -> Vec<Specimen> {
     ];
     for (turns, label) in ROTATIONS.into_iter().enumerate() {
         let mut spec = project(json!({ "empty": {} }));
-        rotate(&mut spec["defaults"]["pod"], turns + 1);
+        rotate(&mut spec["defaults"], turns + 1);
         all.push(of(Kind::YoiProject, label, "", spec));
         let mut spec = agent(Value::Null, json!({ "claimName": "kept" }));
         spec.as_object_mut().expect("an object").remove("workspace");
-        rotate(&mut spec["pod"], turns + 1);
+        rotate(&mut spec, turns + 1);
         all.push(of(Kind::YoiPod, label, "", spec));
     }
     all
 }
 
-/// The cases change the first entry of each list, so each kind of volume and variable comes first in one specimen.
+/// The cases change the first entry of each list, so each kind of volume, variable and header comes first in one specimen.
 const ROTATIONS: [&str; 9] = [
     "1st rotation",
     "2nd rotation",
@@ -173,14 +172,17 @@ const ROTATIONS: [&str; 9] = [
     "9th rotation",
 ];
 
-fn rotate(pod: &mut Value, turns: usize) {
+/// `of` is what a project and a YoiPod say of the model and the Pod.
+fn rotate(of: &mut Value, turns: usize) {
     let turn = |list: &mut Value| {
         let list = list.as_array_mut().expect("a list");
         let turns = turns % list.len();
         list.rotate_left(turns);
     };
-    turn(&mut pod["env"]);
-    turn(&mut pod["volumes"]);
+    turn(&mut of["pod"]["env"]);
+    turn(&mut of["pod"]["volumes"]);
+    turn(&mut of["model"]["headers"]);
+    turn(&mut of["model"]["fallbacks"][0]["headers"]);
 }
 
 impl Specimen {
@@ -211,7 +213,7 @@ fn status(kind: Kind) -> Value {
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 });
     let conditions = json!([condition]);
     match kind {
-        Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions, "path": "/src",
+        Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions, "path": "/workspace",
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
@@ -221,13 +223,13 @@ fn status(kind: Kind) -> Value {
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },
             "conditions": conditions }),
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),
-        Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none",
+        Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none", "path": "/workspace",
             "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": { "url": "https://127.0.0.1:1/p.git", "ref": "main" } } },
-            "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u", "path": "/src",
+            "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u",
             "provider": { "selected": "Copy", "reason": "the only one" },
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "exclusiveBytes": 1, "entries": 1 }, "conditions": conditions }),
         Kind::WorkspaceNode => json!({ "providers": [{ "name": "Copy", "available": true, "reason": "here" }],
             "capacity": { "totalBytes": 2, "freeBytes": 1, "total": "2", "free": "1" }, "kernel": "6",
-            "hostSources": [{ "name": "clone", "path": "/src", "available": true, "namespaces": ["default"] }], "runtimeDigests": ["d"], "conditions": conditions }),
+            "hostSources": [{ "name": "clone", "available": true, "path": "/src/clone", "namespaces": ["default"] }], "runtimeDigests": ["d"], "conditions": conditions }),
     }
 }

@@ -88,9 +88,11 @@ fn waits_at(seen: &mut yoipod::Observed, reason: &str) {
     });
 }
 
+type Change = fn(&mut YoiPod);
+
 #[test]
 fn b12_a_changed_project_does_not_reach_an_agent_that_comes_back_unless_its_spec_changed_or_it_is_refreshed() {
-    let model_after = |f: fn(&mut YoiPod)| {
+    let model_after = |f: Change| {
         let mut seen = ran_before();
         seen.project = Some(project("new"));
         change(&mut seen, f);
@@ -99,7 +101,7 @@ fn b12_a_changed_project_does_not_reach_an_agent_that_comes_back_unless_its_spec
     let annotate = |yoipod: &mut YoiPod| {
         yoipod.metadata.annotations.get_or_insert_default().insert("yoi.dev/refresh".to_owned(), "now".to_owned());
     };
-    let table: [(&str, fn(&mut YoiPod), &str); 6] = [
+    let table: [(&str, Change, &str); 6] = [
         ("it merely comes back", |_| {}, "old"),
         ("it was stopped and started", |y| y.metadata.generation = Some(3), "old"),
         ("it may go on after its task", |y| y.spec.completion = yoi_crds::pod::Completion::Stop, "old"),
