@@ -229,7 +229,9 @@ impl Running<'_> {
                     Intent::EndBackground { effect } => self.end_background(effect),
                     Intent::Answer { ask, response } => {
                         // The asker may be gone.
-                        let _ = self.asks.remove(&ask).map(|answer| answer.send(response));
+                        if let Some(answer) = self.asks.remove(&ask) {
+                            let _ = answer.send(response);
+                        }
                     }
                     Intent::Wait => self.driver.observer.on_wait(),
                     Intent::Exit => return Ok((state, true)),
