@@ -71,6 +71,8 @@ pub struct ConversationState {
     settings: RunSettings,
     segment: String,
     may_run: bool,
+    /// The entry of this process's start is in the log, or on its way there.
+    started: bool,
     stopping: bool,
     /// Tokens of the prompt up to and with the last answer, as the endpoint counted them, and how many items these are.
     measured: Option<(u64, usize)>,
@@ -268,6 +270,7 @@ impl ConversationState {
             self.deferred.push_front(ConversationEvent::Started(Box::new(rest)));
             return;
         }
+        self.started = true;
         let mut bodies = self.closing_entries();
         bodies.push(Body::RuntimeStarted(runtime));
         bodies.extend(config.map(|config| Body::ConfigChanged(ConfigChanged { config })));
@@ -295,7 +298,7 @@ impl ConversationState {
     }
 
     fn decide(&mut self, intents: &mut Vec<Intent>) {
-        if self.is_busy() {
+        if self.is_busy() || !self.started {
             return;
         }
         if self.stopping {

@@ -232,7 +232,9 @@ impl Running<'_> {
                     Intent::EndBackground { effect } => self.end_background(effect),
                     Intent::Answer { ask, response } => {
                         // The asker may be gone.
-                        let _ = self.asks.remove(&ask).map(|answer| answer.send(response));
+                        if let Some(answer) = self.asks.remove(&ask) {
+                            let _ = answer.send(response);
+                        }
                     }
                     Intent::Wait => self.driver.observer.on_wait(),
                     Intent::Exit => return Ok((state, true)),
@@ -297,6 +299,36 @@ impl Running<'_> {
 fn log_entries(entries: &[Entry]) {
     for entry in entries {
         // Only the kind is logged, never the content: transcripts stay on the session volume.
-        tracing::info!(seq = entry.seq, kind = entry.body.kind(), "entry logged");
+        tracing::info!(seq = entry.seq, kind = entry.body.kind(), call = call_id(&entry.body), "entry logged");
+    }
+}
+
+/// The id of the tool call that an entry is about.
+fn call_id(body: &Body) -> Option<&str> {
+    match body {
+        Body::ToolStarted(start) => Some(&start.call_id),
+        Body::ToolEnded(end) => Some(&end.call_id),
+        Body::SessionStarted(_)
+        | Body::RuntimeStarted(_)
+        | Body::Input(_)
+        | Body::PeerMessage(_)
+        | Body::RunStarted(_)
+        | Body::Assistant(_)
+        | Body::RunEnded(_)
+        | Body::Notice(_)
+        | Body::SegmentStarted(_)
+        | Body::Carried(_)
+        | Body::ConfigChanged(_)
+        | Body::SystemItem(_)
+        | Body::Paused(_)
+        | Body::Resumed(_)
+        | Body::Abandoned(_)
+        | Body::RolledBack(_)
+        | Body::Rewound(_)
+        | Body::Usage(_)
+        | Body::CompactionStarted(_)
+        | Body::CompactionEnded(_)
+        | Body::Extension(_)
+        | Body::Unknown { .. } => None,
     }
 }

@@ -269,7 +269,9 @@ impl AgentProcess<'_> {
             patience: ModelPatience {
                 total: manifest.model.patience_seconds.map(Duration::from_secs),
                 key: self.settings.key_retry,
-                ..ModelPatience::default()
+                // 5 and 30 minutes, unless a test has made the first back-off shorter.
+                first_person: self.settings.retries.first * 300,
+                next_person: self.settings.retries.first * 1800,
             },
             observer: Arc::new(self.status.clone()),
             random: random_fraction,

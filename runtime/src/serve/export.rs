@@ -109,7 +109,7 @@ fn header_block(name: &str, bytes: u64) -> [u8; TAR_BLOCK] {
     put(124, &format!("{bytes:011o}\0"));
     put(148, "        ");
     put(156, "0");
-    put(257, "ustar\000");
+    put(257, "ustar\x0000");
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     block

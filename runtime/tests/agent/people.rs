@@ -15,9 +15,16 @@ use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
 
 async fn ask(harness: &Harness, id: &str, action: ControlAction) -> ControlResponse {
     let body = serde_json::to_vec(&ControlRequest { id: id.to_owned(), action }).unwrap();
-    let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, body).await;
-    assert_eq!(status, StatusCode::OK, "{body:?}");
-    serde_json::from_slice(&body).unwrap()
+    for _ in 0..1200 {
+        let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, body.clone()).await;
+        // The line may be up before the session is replayed.
+        if status != StatusCode::SERVICE_UNAVAILABLE {
+            assert_eq!(status, StatusCode::OK, "{body:?}");
+            return serde_json::from_slice(&body).unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("the session was not opened in time");
 }
 
 async fn refusal(harness: &Harness, id: &str, action: ControlAction) -> Option<ControlReason> {

@@ -47,6 +47,24 @@ fn a_stop_closes_call_and_run_and_the_next_start_goes_on() {
     assert!(simulation.ran.is_empty());
 }
 
+#[test]
+fn f15_a_log_of_format_1_goes_on_in_a_segment_with_a_head_before_anything_else() {
+    let mut simulation = Simulation::new(vec![calls(&["one"]), answer("done")]);
+    simulation.run_process();
+    // A session of format 1 has no head; its process was stopped in the middle of a run.
+    simulation.log.retain(|entry| !matches!(entry.body, Body::SegmentStarted(_)));
+    let end = simulation.log.iter().position(|entry| matches!(entry.body, Body::ToolEnded(_))).unwrap();
+    simulation.log.truncate(end);
+    for (at, entry) in simulation.log.iter_mut().enumerate() {
+        entry.seq = at as u64 + 1;
+    }
+    simulation.script = vec![Ok(answer("done"))].into();
+    simulation.run_process();
+    let expected = "SegmentStarted Carried Carried ToolEnded RunEnded RuntimeStarted RunStarted Assistant RunEnded";
+    assert_eq!(simulation.kinds_from(end), expected);
+    assert_eq!(simulation.task_state().0, Some(TaskState::Succeeded));
+}
+
 fn busy() -> Simulation {
     let mut simulation = Simulation::new(vec![
         calls(&["c0", "bad"]),

@@ -9,7 +9,7 @@ use crate::restarts::person;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_message_is_reported_with_its_file_and_the_agent_goes_on_once_the_file_is_moved_out() {
-    let script = "rules:\n- when: {lastUserContains: go}\n  steps: [{text: busy, delayMs: 60000}]\n- steps: [{text: Hello.}]\n";
+    let script = "rules:\n- when: {lastUserContains: say hello}\n  steps: [{text: Hello.}]\n- steps: [{text: busy, delayMs: 60000}]\n";
     let harness = Harness::new(script).await;
     let mut runtime = harness.start(1, Some("go"));
     harness.wait_until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;

@@ -164,7 +164,7 @@ rules:
         assert!(end.outcome == ToolOutcome::Failed && end.output.contains("No space left on device"), "{end:?}");
         assert!(!end.output.contains("os error"), "{end:?}");
     }
-    assert_eq!(ends[3].output, "before\n");
+    assert_eq!(ends[3].output, "     1\tbefore\n");
     assert_eq!((outcomes(&entries), texts(&entries).last().unwrap().as_str()), (vec![RunOutcome::Finished], "it is full"));
     harness.gateway.wait_for_report(|report| report.ready).await;
     let left: Vec<String> =

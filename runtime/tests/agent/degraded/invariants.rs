@@ -8,8 +8,7 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::{ReportReason, RuntimeReport};
 
-use crate::endpoint::conversation::Item;
-use crate::endpoint::wire::Wire;
+use crate::conversation::Item;
 use crate::harness::Harness;
 use crate::restarts::person;
 
@@ -51,20 +50,41 @@ pub fn assert_reports(reports: &[RuntimeReport]) {
 }
 
 /// What a request made from the log has to hold. Computed without the runtime's own projection.
-fn expected_prompt(entries: &[Entry]) -> Vec<String> {
+fn expected_prompt(entries: &[Entry]) -> Vec<Item> {
     let mut expected = Vec::new();
     for entry in entries {
         match &entry.body {
-            Body::Input(input) => expected.push(format!("user {}", input.text)),
-            Body::PeerMessage(message) => expected.push(format!("user [message from agent {}]\n{}", message.from.name, message.text)),
-            Body::Assistant(answer) if !answer.text.is_empty() || !answer.tool_calls.is_empty() => {
-                expected.push(format!("assistant {}", answer.text));
+            Body::Input(input) => expected.push(Item::User(input.text.clone())),
+            Body::PeerMessage(message) => {
+                expected.push(Item::User(format!("[message from agent {}]\n{}", message.from.name, message.text)));
             }
-            Body::ToolEnded(end) => expected.push(format!("result {}", end.output)),
+            Body::Assistant(answer) if !answer.text.is_empty() || !answer.tool_calls.is_empty() => {
+                expected.push(Item::Assistant(answer.text.clone()));
+            }
+            Body::ToolEnded(end) => expected.push(Item::Result(end.output.clone())),
             _ => {}
         }
     }
     expected
+}
+
+/// Items as one text. Requests join the texts of users that follow each other, or the scripted model's parser does, so here they are joined,
+/// too; empty lines do not count.
+fn joined(items: impl IntoIterator<Item = Item>) -> String {
+    let (mut text, mut after_user) = (String::new(), false);
+    for item in items {
+        let (role, words) = match &item {
+            Item::User(words) => ("user", words),
+            Item::Assistant(words) => ("assistant", words),
+            Item::Result(words) => ("result", words),
+        };
+        let user = matches!(item, Item::User(_));
+        let head = if user && after_user { "\n".to_owned() } else { format!("\n{role} ") };
+        text.push_str(&head);
+        text.push_str(words);
+        after_user = user;
+    }
+    text.replace("\n\n", "\n")
 }
 
 /// Checks that every request holds a beginning of the log, in its order, and nothing else.
@@ -72,21 +92,10 @@ fn expected_prompt(entries: &[Entry]) -> Vec<String> {
 /// # Errors
 /// The first request that does not.
 pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]) -> Result<(), String> {
-    let expected = expected_prompt(entries);
+    let expected = joined(expected_prompt(entries));
     for (number, request) in requests.iter().enumerate() {
-        let wire = if request.get("max_tokens").is_some() { Wire::Messages } else { Wire::Chat };
-        let sent: Vec<String> = wire
-            .conversation(request)
-            .items
-            .into_iter()
-            .map(|item| match item {
-                Item::User(text) => format!("user {text}"),
-                Item::Assistant(text) => format!("assistant {text}"),
-                Item::Result(text) => format!("result {text}"),
-            })
-            .collect();
-        // Anthropic's format joins two entries of the log to one message, so the joined texts are compared.
-        let (sent, expected) = (sent.join("\n"), expected.join("\n"));
+        let read = if request.get("max_tokens").is_some() { crate::anthropic::parse(request) } else { crate::openai::parse(request) };
+        let sent = joined(read?.items);
         if !expected.starts_with(&sent) {
             return Err(format!("request {number} has text that is not in the log:\n{sent}\n--- log\n{expected}"));
         }
