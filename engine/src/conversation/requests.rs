@@ -11,11 +11,11 @@ use yoi_wire::control::{
 };
 use yoi_wire::entry::{
     Abandoned, AnsweredRequest, Body, CompactionOutcome, CompactionReason, Entry, Input, InputFrom, Paused, PromptItem, Requester, Resumed,
-    Rewound, RolledBack, RunEnded, RunOutcome, SystemItem, ToolOutcome,
+    Rewound, RolledBack, RunEnded, RunOutcome, SystemItem,
 };
 use yoi_wire::hub::{Activity, MAX_MESSAGE_TEXT};
 
-use super::run::tool_ended;
+use super::ending::Ending;
 use super::{AskId, ConversationEvent, ConversationState, Effect, Intent};
 
 /// The most answers that are remembered.
@@ -31,8 +31,6 @@ const EFFECT_CHARS: usize = 160;
 
 const INTERRUPTED: &str = "[The work was interrupted by a person, who goes on with new words. Calls that had not begun did not run.]";
 const NEVER_BEGAN: &str = "A person paused the run before this tool began, and went on with other words. It did not run.";
-const ENDED_UNBEGUN: &str = "A person ended the run before this tool began. It did not run.";
-
 /// Answers by id, and askers that wait for one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
@@ -53,16 +51,6 @@ pub(super) struct HeldAsk {
     pub ask: AskId,
     pub user: String,
     pub request: ControlRequest,
-}
-
-/// The open run is being ended by a person.
-#[derive(Clone, Debug)]
-pub(super) struct Ending {
-    cancel: bool,
-    /// Nothing of an answer had come.
-    roll_back: bool,
-    background_ended: bool,
-    by: Requester,
 }
 
 impl Requests {
@@ -400,69 +388,6 @@ impl ConversationState {
             PromptItem::User(_) | PromptItem::Assistant(_) | PromptItem::Results(_) => None,
         });
         RewindTargets { segment: self.segment.clone(), head: self.log.last_seq, inputs: inputs.collect() }
-    }
-
-    fn unbegun_calls_end(&self, output: &str) -> Vec<Body> {
-        let calls = self.log.open_calls.iter();
-        calls.map(|call| tool_ended(&call.call_id, ToolOutcome::Refused, output)).collect()
-    }
-
-    /// Ends all effects. A model call is forgotten at once; of a tool the end is awaited.
-    fn end_effects(&mut self, intents: &mut Vec<Intent>) {
-        intents.extend(self.effects.keys().map(|effect| Intent::End { effect: *effect }));
-        self.effects.retain(|_, effect| matches!(effect, Effect::Tool { .. }));
-    }
-
-    fn begin_ending(&mut self, cancel: bool, by: Requester, intents: &mut Vec<Intent>) {
-        let output = self.effects.values().any(|effect| matches!(effect, Effect::Model(call) if call.output && !call.summary));
-        let roll_back = self.turns() == 0 && !output && self.facts.compaction.is_none() && self.hidden_by_rollback().is_some();
-        self.end_effects(intents);
-        self.ending = Some(Ending { cancel, roll_back, background_ended: false, by });
-    }
-
-    /// The inputs that started the open run, when no answer has followed any of them.
-    fn hidden_by_rollback(&self) -> Option<Vec<u64>> {
-        let run = self.log.open_run.as_ref()?;
-        let unanswered = run.cause.iter().all(|id| self.log.unanswered.contains(id));
-        (unanswered && !run.cause.is_empty()).then(|| run.cause.iter().filter_map(|id| self.log.delivered.get(id).copied()).collect())
-    }
-
-    pub(super) fn go_on_ending(&mut self, intents: &mut Vec<Intent>) {
-        if !self.effects.is_empty() {
-            return;
-        }
-        let Some(mut ending) = self.ending.take() else { return };
-        if ending.cancel && !ending.background_ended {
-            ending.background_ended = true;
-            self.ending = Some(ending);
-            let effect = self.new_effect(Effect::Background);
-            intents.push(Intent::EndBackground { effect });
-            return;
-        }
-        let Ending { cancel, roll_back, by, .. } = ending;
-        let Some(run_id) = self.log.open_run.as_ref().map(|run| run.run_id.clone()) else { return };
-        let mut bodies = Vec::new();
-        if self.facts.compaction.is_some() {
-            bodies.push(super::compaction_failed("a person ended the run"));
-        }
-        let reason = Some("Cancelled".to_owned());
-        match (roll_back.then(|| self.hidden_by_rollback()).flatten(), cancel) {
-            (Some(hidden), _) => {
-                bodies.push(Body::RolledBack(RolledBack { run_id: run_id.clone(), hidden, by: by.clone() }));
-                let outcome = RunOutcome::RolledBack;
-                bodies.push(Body::RunEnded(RunEnded { run_id, outcome, reason, message: None, by: Some(by) }));
-            }
-            (None, false) => bodies.push(Body::Paused(Paused { run_id, by })),
-            (None, true) => {
-                bodies.extend(self.unbegun_calls_end(ENDED_UNBEGUN));
-                if self.is_paused() {
-                    bodies.push(Body::Abandoned(Abandoned { run_id: run_id.clone(), by: by.clone() }));
-                }
-                let outcome = RunOutcome::Cancelled;
-                bodies.push(Body::RunEnded(RunEnded { run_id, outcome, reason, message: None, by: Some(by) }));
-            }
-        }
-        self.append(bodies, intents);
     }
 }
 

@@ -60,12 +60,9 @@ fn user_messages(user: &UserTurn<'_>) -> Vec<Value> {
     // A message of a tool takes text only.
     let images: Vec<Value> = user.results.iter().flat_map(|result| result.images.iter().map(image_part)).collect();
     if !images.is_empty() {
-        let texts = user.texts.iter().map(|text| json!({"type": "text", "text": text}));
-        messages.push(json!({"role": "user", "content": images.into_iter().chain(texts).collect::<Vec<_>>()}));
-    } else if !user.texts.is_empty() {
-        // One message: the templates of some models take user and assistant in turns only.
-        messages.push(json!({"role": "user", "content": user.texts.join("\n\n")}));
+        messages.push(json!({"role": "user", "content": images}));
     }
+    messages.extend(user.texts.iter().map(|text| json!({"role": "user", "content": text})));
     messages
 }
 
@@ -97,7 +94,7 @@ fn answer_message(answer: &AnswerTurn<'_>, server: ServerKind) -> Value {
         }
     }
     message.insert("role".to_owned(), json!("assistant"));
-    message.insert("content".to_owned(), if text.is_empty() { Value::Null } else { json!(text) });
+    message.insert("content".to_owned(), json!(text));
     if !calls.is_empty() {
         message.insert("tool_calls".to_owned(), Value::Array(calls));
     }
