@@ -8,7 +8,8 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::{ReportReason, RuntimeReport};
 
-use crate::conversation::Item;
+use crate::endpoint::conversation::Item;
+use crate::endpoint::wire::Wire;
 use crate::harness::Harness;
 use crate::restarts::person;
 
@@ -94,8 +95,8 @@ fn joined(items: impl IntoIterator<Item = Item>) -> String {
 pub fn check_prompts_match_log(entries: &[Entry], requests: &[serde_json::Value]) -> Result<(), String> {
     let expected = joined(expected_prompt(entries));
     for (number, request) in requests.iter().enumerate() {
-        let read = if request.get("max_tokens").is_some() { crate::anthropic::parse(request) } else { crate::openai::parse(request) };
-        let sent = joined(read?.items);
+        let wire = if request.get("max_tokens").is_some() { Wire::Messages } else { Wire::Chat };
+        let sent = joined(wire.conversation(request).items);
         if !expected.starts_with(&sent) {
             return Err(format!("request {number} has text that is not in the log:\n{sent}\n--- log\n{expected}"));
         }
