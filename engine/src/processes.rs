@@ -4,12 +4,12 @@
 //! side, and each is the subreaper of its descendants: one that loses its parent becomes a child of the program. When the program ends, it
 //! becomes a child of this process, which is PID 1 in a Pod and a subreaper everywhere.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{WaitOptions, waitpid};
 use tokio::process::{Child, Command};
@@ -30,7 +30,6 @@ pub const CALL_ID_ENV: &str = "YOI_CALL";
 /// Starts programs in the root of the tree, each in a session of its own, with an environment built from nothing.
 #[derive(Debug)]
 pub struct ProcessSupervisor {
-    children: Arc<AwaitedChildren>,
     root: PathBuf,
     env: Vec<(OsString, OsString)>,
 }
@@ -39,7 +38,7 @@ impl ProcessSupervisor {
     /// `root` is the working directory of every program, `user_env` what the Pod's owner set for the container.
     #[must_use]
     pub fn new(root: PathBuf, agent: &str, user_env: &[(OsString, OsString)]) -> Self {
-        Self { children: Arc::default(), root, env: environment(agent, user_env) }
+        Self { root, env: environment(agent, user_env) }
     }
 
     /// The working directory of every program.
@@ -75,12 +74,12 @@ impl ProcessSupervisor {
                 Ok(())
             });
         }
-        let (child, pid) = self.children.spawn(&mut command)?;
+        let (child, pid) = AWAITED_CHILDREN.spawn(&mut command)?;
         // Nobody has waited for the child yet, so /proc has it even if it has already ended.
         let start_ticks = procfs::read_process(pid).map_or(u64::MAX, |process| process.start_ticks);
         let tree = ProcessTree { leader: pid, start_ticks, call_id };
         // `command` is dropped here with its ends of pipes: from now on only processes of the call can write to them.
-        Ok(SupervisedProcess { child, tree, children: self.children.clone() })
+        Ok(SupervisedProcess { child, tree })
     }
 
     /// Reaps children that nobody waits for, until the process ends.
@@ -88,14 +87,7 @@ impl ProcessSupervisor {
     /// # Errors
     /// SIGCHLD cannot be watched.
     pub fn reap_orphans(&self) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let children = self.children.clone();
-        async move {
-            let mut sigchld = signal(SignalKind::child())?;
-            loop {
-                sigchld.recv().await;
-                children.reap_others();
-            }
-        }
+        AWAITED_CHILDREN.reap_others_on_signal()
     }
 }
 
@@ -104,7 +96,6 @@ impl ProcessSupervisor {
 pub struct SupervisedProcess {
     child: Child,
     tree: ProcessTree,
-    children: Arc<AwaitedChildren>,
 }
 
 impl SupervisedProcess {
@@ -118,7 +109,7 @@ impl SupervisedProcess {
 
     /// Kills the program and every process that belongs to it. Returns when all of them have ended, or logs that some cannot be killed.
     pub fn kill_tree(&self) {
-        if !self.tree.kill_all(&self.children) {
+        if !self.tree.kill_all() {
             tracing::error!(leader = self.tree.leader, "processes of a tool could not be killed");
         }
     }
@@ -127,13 +118,16 @@ impl SupervisedProcess {
 impl Drop for SupervisedProcess {
     fn drop(&mut self) {
         self.kill_tree();
-        self.children.remove(self.tree.leader);
+        AWAITED_CHILDREN.remove(self.tree.leader);
     }
 }
 
+/// One for the process, because its children are: a child that one supervisor starts is no orphan to another.
+static AWAITED_CHILDREN: AwaitedChildren = AwaitedChildren(Mutex::new(BTreeSet::new()));
+
 /// Pids of the children that somebody waits for. The reaper of orphans must not take their exit status.
-#[derive(Debug, Default)]
-struct AwaitedChildren(Mutex<HashSet<u32>>);
+#[derive(Debug)]
+struct AwaitedChildren(Mutex<BTreeSet<u32>>);
 
 impl AwaitedChildren {
     fn spawn(&self, command: &mut Command) -> io::Result<(Child, u32)> {
@@ -150,8 +144,16 @@ impl AwaitedChildren {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
     }
 
-    fn pids(&self) -> HashSet<u32> {
+    fn pids(&self) -> BTreeSet<u32> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn reap_others_on_signal(&self) -> io::Result<()> {
+        let mut sigchld = signal(SignalKind::child())?;
+        loop {
+            sigchld.recv().await;
+            self.reap_others();
+        }
     }
 
     fn reap_others(&self) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 
-use super::AwaitedChildren;
+use super::AWAITED_CHILDREN;
 use super::procfs::{Process, belongs_to_other_call, has_call_id, list_processes, to_pid};
 
 /// About a second: a round takes the pause and the time to look through all processes.
@@ -27,13 +27,14 @@ impl ProcessTree {
     /// Kills the leader, its session, its group, all their descendants, every process with the call's id, and every orphan that was started
     /// since the call began: one that left session, parents and environment behind. An orphan is a child of this process, which it becomes
     /// only when the leader of its own call has ended, so it is never one that should go on. Returns whether all have ended.
-    pub fn kill_all(&self, children: &AwaitedChildren) -> bool {
+    pub fn kill_all(&self) -> bool {
         let Self { leader, start_ticks, call_id } = self;
         let (leader, start_ticks, own_pid) = (*leader, *start_ticks, std::process::id());
         // A process may fork faster than it is found, so each round kills what the last one left.
         for _ in 0..MAX_KILL_ROUNDS {
             let all = list_processes();
-            let awaited = children.pids();
+            // After the list, so that a child in it is also among these.
+            let awaited = AWAITED_CHILDREN.pids();
             let is_orphan =
                 |process: &Process| process.parent == own_pid && process.start_ticks >= start_ticks && !awaited.contains(&process.pid);
             let mut targets: HashSet<u32> = all

@@ -50,6 +50,8 @@ struct StartedCommand {
     last_directory: OwnedFd,
     /// Where it started.
     directory: PathBuf,
+    /// Kills for memory before it started.
+    kills_before: Option<u64>,
     /// Said before its output: that it runs elsewhere than expected.
     note: String,
 }
@@ -148,13 +150,14 @@ impl Shell {
         let output = Receiver::from_owned_fd(output)?;
         let (last_directory, report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let report_fd = report.as_raw_fd();
+        let kills_before = self.memory_kills.count();
         let process = self.processes.start(self.script.program(), |process| {
             process.args(self.script.args(command)).stdout(write).stderr(stderr).current_dir(directory);
             // SAFETY: one system call on a descriptor that is open until the program has started.
             unsafe { process.pre_exec(move || Script::pass_descriptor(report_fd)) };
         })?;
         drop(report);
-        Ok(StartedCommand { process, output, last_directory, directory: directory.to_owned(), note: note.to_owned() })
+        Ok(StartedCommand { process, output, last_directory, directory: directory.to_owned(), kills_before, note: note.to_owned() })
     }
 }
 

@@ -1,6 +1,5 @@
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -23,10 +22,13 @@ async fn context(root: &Path, directory: Option<&str>) -> String {
     tree_context(&processes, &Tree::open(root).unwrap(), directory.map(Path::new), now, "Linux x86_64").await
 }
 
-fn git(root: &Path, args: &[&str]) -> String {
+/// By the supervisor: the end of another test's program takes a child that has no supervisor for an orphan.
+async fn git(root: &Path, args: &[&str]) -> String {
     let identity = ["-c", "user.name=a", "-c", "user.email=a@b.invalid", "-c", "init.defaultBranch=main"];
-    let output = Command::new("git").args(identity).args(args).current_dir(root).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let processes = ProcessSupervisor::new(root.to_owned(), "a", &[("HOME".into(), root.into())]);
+    let args = [&identity, args].concat();
+    let output = processes.capture("git", &args, &[], Duration::from_secs(60), 4096).await.unwrap();
+    assert!(output.success, "{}", output.stderr);
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -35,24 +37,24 @@ async fn the_model_is_told_of_tree_date_platform_and_git() {
     let (_outer, root) = fixture();
     let head = format!("Tree: {}\nDate: 2026-02-28 (Saturday), UTC\nPlatform: Linux x86_64\n", root.display());
     assert_eq!(context(&root, None).await, format!("{head}Git: no repository\n"));
-    git(&root, &["init", "-q"]);
+    git(&root, &["init", "-q"]).await;
     fs::write(root.join("new"), "x").unwrap();
     assert_eq!(context(&root, None).await, format!("{head}Git: branch main, no commit yet, 1 changed file\n"));
-    git(&root, &["add", "."]);
-    git(&root, &["commit", "-q", "-m", "first"]);
-    let commit = git(&root, &["rev-parse", "HEAD"]);
+    git(&root, &["add", "."]).await;
+    git(&root, &["commit", "-q", "-m", "first"]).await;
+    let commit = git(&root, &["rev-parse", "HEAD"]).await;
     assert_eq!(context(&root, None).await, format!("{head}Git: branch main, commit {}, no changes\n", &commit[..12]));
-    git(&root, &["mv", "new", "name with\nnewline"]);
+    git(&root, &["mv", "new", "name with\nnewline"]).await;
     fs::write(root.join("other"), "x").unwrap();
-    git(&root, &["checkout", "-q", "--detach"]);
+    git(&root, &["checkout", "-q", "--detach"]).await;
     assert_eq!(context(&root, None).await, format!("{head}Git: no branch, commit {}, 2 changed files\n", &commit[..12]));
 }
 
 #[tokio::test]
 async fn a_program_that_the_repository_names_is_not_run() {
     let (_outer, root) = fixture();
-    git(&root, &["init", "-q"]);
-    git(&root, &["config", "core.fsmonitor", "touch ran; false"]);
+    git(&root, &["init", "-q"]).await;
+    git(&root, &["config", "core.fsmonitor", "touch ran; false"]).await;
     fs::write(root.join("file"), "x").unwrap();
     assert!(context(&root, None).await.contains("1 changed file"));
     assert!(!root.join("ran").exists());

@@ -179,8 +179,7 @@ impl BackgroundProcess {
 
     /// Collects the output until the command ends or is stopped. Dropping this ends the command too.
     async fn keep(self: Arc<Self>, started: StartedCommand, kills: MemoryKills) {
-        let StartedCommand { mut process, output: mut pipe, last_directory: _, directory: _, note: _ } = started;
-        let kills_before = kills.count();
+        let StartedCommand { mut process, output: mut pipe, last_directory: _, directory: _, kills_before, note: _ } = started;
         let mut buffer = vec![0; 16 << 10];
         let (mut open, mut status, mut stopped) = (true, None, false);
         let mut drained = std::pin::pin!(tokio::time::sleep(Duration::MAX));

@@ -29,8 +29,7 @@ pub struct Ended {
 
 /// Waits for the command. It ends all its processes when the command ends, when the time is over, and when the future is dropped.
 pub async fn finish(started: StartedCommand, limit: Duration, bytes: usize, live: &LiveOutput, kills: &MemoryKills) -> Ended {
-    let StartedCommand { mut process, output: mut pipe, last_directory, directory, note } = started;
-    let kills_before = kills.count();
+    let StartedCommand { mut process, output: mut pipe, last_directory, directory, kills_before, note } = started;
     let mut collected =
         Collected { terminal: TerminalText::default(), bounded: BoundedOutput::new(bytes.saturating_sub(note.len())), live };
     let mut buffer = vec![0; 16 << 10];
