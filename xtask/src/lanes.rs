@@ -1,7 +1,6 @@
 //! `cargo xtask test`: independent lanes. A lane is one step that the final table reports. Each runs even when another failed, unless
 //! it depends on that one.
 
-mod again;
 mod clusters;
 mod guest;
 mod kind;
@@ -28,8 +27,6 @@ struct Selection<'a> {
     filters: &'a [String],
     ran: AtomicU64,
     failures: Mutex<Vec<String>>,
-    /// Tests that failed beside others and passed when they were run again.
-    passed_again: Mutex<Vec<String>>,
 }
 
 impl Selection<'_> {
@@ -41,37 +38,11 @@ impl Selection<'_> {
         Ok((ran.succeeded, command_line))
     }
 
-    /// As [`Self::run`]. A few failed tests are run once more, and how they failed is shown at the end even if they pass then.
-    fn run_twice(&self, name: &str, tests: Command, command_line: String) -> Result<(bool, String)> {
-        // A person who names tests wants to see them as they are.
-        if !self.filters.is_empty() {
-            return self.run(name, tests, command_line);
-        }
-        let again = |ran: &prefixed::Ran| if ran.succeeded || ran.broke_off { None } else { again::command(&tests, &ran.failed) };
-        let first = prefixed::run(name, again::copy(&tests))?;
-        self.ran.fetch_add(first.tests, Ordering::Relaxed);
-        let second = again(&first);
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(first.failures);
-        let Some(second) = second else { return Ok((first.succeeded, command_line)) };
-        println!("{name:<10} | once more: {}", first.failed.join(" "));
-        let ran = prefixed::run(name, second)?;
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(ran.failures);
-        let passed = ran.succeeded && ran.tests >= first.failed.len() as u64;
-        if passed {
-            self.passed_again.lock().unwrap_or_else(PoisonError::into_inner).extend(first.failed);
-        }
-        Ok((passed, command_line))
-    }
-
     /// Prints what failed once more: thousands of lines ran past since.
     fn print_failures(&self) {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if !failures.is_empty() {
             println!("\nWhat the failed tests said:\n{}", failures.join("\n"));
-        }
-        let passed_again = self.passed_again.lock().unwrap_or_else(PoisonError::into_inner);
-        if !passed_again.is_empty() {
-            println!("\nFailed, and passed when run again:\n  {}", passed_again.join("\n  "));
         }
     }
 
@@ -86,7 +57,7 @@ impl Selection<'_> {
 
 pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
     let mut report = Report::default();
-    let selection = Selection { all, filters, ran: AtomicU64::new(0), failures: Mutex::default(), passed_again: Mutex::default() };
+    let selection = Selection { all, filters, ran: AtomicU64::new(0), failures: Mutex::default() };
     if filters.is_empty() {
         report.lane("format", || cargo(&["fmt", "--all", "--check"]));
         report.lane("lints", || {
@@ -165,7 +136,7 @@ fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
     if whole {
         tests.env(MUST_RUN, "1");
     }
-    selection.run_twice("unit", tests, format!("cargo {}", words.join(" ")))
+    selection.run("unit", tests, format!("cargo {}", words.join(" ")))
 }
 
 /// Licences, bans and sources, where the tool for it is installed. Advisories need a database that is fetched from elsewhere.
@@ -198,47 +169,12 @@ fn outcome(succeeded: bool, line: &str) -> Result<LaneOutcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::command;
-
-    fn selection(filters: &[String]) -> Selection<'_> {
-        Selection { all: false, filters, ran: AtomicU64::new(0), failures: Mutex::default(), passed_again: Mutex::default() }
-    }
-
-    /// A program of tests whose test `a` fails, and does what `second` says when it is run alone.
-    fn fails_once(second: &str) -> Command {
-        let script = format!(
-            "if [ -z \"$1\" ]; then echo 'test a ... FAILED'; echo 'error: test failed, to rerun pass `-p a`'; exit 1; fi; echo 'running 1 test'; {second}"
-        );
-        command("sh", ["-c", &script, "--"])
-    }
-
-    #[test]
-    fn a_test_that_passes_when_it_is_run_again_is_told_and_one_that_fails_twice_fails() {
-        let all = selection(&[]);
-        assert!(all.run_twice("here", fails_once("echo test a ... ok"), String::new()).unwrap().0);
-        assert_eq!(*all.passed_again.lock().unwrap(), ["a"]);
-        assert!(!all.run_twice("here", fails_once("echo test a ... FAILED; exit 1"), String::new()).unwrap().0);
-        // Nothing ran, so nothing has passed.
-        let mut none = command("sh", ["-c", "[ -n \"$1\" ] || { echo 'test a ... FAILED'; exit 1; }", "--"]);
-        none.env_remove("YOI");
-        assert!(!all.run_twice("here", none, String::new()).unwrap().0);
-        assert_eq!(*all.passed_again.lock().unwrap(), ["a"]);
-        let named = ["a".to_owned()];
-        assert!(!selection(&named).run_twice("here", fails_once("echo test a ... ok"), String::new()).unwrap().0);
-    }
 
     #[test]
     fn a_filter_that_no_test_bears_fails() {
         let check = |filters: &[&str], ran| {
             let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
-            Selection {
-                all: false,
-                filters: &filters,
-                ran: AtomicU64::new(ran),
-                failures: Mutex::default(),
-                passed_again: Mutex::default(),
-            }
-            .check_filter()
+            Selection { all: false, filters: &filters, ran: AtomicU64::new(ran), failures: Mutex::default() }.check_filter()
         };
         assert!(check(&[], 0).is_ok() && check(&["peers"], 1).is_ok());
         assert!(check(&["peres", "piers"], 0).is_err_and(|error| error.to_string().contains("peres or piers")));

@@ -118,10 +118,10 @@ async fn four_times_the_agents_take_about_four_times_the_time() -> Result<()> {
     let (few_agents, many_agents) = (fleet(1000).await?, fleet(4000).await?);
     let (mut few, mut many) = (f64::MAX, f64::MAX);
     // What else runs on the machine may slow any one of them down, but not the quickest of many. A list of quadratic cost takes 16 times.
-    for _ in 0..12 {
+    for round in 1..=12 {
         few = few.min(seconds_to_list(1000, &few_agents).await?);
         many = many.min(seconds_to_list(4000, &many_agents).await?);
-        if many < few * 6.0 {
+        if round >= 3 && many < few * 6.0 {
             return Ok(());
         }
     }

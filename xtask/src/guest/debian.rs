@@ -7,22 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Linux 6.1 and OpenZFS 2.1, whatever the machine has. The module is in `contrib`, and is compiled here: its licence and that of Linux do not go together
-/// in one binary that is given away.
-const SOURCES: &str = "\
-Types: deb
-URIs: http://deb.debian.org/debian
-Suites: bookworm bookworm-updates
-Components: main contrib
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-
-Types: deb
-URIs: http://deb.debian.org/debian-security
-Suites: bookworm-security
-Components: main contrib
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-";
+/// Linux 6.1 and OpenZFS 2.1, whatever the machine has, from the public mirror that mmdebstrap knows, with updates and security.
 const SUITE: &str = "bookworm";
+/// The module is in `contrib`, and is compiled here: its licence and that of Linux do not go together in one binary that is given away.
+const COMPONENTS: &str = "main,contrib";
 
 /// The installation of zfs-dkms compiles the module for every kernel whose headers are there.
 const MODULE_PACKAGES: &str = "ca-certificates,dkms,kmod,linux-headers-amd64,zfs-dkms";
@@ -42,7 +30,7 @@ pub struct Debian {
 }
 
 fn modules_key() -> String {
-    cache::key([SOURCES, MODULE_PACKAGES, MODULES])
+    cache::key([SUITE, COMPONENTS, MODULE_PACKAGES, MODULES])
 }
 
 /// Whether the kernel and its modules have been made: with them, all else takes about a minute.
@@ -58,7 +46,7 @@ pub fn ensure() -> Result<Debian> {
         mmdebstrap.args(["--variant=apt", "--skip=output/dev"]);
         debootstrap_to(mmdebstrap, fresh, Path::new("/dev/null"))
     })?;
-    let key = cache::key([SOURCES, ROOT_PACKAGES, ROOT, INIT, &modules_key()]);
+    let key = cache::key([SUITE, COMPONENTS, ROOT_PACKAGES, ROOT, INIT, &modules_key()]);
     let made = cache::folder("guest", &key, "Make the guest's Debian (about a minute, the first time only)", |fresh| {
         fs::write(fresh.join("init"), INIT)?;
         fs::set_permissions(fresh.join("init"), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
@@ -91,9 +79,7 @@ fn debootstrap_to(mut mmdebstrap: Command, out: &Path, root: &Path) -> Result<()
     let work = tempfile::tempdir_in(out)?;
     // mmdebstrap runs apt as another user.
     fs::set_permissions(work.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let sources = work.path().join("guest.sources");
-    fs::write(&sources, SOURCES)?;
-    mmdebstrap.arg(SUITE).arg(root).arg(sources).env("TMPDIR", work.path());
+    mmdebstrap.args(["--components", COMPONENTS, SUITE]).arg(root).env("TMPDIR", work.path());
     run(&mut mmdebstrap)?;
     fs::remove_file(out.join("hook"))?;
     Ok(())

@@ -175,9 +175,7 @@ fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filters: &[Stri
     if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
         cargo.env("YOI_KILL_ROUNDS", rounds.to_string());
     }
-    // Not run again: what is lost or doubled in one round is lost.
-    let line = line(&cargo);
-    selection.run(on.name(), cargo, line)
+    run_cargo(on, selection, cargo)
 }
 
 /// Runs the tests that measure ordinary work beside a flood of requests, with nothing else running.
@@ -189,9 +187,7 @@ fn run_alone(built: &Built, selection: &Selection<'_>) -> Result<()> {
 type TestRun = (bool, String);
 
 fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection: &Selection<'_>, words: &[&str]) -> Result<TestRun> {
-    let tests = test(on, built, targets, selection.filters, words)?;
-    let line = line(&tests);
-    selection.run_twice(on.name(), tests, line)
+    run_cargo(on, selection, test(on, built, targets, selection.filters, words)?)
 }
 
 fn test(on: Instance, built: &Built, targets: &[&'static str], filters: &[String], words: &[&str]) -> Result<Command> {
@@ -201,8 +197,9 @@ fn test(on: Instance, built: &Built, targets: &[&'static str], filters: &[String
     Ok(cargo)
 }
 
-fn line(tests: &Command) -> String {
-    tests.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+fn run_cargo(on: Instance, selection: &Selection<'_>, cargo: Command) -> Result<TestRun> {
+    let line = cargo.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    selection.run(on.name(), cargo, line)
 }
 
 fn outcome(runs: Vec<TestRun>) -> Result<()> {

@@ -14,10 +14,6 @@ pub struct Ran {
     pub tests: u64,
     /// What it printed of those that failed, with the same prefix.
     pub failures: Vec<String>,
-    /// The names of those that failed.
-    pub failed: Vec<String>,
-    /// A program failed, and not by a test of its own.
-    pub broke_off: bool,
 }
 
 /// Runs the program to its end.
@@ -31,7 +27,6 @@ pub fn run(name: &str, mut command: Command) -> Result<Ran> {
     let mut line = Vec::new();
     let mut ran = Ran::default();
     let mut in_failures = false;
-    let (mut last_test, mut failed_before) = (String::new(), 0);
     // What the test that runs now has printed: tests with `--nocapture` say why they fail before the word FAILED, and nowhere else.
     let mut printed = VecDeque::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
@@ -40,17 +35,8 @@ pub fn run(name: &str, mut command: Command) -> Result<Ran> {
         let prefixed = format!("{name:<10} | {text}");
         println!("{prefixed}");
         ran.tests += parse_test_count(text).unwrap_or_default();
-        if let Some((name, outcome)) = text.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+        if text.starts_with("test ") {
             printed.clear();
-            name.clone_into(&mut last_test);
-            if outcome.starts_with("FAILED") {
-                ran.failed.push(name.to_owned());
-            }
-        }
-        // Cargo names each program that failed.
-        if text.starts_with("error: test failed") {
-            ran.broke_off |= ran.failed.len() == failed_before;
-            failed_before = ran.failed.len();
         }
         printed.push_back(prefixed.clone());
         if printed.len() > MAX_PRINTED_LINES {
@@ -58,7 +44,6 @@ pub fn run(name: &str, mut command: Command) -> Result<Ran> {
         }
         if text == "FAILED" {
             ran.failures.extend(printed.drain(..));
-            ran.failed.push(std::mem::take(&mut last_test));
         }
         // Captured words of failed tests stand between these two lines.
         in_failures = (in_failures || text == "failures:") && !text.starts_with("test result: ");
@@ -108,7 +93,6 @@ mod tests {
         let script = "echo 'test a ... FAILED'; echo failures:; echo '---- a stdout ----'; echo 'no room'; echo 'test result: FAILED. 0 passed'; echo after";
         let ran = run("here", crate::command::command("sh", ["-c", script])).unwrap();
         assert_eq!(ran.failures, ["here       | failures:", "here       | ---- a stdout ----", "here       | no room"]);
-        assert_eq!(ran.failed, ["a"]);
     }
 
     #[test]
@@ -116,14 +100,5 @@ mod tests {
         let script = "echo 'test a ... well'; echo ok; echo 'test b ... begins'; echo 'Error: no room'; echo FAILED; echo 'test c ... ok'";
         let ran = run("here", crate::command::command("sh", ["-c", script])).unwrap();
         assert_eq!(ran.failures, ["here       | test b ... begins", "here       | Error: no room", "here       | FAILED"]);
-        assert_eq!(ran.failed, ["b"]);
-    }
-
-    #[test]
-    fn a_program_that_fails_without_a_failed_test_is_told() {
-        let sh = |script: &str| run("here", crate::command::command("sh", ["-c", script])).unwrap();
-        let fails = "echo 'test a ... FAILED (3.1s)'; echo 'error: test failed, to rerun pass `-p a`'";
-        assert!(!sh(fails).broke_off);
-        assert!(sh(&format!("{fails}; echo 'error: test failed, to rerun pass `-p b`'")).broke_off);
     }
 }
