@@ -298,6 +298,7 @@ impl ConversationState {
             }
             ConversationEvent::Started(start) => self.start(*start, intents),
             ConversationEvent::SegmentFull => self.segment_full = true,
+            ConversationEvent::TokenLimit(limit) => self.settings.tokens = limit,
             ConversationEvent::InboxChanged => self.inbox_read = false,
             ConversationEvent::InboxRead(messages) => self.take_messages(messages, intents),
             ConversationEvent::OutputBegan { effect } => {

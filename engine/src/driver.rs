@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
@@ -29,14 +29,23 @@ pub use model_call::ModelPatience;
 pub trait ConversationObserver: Send + Sync {
     /// The log has taken entries. A log that can be replayed but takes none is not usable.
     fn on_entries_logged(&self);
-    /// A call of the model has ended; `failure` says how it failed, `None` that it did not.
-    fn on_model_called(&self, failure: Option<String>);
+    /// A call of the model has ended; `None`: with an answer.
+    fn on_model_called(&self, failure: Option<FailedCall>);
     /// The conversation's activity or the state of its task may have changed.
     fn on_progress(&self, activity: Activity, task: Option<TaskReport>);
     /// The log goes on in another segment.
     fn on_rotated(&self, session: SessionPointer);
     /// The conversation begins to wait for a message, perhaps for long.
     fn on_wait(&self);
+}
+
+/// A call of the model that brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCall {
+    /// For people, without what the endpoint said.
+    pub summary: String,
+    /// Another try alone does not help: key, credit, quota or settings.
+    pub waits_for_person: bool,
 }
 
 /// A person's request, and where its answer goes.
@@ -72,6 +81,8 @@ pub struct Driver {
     pub task: Option<Task>,
     /// Limits and sizes.
     pub settings: RunSettings,
+    /// Tokens in and out over the agent's life, when that changes.
+    pub token_limit: watch::Receiver<Option<u64>>,
     /// Bytes of a segment after which the next one begins.
     pub segment_bytes: u64,
     /// Forms system prompt, tools and model options by the present manifest. It may block.
@@ -116,6 +127,8 @@ impl Driver {
         };
         let (events, mut received) = mpsc::unbounded_channel();
         let mut asked = self.session.take_asked();
+        let mut token_limit = self.token_limit.clone();
+        token_limit.borrow_and_update();
         let mut running = Running {
             driver: self,
             events,
@@ -146,6 +159,7 @@ impl Driver {
                     None => continue_event(),
                 },
                 () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
+                Ok(()) = token_limit.changed() => ConversationEvent::TokenLimit(*token_limit.borrow_and_update()),
                 Some(Asked { user, request, answer }) = asked.recv() => {
                     running.next_ask += 1;
                     running.asks.insert(running.next_ask, answer);

@@ -34,6 +34,7 @@ use crate::log_origin::LogOrigin;
 use crate::rng::random_fraction;
 use crate::serve::{AgentState, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
+use crate::token_limit::watch_token_limit;
 
 /// The process ends this long after it was asked to stop, whatever hangs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(9);
@@ -72,7 +73,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         }
     });
 
-    let missing_secret = manifest.model.key_secret.as_ref().filter(|_| settings.key.is_none());
+    let missing_secret = manifest.model.key_secret.as_ref().filter(|_| settings.model_secrets.key().is_none());
     let secret_missing = missing_secret.is_some();
     let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
@@ -83,9 +84,11 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let model = if secret_missing {
         None
     } else {
-        Some(Arc::new(FallbackModels::new(&manifest.model, &[settings.key.clone().into()], settings.timeouts)?))
+        Some(Arc::new(FallbackModels::new(&manifest.model, &settings.model_secrets.of(&manifest.model), settings.timeouts)?))
     };
 
+    let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
+    let token_limit = watch_token_limit(token_folder, manifest.limits.tokens, stop.clone());
     let (opened, open_session) = watch::channel(None);
     let disk_space = Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone()));
     let agent_session = open_session.clone();
@@ -100,7 +103,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&manifest.gateway, &settings.token, &manifest.gateway.lines),
-        router(read, AgentState { open_session: agent_session, disk_space, token_limit: manifest.limits.tokens }),
+        router(read, AgentState { open_session: agent_session, disk_space, token_limit: token_limit.clone() }),
         KeepPolicy::default(),
         Arc::new(random_fraction),
     );
@@ -121,6 +124,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         model,
         processes,
         tree,
+        token_limit,
     };
     process.run_sessions().await;
     tools.stop_all().await;
@@ -199,6 +203,7 @@ struct AgentProcess<'a> {
     model: Option<Arc<FallbackModels>>,
     processes: Arc<ProcessSupervisor>,
     tree: Arc<Tree>,
+    token_limit: watch::Receiver<Option<u64>>,
 }
 
 impl AgentProcess<'_> {
@@ -279,10 +284,11 @@ impl AgentProcess<'_> {
             task: manifest.task.clone(),
             settings: RunSettings {
                 turns_per_run: manifest.limits.turns_per_run,
-                tokens: manifest.limits.tokens,
+                tokens: *self.token_limit.borrow(),
                 compaction: manifest.compaction,
                 window_tokens: manifest.model.window_tokens,
             },
+            token_limit: self.token_limit.clone(),
             segment_bytes: manifest.segment_bytes.unwrap_or(SEGMENT_BYTES),
             form_config: self.form_config(),
         };

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use sha2::{Digest, Sha256};
-use yoi_engine::model::{ApiKey, ModelTimeouts, RetryPolicy};
+use yoi_engine::model::{ModelTimeouts, RetryPolicy};
 use yoi_wire::identity::{self, env};
 use yoi_wire::manifest::{AgentManifest, ReaderManifest};
+
+use crate::model_secrets::TakenVariables;
 
 #[derive(Debug, Parser)]
 #[command(name = "yoi-runtime", about = "What runs an agent in its Pod", version)]
@@ -100,7 +102,8 @@ pub struct RuntimeSettings {
     pub retries: RetryPolicy,
     pub timeouts: ModelTimeouts,
     pub key_retry: Duration,
-    pub key: Option<ApiKey>,
+    /// Keys, headers and certificates of the model.
+    pub model_secrets: TakenVariables,
     /// Variables that the Pod's owner set. Tools get them.
     pub user_env: Vec<(OsString, OsString)>,
 }
@@ -118,10 +121,11 @@ impl RuntimeSettings {
     ///
     /// # Errors
     /// The manifest cannot be read or parsed.
-    pub fn read(args: AgentArgs, key: Option<ApiKey>) -> Result<Self, SettingsError> {
+    pub fn read(args: AgentArgs, model_secrets: TakenVariables) -> Result<Self, SettingsError> {
         let path = args.manifest;
         let bytes = std::fs::read(&path).map_err(|source| SettingsError::Read { path: path.clone(), source })?;
-        let manifest = serde_json::from_slice(&bytes).map_err(|source| SettingsError::Parse { path, source })?;
+        let mut manifest: AgentManifest = serde_json::from_slice(&bytes).map_err(|source| SettingsError::Parse { path, source })?;
+        model_secrets.set_certificates(&mut manifest.model);
         Ok(Self {
             manifest,
             manifest_digest: hex::encode(Sha256::digest(&bytes)),
@@ -133,7 +137,7 @@ impl RuntimeSettings {
             retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
             timeouts: args.model_timeouts_ms.map_or_else(ModelTimeouts::default, |millis| model_timeouts(&millis)),
             key_retry: Duration::from_secs(args.key_retry_seconds),
-            key,
+            model_secrets,
             user_env: user_env(std::env::vars_os()),
         })
     }
@@ -157,27 +161,6 @@ fn user_env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, O
             && name != b"_"
     })
     .collect()
-}
-
-/// Takes the model's key out of the environment, and overwrites it in the memory that `/proc/<pid>/environ` shows.
-///
-/// # Safety
-/// No other thread runs yet.
-pub unsafe fn take_key() -> Option<ApiKey> {
-    let value = std::env::var(env::MODEL_API_KEY).ok();
-    let name = std::ffi::CString::new(env::MODEL_API_KEY).ok()?;
-    // SAFETY: the caller guarantees that no other thread runs. The value is a NUL-terminated string of this process and is not moved.
-    unsafe {
-        let pointer = libc::getenv(name.as_ptr());
-        if !pointer.is_null() {
-            let length = libc::strlen(pointer);
-            for offset in 0..length {
-                pointer.add(offset).write_volatile(0);
-            }
-        }
-        std::env::remove_var(env::MODEL_API_KEY);
-    }
-    value.filter(|value| !value.is_empty()).map(ApiKey::new)
 }
 
 #[cfg(test)]

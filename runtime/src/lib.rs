@@ -17,6 +17,8 @@
 //! | `disk_space` | finds out when a full session volume takes messages again |
 //! | [`log_origin`] | adds agent and session to each line of the process's own log |
 //! | [`allocator`] | limits the memory that the C library keeps |
+//! | [`model_secrets`] | takes keys, headers and certificates out of the environment, where tools would find them |
+//! | `token_limit` | follows `spec.limits.tokens` while the process runs |
 //! | `rng` | gives random numbers |
 
 pub mod agent;
@@ -29,8 +31,10 @@ pub mod gateway_peers;
 pub mod git_identity;
 pub mod git_repository;
 pub mod log_origin;
+pub mod model_secrets;
 pub mod reader;
 mod rng;
 pub mod serve;
 pub mod shim_client;
 pub mod status;
+mod token_limit;

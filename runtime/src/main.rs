@@ -7,9 +7,9 @@ use clap::Parser;
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 use tracing_subscriber::EnvFilter;
 use yoi_engine::error_text::error_text;
-use yoi_engine::model::ApiKey;
-use yoi_runtime::args::{ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings, take_key};
+use yoi_runtime::args::{ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings};
 use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
+use yoi_runtime::model_secrets::TakenVariables;
 use yoi_runtime::{agent, allocator, reader};
 
 /// More than any of the futures needs. The kernel gives memory only for what is used.
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     // Must come first: tools run under the same user, and must not read this process's memory or first environment.
     let not_dumpable = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // SAFETY: no thread was started yet.
-    let key = unsafe { take_key() };
+    let model_secrets = unsafe { TakenVariables::take() };
     // The levels are fixed: messages of the HTTP crates hold pieces of the conversation.
     let filter = EnvFilter::new("warn,yoi_runtime=info,yoi_engine=info,yoi_line=info,yoi_session=info");
     let origin = LogOrigin::default();
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         tracing::error!(%error, "process not set up");
         return ExitCode::FAILURE;
     }
-    match run(RuntimeCli::parse(), key, &origin) {
+    match run(RuntimeCli::parse(), model_secrets, &origin) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = error_text(&*error), "runtime ended");
@@ -43,11 +43,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: RuntimeCli, key: Option<ApiKey>, origin: &LogOrigin) -> Result<(), Box<dyn std::error::Error>> {
+fn run(cli: RuntimeCli, model_secrets: TakenVariables, origin: &LogOrigin) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = runtime()?;
     let done = match cli.command {
         RuntimeCommand::Agent(args) => {
-            let settings = RuntimeSettings::read(args, key)?;
+            let settings = RuntimeSettings::read(args, model_secrets)?;
             origin.set_agent(&settings.manifest.agent, settings.run_generation);
             runtime.block_on(async {
                 start_disk_threads().await;

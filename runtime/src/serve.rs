@@ -58,7 +58,7 @@ pub struct AgentState {
     /// Started when the inbox cannot be written.
     pub disk_space: Arc<DiskSpaceProbe>,
     /// `spec.limits.tokens`.
-    pub token_limit: Option<u64>,
+    pub token_limit: watch::Receiver<Option<u64>>,
 }
 
 /// The routes of a runtime, those of [`reading_router`] among them.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use yoi_engine::driver::ConversationObserver;
+use yoi_engine::driver::{ConversationObserver, FailedCall};
 use yoi_engine::error_text::error_text;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::{Error as SessionError, ErrorReason};
@@ -85,7 +85,7 @@ struct StatusInputs {
     /// Why the inbox takes no messages.
     inbox: Option<NotReady>,
     /// How the model's last call failed.
-    model: Option<String>,
+    model: Option<FailedCall>,
     stopping: bool,
 }
 
@@ -106,8 +106,9 @@ impl StatusInputs {
         if let Some(failure) = &self.inbox {
             return (false, failure.reason, &failure.message);
         }
-        if let Some(message) = &self.model {
-            return (false, ReportReason::ModelUnreachable, message);
+        if let Some(failed) = &self.model {
+            let reason = if failed.waits_for_person { ReportReason::ModelRefused } else { ReportReason::ModelUnreachable };
+            return (false, reason, &failed.summary);
         }
         (true, ReportReason::Replayed, "the session is locked and replayed")
     }
@@ -188,7 +189,7 @@ impl ConversationObserver for RuntimeStatus {
         self.set_session_state(SessionState::Open);
     }
 
-    fn on_model_called(&self, failure: Option<String>) {
+    fn on_model_called(&self, failure: Option<FailedCall>) {
         self.update(|inputs| inputs.model = failure);
     }
 
@@ -307,12 +308,12 @@ mod tests {
         assert_eq!(reasons(&status), (false, ReportReason::Starting.into()));
         status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);
-        status.on_model_called(Some("m".to_owned()));
+        status.on_model_called(Some(FailedCall { summary: "m".to_owned(), waits_for_person: false }));
         status.set_inbox_failure(Some(not_ready(ReportReason::DiskFull)));
         assert_eq!(reasons(&status).1, ReportReason::DiskFull);
         status.on_model_called(None);
         assert_eq!(reasons(&status).1, ReportReason::DiskFull, "an answer of the model makes no room");
-        status.on_model_called(Some("m".to_owned()));
+        status.on_model_called(Some(FailedCall { summary: "m".to_owned(), waits_for_person: false }));
         status.set_inbox_failure(None);
         assert_eq!(reasons(&status).1, ReportReason::ModelUnreachable);
         status.set_session_state(SessionState::Broken(not_ready(ReportReason::ReplayFailed)));

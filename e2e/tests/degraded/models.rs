@@ -119,7 +119,7 @@ async fn a_key_that_the_endpoint_refuses_is_reported_and_never_shown() -> Result
     let model = json!({ "provider": "OpenAI", "name": "scripted", "baseUrl": format!("http://scripted-model.{}.svc:8080/v1/", ns.name),
         "authSecretRef": { "name": "model", "key": "apiKey" } });
     ns.create_agent("a", "p", json!({ "task": "to your work", "model": model })).await?;
-    let condition = wait_ready_reason(&ns, "a", "ModelUnreachable").await?;
+    let condition = wait_ready_reason(&ns, "a", "ModelRefused").await?;
     check_message(&condition, "answered 401 Unauthorized; it does not take the key: correct the Secret")?;
     check_doctor_names(&ns, "agents", "YoiPod", "a", "answered 401 Unauthorized; it does not take the key").await?;
     check_responsive(&ns, "a").await?;

@@ -116,7 +116,7 @@ async fn no_key_no_token_and_no_message_is_in_an_object_an_event_a_log_or_a_metr
     let ended = |l: &&yoi_wire::people::LogLine| matches!(&l.entry.body, Body::RunEnded(_));
     let log = ns.wait_log("a", "a run's end", |log| (log.iter().filter(ended).count() == 1).then(|| log.to_vec())).await?;
     ns.wait_log("b", "a run's end", |log| (log.iter().filter(ended).count() == 1).then_some(())).await?;
-    ns.wait_reason::<YoiPod>("refused", "Ready", "ModelUnreachable").await?;
+    ns.wait_reason::<YoiPod>("refused", "Ready", "ModelRefused").await?;
     // The control: message and answer are in the agent's own log.
     let own = serde_json::to_string(&log.iter().map(|l| format!("{:?}", l.entry.body)).collect::<Vec<_>>())?;
     ensure!(own.contains(&message) && own.contains(&answer), "the message and the answer are not in the log");

@@ -101,6 +101,8 @@ pub enum ConversationEvent {
         /// What.
         request: ControlRequest,
     },
+    /// `spec.limits.tokens` is another one now.
+    TokenLimit(Option<u64>),
     /// The process was asked to stop. No effect runs any more.
     Stopping,
 }

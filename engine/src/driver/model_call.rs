@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use yoi_wire::control::DeltaKind;
 use yoi_wire::hub::ReportReason;
 
-use super::ConversationObserver;
+use super::{ConversationObserver, FailedCall};
 use crate::conversation::{ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
 use crate::model::{
     DeltaSink, FailureClass, FallbackModels, HistoryFault, ModelDelta, ModelFailure, ModelRequest, RetryPolicy, WaitReason,
@@ -85,11 +85,12 @@ impl ModelCallTask {
             let over = |wait: &Duration| person || self.patience.total.is_none_or(|total| begun.elapsed() + *wait <= total);
             let wait = wait.filter(over).filter(|_| !self.summary || failed < SUMMARY_TRIES);
             tracing::warn!(failure = failure.summary, failed, retry_in = ?wait, "model call failed");
-            self.observer.on_model_called(Some(failure.summary.clone()));
+            self.observer.on_model_called(Some(FailedCall { summary: failure.summary.clone(), waits_for_person: person }));
             let Some(wait) = wait else {
                 return ConversationEvent::ModelFailed { effect, failure: ModelFailed { kind, message: failure.detail } };
             };
-            let reason = ReportReason::ModelUnreachable.as_str().to_owned();
+            let reason = if person { ReportReason::ModelRefused } else { ReportReason::ModelUnreachable };
+            let reason = reason.as_str().to_owned();
             let message = failure.detail.clone();
             let _ = self.events.send(ConversationEvent::ModelTrouble { effect, reason, message, waits_for_person: person });
             let key = failure.class == FailureClass::WaitForPerson(WaitReason::Key);

@@ -61,7 +61,7 @@ pub(super) async fn usage(State(api): State<AgentState>) -> Response {
         total: progress.total,
         run: progress.run,
         turns: progress.turns,
-        limit: api.token_limit,
+        limit: *api.token_limit.borrow(),
     })
     .into_response()
 }

@@ -25,6 +25,8 @@ pub struct Harness {
     pub key: Option<&'static str>,
     pub user_env: Vec<(&'static str, &'static str)>,
     pub limits: serde_json::Value,
+    /// More fields of the manifest's model.
+    pub model_settings: serde_json::Value,
     pub shim_socket: PathBuf,
     /// More variables for the runtime.
     pub env: Vec<(&'static str, String)>,
@@ -108,6 +110,7 @@ impl Harness {
             env: Vec::new(),
             uid: None,
             requests,
+            model_settings: json!({}),
             limits: json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096}),
         }
     }
@@ -122,7 +125,7 @@ impl Harness {
 
     pub fn start(&self, generation: u64, task: Option<&str>) -> Runtime {
         let path = |name: &str| self.dir.path().join(name);
-        let manifest = json!({
+        let mut manifest = json!({
             "agent": {"namespace": "ns", "name": "a", "uid": "uid-a"},
             "project": "p",
             "path": self.tree(),
@@ -132,6 +135,8 @@ impl Harness {
             "gateway": {"lines": self.gateway.address, "service": self.gateway.address, "serverName": "gateway.test", "ca": self.gateway.ca},
             "limits": self.limits,
         });
+        let settings = self.model_settings.as_object().unwrap().clone();
+        manifest["model"].as_object_mut().unwrap().extend(settings);
         std::fs::write(path("manifest.json"), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
         // The variable names another build, for measurements.

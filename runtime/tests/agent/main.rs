@@ -6,6 +6,7 @@ mod endpoint;
 
 mod degraded;
 mod diffs;
+mod endpoints;
 mod gateway;
 mod harness;
 mod messages;
