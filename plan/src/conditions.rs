@@ -114,8 +114,9 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
             continue;
         }
         let warning = c.status != ConditionStatus::True && Reason::from_name(&c.reason).is_some_and(Reason::warns);
-        // Nobody needs to hear that a spec makes sense.
-        let good = c.status == ConditionStatus::True && c.type_ != condition::ACCEPTED;
+        // Nobody needs to hear that a spec makes sense, or that a manifest is what spec and project say.
+        let routine = [condition::ACCEPTED, condition::MANIFEST_CURRENT].contains(&c.type_.as_str());
+        let good = c.status == ConditionStatus::True && !routine;
         let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
         if (warning || good || stopped) && !events.iter().any(|e| e.note == c.message) {
             let summary = c.type_ == condition::READY || c.reason == reason::ALL_MET;
@@ -143,6 +144,7 @@ mod tests {
         // As a status is written: sorted by type.
         let after = conditions(&[
             (condition::ACCEPTED, ConditionValue::yes(reason::VALID, "valid")),
+            (condition::MANIFEST_CURRENT, ConditionValue::yes(reason::UP_TO_DATE, "current")),
             (condition::READY, ConditionValue::yes(reason::ALL_MET, "ready")),
             (condition::SESSION_READY, ConditionValue::yes(reason::REPLAYED, "replayed")),
             (condition::TASK_COMPLETE, ConditionValue::yes(reason::TASK_SUCCEEDED, "done")),

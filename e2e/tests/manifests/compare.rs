@@ -56,7 +56,7 @@ const ONLY_SERVER_REFUSES: &[(&str, &[&str], &str)] = &[
     ("size", &["limit is", "too large", "exceeded max depth", "nesting"], "an object that is too large is never stored"),
     (
         "lists as objects",
-        &["must be of type object: \"array\"", "expected map, got &{["],
+        &["must be of type object: \"array\"", "expected map, got &{[", "associative list with keys may not have non-map elements"],
         "serde accepts a list as the fields of a struct; the API server never stores one",
     ),
     ("YAML", &["error decoding YAML"], "server-side apply reads YAML, which has no control characters and no half surrogates"),
@@ -84,6 +84,11 @@ const ONLY_RUST_REFUSES: &[(&str, &[&str], &str)] = &[
     ("half surrogates", &["surrogate", "unexpected end of hex escape"], "invalid Unicode is stored as U+FFFD"),
     ("merge patches", &["missing field", "Merge"], "a patch is not an object; Rust reads the patched object"),
     ("unknown resources", &["expected Quantity"], "of the resources of a claim only storage is stored, and others are dropped unread"),
+    (
+        "depth",
+        &["recursion limit exceeded"],
+        "what no schema knows is not stored; beside a flattened struct, serde keeps it until it is dropped, and goes no deeper than 128 levels",
+    ),
     (
         "numbers of YAML",
         &["invalid number", "expected `,` or `}`", "expected `,` or `]`"],

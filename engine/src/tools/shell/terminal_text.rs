@@ -44,9 +44,7 @@ impl TerminalText {
         };
         let mut chunks = bytes.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
-            for character in chunk.valid().chars() {
-                self.take(character, text);
-            }
+            self.take_all(chunk.valid(), text);
             let invalid = chunk.invalid();
             if invalid.is_empty() {
                 continue;
@@ -80,6 +78,20 @@ impl TerminalText {
     #[must_use]
     pub fn saw_other_than_utf8(&self) -> bool {
         self.not_utf8
+    }
+
+    /// Most output is plain, and is taken by whole runs: one by one, characters take several times as long.
+    fn take_all(&mut self, mut rest: &str, text: &mut String) {
+        while let Some(character) = rest.chars().next() {
+            let plain = if self.escape == Escape::None { plain_prefix(rest) } else { 0 };
+            if plain > 0 {
+                self.add(&rest[..plain], text);
+                rest = &rest[plain..];
+            } else {
+                self.take(character, text);
+                rest = &rest[character.len_utf8()..];
+            }
+        }
     }
 
     fn take(&mut self, character: char, text: &mut String) {
@@ -143,22 +155,32 @@ impl TerminalText {
             '\x08' => {
                 self.line.pop();
             }
-            '\0' => self.add('\u{2400}', text),
-            '\t' => self.add('\t', text),
+            '\0' => self.add("\u{2400}", text),
+            '\t' => self.add("\t", text),
             character if character.is_control() => {}
-            character => self.add(character, text),
+            character => self.add(character.encode_utf8(&mut [0; 4]), text),
         }
     }
 
-    fn add(&mut self, character: char, text: &mut String) {
+    fn add(&mut self, mut characters: &str, text: &mut String) {
         if std::mem::take(&mut self.returned) {
             self.line.clear();
         }
-        self.line.push(character);
-        if self.line.len() >= MAX_LINE_BYTES {
-            self.flush(text);
+        while !characters.is_empty() {
+            // As if they came one by one.
+            let fits = characters.ceil_char_boundary(MAX_LINE_BYTES - self.line.len());
+            self.line.push_str(&characters[..fits]);
+            characters = &characters[fits..];
+            if self.line.len() >= MAX_LINE_BYTES {
+                self.flush(text);
+            }
         }
     }
+}
+
+/// Bytes of the text up to the first control character. The second byte of U+0080 to U+009F comes after 0xC2, as that of some plain ones does.
+fn plain_prefix(text: &str) -> usize {
+    text.bytes().position(|byte| byte < b' ' || byte == 0x7f || byte == 0xc2).unwrap_or(text.len())
 }
 
 #[cfg(test)]
@@ -189,6 +211,7 @@ mod tests {
         assert_eq!(plain(b"N\x08NA\x08AME\x08E"), "NAME");
         assert_eq!(plain(b"\x1b[31\nnot swallowed\n\x1b]title without end\nnor this"), "\nnot swallowed\n\nnor this");
         assert_eq!(plain(b"a\0b\tc"), "a\u{2400}b\tc");
+        assert_eq!(plain("£1 \u{85}£2".as_bytes()), "£1 £2");
     }
 
     #[test]
@@ -197,6 +220,9 @@ mod tests {
         assert_eq!(plain(b"a line of DOS\r\nand one more\r\r\n"), "a line of DOS\nand one more\n");
         assert_eq!(plain(b"working...\r\x1b[Kdone\nworking...\r\x1b[K\nend"), "done\n\nend");
         assert_eq!(plain(b"the last state\r"), "the last state");
+        // Longer than what is held back, with characters of two bytes across the bound.
+        let long = ["x".to_owned(), "ü".repeat(5000), "\rend".to_owned()].concat();
+        assert_eq!(plain(long.as_bytes()), format!("x{}end", "ü".repeat(4096)));
     }
 
     #[test]

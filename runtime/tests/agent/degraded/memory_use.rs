@@ -11,10 +11,11 @@ fn status_kib(pid: u32, what: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The limit is 10 MiB for the shipped build (`YOI_RUNTIME_BINARY`) and 24 MiB for a debug build.
+/// The shipped build (`YOI_RUNTIME_BINARY`) has 10 MiB for all of it. Most of a debug build's pages are those of its file, several times the size, so of
+/// these only what is its own is judged.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_agent_uses_little_memory_before_and_after_its_work() {
-    let bar = if std::env::var_os("YOI_RUNTIME_BINARY").is_some() { 10 << 10 } else { 24 << 10 };
+    let shipped = std::env::var_os("YOI_RUNTIME_BINARY").is_some();
     let harness = Harness::new(EXAMPLE).await;
     let fresh = harness.start(1, None);
     harness.gateway.wait_for_report(|report| report.ready).await;
@@ -22,7 +23,8 @@ async fn an_idle_agent_uses_little_memory_before_and_after_its_work() {
     let settled = |pid: u32, when: &str| {
         let [all, own, file] = ["VmRSS", "RssAnon", "RssFile"].map(|what| status_kib(pid, what));
         println!("{when}: {all} KiB resident, {own} of its own, {file} of its file");
-        assert!(all <= bar, "{when}: {all} KiB");
+        assert!(own <= 5 << 10, "{when}: {own} KiB of its own");
+        assert!(!shipped || all <= 10 << 10, "{when}: {all} KiB");
     };
     settled(fresh.child.id(), "before any work");
     drop(fresh);
