@@ -92,7 +92,7 @@ impl ReportQueue {
         let reports = by_pod.entry(pod_uid.clone()).or_default().clone();
         let mut waiting = reports.waiting();
         waiting.number += 1;
-        waiting.newest = Some((agent.clone(), StatusChange::Reported { pod_uid, report }));
+        waiting.newest = Some((agent.clone(), StatusChange::Reported { pod_uid, report: Box::new(report) }));
         if !std::mem::replace(&mut waiting.running, true) {
             tokio::spawn(write_all(reports.clone(), self.writer.clone(), self.rate));
         }

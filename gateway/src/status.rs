@@ -35,7 +35,7 @@ pub const REQUEST_READER_EVERY: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub enum StatusChange {
     /// The runtime in this Pod reported.
-    Reported { pod_uid: String, report: hub::RuntimeReport },
+    Reported { pod_uid: String, report: Box<hub::RuntimeReport> },
     /// A line of this Pod is open.
     SetLive { pod_uid: String, activity: Activity },
     /// The last line of this Pod has ended.
@@ -218,7 +218,7 @@ mod tests {
             activity: activity.into(),
             volume_run_generation: None,
         };
-        StatusChange::Reported { pod_uid: pod_uid.into(), report }
+        StatusChange::Reported { pod_uid: pod_uid.into(), report: Box::new(report) }
     }
 
     #[test]
@@ -274,7 +274,8 @@ mod tests {
     fn a_report_without_a_session_keeps_the_former_one() {
         let gateway_status = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         let StatusChange::Reported { pod_uid, report } = report_change("p1", Activity::Idle) else { unreachable!() };
-        let change = StatusChange::Reported { pod_uid, report: hub::RuntimeReport { session: None, ready: false, ..report } };
+        let report = Box::new(hub::RuntimeReport { session: None, ready: false, ..*report });
+        let change = StatusChange::Reported { pod_uid, report };
         assert!(desired_status(&record(gateway_status), &change, "t2").unwrap().session.is_some());
     }
 }
