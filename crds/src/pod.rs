@@ -16,7 +16,7 @@ use crate::open_enum::open_enum;
 use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
 pub use limits::{Compaction, Limits};
-pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpoint, ModelHeader, ModelProvider};
+pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
 pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};

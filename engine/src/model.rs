@@ -34,7 +34,7 @@ mod turns;
 
 pub use api_key::ApiKey;
 pub use deltas::{DeltaSink, ModelDelta};
-pub use failure::{FailureClass, HistoryFault, ModelFailure, WaitReason};
+pub use failure::{HistoryFault, ModelFailure, ModelFailureClass, WaitReason};
 pub use fallbacks::FallbackModels;
 pub use retries::RetryPolicy;
 pub use secrets::ModelSecrets;

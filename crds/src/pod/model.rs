@@ -13,11 +13,11 @@ use crate::source::SUBDOMAIN;
 #[serde(rename_all = "camelCase")]
 pub struct Model {
     #[serde(flatten)]
-    pub endpoint: ModelEndpoint,
+    pub endpoint: ModelEndpointSpec,
     /// Called in this order when the endpoint fails.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
-    pub fallbacks: Vec<ModelEndpoint>,
+    pub fallbacks: Vec<ModelEndpointSpec>,
 }
 
 /// One model at one endpoint.
@@ -36,7 +36,7 @@ pub struct Model {
     || !self.headers.exists(h, h.name.lowerAscii() in ['host', 'content-type', 'content-length', 'transfer-encoding', 'connection', 'te', 'upgrade'])",
     "headers must not hold Host, Content-Type, Content-Length, Transfer-Encoding, Connection, TE or Upgrade: the connection sets them"))]
 #[serde(rename_all = "camelCase")]
-pub struct ModelEndpoint {
+pub struct ModelEndpointSpec {
     /// The wire format of the endpoint.
     pub provider: ModelProvider,
     /// As the endpoint knows it. It is sent as written.
@@ -75,7 +75,7 @@ pub struct ModelEndpoint {
     /// Headers of every request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    pub headers: Vec<ModelHeader>,
+    pub headers: Vec<ModelHeaderSpec>,
     /// HTTP proxy of all requests, without user and password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024), regex(pattern = r"^https?://[^\s\x00-\x1f\x7f]+$"))]
@@ -86,11 +86,11 @@ pub struct ModelEndpoint {
     pub window: Option<i64>,
 }
 
-impl ModelEndpoint {
+impl ModelEndpointSpec {
     /// An endpoint of which only provider and name are said.
     #[must_use]
     pub fn new(provider: ModelProvider, name: String) -> Self {
-        ModelEndpoint {
+        ModelEndpointSpec {
             provider,
             name,
             base_url: None,
@@ -120,8 +120,8 @@ impl ModelEndpoint {
     }
 }
 
-impl From<ModelEndpoint> for Model {
-    fn from(endpoint: ModelEndpoint) -> Self {
+impl From<ModelEndpointSpec> for Model {
+    fn from(endpoint: ModelEndpointSpec) -> Self {
         Model { endpoint, fallbacks: Vec::new() }
     }
 }
@@ -130,7 +130,7 @@ impl From<ModelEndpoint> for Model {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = ("has(self.value) != has(self.valueFrom)", "exactly one of value and valueFrom must be set"))]
 #[serde(rename_all = "camelCase")]
-pub struct ModelHeader {
+pub struct ModelHeaderSpec {
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[-!#$%&'*+.^_`|~0-9A-Za-z]+$"))]
     pub name: String,
     /// For values that anybody may read.

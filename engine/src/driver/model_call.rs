@@ -13,7 +13,7 @@ use yoi_wire::hub::ReportReason;
 use super::{ConversationObserver, FailedCall};
 use crate::conversation::{ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
 use crate::model::{
-    DeltaSink, FailureClass, FallbackModels, HistoryFault, ModelDelta, ModelFailure, ModelRequest, RetryPolicy, WaitReason,
+    DeltaSink, FallbackModels, HistoryFault, ModelDelta, ModelFailure, ModelFailureClass, ModelRequest, RetryPolicy, WaitReason,
 };
 use crate::open_session::OpenSession;
 
@@ -79,8 +79,12 @@ impl ModelCallTask {
             failed += 1;
             let (kind, person) = kind(failure.class);
             let wait = match failure.class {
-                FailureClass::WaitForPerson(reason) => (!self.summary).then(|| self.wait_for_person(reason, failed, &mut waited, &failure)),
-                FailureClass::TryAgain { .. } | FailureClass::History(_) => self.retries.wait_after(failed, &failure, (self.random)()),
+                ModelFailureClass::WaitForPerson(reason) => {
+                    (!self.summary).then(|| self.wait_for_person(reason, failed, &mut waited, &failure))
+                }
+                ModelFailureClass::TryAgain { .. } | ModelFailureClass::History(_) => {
+                    self.retries.wait_after(failed, &failure, (self.random)())
+                }
             };
             let over = |wait: &Duration| person || self.patience.total.is_none_or(|total| begun.elapsed() + *wait <= total);
             let wait = wait.filter(over).filter(|_| !self.summary || failed < SUMMARY_TRIES);
@@ -93,7 +97,7 @@ impl ModelCallTask {
             let reason = reason.as_str().to_owned();
             let message = failure.detail.clone();
             let _ = self.events.send(ConversationEvent::ModelTrouble { effect, reason, message, waits_for_person: person });
-            let key = failure.class == FailureClass::WaitForPerson(WaitReason::Key);
+            let key = failure.class == ModelFailureClass::WaitForPerson(WaitReason::Key);
             refused_since = key.then(|| refused_since.unwrap_or_else(Instant::now));
             if refused_since.is_some_and(|since| since.elapsed() >= self.patience.key) {
                 tracing::error!("the model's key is refused; the process ends, so that it starts again with the Secret's content");
@@ -162,11 +166,11 @@ impl Drop for UsedTokens {
 }
 
 /// What a failure means when it is not tried again, and whether it waits for a person.
-fn kind(class: FailureClass) -> (ModelFailureKind, bool) {
+fn kind(class: ModelFailureClass) -> (ModelFailureKind, bool) {
     match class {
-        FailureClass::TryAgain { .. } => (ModelFailureKind::Unreachable, false),
-        FailureClass::WaitForPerson(_) => (ModelFailureKind::Unreachable, true),
-        FailureClass::History(HistoryFault::TooLong) => (ModelFailureKind::TooLong, false),
-        FailureClass::History(HistoryFault::Refused) => (ModelFailureKind::HistoryRefused, false),
+        ModelFailureClass::TryAgain { .. } => (ModelFailureKind::Unreachable, false),
+        ModelFailureClass::WaitForPerson(_) => (ModelFailureKind::Unreachable, true),
+        ModelFailureClass::History(HistoryFault::TooLong) => (ModelFailureKind::TooLong, false),
+        ModelFailureClass::History(HistoryFault::Refused) => (ModelFailureKind::HistoryRefused, false),
     }
 }

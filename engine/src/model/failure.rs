@@ -29,7 +29,7 @@ const MAX_USELESS_ANSWERS: u32 = 3;
 
 /// Who or what can mend a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureClass {
+pub enum ModelFailureClass {
     /// The same request may succeed later.
     TryAgain {
         /// Tries in all, the first one included; `None`: until it works.
@@ -71,7 +71,7 @@ pub struct ModelFailure {
     /// For the session's log: the summary and the endpoint's message.
     pub detail: String,
     /// Who or what can mend it.
-    pub class: FailureClass,
+    pub class: ModelFailureClass,
     /// The endpoint asked to wait this long. The caller bounds it.
     pub retry_after: Option<Duration>,
     /// Tokens that the endpoint had counted.
@@ -89,10 +89,10 @@ pub(super) struct CallContext {
     pub timeouts: ModelTimeouts,
 }
 
-const TRY_AGAIN: FailureClass = FailureClass::TryAgain { tries: None };
+const TRY_AGAIN: ModelFailureClass = ModelFailureClass::TryAgain { tries: None };
 
 impl ModelFailure {
-    fn new(class: FailureClass, summary: String) -> Self {
+    fn new(class: ModelFailureClass, summary: String) -> Self {
         Self { detail: summary.clone(), summary, class, retry_after: None, usage: None }
     }
 
@@ -116,15 +116,15 @@ impl ModelFailure {
             StreamError::TooLong => {
                 let most = super::answer::MAX_ANSWER_BYTES >> 20;
                 let words = format!("the model's answer from {endpoint} was longer than {most} MiB, and was given up");
-                Self::new(FailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words)
+                Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words)
             }
             StreamError::Unreadable(why) => {
                 let words = format!("the model endpoint {endpoint} sent a stream that cannot be read");
-                Self::new(FailureClass::TryAgain { tries: Some(MAX_UNREADABLE_TRIES) }, words).with_detail(&why)
+                Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_UNREADABLE_TRIES) }, words).with_detail(&why)
             }
             StreamError::Useless(why) => {
                 let words = format!("the model at {endpoint} gave an answer that it cannot use itself");
-                Self::new(FailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words).with_detail(&why)
+                Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words).with_detail(&why)
             }
             StreamError::Reported(body) => Self::reported(&body, context),
         }
@@ -180,13 +180,13 @@ impl ModelFailure {
 
     pub(super) fn empty_answer(context: &CallContext) -> Self {
         let words = format!("the model at {} answered with neither a word nor a tool call", context.endpoint);
-        Self::new(FailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words)
+        Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words)
     }
 
     /// The code that calls the model has panicked.
     pub(super) fn call_panicked() -> Self {
         let words = "the call of the model panicked; the log of the Pod says where".to_owned();
-        Self::new(FailureClass::TryAgain { tries: Some(MAX_UNREADABLE_TRIES) }, words)
+        Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_UNREADABLE_TRIES) }, words)
     }
 
     /// The connection cannot be made or ends.
@@ -221,22 +221,22 @@ impl ModelFailure {
 }
 
 /// What to do about a failure, after the words that say what happened.
-fn hint(class: FailureClass, status: u16, has_key: bool) -> &'static str {
+fn hint(class: ModelFailureClass, status: u16, has_key: bool) -> &'static str {
     match class {
-        FailureClass::WaitForPerson(WaitReason::Key) => {
+        ModelFailureClass::WaitForPerson(WaitReason::Key) => {
             "; it does not take the key: correct the Secret that spec.model.authSecretRef names (it is read again within ten minutes, or when \
              the agent is stopped and started)"
         }
-        FailureClass::WaitForPerson(WaitReason::Credit) => "; its account has no credit left: add some, or name another key",
-        FailureClass::WaitForPerson(WaitReason::Quota) => "; the account's quota is used up: raise it, or wait until it begins anew",
-        FailureClass::WaitForPerson(WaitReason::Settings) => match status {
+        ModelFailureClass::WaitForPerson(WaitReason::Credit) => "; its account has no credit left: add some, or name another key",
+        ModelFailureClass::WaitForPerson(WaitReason::Quota) => "; the account's quota is used up: raise it, or wait until it begins anew",
+        ModelFailureClass::WaitForPerson(WaitReason::Settings) => match status {
             401 | 403 if !has_key => "; it wants a key: name its Secret in spec.model.authSecretRef",
             404 | 405 => "; check spec.model.baseUrl and spec.model.name",
             _ => "; it does not take a setting in spec.model: the log holds its words",
         },
-        FailureClass::History(HistoryFault::TooLong) => "; the conversation is longer than the model takes",
-        FailureClass::History(HistoryFault::Refused) => "; the log holds its words",
-        FailureClass::TryAgain { .. } => match status {
+        ModelFailureClass::History(HistoryFault::TooLong) => "; the conversation is longer than the model takes",
+        ModelFailureClass::History(HistoryFault::Refused) => "; the log holds its words",
+        ModelFailureClass::TryAgain { .. } => match status {
             408 | 409 | 425 => "",
             429 | 500.. => "; the agent waits and asks again",
             // Redirects that are not followed, and other statuses without an answer.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use yoi_wire::entry::{AgentConfig, Assistant, ModelConfig};
 use yoi_wire::manifest::ModelEndpoint;
 
-use super::{DeltaSink, FailureClass, ModelClient, ModelError, ModelFailure, ModelRequest, ModelSecrets, ModelTimeouts};
+use super::{DeltaSink, ModelClient, ModelError, ModelFailure, ModelFailureClass, ModelRequest, ModelSecrets, ModelTimeouts};
 
 /// Failures in a row that another try may mend, before the next endpoint is asked.
 const TRIES_EACH: u32 = 3;
@@ -107,13 +107,13 @@ impl Choice {
         self.failures = 0;
     }
 
-    fn failed(&mut self, class: FailureClass, endpoints: usize, now: Instant) -> AfterFailure {
+    fn failed(&mut self, class: ModelFailureClass, endpoints: usize, now: Instant) -> AfterFailure {
         self.failures += 1;
         let exhausted = match class {
-            FailureClass::TryAgain { tries } => self.failures >= tries.unwrap_or(TRIES_EACH).min(TRIES_EACH),
-            FailureClass::WaitForPerson(_) => true,
+            ModelFailureClass::TryAgain { tries } => self.failures >= tries.unwrap_or(TRIES_EACH).min(TRIES_EACH),
+            ModelFailureClass::WaitForPerson(_) => true,
             // Another endpoint would read the same conversation. It is healed first.
-            FailureClass::History(_) => false,
+            ModelFailureClass::History(_) => false,
         };
         if !exhausted {
             return AfterFailure::Return;
@@ -134,8 +134,8 @@ mod tests {
     use super::*;
     use crate::model::WaitReason;
 
-    const TRY_AGAIN: FailureClass = FailureClass::TryAgain { tries: None };
-    const KEY: FailureClass = FailureClass::WaitForPerson(WaitReason::Key);
+    const TRY_AGAIN: ModelFailureClass = ModelFailureClass::TryAgain { tries: None };
+    const KEY: ModelFailureClass = ModelFailureClass::WaitForPerson(WaitReason::Key);
 
     #[test]
     fn the_third_failure_in_a_row_leads_to_the_next_endpoint_and_a_persons_turn_at_once() {
@@ -155,7 +155,7 @@ mod tests {
     fn a_conversation_that_is_refused_is_given_to_no_other_endpoint() {
         let mut choice = Choice::default();
         for _ in 0..5 {
-            let refused = FailureClass::History(crate::model::HistoryFault::TooLong);
+            let refused = ModelFailureClass::History(crate::model::HistoryFault::TooLong);
             assert_eq!(choice.failed(refused, 2, Instant::now()), AfterFailure::Return);
         }
         assert_eq!(choice.begin(Instant::now()), 0);

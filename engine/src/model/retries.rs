@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::failure::{FailureClass, ModelFailure};
+use super::failure::{ModelFailure, ModelFailureClass};
 
 /// The longest wait that an endpoint may ask for.
 const MAX_REQUESTED_WAIT: Duration = Duration::from_secs(120);
@@ -28,9 +28,9 @@ impl RetryPolicy {
     #[must_use]
     pub fn wait_after(&self, failed: u32, failure: &ModelFailure, random: f64) -> Option<Duration> {
         match failure.class {
-            FailureClass::History(_) => return None,
-            FailureClass::TryAgain { tries: Some(tries) } if failed >= tries => return None,
-            FailureClass::TryAgain { .. } | FailureClass::WaitForPerson(_) => {}
+            ModelFailureClass::History(_) => return None,
+            ModelFailureClass::TryAgain { tries: Some(tries) } if failed >= tries => return None,
+            ModelFailureClass::TryAgain { .. } | ModelFailureClass::WaitForPerson(_) => {}
         }
         let bound = self.first.saturating_mul(2u32.saturating_pow(failed - 1)).min(self.cap);
         let own = bound.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0));
@@ -43,9 +43,9 @@ mod tests {
     use super::*;
     use crate::model::HistoryFault;
 
-    const ALWAYS: FailureClass = FailureClass::TryAgain { tries: None };
+    const ALWAYS: ModelFailureClass = ModelFailureClass::TryAgain { tries: None };
 
-    fn failure(class: FailureClass, after: Option<u64>) -> ModelFailure {
+    fn failure(class: ModelFailureClass, after: Option<u64>) -> ModelFailure {
         let retry_after = after.map(Duration::from_secs);
         ModelFailure { summary: String::new(), detail: String::new(), class, retry_after, usage: None }
     }
@@ -58,8 +58,8 @@ mod tests {
         assert_eq!(waits(&failure(ALWAYS, None)), [Some(1), Some(2), Some(3), Some(3), Some(3)]);
         assert_eq!(waits(&failure(ALWAYS, Some(7))), [Some(7); 5]);
         assert_eq!(waits(&failure(ALWAYS, Some(100_000))), [Some(120); 5]);
-        assert_eq!(waits(&failure(FailureClass::TryAgain { tries: Some(3) }, None)), [Some(1), Some(2), None, None, None]);
-        assert_eq!(waits(&failure(FailureClass::History(HistoryFault::Refused), Some(7))), [None; 5]);
+        assert_eq!(waits(&failure(ModelFailureClass::TryAgain { tries: Some(3) }, None)), [Some(1), Some(2), None, None, None]);
+        assert_eq!(waits(&failure(ModelFailureClass::History(HistoryFault::Refused), Some(7))), [None; 5]);
         assert_eq!(retries.wait_after(u32::MAX, &failure(ALWAYS, None), 0.0), Some(Duration::from_millis(1500)));
     }
 }

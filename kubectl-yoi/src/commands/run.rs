@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use yoi_crds::condition::{ConditionStatus, find, is_true};
 use yoi_crds::pod::{
-    Agent, BuiltinAgent, Compaction, Completion, EnvVar, Limits, Model, ModelEndpoint, ModelProvider, PodSettings, PodWorkspace,
+    Agent, BuiltinAgent, Compaction, Completion, EnvVar, Limits, Model, ModelEndpointSpec, ModelProvider, PodSettings, PodWorkspace,
     SecretKeyRef, SessionSettings, WorkspaceTemplate,
 };
 use yoi_crds::reason::condition;
@@ -160,5 +160,5 @@ fn model(args: &ModelOptions) -> Option<Model> {
         ModelWireFormat::OpenAI => ModelProvider::OpenAI,
         ModelWireFormat::Anthropic => ModelProvider::Anthropic,
     };
-    Some(ModelEndpoint { base_url: args.model_url.clone(), auth_secret_ref, ..ModelEndpoint::new(provider, name) }.into())
+    Some(ModelEndpointSpec { base_url: args.model_url.clone(), auth_secret_ref, ..ModelEndpointSpec::new(provider, name) }.into())
 }

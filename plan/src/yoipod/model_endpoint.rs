@@ -3,7 +3,7 @@
 //! The operator cannot read Secrets, and does not watch users' ConfigMaps. The kubelet reads them, and names the one that is missing.
 
 use k8s_openapi::api::core::v1::{ConfigMapKeySelector, EnvVar, EnvVarSource, SecretKeySelector};
-use yoi_crds::pod::{ConfigMapKeyRef, Model, ModelEndpoint, SecretKeyRef};
+use yoi_crds::pod::{ConfigMapKeyRef, Model, ModelEndpointSpec, SecretKeyRef};
 use yoi_wire::identity::env;
 use yoi_wire::manifest::{self as wire, SecretKeyName};
 
@@ -16,8 +16,8 @@ pub(super) fn wire_model(model: &Model) -> wire::ModelEndpoint {
 }
 
 /// `place` is 0 for the first endpoint, and counts the fallbacks from 1.
-fn endpoint(place: usize, of: &ModelEndpoint) -> wire::ModelEndpoint {
-    let ModelEndpoint {
+fn endpoint(place: usize, of: &ModelEndpointSpec) -> wire::ModelEndpoint {
+    let ModelEndpointSpec {
         provider,
         name,
         base_url,
@@ -33,7 +33,7 @@ fn endpoint(place: usize, of: &ModelEndpoint) -> wire::ModelEndpoint {
         window,
     } = of;
     let seconds = |text: &Option<String>| text.as_deref().and_then(|text| duration::parse(text).ok()).map(|time| time.as_secs());
-    let header = |(at, header): (usize, &yoi_crds::pod::ModelHeader)| wire::ModelHeader {
+    let header = |(at, header): (usize, &yoi_crds::pod::ModelHeaderSpec)| wire::ModelHeader {
         name: header.name.clone(),
         value: header.value.clone(),
         value_env: header.value_from.is_some().then(|| header_variable(place, at)),
@@ -64,7 +64,7 @@ pub(super) fn variables(model: &Model) -> Vec<EnvVar> {
     endpoints.flat_map(|(place, endpoint)| of_endpoint(place, endpoint)).collect()
 }
 
-fn of_endpoint(place: usize, endpoint: &ModelEndpoint) -> Vec<EnvVar> {
+fn of_endpoint(place: usize, endpoint: &ModelEndpointSpec) -> Vec<EnvVar> {
     let key = endpoint.auth_secret_ref.iter().map(|secret| from_secret(key_variable(place), secret));
     let ca = endpoint.ca_ref.iter().map(|map| from_config_map(ca_variable(place), map));
     let headers = endpoint.headers.iter().enumerate().filter_map(|(at, header)| {

@@ -3,7 +3,7 @@
 //! The words are the endpoints'. They are matched because no code says the same; each list names where they were read.
 
 use super::error_body::ErrorBody;
-use super::{FailureClass, HistoryFault, TRY_AGAIN, WaitReason};
+use super::{HistoryFault, ModelFailureClass, TRY_AGAIN, WaitReason};
 
 /// Codes and types of a request that does not fit.
 const TOO_LONG_CODES: [&str; 5] = [
@@ -80,7 +80,7 @@ const SETTINGS: [&str; 16] = [
 ];
 
 /// The class of an error.
-pub(super) fn classify(status: u16, error: &ErrorBody<'_>, has_key: bool) -> FailureClass {
+pub(super) fn classify(status: u16, error: &ErrorBody<'_>, has_key: bool) -> ModelFailureClass {
     let message = error.message.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let is = |codes: &[&str]| codes.contains(&error.code) || codes.contains(&error.kind);
@@ -89,29 +89,29 @@ pub(super) fn classify(status: u16, error: &ErrorBody<'_>, has_key: bool) -> Fai
     // The key is asked first: its message may name anything.
     let key_is_wrong = status == 401 || is(&["invalid_api_key", "authentication_error"]) || has_detail(error, "API_KEY_INVALID");
     if key_is_wrong {
-        return FailureClass::WaitForPerson(if has_key { WaitReason::Key } else { WaitReason::Settings });
+        return ModelFailureClass::WaitForPerson(if has_key { WaitReason::Key } else { WaitReason::Settings });
     }
     if too_long {
-        return FailureClass::History(HistoryFault::TooLong);
+        return ModelFailureClass::History(HistoryFault::TooLong);
     }
     if status == 402 || is(&["insufficient_quota", "billing_hard_limit_reached", "billing_error"]) || (refuses && has(&CREDIT_WORDS)) {
-        return FailureClass::WaitForPerson(WaitReason::Credit);
+        return ModelFailureClass::WaitForPerson(WaitReason::Credit);
     }
     if refuses && (has(&QUOTA_WORDS) || (status == 429 && has_detail(error, "PerDay"))) {
-        return FailureClass::WaitForPerson(WaitReason::Quota);
+        return ModelFailureClass::WaitForPerson(WaitReason::Quota);
     }
     match status {
         // A region or a model that the key may not use is no wrong key.
         403 if !has_key || is(&["model_not_found", "unsupported_country_region_territory"]) => {
-            FailureClass::WaitForPerson(WaitReason::Settings)
+            ModelFailureClass::WaitForPerson(WaitReason::Settings)
         }
-        403 => FailureClass::WaitForPerson(WaitReason::Key),
+        403 => ModelFailureClass::WaitForPerson(WaitReason::Key),
         // OpenAI cannot find an item of the conversation: earendil-works/pi#5059.
-        404 if message.contains("item with id") => FailureClass::History(HistoryFault::Refused),
-        404 | 405 => FailureClass::WaitForPerson(WaitReason::Settings),
+        404 if message.contains("item with id") => ModelFailureClass::History(HistoryFault::Refused),
+        404 | 405 => ModelFailureClass::WaitForPerson(WaitReason::Settings),
         408 | 409 | 425 | 429 => TRY_AGAIN,
-        400..500 if names_setting(error, &message) => FailureClass::WaitForPerson(WaitReason::Settings),
-        400..500 => FailureClass::History(HistoryFault::Refused),
+        400..500 if names_setting(error, &message) => ModelFailureClass::WaitForPerson(WaitReason::Settings),
+        400..500 => ModelFailureClass::History(HistoryFault::Refused),
         _ => TRY_AGAIN,
     }
 }

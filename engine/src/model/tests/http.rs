@@ -131,7 +131,7 @@ async fn silence_ends_a_call_and_a_ping_is_a_sign_of_life() {
     assert!(failure.summary.ends_with("nothing came for 1 s"), "{failure:?}");
     let failure = call(&client, DeltaSink::none()).await.unwrap_err();
     assert!(failure.summary.ends_with("did not begin to answer within 1 s"), "{failure:?}");
-    assert_eq!(failure.class, FailureClass::TryAgain { tries: None });
+    assert_eq!(failure.class, ModelFailureClass::TryAgain { tries: None });
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use FailureClass::{History, WaitForPerson};
 use HistoryFault::{Refused, TooLong};
+use ModelFailureClass::{History, WaitForPerson};
 use WaitReason::{Credit, Key, Quota, Settings};
 
 fn openai(message: &str, kind: &str, param: Value, code: Value) -> Value {
