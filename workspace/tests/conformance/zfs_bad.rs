@@ -110,6 +110,8 @@ fn host_root(fixture: &Fixture) -> Verdict {
     fs::create_dir(&root).unwrap();
     rustix::mount::mount_bind_recursive("/", &root).unwrap();
     let file = fixture.dir.join("counting.sh");
+    // Only the daemon of zfs-fuse makes the folder.
+    fs::create_dir_all("/run/zfs").unwrap();
     run("cp", &[Path::new("/usr/sbin/zfs"), &fixture.dir.join("real")]);
     fs::write(&file, "#!/bin/sh\necho x >>/run/zfs/counted\nexec /run/zfs/real \"$@\"\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
