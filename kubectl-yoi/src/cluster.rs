@@ -50,6 +50,11 @@ impl<K> NamespacedObject for K where
 }
 
 impl Cluster {
+    /// The same API server, for objects of another namespace.
+    pub fn in_namespace(&self, namespace: String) -> Self {
+        Self { client: self.client.clone(), namespace, dry_run: self.dry_run }
+    }
+
     /// Returns `Kind namespace/name`, the name of an object in messages.
     pub fn display_name<K: NamespacedObject>(&self, name: &str) -> String {
         format!("{} {}/{name}", K::kind(&()), self.namespace)

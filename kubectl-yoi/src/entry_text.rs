@@ -74,7 +74,8 @@ pub fn entry_text(entry: &Entry) -> Option<EntryText> {
         }
         Body::RunEnded(r) => {
             let by = r.by.as_ref().map(by).unwrap_or_default();
-            let why = [r.reason.as_deref(), r.message.as_deref()].into_iter().flatten().map(|why| format!(": {why}")).collect::<String>();
+            let reason = r.reason.as_deref().filter(|reason| !repeats(r.outcome, reason));
+            let why = [reason, r.message.as_deref()].into_iter().flatten().map(|why| format!(": {why}")).collect::<String>();
             quiet("run", format!("{}{by}{why}", run_outcome(r.outcome)))
         }
         Body::Notice(n) => warning("notice", format!("{}: {}", n.reason, n.message)),
@@ -140,6 +141,16 @@ pub fn run_outcome(outcome: RunOutcome) -> &'static str {
     }
 }
 
+/// Whether the reason says no more than the outcome in words does.
+fn repeats(outcome: RunOutcome, reason: &str) -> bool {
+    match outcome {
+        RunOutcome::LimitReached => reason == "LimitReached",
+        RunOutcome::Cancelled => reason == "Cancelled",
+        RunOutcome::Truncated => reason == "Truncated",
+        RunOutcome::Finished | RunOutcome::Failed | RunOutcome::Interrupted | RunOutcome::RolledBack => false,
+    }
+}
+
 fn segment_reason(reason: SegmentReason) -> &'static str {
     match reason {
         SegmentReason::SessionStarted => "the session began",
@@ -180,12 +191,13 @@ mod tests {
                 "run|rolled back by jane: its input left the conversation",
             ),
             ("Rewound", json!({ "fromSeq": 4, "by": by }), "rewind|everything from entry 4 on left the conversation by jane"),
+            ("RunEnded", json!({ "runId": "r", "outcome": "cancelled", "by": by, "reason": "Cancelled" }), "run|cancelled by jane"),
+            ("RunEnded", json!({ "runId": "r", "outcome": "failed", "reason": "Cancelled", "message": "no" }), "run|failed: Cancelled: no"),
             (
                 "RunEnded",
-                json!({ "runId": "r", "outcome": "cancelled", "by": by, "reason": "Cancelled" }),
-                "run|cancelled by jane: Cancelled",
+                json!({ "runId": "r", "outcome": "limitReached", "reason": "LimitReached", "message": "9 of 9" }),
+                "run|limit reached: 9 of 9",
             ),
-            ("RunEnded", json!({ "runId": "r", "outcome": "failed", "message": "no" }), "run|failed: no"),
         ] {
             assert_eq!(text(kind, body).as_deref(), Some(words));
         }

@@ -42,6 +42,9 @@ pub struct TopOptions {
     /// Only this agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: Option<String>,
+    /// Agents of every namespace, not only of one.
+    #[arg(short = 'A', long, conflicts_with = "name")]
+    pub all_namespaces: bool,
 }
 
 #[derive(Debug, Args)]

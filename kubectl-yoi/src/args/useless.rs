@@ -79,6 +79,7 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Ls(ls) if ls.filter.all_namespaces => verb("ls --all-namespaces", &namespace),
         Command::Workspace(WorkspaceCommand::Ls(filter)) if filter.all_namespaces => verb("workspace ls --all-namespaces", &namespace),
         Command::Doctor(doctor) if doctor.all_namespaces => verb("doctor --all-namespaces", &namespace),
+        Command::Top(top) if top.all_namespaces => verb("top --all-namespaces", &namespace).or(wide),
         Command::Diff(diff) if diff.name_only => verb("diff --name-only", &output),
         // The answer is git's.
         Command::Patch(_) => verb("patch", &output),

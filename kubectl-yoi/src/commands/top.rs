@@ -19,6 +19,7 @@ const ASKED_AT_ONCE: usize = 16;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AgentUsage {
+    namespace: String,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<UsageResponse>,
@@ -30,34 +31,40 @@ struct AgentUsage {
 pub async fn top(cluster: &Cluster, output: Option<OutputFormat>, args: &TopOptions) -> Result<(), Error> {
     let agents = match &args.name {
         // A single one that cannot be asked is an error.
-        Some(name) => vec![AgentUsage { name: name.clone(), usage: Some(cluster.fetch(name, "usage", "").await?), error: None }],
+        Some(name) => {
+            let usage = cluster.fetch(name, "usage", "").await?;
+            vec![AgentUsage { namespace: cluster.namespace.clone(), name: name.clone(), usage: Some(usage), error: None }]
+        }
         None => {
-            let pods: Vec<YoiPod> = cluster.list(false, None).await?;
+            let pods: Vec<YoiPod> = cluster.list(args.all_namespaces, None).await?;
             stream::iter(pods).map(|pod| usage_of(cluster, pod)).buffered(ASKED_AT_ONCE).collect().await
         }
     };
-    show::objects(output, &agents, |agent| format!("yoipod.yoi.dev/{}", agent.name), || table(&agents, &cluster.namespace))
+    let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
+    show::objects(output, &agents, |agent| format!("yoipod.yoi.dev/{}", agent.name), || table(&agents, namespace))
 }
 
 async fn usage_of(cluster: &Cluster, pod: YoiPod) -> AgentUsage {
-    let name = pod.name_any();
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
     if yoi_plan::yoipod::is_stopped(&pod) {
-        return AgentUsage { name, usage: None, error: Some("Stopped".to_owned()) };
+        return AgentUsage { namespace, name, usage: None, error: Some("Stopped".to_owned()) };
     }
-    match cluster.fetch(&name, "usage", "").await {
-        Ok(usage) => AgentUsage { name, usage: Some(usage), error: None },
-        Err(error) => AgentUsage { name, usage: None, error: Some(error.to_string()) },
+    match cluster.in_namespace(namespace.clone()).fetch(&name, "usage", "").await {
+        Ok(usage) => AgentUsage { namespace, name, usage: Some(usage), error: None },
+        Err(error) => AgentUsage { namespace, name, usage: None, error: Some(error.to_string()) },
     }
 }
 
-fn table(agents: &[AgentUsage], namespace: &str) -> String {
+/// The table of one namespace, or with a column for it.
+fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
     if agents.is_empty() {
-        return show::empty_list("agents", Some(namespace));
+        return show::empty_list("agents", of_namespace);
     }
+    let first = if of_namespace.is_none() { ["namespace"].as_slice() } else { &[] };
     let header = ["agent", "activity", "turns", "run in", "run out", "in", "cached", "out", "reasoning", "limit"];
-    let mut table = show::table(&header);
+    let mut table = show::table(&[first, &header].concat());
     let mut unknown = String::new();
-    for AgentUsage { name, usage, error } in agents {
+    for AgentUsage { namespace, name, usage, error } in agents {
         let cells = match usage {
             Some(UsageResponse { activity, total, run, turns, limit }) => {
                 let TokenUsage { input_tokens, output_tokens, cached_tokens, cache_write_tokens: _, reasoning_tokens } = *total;
@@ -76,7 +83,8 @@ fn table(agents: &[AgentUsage], namespace: &str) -> String {
                 [name.clone(), activity.to_owned()].into_iter().chain(std::iter::repeat_n(String::new(), header.len() - 2)).collect()
             }
         };
-        table.add_row(cells.iter().map(show::cell).collect::<Vec<_>>());
+        let cells = of_namespace.is_none().then_some(namespace).into_iter().chain(&cells);
+        table.add_row(cells.map(show::cell).collect::<Vec<_>>());
     }
     show::lines(&table) + &unknown
 }

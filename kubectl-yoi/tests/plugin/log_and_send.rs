@@ -92,7 +92,7 @@ async fn send_waits_for_the_run_that_reads_the_message() -> Result<()> {
     ensure!(answered.err.contains("it works on it"), "progress is told as lines: {answered:?}");
     server.answer_for("a", "log", 200, run("limitReached"));
     let failed = plugin.run(&["send", "a", "hello", "--id", ID, "--wait"]).await?.expect_code(6)?;
-    ensure!(failed.err.contains("turn limit was reached: why^[[2J") && failed.err.contains("next: kubectl yoi log a"), "{failed:?}");
+    ensure!(failed.err.contains("a limit was reached: why^[[2J") && failed.err.contains("next: kubectl yoi log a"), "{failed:?}");
     server.answer_for("a", "log", 200, assistant_line(1, at, "of another run"));
     let late = plugin.run(&["send", "a", "hello", "--id", ID, "--wait", "--timeout", "2s"]).await?.expect_code(5)?;
     ensure!(late.err.contains("its run has not ended"), "{late:?}");

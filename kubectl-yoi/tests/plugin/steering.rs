@@ -111,8 +111,17 @@ async fn top_shows_tokens_of_each_agent_and_who_could_not_be_asked() -> Result<(
     ensure!(words(lines[2]).starts_with("b ? - -") && words(lines[3]).starts_with("c Stopped - -"), "{all:?}");
     ensure!(lines[4].starts_with("b: failed to read the usage of YoiPod ns/b: has no line"), "{all:?}");
     ensure!(server.requests_for("c", "usage").is_empty(), "a stopped agent was asked");
+    let everywhere = plugin.run(&["top", "-A"]).await?.expect_code(0)?;
+    let line = everywhere.out.lines().nth(1).map(words);
+    ensure!(line.as_deref() == Some("ns a Running 3 900 80 123k 100k 7.8k 500 2.0M"), "{everywhere:?}");
+    plugin.run(&["top", "a", "-A"]).await?.expect_code(2)?;
     let one = plugin.run(&["top", "a", "-o", "json"]).await?.expect_code(0)?.json()?;
-    ensure!(one["items"][0]["name"] == "a" && one["items"][0]["usage"]["total"]["cachedTokens"] == 100_000, "{one}");
+    ensure!(
+        one["items"][0]["name"] == "a"
+            && one["items"][0]["namespace"] == "ns"
+            && one["items"][0]["usage"]["total"]["cachedTokens"] == 100_000,
+        "{one}"
+    );
     plugin.run(&["top", "b"]).await?.expect_code(5)?;
     Ok(())
 }

@@ -49,7 +49,7 @@ impl MessageRun {
                 return match end.outcome {
                     RunOutcome::Finished => Some(RunEnd::Finished(std::mem::take(&mut self.answer))),
                     RunOutcome::Failed => Some(why("it failed")),
-                    RunOutcome::LimitReached => Some(why("its turn limit was reached")),
+                    RunOutcome::LimitReached => Some(why("a limit was reached")),
                     RunOutcome::Truncated => Some(why("the model's answer was cut off at its limit")),
                     RunOutcome::Cancelled => Some(why("a person cancelled it")),
                     RunOutcome::RolledBack => Some(why("a person took it back before anything of an answer had come")),
@@ -156,6 +156,6 @@ mod tests {
         for outcome in ["cancelled", "rolledBack", "truncated"] {
             assert!(matches!(end(&[input("m"), started("m"), ended(outcome)]), Some(RunEnd::Failed(_))), "{outcome}");
         }
-        assert_eq!(end(&[input("m"), started("m"), ended("limitReached")]), Some(RunEnd::Failed("its turn limit was reached".to_owned())));
+        assert_eq!(end(&[input("m"), started("m"), ended("limitReached")]), Some(RunEnd::Failed("a limit was reached".to_owned())));
     }
 }
