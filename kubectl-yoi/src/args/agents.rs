@@ -57,7 +57,7 @@ pub struct RunOptions {
 #[derive(Debug, Args)]
 pub struct ModelOptions {
     /// Wire format of the model; the project's default when absent.
-    #[arg(long, value_enum, requires = "model")]
+    #[arg(long, value_enum, ignore_case = true, requires = "model")]
     pub model_provider: Option<ModelWireFormat>,
     /// Name of the model.
     #[arg(long, requires = "model_provider")]
@@ -76,6 +76,8 @@ pub enum ModelWireFormat {
     OpenAI,
     #[value(name = "anthropic")]
     Anthropic,
+    #[value(name = "gemini")]
+    Gemini,
 }
 
 /// `--dry-run` of the verbs that write.

@@ -45,6 +45,7 @@ fn a_flag_that_would_do_nothing_is_refused() {
         ("ls sessions -A", &["-n x"]),
         ("workspace ls -A", &["-n x"]),
         ("doctor -A", &["-n x"]),
+        ("top -A", &["-n x"]),
         ("version --client", &["--context x", "--as x"]),
         ("log a", &["-o wide"]),
         ("doctor", &["-o wide"]),

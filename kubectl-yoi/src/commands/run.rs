@@ -159,6 +159,7 @@ fn model(args: &ModelOptions) -> Option<Model> {
     let provider = match provider {
         ModelWireFormat::OpenAI => ModelProvider::OpenAI,
         ModelWireFormat::Anthropic => ModelProvider::Anthropic,
+        ModelWireFormat::Gemini => ModelProvider::Gemini,
     };
     Some(ModelEndpointSpec { base_url: args.model_url.clone(), auth_secret_ref, ..ModelEndpointSpec::new(provider, name) }.into())
 }

@@ -112,6 +112,16 @@ async fn run_takes_peers_image_environment_and_seconds() -> Result<()> {
     );
     ensure!(spec["limits"]["toolSeconds"] == 90, "{spec}");
     ensure!(server.object("YoiPeer", "b.c").is_some_and(|peer| peer["spec"]["members"] == json!(["b", "c"])));
+    // The words of the command line are lower-case, those of the objects are not; both are taken.
+    for (n, word) in ["gemini", "Gemini"].into_iter().enumerate() {
+        let agent = format!("g{n}");
+        plugin
+            .run(&["run", &agent, "-p", "p", "--model-provider", word, "--model", "m", "--model-secret", "keys/g"])
+            .await?
+            .expect_code(0)?;
+        let model = server.object("YoiPod", &agent).context("no agent")?["spec"]["model"].clone();
+        ensure!(model == json!({ "provider": "Gemini", "name": "m", "authSecretRef": { "name": "keys", "key": "g" } }), "{model}");
+    }
     let missing = plugin.run(&["run", "d", "-p", "p", "--peer", "absent"]).await?.expect_code(3)?;
     ensure!(server.object("YoiPod", "d").is_none(), "{missing:?}");
     Ok(())
