@@ -28,6 +28,7 @@ use yoi_watch_cache::{Queued, queue};
 use crate::failures::Failures;
 use crate::health::Metrics;
 use crate::log_subject::{LogSubject, log_for};
+use crate::progress_delay::ProgressDelay;
 use crate::report::OwnedFields;
 use crate::watch_caches::{CachedObject, WatchCaches};
 use crate::{apply, report};
@@ -50,12 +51,24 @@ pub struct Context {
     /// Reconciles under way.
     pub under_way: TaskTracker,
     pub failures: Failures,
+    pub progress: ProgressDelay,
 }
 
 impl Context {
     fn forget_failures(&self, kind: &str, namespace: &str, name: &str) {
         self.failures.forget(kind, namespace, name);
         self.metrics.failing(self.failures.count());
+    }
+
+    /// Returns how much longer a status waits before it is written; `None` for one that is written now, or says nothing new.
+    fn status_wait<K: Reconciled>(&self, object: &K, subject: &LogSubject, status: &K::Status) -> Option<Duration> {
+        let (kind, namespace, name) = (&subject.kind, &subject.namespace, &subject.name);
+        let wait = report::delay(object.current_status(), status)
+            .and_then(|delay| self.progress.remaining(kind, namespace, name, delay, Instant::now()));
+        if wait.is_none() {
+            self.progress.forget(kind, namespace, name);
+        }
+        wait
     }
 }
 
@@ -167,7 +180,7 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
     let plan = Arc::clone(&object).plan(&context, now);
     let subject = object.log_subject();
     log_for!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
-    let mut failure = None;
+    let (mut failure, mut requeue_after) = (None, plan.requeue_after);
     for step in &plan.steps {
         if let Err(error) = apply::apply(&context.client, &subject, step).await {
             failure = Some(error);
@@ -181,7 +194,11 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
             conditions::set_apply_failed(&mut status, conditions, &error.to_string(), object.meta().generation, now);
         }
         // After an outdated step the status would be outdated too.
-        if failure.as_ref().is_none_or(|e| !e.is_quiet()) {
+        if failure.as_ref().is_some_and(apply::Error::is_quiet) {
+            // Dropped.
+        } else if let Some(wait) = context.status_wait(&*object, &subject, &status) {
+            requeue_after = Some(requeue_after.map_or(wait, |after| after.min(wait)));
+        } else {
             report::write_status(&context.client, &context.recorder, &subject, &*object, before, status).await?;
         }
     }
@@ -189,7 +206,7 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
         Some(error) => Err(error),
         None => {
             context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
-            Ok(requeue(plan.requeue_after, &subject))
+            Ok(requeue(requeue_after, &subject))
         }
     }
 }
@@ -242,7 +259,9 @@ fn finish<K: Resource<DynamicType = ()>>(result: RoundResult<K>, context: &Conte
     match result {
         Ok(_) | Err(ControllerError::ReconcilerFailed(..)) => {}
         Err(ControllerError::ObjectNotFound(gone)) => {
-            context.forget_failures(&K::kind(&()), gone.namespace.as_deref().unwrap_or_default(), &gone.name);
+            let namespace = gone.namespace.as_deref().unwrap_or_default();
+            context.forget_failures(&K::kind(&()), namespace, &gone.name);
+            context.progress.forget(&K::kind(&()), namespace, &gone.name);
         }
         Err(ControllerError::QueueError(error)) => {
             warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again");

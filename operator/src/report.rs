@@ -1,6 +1,7 @@
 //! Writes the status if it changed, and publishes an Event for each change.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
@@ -13,10 +14,11 @@ use yoi_crds::name::field_manager;
 use yoi_crds::pod::ReaderStatus;
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
-use yoi_plan::conditions::{Conditions, condition_events};
+use yoi_plan::conditions::{Conditions, condition_events, is_progress};
 
 use crate::apply;
 use crate::log_subject::{LogSubject, log_for};
+use crate::progress_delay::{FIRST_DELAY, PROGRESS_DELAY};
 
 /// Conditions of an AgentWorkspace that the operator writes; the shim writes the others.
 const WORKSPACE: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND, condition::READY];
@@ -26,6 +28,17 @@ pub trait OwnedFields: Conditions + Clone + PartialEq + Default + Serialize {
     /// The status with the fields that the operator owns, and no others.
     #[must_use]
     fn owned_fields(&self) -> Self;
+
+    /// The status without what only people look at: conditions, and fields that repeat other objects.
+    #[must_use]
+    fn without_progress(&self) -> Self {
+        let mut status = self.clone();
+        status.conditions_mut().clear();
+        status
+    }
+
+    /// How long the first status of an object may wait for the second.
+    const FIRST_DELAY: Option<Duration> = None;
 }
 
 impl OwnedFields for YoiProjectStatus {
@@ -75,6 +88,13 @@ impl OwnedFields for AgentWorkspaceStatus {
 }
 
 impl OwnedFields for YoiPodStatus {
+    // The second follows in the next moment: it names the manifest. Nothing waits for the first.
+    const FIRST_DELAY: Option<Duration> = Some(FIRST_DELAY);
+
+    fn without_progress(&self) -> Self {
+        YoiPodStatus { workspace: None, conditions: Vec::new(), ..self.clone() }
+    }
+
     fn owned_fields(&self) -> Self {
         let YoiPodStatus {
             observed_generation,
@@ -111,6 +131,20 @@ impl OwnedFields for YoiPodStatus {
 fn sort_conditions<S: OwnedFields>(mut status: S) -> S {
     status.conditions_mut().sort_by(|a, b| a.type_.cmp(&b.type_));
     status
+}
+
+/// Returns how long `after` may wait before it is written; `None` if it may not, or says nothing new.
+#[must_use]
+pub fn delay<S: OwnedFields>(before: Option<&S>, after: &S) -> Option<Duration> {
+    let before = sort_conditions(before.map(OwnedFields::owned_fields).unwrap_or_default());
+    let after = sort_conditions(after.clone());
+    if before == after || !is_progress(before.conditions(), after.conditions()) {
+        return None;
+    }
+    if before == S::default() {
+        return S::FIRST_DELAY;
+    }
+    (before.without_progress() == after.without_progress()).then_some(PROGRESS_DELAY)
 }
 
 /// Writes `after` if it differs from `before`, and returns whether it did.

@@ -24,6 +24,7 @@ use crate::controller::Context;
 use crate::failures::Failures;
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
+use crate::progress_delay::ProgressDelay;
 use crate::start::{Namespaces, start_all};
 use crate::tls;
 use crate::watch_caches::WatchCaches;
@@ -115,6 +116,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
                 stop: stop.clone(),
                 under_way: under_way.clone(),
                 failures: Failures::default(),
+                progress: ProgressDelay::default(),
             };
             let namespaces = Namespaces { watched: args.watch_namespace.as_deref(), shims: &args.shim_namespace };
             start_all(&mut parts, writers, triggers, &Arc::new(context), namespaces);

@@ -127,6 +127,26 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
     events
 }
 
+/// Whether the change only tells people how far something is that is not ready yet. It is not progress when a condition falls back, when there is
+/// something to warn of, or when one becomes True on which others act.
+#[must_use]
+pub fn is_progress(before: &[Condition], after: &[Condition]) -> bool {
+    let is_true = |c: &Condition| c.status == ConditionStatus::True;
+    let was_true = |type_: &str| find(before, type_).is_some_and(is_true);
+    let waits = |c: &Condition| match c.type_.as_str() {
+        // No controller reads it, and a YoiPod that is ready says so at once.
+        condition::WORKSPACE_READY => is_true(c) || !was_true(&c.type_),
+        // An answer to whoever wrote the spec.
+        condition::ACCEPTED => is_true(c),
+        condition::MANIFEST_CURRENT => is_true(c) || !was_true(&c.type_),
+        condition::TASK_COMPLETE => find(before, &c.type_).is_none_or(|b| b.status == c.status && b.reason == c.reason),
+        type_ => is_true(c) == was_true(type_),
+    };
+    let kept = before.iter().all(|b| find(after, &b.type_).is_some());
+    let ready = find(after, condition::READY).is_some_and(|c| !is_true(c) && c.reason != reason::STOPPED);
+    ready && kept && after.iter().all(waits) && condition_events(before, after).iter().all(|event| !event.warning)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +172,43 @@ mod tests {
         ]);
         assert_eq!(reasons(&[], &after), ["WorkspaceReady", "Replayed", "Ready", "TaskSucceeded"]);
         assert_eq!(reasons(&after, &after), Vec::<String>::new());
+    }
+
+    #[test]
+    fn progress_is_what_nobody_acts_on() {
+        let pending = (condition::READY, ConditionValue::no(reason::POD_PENDING, "it waits for a node"));
+        let accepted = (condition::ACCEPTED, ConditionValue::yes(reason::VALID, "valid"));
+        let waits = (condition::WORKSPACE_READY, ConditionValue::no(reason::WAITING_FOR_CONSUMER, "waits"));
+        let before = conditions(&[accepted.clone(), pending.clone(), waits.clone()]);
+        let starting = (condition::READY, ConditionValue::no(reason::STARTING, "it starts"));
+        let has_tree = (condition::WORKSPACE_READY, ConditionValue::yes(reason::ALL_MET, "ready"));
+        for further in [[&accepted, &starting, &waits], [&accepted, &starting, &has_tree]] {
+            let after = conditions(&further.map(Clone::clone));
+            assert!(is_progress(&before, &after), "{after:?}");
+        }
+        let refused = (condition::ACCEPTED, ConditionValue::no(reason::INVALID_SPEC, "no"));
+        let warned = (condition::READY, ConditionValue::no(reason::APPLY_FAILED, "refused"));
+        let stopped = (condition::READY, ConditionValue::no(reason::STOPPED, "stopped"));
+        let is_ready = (condition::READY, ConditionValue::yes(reason::ALL_MET, "ready"));
+        for urgent in [
+            vec![refused, pending.clone(), waits.clone()],
+            vec![accepted.clone(), warned, waits.clone()],
+            vec![accepted.clone(), stopped, waits.clone()],
+            vec![accepted.clone(), is_ready, has_tree.clone()],
+            // A condition that is no longer reported, and one that has fallen back.
+            vec![accepted.clone(), starting.clone()],
+            vec![
+                accepted.clone(),
+                starting.clone(),
+                waits.clone(),
+                (condition::SCHEDULED, ConditionValue::yes(reason::NODE_SELECTED, "n")),
+            ],
+        ] {
+            let after = conditions(&urgent);
+            assert!(!is_progress(&before, &after), "{after:?}");
+        }
+        let had_tree = conditions(&[accepted.clone(), pending.clone(), has_tree]);
+        assert!(!is_progress(&had_tree, &conditions(&[accepted, pending, waits])), "the tree is gone");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::driver::{ConversationObserver, FailedCall};
 use yoi_engine::error_text::error_text;
@@ -213,6 +213,9 @@ fn replace(report: &mut RuntimeReport, new: RuntimeReport) -> bool {
     changed
 }
 
+/// How long the first report waits for the end of the start. Less than the time after which the gateway says of an open line that its agent lives.
+const STARTING_DELAY: Duration = Duration::from_millis(300);
+
 async fn send_report(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
     caller.post_json(gateway_api::REPORT, report).await
 }
@@ -229,6 +232,11 @@ pub async fn send_reports(
 ) {
     let policy = BackoffPolicy { first: Duration::from_millis(250), cap: Duration::from_secs(15), settled: Duration::ZERO };
     let (mut backoff, mut reports) = (Backoff::new(policy), status.subscribe());
+    // A start that is over in a moment is one report: each is a write of the object.
+    tokio::select! {
+        _ = timeout(STARTING_DELAY, reports.wait_for(|report| report.reason != ReportReason::Starting)) => {}
+        () = final_report.cancelled() => {}
+    }
     loop {
         let last = final_report.is_cancelled();
         let report = reports.borrow_and_update().clone();

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use yoi_operator::controller::Context;
 use yoi_operator::failures::Failures;
 use yoi_operator::health::Metrics;
+use yoi_operator::progress_delay::ProgressDelay;
 use yoi_operator::start::{Namespaces, start_all};
 use yoi_operator::watch_caches::WatchCaches;
 use yoi_plan::settings::Settings;
@@ -69,6 +70,7 @@ async fn an_object_that_failed_and_is_gone_is_forgotten() {
         stop: CancellationToken::new(),
         under_way: TaskTracker::new(),
         failures: Failures::default(),
+        progress: ProgressDelay::default(),
     });
     let mut parts = JoinSet::new();
     start_all(&mut parts, writers, triggers, &context, Namespaces { watched: None, shims: "yoi-node" });
