@@ -11,7 +11,7 @@ use yoi_workspace::{CloneAccess, DataRoot, EntryLocation, ErrorReason, ProviderK
 
 use crate::fixture::{Fixture, dataset_of, read_in, run, unmount_below};
 use crate::zfs::{dataset, only_zfs};
-use crate::zfs_fuse::{POOL, end_pool, exists, zfs, zpool};
+use crate::zfs_fuse::{POOL, PrivateFolder, end_pool, exists, zfs, zpool};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -22,6 +22,8 @@ pub const CASES: &[Case] = &[
     ("a_tree_in_a_dataset_is_left_alone_where_no_dataset_is_named", not_named),
 ];
 
+/// Where a `zfs` that counts its calls keeps them.
+const COUNTING: &str = "/run/yoi-counting";
 const SHORT: Duration = Duration::from_millis(500);
 const PATIENT: Duration = Duration::from_secs(30);
 
@@ -108,19 +110,18 @@ fn host_root(fixture: &Fixture) -> Verdict {
     // The daemon's programs look for its socket, and for the mount table.
     let root = fixture.dir.join("host");
     fs::create_dir(&root).unwrap();
+    // Before the view is made, so that it is in it at the same path.
+    let _kept = PrivateFolder::new(COUNTING);
     rustix::mount::mount_bind_recursive("/", &root).unwrap();
     let file = fixture.dir.join("counting.sh");
-    // Only the daemon of zfs-fuse makes the folder.
-    fs::create_dir_all("/run/zfs").unwrap();
-    run("cp", &[Path::new("/usr/sbin/zfs"), &fixture.dir.join("real")]);
-    fs::write(&file, "#!/bin/sh\necho x >>/run/zfs/counted\nexec /run/zfs/real \"$@\"\n").unwrap();
+    fs::write(&file, format!("#!/bin/sh\necho x >>{COUNTING}/counted\nexec {COUNTING}/real \"$@\"\n")).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    run("cp", &[Path::new("/usr/sbin/zfs"), Path::new("/run/zfs/real")]);
+    run("cp", &[Path::new("/usr/sbin/zfs"), &Path::new(COUNTING).join("real")]);
     rustix::mount::mount_bind(&file, root.join("usr/sbin/zfs")).unwrap();
     let data_root = open(fixture, &dataset_of(&fixture.dir), Some(&root), PATIENT);
     let uid = fixture.uid();
     let made = data_root.provider(ProviderKind::Zfs).unwrap().create_empty(uid, crate::fixture::current_owner());
-    let counted = fs::read_to_string("/run/zfs/counted").unwrap_or_default().len();
+    let counted = fs::read_to_string(Path::new(COUNTING).join("counted")).unwrap_or_default().len();
     unmount_below(&root);
     rustix::mount::unmount(&root, rustix::mount::UnmountFlags::DETACH).unwrap();
     made.unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// it is asked now and then, and killed if it does not answer: then the calls that wait fail, and the case can be run again.
 pub struct ZfsFuse {
     daemon: Child,
-    private: Vec<PathBuf>,
+    _private: Vec<PrivateFolder>,
     /// Ends the watch over the daemon when it is dropped.
     _watch: Sender<()>,
 }
@@ -47,9 +47,7 @@ impl ZfsFuse {
     pub fn start(image: &Path) -> Self {
         let mut private = Vec::new();
         for folder in PRIVATE {
-            fs::create_dir_all(folder).unwrap();
-            rustix::mount::mount("zfs-fuse", folder, "tmpfs", MountFlags::empty(), None).unwrap();
-            private.push(folder.into());
+            private.push(PrivateFolder::new(folder));
         }
         let quiet = Stdio::null;
         let mut command = Command::new("zfs-fuse");
@@ -70,7 +68,7 @@ impl ZfsFuse {
             .unwrap();
         let (watch, ended) = channel();
         let pid = Pid::from_child(&daemon);
-        let started = Self { daemon, private, _watch: watch };
+        let started = Self { daemon, _private: private, _watch: watch };
         let begun = Instant::now();
         while !zpool(&["list"]).0 {
             assert!(begun.elapsed() < Duration::from_secs(20), "zfs-fuse does not answer");
@@ -103,8 +101,29 @@ impl Drop for ZfsFuse {
         // Its pool is not exported: that would wait for a daemon that hangs, and the file goes, too.
         _ = self.daemon.kill();
         _ = self.daemon.wait();
-        for folder in self.private.iter().rev() {
-            _ = rustix::mount::unmount(folder, UnmountFlags::DETACH);
+    }
+}
+
+/// A folder that only this suite sees the content of. One that was not there is gone afterwards.
+pub struct PrivateFolder {
+    folder: &'static str,
+    made: bool,
+}
+
+impl PrivateFolder {
+    pub fn new(folder: &'static str) -> Self {
+        let made = !Path::new(folder).exists();
+        fs::create_dir_all(folder).unwrap();
+        rustix::mount::mount("zfs-fuse", folder, "tmpfs", MountFlags::empty(), None).unwrap();
+        Self { folder, made }
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        _ = rustix::mount::unmount(self.folder, UnmountFlags::DETACH);
+        if self.made {
+            _ = fs::remove_dir(self.folder);
         }
     }
 }
