@@ -63,8 +63,8 @@ impl Context {
     /// Returns how much longer a status waits before it is written; `None` for one that is written now, or says nothing new.
     fn status_wait<K: Reconciled>(&self, object: &K, subject: &LogSubject, status: &K::Status) -> Option<Duration> {
         let (kind, namespace, name) = (&subject.kind, &subject.namespace, &subject.name);
-        let wait = report::delay(object.current_status(), status)
-            .and_then(|delay| self.progress.remaining(kind, namespace, name, delay, Instant::now()));
+        let may_wait = report::may_wait(object.current_status(), status);
+        let wait = may_wait.then(|| self.progress.remaining(kind, namespace, name, Instant::now())).flatten();
         if wait.is_none() {
             self.progress.forget(kind, namespace, name);
         }

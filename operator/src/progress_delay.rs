@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 /// The longest that a status of progress waits. People look at it; no controller acts on it.
 pub const PROGRESS_DELAY: Duration = Duration::from_secs(2);
-/// The longest that the first status of an object waits.
-pub const FIRST_DELAY: Duration = Duration::from_millis(250);
 
 /// Kind, namespace and name.
 type Id = (String, String, String);
@@ -21,11 +19,11 @@ fn id(kind: &str, namespace: &str, name: &str) -> Id {
 }
 
 impl ProgressDelay {
-    /// Returns how much longer a status waits that may wait for `delay` in all; `None` once that time is over.
-    pub fn remaining(&self, kind: &str, namespace: &str, name: &str, delay: Duration, now: Instant) -> Option<Duration> {
+    /// Returns how much longer a status waits; `None` once [`PROGRESS_DELAY`] is over.
+    pub fn remaining(&self, kind: &str, namespace: &str, name: &str, now: Instant) -> Option<Duration> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *all.entry(id(kind, namespace, name)).or_insert(now);
-        delay.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
+        PROGRESS_DELAY.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
     }
 
     /// Nothing waits any more: the status is written, is again as it is written, or its object is gone.
@@ -41,7 +39,7 @@ mod tests {
     #[test]
     fn a_status_that_keeps_changing_waits_no_longer_than_the_delay() {
         let (delays, begin) = (ProgressDelay::default(), Instant::now());
-        let remaining = |millis| delays.remaining("YoiPod", "ns", "a", PROGRESS_DELAY, begin + Duration::from_millis(millis));
+        let remaining = |millis| delays.remaining("YoiPod", "ns", "a", begin + Duration::from_millis(millis));
         assert_eq!((remaining(0), remaining(1_500)), (Some(PROGRESS_DELAY), Some(Duration::from_millis(500))));
         assert_eq!((remaining(2_000), remaining(9_000)), (None, None));
         delays.forget("YoiPod", "ns", "a");
@@ -51,10 +49,10 @@ mod tests {
     #[test]
     fn objects_wait_each_for_itself() {
         let (delays, begin) = (ProgressDelay::default(), Instant::now());
-        delays.remaining("YoiPod", "ns", "a", PROGRESS_DELAY, begin);
+        delays.remaining("YoiPod", "ns", "a", begin);
         let later = begin + PROGRESS_DELAY;
         for (kind, namespace, name) in [("YoiPod", "ns", "b"), ("YoiPod", "other", "a"), ("YoiPeer", "ns", "a")] {
-            assert_eq!(delays.remaining(kind, namespace, name, PROGRESS_DELAY, later), Some(PROGRESS_DELAY));
+            assert_eq!(delays.remaining(kind, namespace, name, later), Some(PROGRESS_DELAY));
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Writes the status if it changed, and publishes an Event for each change.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
@@ -18,7 +17,6 @@ use yoi_plan::conditions::{Conditions, condition_events, is_progress};
 
 use crate::apply;
 use crate::log_subject::{LogSubject, log_for};
-use crate::progress_delay::{FIRST_DELAY, PROGRESS_DELAY};
 
 /// Conditions of an AgentWorkspace that the operator writes; the shim writes the others.
 const WORKSPACE: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND, condition::READY];
@@ -36,9 +34,6 @@ pub trait OwnedFields: Conditions + Clone + PartialEq + Default + Serialize {
         status.conditions_mut().clear();
         status
     }
-
-    /// How long the first status of an object may wait for the second.
-    const FIRST_DELAY: Option<Duration> = None;
 }
 
 impl OwnedFields for YoiProjectStatus {
@@ -88,9 +83,6 @@ impl OwnedFields for AgentWorkspaceStatus {
 }
 
 impl OwnedFields for YoiPodStatus {
-    // The second follows in the next moment: it names the manifest. Nothing waits for the first.
-    const FIRST_DELAY: Option<Duration> = Some(FIRST_DELAY);
-
     fn without_progress(&self) -> Self {
         YoiPodStatus { workspace: None, conditions: Vec::new(), ..self.clone() }
     }
@@ -133,18 +125,12 @@ fn sort_conditions<S: OwnedFields>(mut status: S) -> S {
     status
 }
 
-/// Returns how long `after` may wait before it is written; `None` if it may not, or says nothing new.
+/// Returns whether `after` differs from `before` in what only people look at.
 #[must_use]
-pub fn delay<S: OwnedFields>(before: Option<&S>, after: &S) -> Option<Duration> {
+pub fn may_wait<S: OwnedFields>(before: Option<&S>, after: &S) -> bool {
     let before = sort_conditions(before.map(OwnedFields::owned_fields).unwrap_or_default());
     let after = sort_conditions(after.clone());
-    if before == after || !is_progress(before.conditions(), after.conditions()) {
-        return None;
-    }
-    if before == S::default() {
-        return S::FIRST_DELAY;
-    }
-    (before.without_progress() == after.without_progress()).then_some(PROGRESS_DELAY)
+    before != after && is_progress(before.conditions(), after.conditions()) && before.without_progress() == after.without_progress()
 }
 
 /// Writes `after` if it differs from `before`, and returns whether it did.

@@ -134,8 +134,8 @@ pub fn is_progress(before: &[Condition], after: &[Condition]) -> bool {
     let is_true = |c: &Condition| c.status == ConditionStatus::True;
     let was_true = |type_: &str| find(before, type_).is_some_and(is_true);
     let waits = |c: &Condition| match c.type_.as_str() {
-        // No controller reads it, and a YoiPod that is ready says so at once.
-        condition::WORKSPACE_READY => is_true(c) || !was_true(&c.type_),
+        // Ready follows them at once.
+        condition::WORKSPACE_READY | condition::SESSION_READY => is_true(c) || !was_true(&c.type_),
         // An answer to whoever wrote the spec.
         condition::ACCEPTED => is_true(c),
         condition::MANIFEST_CURRENT => is_true(c) || !was_true(&c.type_),

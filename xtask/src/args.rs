@@ -85,7 +85,7 @@ pub enum XtaskCommand {
     },
     /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
     Test {
-        /// Also what takes hours: 300 rounds of kills on two clusters, tests that want the machine for themselves; without a filter planted faults and benchmarks too
+        /// Also what takes hours: 100 rounds of kills on each of two file systems, tests that want the machine for themselves; without a filter planted faults and benchmarks too
         #[arg(long)]
         all: bool,
         /// Only the tests whose names contain one of these

@@ -16,3 +16,4 @@ mod readers;
 mod schema;
 mod tool_output;
 mod workspaces;
+mod writes;

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use yoi_crds::YoiPod;
 use yoi_operator::apply::Error;
 use yoi_operator::log_subject::LogSubject;
-use yoi_operator::progress_delay::{FIRST_DELAY, PROGRESS_DELAY};
 use yoi_operator::report;
 
 use crate::server::{ApiRequest, conflict, made, not_found, server};
@@ -52,17 +51,14 @@ fn progress_waits_and_what_others_act_on_does_not() {
     let pending =
         |reason: &str| json!({"type": "Ready", "status": "False", "reason": reason, "message": reason, "lastTransitionTime": "t"});
     let before = status(json!({"runGeneration": 1, "conditions": [pending("Creating")]}));
-    let delay = |after: Value| report::delay(Some(&before), &status(after));
-    assert_eq!(delay(json!({"runGeneration": 1, "conditions": [pending("Creating")]})), None, "it says nothing new");
+    let may_wait = |after: Value| report::may_wait(Some(&before), &status(after));
+    assert!(!may_wait(json!({"runGeneration": 1, "conditions": [pending("Creating")]})), "it says nothing new");
     let progress = json!({"runGeneration": 1, "workspace": {"name": "a", "nodeName": "n"}, "conditions": [pending("PodPending")]});
-    assert_eq!(delay(progress.clone()), Some(PROGRESS_DELAY));
-    assert_eq!(delay(json!({"runGeneration": 2, "conditions": [pending("PodPending")]})), None);
-    assert_eq!(delay(json!({"runGeneration": 1, "pod": {"name": "a-1", "uid": "u"}, "conditions": [pending("PodPending")]})), None);
-    assert_eq!(delay(json!({"runGeneration": 1, "conditions": [pending("ApplyFailed")]})), None, "a person has to hear of it");
-    assert_eq!(report::delay(None, &status(progress)), Some(FIRST_DELAY));
-    let workspace = json!({"observedGeneration": 1, "path": "/workspace", "conditions": [pending("Creating")]});
-    let workspace: yoi_crds::AgentWorkspaceStatus = serde_json::from_value(workspace).expect("a status");
-    assert_eq!(report::delay(None, &workspace), None, "the agent waits for its path");
+    assert!(may_wait(progress.clone()));
+    assert!(!may_wait(json!({"runGeneration": 2, "conditions": [pending("PodPending")]})));
+    assert!(!may_wait(json!({"runGeneration": 1, "pod": {"name": "a-1", "uid": "u"}, "conditions": [pending("PodPending")]})));
+    assert!(!may_wait(json!({"runGeneration": 1, "conditions": [pending("ApplyFailed")]})), "a person has to hear of it");
+    assert!(!report::may_wait(None, &status(progress)), "no Pod is made before the run has its number");
 }
 
 #[tokio::test]

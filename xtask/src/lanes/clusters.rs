@@ -28,8 +28,8 @@ const DISRUPTIVE_TARGETS: [&str; 2] = ["teardown", "kills"];
 
 /// Rounds of kills.
 const ROUNDS: u32 = 12;
-/// Half of them on each cluster.
-const MANY_ROUNDS: u32 = 300;
+/// With `--all`, on each file system.
+const MANY_ROUNDS: u32 = 100;
 /// The test that plays the rounds.
 const ROUNDS_TEST: &str = "nothing_is_lost_doubled_or_left_over_whatever_is_killed";
 
@@ -144,13 +144,10 @@ fn compile() -> Result<()> {
 
 /// Runs more tests at once than there are cores, because they mostly wait for the cluster.
 fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
-    let mut runs = vec![
+    let runs = vec![
         run_targets(SHARED, built, &SHARED_TARGETS, selection, &["--test-threads=6"])?,
         run_targets(SHARED, built, &NODE_TARGETS, selection, &["--test-threads=1"])?,
     ];
-    if selection.all && (selection.filters.is_empty() || selection.filters.iter().any(|filter| ROUNDS_TEST.contains(filter.as_str()))) {
-        runs.push(kills(SHARED, built, selection, &[ROUNDS_TEST.to_owned()])?);
-    }
     outcome(runs)
 }
 
@@ -170,7 +167,7 @@ fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
 }
 
 fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filters: &[String]) -> Result<TestRun> {
-    let rounds = if selection.all { MANY_ROUNDS / 2 } else { ROUNDS };
+    let rounds = if selection.all { MANY_ROUNDS } else { ROUNDS };
     let mut cargo = test(on, built, &DISRUPTIVE_TARGETS[1..], filters, &["--test-threads=1", "--nocapture"])?;
     if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
         cargo.env("YOI_KILL_ROUNDS", rounds.to_string());

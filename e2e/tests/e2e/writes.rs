@@ -1,0 +1,62 @@
+//! What an agent costs the API server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use futures::StreamExt;
+use kube::ResourceExt;
+use kube::runtime::watcher;
+use serde_json::json;
+use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::test_namespace::{TestNamespace, TestObject};
+
+/// Of the YoiPod: created, finalizer, number of the run, manifest, Pod, the runtime's report, Ready. Of its tree: created, accepted, node, made, Ready, in
+/// use.
+const WRITES: u64 = 7 + 6;
+/// At most once in this time it is written how far an agent is that starts slowly.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Every version of an object, by its resource version, with what was written of its status.
+type Versions = Arc<Mutex<BTreeMap<String, serde_json::Value>>>;
+
+/// Follows the object `name` until the test ends.
+fn follow<K: TestObject>(ns: &TestNamespace, name: &'static str) -> Versions {
+    let (versions, api) = (Versions::default(), ns.api::<K>());
+    let into = Arc::clone(&versions);
+    tokio::spawn(async move {
+        let mut events = watcher(api, watcher::Config::default()).boxed();
+        while let Some(event) = events.next().await {
+            if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event
+                && object.name_any() == name
+            {
+                let status = serde_json::to_value(&object).map(|mut value| value["status"].take()).unwrap_or_default();
+                into.lock().unwrap_or_else(PoisonError::into_inner).insert(object.resource_version().unwrap_or_default(), status);
+            }
+        }
+    });
+    versions
+}
+
+#[tokio::test]
+async fn an_agent_is_ready_after_thirteen_writes_and_a_slow_start_adds_one_in_two_seconds() -> Result<()> {
+    let ns = TestNamespace::create("writes").await?;
+    ns.create_empty_project("p").await?;
+    let (pod, tree) = (follow::<YoiPod>(&ns, "a"), follow::<AgentWorkspace>(&ns, "a"));
+    let begin = Instant::now();
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let took = begin.elapsed();
+    // What comes late counts, too.
+    tokio::time::sleep(2 * PROGRESS).await;
+    let versions = |of: &Versions| of.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (pod, tree) = (versions(&pod), versions(&tree));
+    // Two objects, and each may be written once more in each span that has begun.
+    let allowed = WRITES + 2 * (took.as_millis() / PROGRESS.as_millis()) as u64;
+    let written = (pod.len() + tree.len()) as u64;
+    eprintln!("{written} writes in {took:?}: {} of the YoiPod, {} of its tree", pod.len(), tree.len());
+    ensure!(pod.len() > 4 && tree.len() > 3, "the watches missed something: {pod:?} {tree:?}");
+    ensure!(written <= allowed, "{written} writes in {took:?}, {allowed} allowed: {pod:#?} {tree:#?}");
+    ns.remove().await
+}
