@@ -359,9 +359,9 @@ reasons! {
         r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
     /// The model endpoint wants something of a person: another key, credit, a quota, other settings. The run stays open, and its task is not lost.
     @person MODEL_REFUSED = "ModelRefused",
-        "The message holds the endpoint's words. A changed spec or project reaches the agent by itself; after a changed Secret, or what you did at the provider, restart it. \
-         Else it asks the endpoint again after 5 minutes and then every 30.",
-        "kubectl yoi restart $NAME -n $NAMESPACE";
+        "The message holds the endpoint's words. A changed spec or project reaches the agent by itself; after a changed Secret, or what you did at the provider, resume it, \
+         and it asks again at once. By itself it reads the Secret after a minute, later within ten, and asks the endpoint after 5 minutes and then every 30.",
+        "kubectl yoi resume $NAME -n $NAMESPACE";
     /// The session volume is full.
     @retried DISK_FULL = "DiskFull",
         "Enlarge the session claim (if its class allows), or free its volume.",

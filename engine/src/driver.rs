@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
@@ -39,6 +40,14 @@ pub trait ConversationObserver: Send + Sync {
     fn on_wait(&self);
 }
 
+/// Gets the present content of the model's Secrets into the agent, which reads it only when its process starts.
+pub trait SecretRenewal: Send + Sync {
+    /// After how long the process may end for it, when an endpoint has refused for `refused_for` what the Secrets held; zero: now.
+    fn due_in(&self, refused_for: Duration) -> Duration;
+    /// Ends the process, by [`Driver::stop`]. What runs it starts it again.
+    fn renew(&self);
+}
+
 /// A call of the model that brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCall {
@@ -71,6 +80,8 @@ pub struct Driver {
     pub retries: RetryPolicy,
     /// How long calls of the model are tried.
     pub patience: ModelPatience,
+    /// Ends the process when endpoints want other Secrets.
+    pub secrets: Arc<dyn SecretRenewal>,
     /// Learns what happens.
     pub observer: Arc<dyn ConversationObserver>,
     /// Returns a random number in `0.0..1.0`.
@@ -250,7 +261,10 @@ impl Running<'_> {
                             let _ = answer.send(response);
                         }
                     }
-                    Intent::Wait => self.driver.observer.on_wait(),
+                    Intent::Wait => {
+                        self.driver.observer.on_wait();
+                        self.renew_secrets();
+                    }
                     Intent::Exit => return Ok((state, true)),
                 }
             }
@@ -266,6 +280,14 @@ impl Running<'_> {
         let segment = pointer.as_ref().map(|pointer| pointer.segment.clone()).unwrap_or_default();
         pointer.into_iter().for_each(|pointer| self.driver.observer.on_rotated(pointer));
         Ok((segment, entries))
+    }
+
+    /// While nothing runs, an endpoint's other Secrets are read although a fallback has answered in its place.
+    fn renew_secrets(&self) {
+        let refused = self.driver.model.as_ref().and_then(|model| model.refused_for());
+        if refused.is_some_and(|refused| self.driver.secrets.due_in(refused).is_zero()) {
+            self.driver.secrets.renew();
+        }
     }
 
     /// Goes on in a new segment in the middle of an append.

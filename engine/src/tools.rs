@@ -104,6 +104,12 @@ impl ToolRunner {
         CallResult { output: output_limit::truncate(end.output, self.context.output_bytes()), ..end }
     }
 
+    /// Whether a background command runs.
+    #[must_use]
+    pub fn has_background(&self) -> bool {
+        self.context.shell.has_background()
+    }
+
     /// Ends all background commands. Their processes have ended on return.
     pub async fn stop_all(&self) {
         self.context.shell.stop_all().await;

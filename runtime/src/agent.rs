@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::conversation::RunSettings;
-use yoi_engine::driver::{Driver, ModelPatience};
+use yoi_engine::driver::{Driver, ModelPatience, SecretRenewal};
 use yoi_engine::error_text::error_text;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
@@ -32,6 +32,7 @@ use crate::gateway_peers::GatewayPeers;
 use crate::git_identity;
 use crate::log_origin::LogOrigin;
 use crate::rng::random_fraction;
+use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentState, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
 use crate::token_limit::watch_token_limit;
@@ -87,6 +88,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         Some(Arc::new(FallbackModels::new(&manifest.model, &settings.model_secrets.of(&manifest.model), settings.timeouts)?))
     };
 
+    let scratch = &settings.scratch;
+    let secrets = Arc::new(SecretRestart::new(scratch, &settings.pod_uid, settings.secret_restart, tools.clone(), stop.clone()));
     let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let token_limit = watch_token_limit(token_folder, manifest.limits.tokens, stop.clone());
     let (opened, open_session) = watch::channel(None);
@@ -110,8 +113,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let final_report = CancellationToken::new();
     let reporter = tokio::spawn(send_reports(caller.clone(), status.clone(), lines.state(), final_report.clone()));
     if secret_missing {
-        tracing::error!("the model's key is empty; the process ends after a while, so that it starts again with the Secret's content");
-        stop_after(&stop, settings.key_retry);
+        renew_after(secrets.clone(), secrets.due_in(Duration::ZERO));
     }
 
     let process = AgentProcess {
@@ -125,6 +127,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         processes,
         tree,
         token_limit,
+        secrets,
     };
     process.run_sessions().await;
     tools.stop_all().await;
@@ -145,8 +148,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
 /// read at a start only.
 fn secret_message(SecretKeyName { secret, key }: &SecretKeyName, namespace: &str) -> String {
     format!(
-        "key {key} of Secret {secret} in namespace {namespace}, the model's key, is empty; write it, and the agent takes it up within ten minutes, or \
-         at once when it is restarted"
+        "key {key} of Secret {secret} in namespace {namespace}, the model's key, is empty; write it, and the agent takes it up after a minute, later within \
+         ten, or at once when it is restarted"
     )
 }
 
@@ -185,11 +188,10 @@ pub(crate) fn stop_on_signal() -> std::io::Result<CancellationToken> {
     Ok(stop)
 }
 
-fn stop_after(stop: &CancellationToken, after: Duration) {
-    let stop = stop.clone();
+fn renew_after(secrets: Arc<SecretRestart>, after: Duration) {
     tokio::spawn(async move {
         sleep(after).await;
-        stop.cancel();
+        secrets.renew();
     });
 }
 
@@ -204,6 +206,7 @@ struct AgentProcess<'a> {
     processes: Arc<ProcessSupervisor>,
     tree: Arc<Tree>,
     token_limit: watch::Receiver<Option<u64>>,
+    secrets: Arc<SecretRestart>,
 }
 
 impl AgentProcess<'_> {
@@ -273,11 +276,11 @@ impl AgentProcess<'_> {
             retries: self.settings.retries,
             patience: ModelPatience {
                 total: manifest.model.patience_seconds.map(Duration::from_secs),
-                key: self.settings.key_retry,
                 // 5 and 30 minutes, unless a test has made the first back-off shorter.
                 first_person: self.settings.retries.first * 300,
                 next_person: self.settings.retries.first * 1800,
             },
+            secrets: self.secrets.clone(),
             observer: Arc::new(self.status.clone()),
             random: random_fraction,
             stop: self.stop.clone(),

@@ -82,10 +82,10 @@ pub struct AgentArgs {
     /// Three numbers of milliseconds: until the head of an answer, between two chunks of it, for all of it.
     #[arg(long, hide = true, env = "YOI_MODEL_TIMEOUTS_MS", value_delimiter = ',', num_args = 3)]
     model_timeouts_ms: Option<Vec<u64>>,
-    /// How long the endpoint may refuse the key, or the key may be empty, before the process ends, so that the container starts again with the Secret's
-    /// new content. Longer than the ten minutes after which the kubelet resets its restart back-off.
-    #[arg(long, hide = true, env = "YOI_KEY_RETRY_SECONDS", default_value_t = 610)]
-    key_retry_seconds: u64,
+    /// How long this process runs before it may end for another content of the Secrets, unless it is the Pod's first one, which may end after a tenth of
+    /// that. Longer than the ten minutes after which the kubelet resets its restart back-off.
+    #[arg(long, hide = true, env = "YOI_SECRET_RESTART_SECONDS", default_value_t = 610)]
+    secret_restart_seconds: u64,
 }
 
 /// Everything that the runtime gets from outside at its start.
@@ -101,7 +101,9 @@ pub struct RuntimeSettings {
     pub pod_uid: String,
     pub retries: RetryPolicy,
     pub timeouts: ModelTimeouts,
-    pub key_retry: Duration,
+    pub secret_restart: Duration,
+    /// A folder that lives as long as the Pod.
+    pub scratch: PathBuf,
     /// Keys, headers and certificates of the model.
     pub model_secrets: TakenVariables,
     /// Variables that the Pod's owner set. Tools get them.
@@ -136,7 +138,8 @@ impl RuntimeSettings {
             pod_uid: args.pod_uid,
             retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
             timeouts: args.model_timeouts_ms.map_or_else(ModelTimeouts::default, |millis| model_timeouts(&millis)),
-            key_retry: Duration::from_secs(args.key_retry_seconds),
+            secret_restart: Duration::from_secs(args.secret_restart_seconds),
+            scratch: std::env::temp_dir(),
             model_secrets,
             user_env: user_env(std::env::vars_os()),
         })

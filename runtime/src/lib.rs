@@ -18,6 +18,7 @@
 //! | [`log_origin`] | adds agent and session to each line of the process's own log |
 //! | [`allocator`] | limits the memory that the C library keeps |
 //! | [`model_secrets`] | takes keys, headers and certificates out of the environment, where tools would find them |
+//! | `secret_restart` | ends the process when endpoints want other Secrets, at times at which the kubelet starts it again at once |
 //! | `token_limit` | follows `spec.limits.tokens` while the process runs |
 //! | `rng` | gives random numbers |
 
@@ -34,6 +35,7 @@ pub mod log_origin;
 pub mod model_secrets;
 pub mod reader;
 mod rng;
+mod secret_restart;
 pub mod serve;
 pub mod shim_client;
 pub mod status;

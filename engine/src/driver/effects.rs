@@ -48,7 +48,7 @@ impl Running<'_> {
             events: self.events.clone(),
             retry: retry.clone(),
             session: self.driver.session.clone(),
-            stop: self.driver.stop.clone(),
+            secrets: self.driver.secrets.clone(),
         };
         self.spawn(effect, true, retry, task.run(request));
     }

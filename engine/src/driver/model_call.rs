@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use yoi_wire::control::DeltaKind;
 use yoi_wire::hub::ReportReason;
 
-use super::{ConversationObserver, FailedCall};
+use super::{ConversationObserver, FailedCall, SecretRenewal};
 use crate::conversation::{ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
 use crate::model::{
     DeltaSink, FallbackModels, HistoryFault, ModelDelta, ModelFailure, ModelFailureClass, ModelRequest, RetryPolicy, WaitReason,
@@ -25,8 +24,6 @@ const SUMMARY_TRIES: u32 = 5;
 pub struct ModelPatience {
     /// In all, while the endpoint does not answer; `None`: without end.
     pub total: Option<Duration>,
-    /// How long the endpoint may refuse the key before this process ends, so that the next one reads the Secret's new content.
-    pub key: Duration,
     /// The first wait for a person.
     pub first_person: Duration,
     /// Each further wait for a person.
@@ -36,7 +33,7 @@ pub struct ModelPatience {
 impl Default for ModelPatience {
     fn default() -> Self {
         let minutes = |count: u64| Duration::from_secs(60 * count);
-        Self { total: None, key: Duration::from_secs(610), first_person: minutes(5), next_person: minutes(30) }
+        Self { total: None, first_person: minutes(5), next_person: minutes(30) }
     }
 }
 
@@ -51,7 +48,7 @@ pub(super) struct ModelCallTask {
     pub events: mpsc::UnboundedSender<ConversationEvent>,
     pub retry: Arc<Notify>,
     pub session: Arc<OpenSession>,
-    pub stop: CancellationToken,
+    pub secrets: Arc<dyn SecretRenewal>,
 }
 
 impl ModelCallTask {
@@ -59,7 +56,6 @@ impl ModelCallTask {
     pub async fn run(self, request: PromptRequest) -> ConversationEvent {
         let effect = self.effect;
         let (begun, mut failed, mut waited) = (Instant::now(), 0, 0);
-        let mut refused_since: Option<Instant> = None;
         let PromptRequest { config, items, offer_tools } = request;
         loop {
             let request = ModelRequest { config: config.clone(), items: items.clone(), offer_tools };
@@ -96,16 +92,27 @@ impl ModelCallTask {
             let reason = if person { ReportReason::ModelRefused } else { ReportReason::ModelUnreachable };
             let reason = reason.as_str().to_owned();
             let message = failure.detail.clone();
-            let _ = self.events.send(ConversationEvent::ModelTrouble { effect, reason, message, waits_for_person: person });
-            let key = failure.class == ModelFailureClass::WaitForPerson(WaitReason::Key);
-            refused_since = key.then(|| refused_since.unwrap_or_else(Instant::now));
-            if refused_since.is_some_and(|since| since.elapsed() >= self.patience.key) {
-                tracing::error!("the model's key is refused; the process ends, so that it starts again with the Secret's content");
-                self.stop.cancel();
+            // The last fallback may be out of reach while another endpoint wants a Secret: a person can then do something, too.
+            let waits_for_person = person || self.model.refused_for().is_some();
+            let _ = self.events.send(ConversationEvent::ModelTrouble { effect, reason, message, waits_for_person });
+            let asked = tokio::select! {
+                () = tokio::time::sleep(self.until_renewal(failure.class).map_or(wait, |renewal| wait.min(renewal))) => false,
+                () = self.retry.notified() => true,
+            };
+            if self.model.refused_for().is_some_and(|refused| asked || self.secrets.due_in(refused).is_zero()) {
+                self.secrets.renew();
+                // The end of the process ends this task, too.
+                std::future::pending::<()>().await;
             }
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.retry.notified() => {}
+        }
+    }
+
+    /// How long a wait may be at most, so that a Secret is read in time. Credit and quota have a slower rhythm, which is kept.
+    fn until_renewal(&self, class: ModelFailureClass) -> Option<Duration> {
+        match class {
+            ModelFailureClass::WaitForPerson(WaitReason::Credit | WaitReason::Quota | WaitReason::Settings) => None,
+            ModelFailureClass::WaitForPerson(WaitReason::Key) | ModelFailureClass::TryAgain { .. } | ModelFailureClass::History(_) => {
+                self.model.refused_for().map(|refused| self.secrets.due_in(refused))
             }
         }
     }

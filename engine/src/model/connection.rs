@@ -61,7 +61,7 @@ impl Connection {
         let context = CallContext {
             endpoint: host_and_port(&base),
             proxy: proxy.as_ref().map(host_and_port),
-            has_key: key.is_some(),
+            has_secret: takes_secret(endpoint, secrets),
             timeouts: timeouts.for_endpoint(endpoint),
         };
         let mut http = reqwest::Client::builder()
@@ -225,6 +225,11 @@ fn is_useless(answer: &Assistant, items: &[PromptItem]) -> bool {
         None | Some(StopReason::End | StopReason::ToolCalls) => false,
     };
     empty && !explained && !matches!(items.last(), Some(PromptItem::Results(_)))
+}
+
+/// Whether a Secret holds the endpoint's key or one of its headers, even an empty one.
+pub(super) fn takes_secret(endpoint: &ModelEndpoint, secrets: &ModelSecrets) -> bool {
+    secrets.key.is_some() || endpoint.key_secret.is_some() || endpoint.headers.iter().any(|header| header.value_env.is_some())
 }
 
 fn user_headers(headers: &[ModelHeader], secrets: &ModelSecrets) -> Result<Vec<(HeaderName, HeaderValue)>, ModelError> {

@@ -41,6 +41,16 @@ pub enum ModelFailureClass {
     History(HistoryFault),
 }
 
+impl ModelFailureClass {
+    /// Another key, or another value of a header, may mend it.
+    pub(super) fn wants_another_secret(self) -> bool {
+        match self {
+            Self::WaitForPerson(WaitReason::Key | WaitReason::Credit | WaitReason::Quota) => true,
+            Self::WaitForPerson(WaitReason::Settings) | Self::TryAgain { .. } | Self::History(_) => false,
+        }
+    }
+}
+
 /// What a person has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
@@ -85,7 +95,8 @@ pub(super) struct CallContext {
     pub endpoint: String,
     /// Host and port of the proxy.
     pub proxy: Option<String>,
-    pub has_key: bool,
+    /// A Secret holds its key, or the value of one of its headers.
+    pub has_secret: bool,
     pub timeouts: ModelTimeouts,
 }
 
@@ -134,19 +145,19 @@ impl ModelFailure {
     fn reported(body: &Value, context: &CallContext) -> Self {
         let words = ErrorBody::of_value(body);
         let status = words.status();
-        let class = rules::classify(status, &words, context.has_key);
+        let class = rules::classify(status, &words, context.has_secret);
         let summary = format!("the model endpoint {} reported an error in its stream", context.endpoint);
         let retry_after = retry_after::in_body(body, words.message);
-        Self { retry_after, ..Self::new(class, summary + hint(class, status, context.has_key)).with_detail(&body.to_string()) }
+        Self { retry_after, ..Self::new(class, summary + hint(class, status, context.has_secret)).with_detail(&body.to_string()) }
     }
 
     pub(super) fn from_status(status: StatusCode, headers: &HeaderMap, body: &str, context: &CallContext) -> Self {
         let parsed: Value = serde_json::from_str(body).unwrap_or(Value::Null);
         let words = ErrorBody::of_text(&parsed, body);
-        let class = rules::classify(status.as_u16(), &words, context.has_key);
+        let class = rules::classify(status.as_u16(), &words, context.has_secret);
         let summary = format!("the model endpoint {} answered {status}", context.endpoint);
         let retry_after = retry_after::in_headers(headers).or_else(|| retry_after::in_body(&parsed, words.message));
-        Self { retry_after, ..Self::new(class, summary + hint(class, status.as_u16(), context.has_key)).with_detail(body) }
+        Self { retry_after, ..Self::new(class, summary + hint(class, status.as_u16(), context.has_secret)).with_detail(body) }
     }
 
     pub(super) fn no_answer_begun(context: &CallContext) -> Self {
@@ -221,16 +232,18 @@ impl ModelFailure {
 }
 
 /// What to do about a failure, after the words that say what happened.
-fn hint(class: ModelFailureClass, status: u16, has_key: bool) -> &'static str {
+fn hint(class: ModelFailureClass, status: u16, has_secret: bool) -> &'static str {
     match class {
         ModelFailureClass::WaitForPerson(WaitReason::Key) => {
-            "; it does not take the key: correct the Secret that spec.model.authSecretRef names (it is read again within ten minutes, or when \
-             the agent is stopped and started)"
+            "; it does not take the key: correct the Secret that spec.model names for it, and `kubectl yoi resume` lets the agent read it at \
+             once; by itself the agent reads it after a minute, and then every ten"
         }
-        ModelFailureClass::WaitForPerson(WaitReason::Credit) => "; its account has no credit left: add some, or name another key",
+        ModelFailureClass::WaitForPerson(WaitReason::Credit) => {
+            "; its account has no credit left: add some, or write the key of another account into its Secret"
+        }
         ModelFailureClass::WaitForPerson(WaitReason::Quota) => "; the account's quota is used up: raise it, or wait until it begins anew",
         ModelFailureClass::WaitForPerson(WaitReason::Settings) => match status {
-            401 | 403 if !has_key => "; it wants a key: name its Secret in spec.model.authSecretRef",
+            401 | 403 if !has_secret => "; it wants a key: name its Secret in spec.model.authSecretRef",
             404 | 405 => "; check spec.model.baseUrl and spec.model.name",
             _ => "; it does not take a setting in spec.model: the log holds its words",
         },

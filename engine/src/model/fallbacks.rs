@@ -1,11 +1,13 @@
 //! An endpoint and those that stand in for it.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use yoi_wire::entry::{AgentConfig, Assistant, ModelConfig};
 use yoi_wire::manifest::ModelEndpoint;
 
+use super::connection::takes_secret;
 use super::{DeltaSink, ModelClient, ModelError, ModelFailure, ModelFailureClass, ModelRequest, ModelSecrets, ModelTimeouts};
 
 /// Failures in a row that another try may mend, before the next endpoint is asked.
@@ -17,7 +19,18 @@ const FALLBACK_STAY: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct FallbackModels {
     clients: Vec<ModelClient>,
+    /// Which of them take something from a Secret.
+    take_secrets: BTreeSet<usize>,
     choice: Mutex<Choice>,
+    refusals: Mutex<Refusals>,
+}
+
+/// The endpoints whose last word was that they want other Secrets.
+#[derive(Debug, Default)]
+struct Refusals {
+    endpoints: BTreeSet<usize>,
+    /// Since when there is one.
+    since: Option<Instant>,
 }
 
 /// Which endpoint to ask.
@@ -45,9 +58,25 @@ impl FallbackModels {
     /// One of the clients cannot be set up.
     pub fn new(endpoint: &ModelEndpoint, secrets: &[ModelSecrets], timeouts: ModelTimeouts) -> Result<Self, ModelError> {
         let none = ModelSecrets::default();
-        let endpoints = std::iter::once(endpoint).chain(&endpoint.fallbacks).enumerate();
-        let clients = endpoints.map(|(at, endpoint)| ModelClient::new(endpoint, secrets.get(at).unwrap_or(&none), timeouts));
-        Ok(Self { clients: clients.collect::<Result<_, _>>()?, choice: Mutex::default() })
+        let endpoints = || {
+            let all = std::iter::once(endpoint).chain(&endpoint.fallbacks).enumerate();
+            all.map(|(at, endpoint)| (at, endpoint, secrets.get(at).unwrap_or(&none)))
+        };
+        let clients = endpoints().map(|(_, endpoint, secrets)| ModelClient::new(endpoint, secrets, timeouts));
+        let take_secrets = endpoints().filter(|(_, endpoint, secrets)| takes_secret(endpoint, secrets)).map(|(at, ..)| at);
+        Ok(Self {
+            clients: clients.collect::<Result<_, _>>()?,
+            take_secrets: take_secrets.collect(),
+            choice: Mutex::default(),
+            refusals: Mutex::default(),
+        })
+    }
+
+    /// For how long an endpoint has refused what its Secrets held when this process started, or the account of its key; `None` when none does. An
+    /// endpoint that is then only out of reach still counts.
+    #[must_use]
+    pub fn refused_for(&self) -> Option<Duration> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).since.map(|since| since.elapsed())
     }
 
     /// Format, name and options of the first endpoint.
@@ -69,16 +98,24 @@ impl FallbackModels {
             let failure = match answer {
                 Ok(answer) => {
                     self.change(Choice::answered);
+                    self.change_refusals(|refusals| refusals.answered(at));
                     return Ok(answer);
                 }
                 Err(failure) => failure,
             };
+            if self.take_secrets.contains(&at) && failure.class.wants_another_secret() {
+                self.change_refusals(|refusals| refusals.refused(at, Instant::now()));
+            }
             let after = self.change(|choice| choice.failed(failure.class, self.clients.len(), Instant::now()));
             if after == AfterFailure::Return {
                 return Err(failure);
             }
             tracing::warn!(failure = failure.summary, "the next endpoint of spec.model.fallbacks is asked");
         }
+    }
+
+    fn change_refusals(&self, change: impl FnOnce(&mut Refusals)) {
+        change(&mut self.refusals.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Choice) -> T) -> T {
@@ -93,6 +130,20 @@ fn for_client(request: &ModelRequest, client: &ModelClient) -> ModelRequest {
     }
     let config = AgentConfig { model: client.config(), ..(*request.config).clone() };
     ModelRequest { config: Arc::new(config), ..request.clone() }
+}
+
+impl Refusals {
+    fn refused(&mut self, at: usize, now: Instant) {
+        self.endpoints.insert(at);
+        self.since.get_or_insert(now);
+    }
+
+    fn answered(&mut self, at: usize) {
+        self.endpoints.remove(&at);
+        if self.endpoints.is_empty() {
+            self.since = None;
+        }
+    }
 }
 
 impl Choice {
@@ -159,6 +210,18 @@ mod tests {
             assert_eq!(choice.failed(refused, 2, Instant::now()), AfterFailure::Return);
         }
         assert_eq!(choice.begin(Instant::now()), 0);
+    }
+
+    #[test]
+    fn an_endpoint_wants_another_secret_until_it_answers_itself() {
+        let now = Instant::now();
+        let mut refusals = Refusals::default();
+        refusals.refused(0, now);
+        refusals.refused(1, now + Duration::from_secs(9));
+        refusals.answered(1);
+        assert_eq!(refusals.since, Some(now), "an answer of a fallback is none of the first endpoint's");
+        refusals.answered(0);
+        assert_eq!(refusals.since, None);
     }
 
     #[test]

@@ -105,6 +105,12 @@ impl Shell {
         Ok(process.read(Duration::ZERO, bytes).await)
     }
 
+    /// Whether a background command runs.
+    #[must_use]
+    pub fn has_background(&self) -> bool {
+        self.background.is_running()
+    }
+
     /// Ends all background commands. Their processes have ended on return.
     pub async fn stop_all(&self) {
         self.background.stop_all().await;

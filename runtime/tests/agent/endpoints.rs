@@ -1,17 +1,22 @@
 //! What the manifest says of the model's endpoints: their secrets by variables, and limits that change while the process runs.
 
+use std::time::{Duration, Instant};
+
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use yoi_line::{ClientAuth, ServeLimits, serve_tls, tls_server_config};
+use yoi_wire::control::ControlAction;
 use yoi_wire::entry::RunOutcome;
+use yoi_wire::hub::ReportReason;
 use yoi_wire::identity::{TOKENS_FILE, env};
 
-use crate::harness::{Harness, outcomes, texts, tool_ends};
+use crate::harness::{Harness, Runtime, outcomes, texts, tool_ends};
+use crate::people::ask;
 use crate::restarts::person;
 
 const LOOKS_AROUND: &str = "rules:\n- steps:\n  - toolCalls: [{tool: Shell, args: {command: env}}]\n  - text: done\n";
@@ -68,4 +73,118 @@ async fn a_limit_of_tokens_that_is_raised_in_the_pod_takes_effect_without_a_rest
     harness.gateway.deliver("m", person(), "go on").await;
     let entries = harness.wait_for_runs(2).await;
     assert_eq!(outcomes(&entries), [RunOutcome::LimitReached, RunOutcome::Finished], "{entries:?}");
+}
+
+/// A model that takes this header only, at an address of its own.
+async fn guarded(harness: &Harness, header: &'static str, value: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let model = harness.model().layer(from_fn(move |request: Request, next: Next| async move {
+        let allowed = request.headers().get(header).is_some_and(|given| given == value);
+        if allowed { next.run(request).await } else { StatusCode::UNAUTHORIZED.into_response() }
+    }));
+    tokio::spawn(async move { axum::serve(listener, model).await });
+    url
+}
+
+fn restart_after(seconds: &str) -> (&'static str, String) {
+    ("YOI_SECRET_RESTART_SECONDS", seconds.to_owned())
+}
+
+async fn ends_within(runtime: &mut Runtime, limit: Duration, why: &str) {
+    let ended = tokio::time::timeout(limit, runtime.wait_for_exit()).await;
+    assert!(ended.expect(why).success(), "{why}");
+}
+
+const SAYS_DONE: &str = "rules: [{steps: [{text: done}]}]";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_who_has_mended_the_secret_resumes_the_run_and_it_goes_on_with_the_new_key_at_once() {
+    let harness = Harness { needs_key: true, key: Some("sk-old"), ..Harness::with_key(SAYS_DONE, Some("sk-new")).await };
+    let mut runtime = harness.start(1, Some("go"));
+    harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
+    let answer = ask(&harness, "r", ControlAction::Resume {}).await;
+    assert!(answer.done.is_some(), "{answer:?}");
+    ends_within(&mut runtime, Duration::from_secs(8), "the process goes on with the old key").await;
+    // In a cluster, the kubelet starts it again with the Secret's new content.
+    let harness = Harness { key: Some("sk-new"), ..harness };
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+    assert_eq!(texts(&entries), ["done"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_key_ends_a_pods_first_process_soon_and_the_next_one_only_when_the_kubelet_has_forgotten_that() {
+    let harness = Harness { needs_key: true, key: Some("sk-old"), ..Harness::with_key(SAYS_DONE, Some("sk-new")).await };
+    let harness = Harness { env: vec![restart_after("30")], ..harness };
+    let (mut first, started) = (harness.start(1, Some("go")), Instant::now());
+    first.wait_for_exit().await;
+    assert!((Duration::from_secs(3)..Duration::from_secs(20)).contains(&started.elapsed()), "{:?}", started.elapsed());
+    let (mut second, started) = (harness.start(1, Some("go")), Instant::now());
+    let exit = tokio::time::timeout(Duration::from_secs(50), async {
+        while second.child.try_wait().unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    exit.await.expect("the second process does not end by itself");
+    assert!(started.elapsed() >= Duration::from_secs(29), "{:?}", started.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_an_endpoint_whose_fallback_is_away_is_read_again_too() {
+    let harness = Harness { needs_key: true, key: Some("sk-old"), ..Harness::with_key(SAYS_DONE, Some("sk-new")).await };
+    // The port stays bound, and nobody listens.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let away = json!({"provider": "OpenAI", "name": "away", "baseUrl": format!("http://{}/v1", socket.local_addr().unwrap())});
+    let harness = Harness { model_settings: json!({"fallbacks": [away]}), env: vec![restart_after("10")], ..harness };
+    let mut runtime = harness.start(1, Some("go"));
+    ends_within(&mut runtime, Duration::from_secs(20), "the first endpoint's key is never read again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_header_of_a_secret_is_reported_like_a_key_and_read_again() {
+    let harness = Harness::new(SAYS_DONE).await;
+    let url = guarded(&harness, "x-pass", "new-pass").await;
+    let settings = json!({"headers": [{"name": "X-Pass", "valueEnv": format!("{}_0_0", env::MODEL_HEADER)}]});
+    let pass = |value: &str| vec![("YOI_MODEL_HEADER_0_0", value.to_owned()), restart_after("10")];
+    let harness = Harness { model_url: url, model_settings: settings, env: pass("old-pass"), ..harness };
+    let mut runtime = harness.start(1, Some("go"));
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
+    assert!(report.message.contains("correct the Secret that spec.model names for it"), "{}", report.message);
+    ends_within(&mut runtime, Duration::from_secs(20), "the header is never read again").await;
+    let harness = Harness { env: pass("new-pass"), ..harness };
+    let _runtime = harness.start(1, Some("go"));
+    harness.wait_until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_key_that_a_fallback_hides_is_read_again_when_the_agent_has_nothing_to_do() {
+    let harness = Harness { needs_key: true, key: Some("sk-old"), ..Harness::with_key(SAYS_DONE, Some("sk-new")).await };
+    let url = guarded(&harness, "authorization", "Bearer sk-second").await;
+    let fallback = json!({"provider": "OpenAI", "name": "second", "baseUrl": url, "keySecret": {"secret": "second", "key": "k"},
+        "keyEnv": format!("{}_1", env::MODEL_API_KEY)});
+    let variables = vec![("YOI_MODEL_API_KEY_1", "sk-second".to_owned()), restart_after("10")];
+    let harness = Harness { model_settings: json!({"fallbacks": [fallback]}), env: variables, ..harness };
+    let mut runtime = harness.start(1, Some("go"));
+    harness.wait_for_runs(1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(runtime.child.try_wait().unwrap().is_none(), "it ends at the first refusal");
+    let _ = harness.gateway.deliver("m", person(), "go on").await;
+    ends_within(&mut runtime, Duration::from_secs(20), "the first endpoint's key is never read again").await;
+    assert_eq!(outcomes(&harness.entries()), [RunOutcome::Finished; 2], "the end waits for the run's end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_the_background_keeps_the_process_from_ending_early_for_a_refused_key() {
+    let script = "rules:\n- steps:\n  - toolCalls: [{tool: Shell, args: {command: sleep 600, background: true}}]\n  - fault: {status: 401, times: 99}\n    text: never\n";
+    let harness =
+        Harness { needs_key: true, key: Some("sk"), env: vec![restart_after("60")], ..Harness::with_key(script, Some("sk")).await };
+    let mut runtime = harness.start(1, Some("go"));
+    harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
+    assert_eq!(tool_ends(&harness.entries()).len(), 1);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(runtime.child.try_wait().unwrap().is_none(), "the command has ended with the process");
+    assert!(ask(&harness, "r", ControlAction::Resume {}).await.done.is_some());
+    ends_within(&mut runtime, Duration::from_secs(8), "a person's word ends it all the same").await;
 }

@@ -13,7 +13,7 @@ use yoi_wire::people::UsageResponse;
 
 use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
 
-async fn ask(harness: &Harness, id: &str, action: ControlAction) -> ControlResponse {
+pub async fn ask(harness: &Harness, id: &str, action: ControlAction) -> ControlResponse {
     let body = serde_json::to_vec(&ControlRequest { id: id.to_owned(), action }).unwrap();
     for _ in 0..1200 {
         let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, body.clone()).await;

@@ -85,7 +85,7 @@ async fn a_key_is_used_and_an_empty_one_is_reported() {
         let harness = Harness {
             provider,
             needs_key: true,
-            env: vec![("YOI_KEY_RETRY_SECONDS", "2".to_owned())],
+            env: vec![("YOI_SECRET_RESTART_SECONDS", "20".to_owned())],
             ..Harness::with_key(EXAMPLE, Some("k-123")).await
         };
         let mut runtime = harness.start(1, Some("say hello"));

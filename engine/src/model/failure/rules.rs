@@ -80,7 +80,7 @@ const SETTINGS: [&str; 16] = [
 ];
 
 /// The class of an error.
-pub(super) fn classify(status: u16, error: &ErrorBody<'_>, has_key: bool) -> ModelFailureClass {
+pub(super) fn classify(status: u16, error: &ErrorBody<'_>, has_secret: bool) -> ModelFailureClass {
     let message = error.message.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let is = |codes: &[&str]| codes.contains(&error.code) || codes.contains(&error.kind);
@@ -89,7 +89,7 @@ pub(super) fn classify(status: u16, error: &ErrorBody<'_>, has_key: bool) -> Mod
     // The key is asked first: its message may name anything.
     let key_is_wrong = status == 401 || is(&["invalid_api_key", "authentication_error"]) || has_detail(error, "API_KEY_INVALID");
     if key_is_wrong {
-        return ModelFailureClass::WaitForPerson(if has_key { WaitReason::Key } else { WaitReason::Settings });
+        return ModelFailureClass::WaitForPerson(if has_secret { WaitReason::Key } else { WaitReason::Settings });
     }
     if too_long {
         return ModelFailureClass::History(HistoryFault::TooLong);
@@ -102,7 +102,7 @@ pub(super) fn classify(status: u16, error: &ErrorBody<'_>, has_key: bool) -> Mod
     }
     match status {
         // A region or a model that the key may not use is no wrong key.
-        403 if !has_key || is(&["model_not_found", "unsupported_country_region_territory"]) => {
+        403 if !has_secret || is(&["model_not_found", "unsupported_country_region_territory"]) => {
             ModelFailureClass::WaitForPerson(WaitReason::Settings)
         }
         403 => ModelFailureClass::WaitForPerson(WaitReason::Key),

@@ -1,7 +1,7 @@
 use super::*;
 
 fn context() -> CallContext {
-    CallContext { endpoint: "m:1".to_owned(), proxy: None, has_key: true, timeouts: ModelTimeouts::default() }
+    CallContext { endpoint: "m:1".to_owned(), proxy: None, has_secret: true, timeouts: ModelTimeouts::default() }
 }
 
 #[test]

@@ -115,6 +115,11 @@ impl BackgroundProcesses {
         })
     }
 
+    /// Whether one runs.
+    pub fn is_running(&self) -> bool {
+        self.lock().iter().any(|process| process.is_running())
+    }
+
     /// Ends all. Their processes have ended on return.
     pub async fn stop_all(&self) {
         let all: Vec<_> = self.lock().iter().cloned().collect();
