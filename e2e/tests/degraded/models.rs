@@ -125,10 +125,9 @@ async fn a_key_that_the_endpoint_refuses_is_reported_and_never_shown() -> Result
     check_responsive(&ns, "a").await?;
     let objects = ns.kubectl(&["get", "yoipods,configmaps,pods,events", "-o", "yaml"]).await?.exit_ok()?.out;
     ensure!(!objects.contains("sk-the-wrong-key"), "an object holds the key");
-    // As the condition's message says: correct the Secret, stop and start, and the run goes on.
+    // As the condition's message says: correct the Secret, resume, and the run goes on.
     ns.apply(&secret("sk-the-right-key")).await?;
-    check_stops(&ns, "a", Duration::from_secs(40)).await?;
-    ns.yoi(&["start", "a"]).await?.exit_ok()?;
+    ns.yoi(&["resume", "a"]).await?.exit_ok()?;
     ns.wait_task_complete("a").await?;
     ns.remove().await
 }
