@@ -33,6 +33,7 @@ use crate::status::NotReady;
 mod attach;
 mod control;
 mod export;
+mod parts;
 
 /// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;

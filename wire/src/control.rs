@@ -15,6 +15,9 @@ pub const MAX_ATTACH_LINE: usize = 24 << 20;
 /// Unread deltas after which an attached client is told [`AttachLine::Behind`] and cut off.
 pub const MAX_UNREAD_DELTAS: usize = 256;
 
+/// The most parts of one input.
+pub const MAX_INPUT_PARTS: usize = 16;
+
 /// Body of `POST yoipods/control`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +32,8 @@ pub struct ControlRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "type", deny_unknown_fields)]
 pub enum ControlAction {
-    /// Start a run with this text.
+    /// Start a run with this text. A newer client may send `parts`, too: at most [`MAX_INPUT_PARTS`] objects, each with a `type`. A version that does not
+    /// know a type puts a placeholder in the place of the part, and the answer says so.
     #[serde(rename_all = "camelCase")]
     Run {
         /// What the model reads.

@@ -9,7 +9,7 @@ use yoi_wire::control::{ControlAction, ControlReason, ControlRefusal, ControlReq
 use yoi_wire::hub::{MAX_MESSAGE_TEXT, RefusalReason};
 use yoi_wire::people::UsageResponse;
 
-use super::{AgentState, refuse, too_long};
+use super::{AgentState, parts, refuse, too_long};
 
 /// Answers 200 to every request that is one, refused or not; 400 to anything else.
 pub(super) async fn control(
@@ -17,12 +17,16 @@ pub(super) async fn control(
     headers: HeaderMap,
     request: Result<Json<serde_json::Value>, JsonRejection>,
 ) -> Response {
-    let value = match request {
+    let mut value = match request {
         Ok(Json(value)) => value,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_long(None),
         Err(rejection) => return invalid(String::new(), rejection.body_text()),
     };
     let id = value["id"].as_str().unwrap_or_default().to_owned();
+    let left_out = match parts::replace(&mut value) {
+        Ok(left_out) => left_out,
+        Err(message) => return invalid(id, message),
+    };
     let request: ControlRequest = match serde_json::from_value(value) {
         Ok(request) => request,
         Err(error) => return invalid(id, format!("the request is not one that this version knows: {error}")),
@@ -41,7 +45,12 @@ pub(super) async fn control(
         None => None,
     };
     match answered {
-        Some(response) => Json(response).into_response(),
+        Some(mut response) => {
+            if let Some(done) = &mut response.done {
+                parts::warn(done, &left_out);
+            }
+            Json(response).into_response()
+        }
         None => refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open"),
     }
 }

@@ -14,9 +14,12 @@ use yoi_wire::people::UsageResponse;
 use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
 
 pub async fn ask(harness: &Harness, id: &str, action: ControlAction) -> ControlResponse {
-    let body = serde_json::to_vec(&ControlRequest { id: id.to_owned(), action }).unwrap();
+    ask_json(harness, &serde_json::to_value(ControlRequest { id: id.to_owned(), action }).unwrap()).await
+}
+
+async fn ask_json(harness: &Harness, request: &serde_json::Value) -> ControlResponse {
     for _ in 0..1200 {
-        let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, body.clone()).await;
+        let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, request.to_string()).await;
         // The line may be up before the session is replayed.
         if status != StatusCode::SERVICE_UNAVAILABLE {
             assert_eq!(status, StatusCode::OK, "{body:?}");
@@ -62,6 +65,24 @@ async fn e4_e5_a_pause_ends_the_tools_processes_and_another_run_goes_on_from_the
     let entries = harness.wait_for_runs(1).await;
     assert_eq!((outcomes(&entries), texts(&entries).last().unwrap().as_str()), (vec![RunOutcome::Finished], "Hello."));
     assert!(!harness.tree().join("ended.txt").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e9_of_an_input_kind_of_a_newer_client_the_asker_is_told_and_the_model_reads_a_placeholder() {
+    let harness = Harness::new("rules: [{steps: [{text: done}]}]").await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let parts = json!([{"type": "image", "mediaType": "image/png", "data": "aGk="}, {"type": "audio"}]);
+    let request = json!({"id": "r", "action": {"type": "run", "text": "what is this?", "parts": parts}});
+    let answer = ask_json(&harness, &request).await;
+    let message = &answer.done.as_ref().unwrap().message;
+    assert!(message.ends_with("because this version does not know them: image, audio"), "{message}");
+    let entries = harness.wait_for_runs(1).await;
+    let inputs: Vec<_> =
+        entries.iter().filter_map(|entry| if let Body::Input(input) = &entry.body { Some(&input.text) } else { None }).collect();
+    let left = |kind: &str| format!("\n[Here was a part of kind {kind}, which this version of Yoi cannot take.]");
+    assert_eq!(inputs, [&format!("what is this?{}{}", left("image"), left("audio"))]);
+    assert_eq!(ask_json(&harness, &request).await, answer, "the same request gets the same answer");
 }
 
 #[tokio::test(flavor = "multi_thread")]
