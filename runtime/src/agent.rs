@@ -29,7 +29,7 @@ use crate::agent_config::agent_config;
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
 use crate::gateway_peers::GatewayPeers;
-use crate::git_identity;
+use crate::git_defaults;
 use crate::log_origin::LogOrigin;
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
@@ -64,7 +64,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
     let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
-    if let Err(error) = git_identity::write_default(processes.home(), manifest) {
+    if let Err(error) = git_defaults::write_default(processes.home(), manifest) {
         tracing::warn!(%error, home = %processes.home().display(), "git's identity is not set; commits need variables or a configuration");
     }
     let orphans = processes.reap_orphans();

@@ -29,7 +29,7 @@ pub mod args;
 pub mod diff;
 mod disk_space;
 pub mod gateway_peers;
-pub mod git_identity;
+pub mod git_defaults;
 pub mod git_repository;
 pub mod log_origin;
 pub mod model_secrets;

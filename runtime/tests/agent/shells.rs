@@ -90,6 +90,19 @@ async fn a_commit_needs_no_settings_and_bears_the_agents_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn git_reads_no_file_of_a_copied_tree_that_has_the_size_and_time_in_its_index() {
+    // The time of the file lies before that of the index, as it does in every base. The copy has another content of the same size: who reads it sees that.
+    let copy = "git init -q base && echo one > base/f && touch -d 2020-01-01 base/f && git -C base add f && git -C base commit -qm 1 && cp -a base copy && \
+        echo two > copy/f && touch -r base/f copy/f";
+    let status = |settings: &str| format!("{copy}; {settings} git -C copy status --short");
+    let harness = Harness::new(&script(&status(""), 20)).await;
+    assert_eq!(run(&harness).await.output, "[exit code 0]");
+    let asked = "GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=core.checkStat GIT_CONFIG_VALUE_0=default GIT_CONFIG_KEY_1=core.trustctime GIT_CONFIG_VALUE_1=true";
+    let harness = Harness::new(&script(&status(asked), 20)).await;
+    assert_eq!(run(&harness).await.output, " M f\n[exit code 0]", "the control");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_closed_the_root_of_its_tree_can_open_it_again() {
     if !rustix::process::geteuid().is_root() {
         return crate::skip::skip("starting the runtime as another user needs root");

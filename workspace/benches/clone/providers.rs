@@ -57,7 +57,8 @@ fn side_by_side(disks: &Disks, rounds: usize, table: &mut Table) {
                 exclusive = exclusive.max(made.exclusive_part(site));
             }
             times.warm_status.time(|| tree::read_only_status(&site.base));
-            times.status.time(|| tree::status(&made.path));
+            let status = if way.provider().is_some() { tree::agents_status } else { tree::status };
+            times.status.time(|| status(&made.path));
             times.build.time(|| tree::build(&made.path));
             times.destroy.time(|| made.destroy(site));
             println!("round {}: {}", n + 1, way.name());
@@ -98,7 +99,7 @@ fn first_status(disks: &Disks, samples: usize, table: &mut Table) {
             let site = disks.of(*way);
             let made = Made::make(site, *way);
             warm.time(|| tree::read_only_status(&site.base));
-            first.time(|| tree::status(&made.path));
+            first.time(|| tree::agents_status(&made.path));
             made.destroy(site);
         }
     }

@@ -120,9 +120,14 @@ impl Made {
     }
 }
 
-/// `git status` as a user calls it: it writes the index if that is out of date.
+/// `git status` as a person calls it: it writes the index if that is out of date.
 pub fn status(at: &Path) {
     git(at, &["status", "--porcelain"]);
+}
+
+/// The same with the settings that the runtime gives to an agent's git (`runtime/src/git_defaults.rs`).
+pub fn agents_status(at: &Path) {
+    git(at, &["-c", "core.checkStat=minimal", "-c", "core.trustctime=false", "status", "--porcelain"]);
 }
 
 /// `git status` that writes nothing, for a base and for what is compared again and again.

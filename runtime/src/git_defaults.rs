@@ -1,4 +1,4 @@
-//! Who the agent is in its commits, when nobody says otherwise.
+//! Git's configuration of an agent, when nobody says otherwise.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -6,8 +6,12 @@ use std::path::Path;
 
 use yoi_wire::manifest::AgentManifest;
 
-/// Writes the name and address of the agent to git's configuration of `home`, unless one is there. What the repository's own configuration or the
-/// variables `GIT_AUTHOR_NAME` and others say comes before it. The address is of the domain `.invalid`, which nobody can own.
+/// Git takes a file whose size and modification time are those in its index for unchanged. By default it compares inode number and change time, too, which
+/// are new in a copied tree: the first `git status` there would read every file.
+const STAT: &str = "[core]\n\tcheckStat = minimal\n\ttrustctime = false";
+
+/// Writes the name and address of the agent, and [`STAT`], to git's configuration of `home`, unless one is there. What the repository's own configuration
+/// or the variables `GIT_AUTHOR_NAME` and others say comes before it. The address is of the domain `.invalid`, which nobody can own.
 ///
 /// # Errors
 /// The home directory cannot be written.
@@ -26,5 +30,5 @@ pub fn write_default(home: &Path, manifest: &AgentManifest) -> io::Result<()> {
         "" => format!("{}.invalid", agent.namespace),
         project => format!("{project}.{}.invalid", agent.namespace),
     };
-    writeln!(file, "[user]\n\tname = {name}\n\temail = {name}@{domain}", name = agent.name)
+    writeln!(file, "[user]\n\tname = {name}\n\temail = {name}@{domain}\n{STAT}", name = agent.name)
 }
