@@ -8,5 +8,5 @@ mod loop_volume;
 mod memory_use;
 mod models;
 mod peer_messages;
-mod planted;
+pub mod planted;
 mod process_log;

@@ -13,6 +13,7 @@ mod messages;
 mod people;
 mod readers;
 mod recorded_logs;
+mod refusals;
 mod restarts;
 mod runs;
 mod shells;

@@ -38,9 +38,14 @@ async fn the_checks_find_a_runtime_that_acknowledges_messages_on_a_full_disk() {
     assert!(found.ends_with("was acknowledged and is in the log 0 times"), "{found}");
 }
 
+/// For plain HTTP: it trusts no certificate.
+pub fn http_client() -> reqwest::Client {
+    reqwest::Client::builder().tls_backend_preconfigured(tls()).build().unwrap()
+}
+
 /// An agent loop that runs a call as soon as it has arrived, and asks the model again when the stream breaks after it.
 async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
-    let http = reqwest::Client::builder().tls_backend_preconfigured(tls()).build().unwrap();
+    let http = http_client();
     let mut messages = vec![json!({"role": "user", "content": "go"})];
     let mut bodies: Vec<Body> = Vec::new();
     loop {
