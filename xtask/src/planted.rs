@@ -1,7 +1,7 @@
 //! `cargo xtask planted`: faults put into the product on purpose, each of which a test has to find.
 //!
 //! A fault is a patch in `e2e/planted`; its head names the rounds or the test to run, and a part of the sentence with which the test must fail. It is applied to a
-//! copy of HEAD below `target`, built there, and rolled out on a cluster of its own.
+//! copy of HEAD below `target` and built there. If the head names a package, that package's test runs; else the build is rolled out on a cluster of its own.
 
 mod patch;
 
@@ -91,24 +91,48 @@ impl Source {
     }
 }
 
-/// Builds the faulty version, rolls it out, runs the test, and removes the cluster, which is of no use after a fault.
+/// Builds the faulty version and runs the test that must find it.
 fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
+    match &fault.package {
+        Some(package) => {
+            let mut harness = cargo_test(source, package, fault);
+            look_for(fault, &mut harness)
+        }
+        None => find_on_cluster(source, fault),
+    }
+}
+
+fn cargo_test(source: &Source, package: &str, fault: &Fault) -> Command {
+    let (target, test) = &fault.harness;
+    let mut harness = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    harness.args(["test", "-p", package]).current_dir(&source.folder);
+    match target.as_str() {
+        "lib" => harness.arg("--lib"),
+        target => harness.args(["--test", target]),
+    };
+    harness.arg("--target-dir").arg(&source.target).args(["--", "--test-threads=1", "--nocapture", test]);
+    harness
+}
+
+fn look_for(fault: &Fault, harness: &mut Command) -> Result<String> {
+    let step = progress::start(format!("Look for {}", fault.name));
+    let output = harness.output().context("failed to start cargo")?;
+    let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    step.done(output.status.to_string());
+    check_output(output.status.success(), &output_text, fault)
+}
+
+/// Rolls the faulty version out, runs the test, and removes the cluster, which is of no use after a fault.
+fn find_on_cluster(source: &Source, fault: &Fault) -> Result<String> {
     cluster::down(INSTANCE)?;
     cluster::up(INSTANCE, cluster::Shape::default())?;
     let built = images::build_all_of(&source.folder, Some(&source.target), images::Profile::Dev)?;
     images::import_all(INSTANCE, &built)?;
     install::charts_of(&source.folder, &InstallTarget::local(INSTANCE)?, &built.references())?;
-    let step = progress::start(format!("Look for {}", fault.name));
-    let mut harness = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let (target, test) = &fault.harness;
-    harness.args(["test", "-p", "yoi-e2e", "--test", target, "--target-dir"]).arg(&source.target).current_dir(&source.folder);
-    harness.args(["--", "--test-threads=1", "--nocapture", test]);
+    let mut harness = cargo_test(source, "yoi-e2e", fault);
     harness.envs(test_environment::variables(INSTANCE, &built)?);
     harness.envs(fault.settings.iter().map(|(name, value)| (*name, value)));
-    let output = harness.output().context("failed to start cargo")?;
-    let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    step.done(output.status.to_string());
-    let found = check_output(output.status.success(), &output_text, fault);
+    let found = look_for(fault, &mut harness);
     if found.is_ok() {
         cluster::down(INSTANCE)?;
     }
@@ -145,6 +169,7 @@ mod tests {
         Fault {
             name: "f".into(),
             file: PathBuf::new(),
+            package: None,
             harness: ("kills".into(), "power".into()),
             settings: vec![],
             expected_output: "is gone".into(),

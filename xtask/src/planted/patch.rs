@@ -1,7 +1,7 @@
 //! The file of a planted fault: a description, then the test that finds it, then the patch.
 
 use super::{fault_name, folder};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::PathBuf;
 
@@ -9,7 +9,9 @@ use std::path::PathBuf;
 pub struct Fault {
     pub name: String,
     pub file: PathBuf,
-    /// Test target of the end-to-end tests, and which of its tests: `kills nothing_is_lost` where the head names none.
+    /// The package whose tests find it without a cluster; absent for one that is rolled out and found by end-to-end tests.
+    pub package: Option<String>,
+    /// Test target, `lib` for a package's unit tests, and which of its tests: `kills nothing_is_lost` where the head names none.
     pub harness: (String, String),
     /// What that harness reads from its environment: the kinds of rounds that can show it, and how many at most.
     pub settings: Vec<(&'static str, String)>,
@@ -37,15 +39,19 @@ fn read(name: String, file: PathBuf, text: &str) -> Result<Fault> {
     };
     let missing = |field: &str| format!("{} has no line {field:?}", file.display());
     let expected_output = head("Says").with_context(|| missing("Says"))?;
+    let package = head("Package");
     if let Some(test) = head("Test") {
         let (target, filter) = test.split_once(' ').with_context(|| format!("{}: Test is no target and filter", file.display()))?;
-        return Ok(Fault { harness: (target.to_owned(), filter.to_owned()), settings: vec![], expected_output, name, file });
+        return Ok(Fault { package, harness: (target.to_owned(), filter.to_owned()), settings: vec![], expected_output, name, file });
+    }
+    if package.is_some() {
+        bail!("{}", missing("Test"));
     }
     let kinds = head("Kinds").with_context(|| missing("Kinds"))?;
     let rounds = head("Rounds").with_context(|| missing("Rounds"))?;
     rounds.parse::<u32>().with_context(|| format!("{}: Rounds is no number", file.display()))?;
     let harness = ("kills".to_owned(), "nothing_is_lost".to_owned());
-    Ok(Fault { harness, settings: vec![("YOI_KILL_KINDS", kinds), ("YOI_KILL_ROUNDS", rounds)], expected_output, name, file })
+    Ok(Fault { package, harness, settings: vec![("YOI_KILL_KINDS", kinds), ("YOI_KILL_ROUNDS", rounds)], expected_output, name, file })
 }
 
 #[cfg(test)]
@@ -60,6 +66,9 @@ mod tests {
         assert_eq!((&*fault.harness.0, &*fault.expected_output), ("kills", "is gone"));
         let fault = read("x".into(), "x.patch".into(), "Test: teardown charts::agents\nSays: is gone\ndiff --git\n").unwrap();
         assert_eq!((&*fault.harness.0, &*fault.harness.1, fault.settings.len()), ("teardown", "charts::agents", 0));
+        let fault = read("x".into(), "x.patch".into(), "Package: yoi-engine\nTest: lib reasoning\nSays: is gone\ndiff --git\n").unwrap();
+        assert_eq!((fault.package.as_deref(), &*fault.harness.0), (Some("yoi-engine"), "lib"));
+        assert!(read("x".into(), "x.patch".into(), "Package: p\nKinds: a\nRounds: 1\nSays: b\n").is_err());
         assert!(read("x".into(), "x.patch".into(), "Kinds: a\nRounds: one\nSays: b\n").is_err());
         assert!(read("x".into(), "x.patch".into(), "diff --git\nKinds: a\nRounds: 1\nSays: b\n").is_err());
     }
