@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
-use yoi_wire::control::{AttachLine, ControlAction, ControlReason, ControlRequest, ControlResponse};
+use yoi_wire::control::{AttachLine, ControlAction, ControlReason, ControlRequest, ControlResponse, DeltaKind};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 use yoi_wire::hub::{Activity, TaskState, runtime_api};
 use yoi_wire::people::UsageResponse;
@@ -145,6 +145,46 @@ fn entries_of(lines: &[AttachLine]) -> Vec<Entry> {
         _ => None,
     });
     entries.collect()
+}
+
+/// Attaches at many moments of an answer: what was there of it and what came live together are its text.
+#[tokio::test(flavor = "multi_thread")]
+async fn f8_who_attaches_during_an_answer_gets_each_piece_of_it_once() {
+    let text: String = (0..400).map(|n| format!("word{n} ")).collect();
+    let script = json!({"rules": [{"steps": [{"text": text, "chunkDelayMs": 4}]}]}).to_string();
+    let harness = Harness::new(&script).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    ask(&harness, "r", ControlAction::Run { text: "go".to_owned() }).await;
+    let clients = (0..30).map(|n| {
+        let gateway = harness.gateway.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(n * 40)).await;
+            let (mut stream, mut seen) = (gateway.attach("").await, String::new());
+            loop {
+                for line in stream.next().await {
+                    match line {
+                        AttachLine::Delta(delta) if delta.kind == DeltaKind::Text => {
+                            assert_eq!(delta.offset as usize, seen.len(), "a piece of the answer is missing or comes twice");
+                            seen.push_str(&delta.text);
+                        }
+                        AttachLine::Entry { entry, .. } => {
+                            if let Body::Assistant(answer) = &entry.body {
+                                return (seen, answer.text.clone());
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    });
+    let attached = tokio::time::timeout(Duration::from_secs(60), futures::future::join_all(clients)).await.unwrap();
+    for (seen, answer) in &attached {
+        assert!(*answer == text && (seen.is_empty() || seen == answer), "{seen:?}");
+    }
+    let during = attached.iter().filter(|(seen, _)| !seen.is_empty()).count();
+    assert!(during > 3, "only {during} came during the answer");
 }
 
 /// Attaches at many moments of a run: what was there and what came live together are the log, each entry once and in order.
