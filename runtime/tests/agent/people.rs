@@ -91,7 +91,7 @@ async fn p33_a_cancel_leaves_no_process_and_the_task_has_failed_also_after_a_res
     assert_eq!(refusal(&harness, "r", ControlAction::Run { text: "more".to_owned() }).await, Some(ControlReason::AlreadyRunning));
     let done = ask(&harness, "c", ControlAction::Cancel {}).await;
     assert!(done.done.is_some());
-    assert_eq!(programs_in(&harness.tree().canonicalize().unwrap()), 0);
+    assert_eq!(programs_in(&harness.tree().canonicalize().unwrap()), 0, "a process of the tool works on");
     let entries = harness.entries();
     assert_eq!((outcomes(&entries), tool_ends(&entries).len()), (vec![RunOutcome::Cancelled], 1));
     let failed = |report: &yoi_wire::hub::RuntimeReport| report.task.as_ref().is_some_and(|task| task.state == TaskState::Failed);
