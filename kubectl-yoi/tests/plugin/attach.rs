@@ -58,6 +58,10 @@ async fn without_a_terminal_each_entry_is_printed_once_whatever_breaks() -> Resu
         let stream = server.stream_for("a", "attach");
         stream.send(lines)?;
     }
+    // The plugin may ask again before the agent is seen to be stopped.
+    for _ in 0..20 {
+        server.stream_for("a", "attach").send(String::new())?;
+    }
     let running = plugin.run(&["attach", "a", "--tail", "7"]);
     let stopping = async {
         requests(&server, "attach", 4).await?;

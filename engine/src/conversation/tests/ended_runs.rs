@@ -51,7 +51,7 @@ fn an_answer_that_is_cut_off_is_gone_on_with_three_times_and_is_then_no_success(
     let mut simulation = Simulation::new(vec![cut(), cut(), cut(), answer("the end")]);
     simulation.run_process();
     assert_eq!((simulation.outcomes(), simulation.task_state().0), (vec![RunOutcome::Finished], Some(TaskState::Succeeded)));
-    assert_eq!(simulation.kinds().matches("Assistant SystemItem").count(), 3);
+    assert_eq!(simulation.kinds().matches("Assistant SystemItem").count(), 3, "continuations of an answer that was cut off");
     assert!(simulation.last_request().last().unwrap().contains("Go on exactly"));
 
     let mut simulation = Simulation::new(vec![cut(), cut(), cut(), cut(), answer("never")]);
