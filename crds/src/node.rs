@@ -90,7 +90,7 @@ pub struct OfferedProvider {
     pub reason: String,
 }
 
-/// Space of the node's data root.
+/// Space of the ZFS pool that new trees are made in, or else of the node's data root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {

@@ -19,15 +19,23 @@ use crate::{ErrorReason, ProviderKind, ProviderOffer, SysError, folder, host, re
 pub struct Probe {
     /// One for every provider of this crate, offered or not.
     pub offers: Vec<ProviderOffer>,
-    /// Size of the file system. 0 if it does not work and does not say.
+    /// Size of the pool that datasets are made in, if provider Zfs is offered; else of the data root's file system. 0 if it does not work and does not
+    /// say.
     pub total_bytes: u64,
-    /// What an unprivileged process can still write. 0 if the file system does not say.
+    /// What can still be written there, by an unprivileged process. 0 if the file system does not say.
     pub free_bytes: u64,
     /// The running kernel.
     pub kernel: KernelFacts,
     /// Why the data root does not work at all at present. A full one works: its trees can be used and destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<RootFailure>,
+}
+
+/// Bytes of a file system or pool.
+#[derive(Default)]
+pub(crate) struct Space {
+    pub total: u64,
+    pub free: u64,
 }
 
 /// Why a data root does not work.
@@ -95,7 +103,14 @@ pub(crate) fn probe(layout: &Layout, on_btrfs: bool, overlays: &Overlay, zfs: Op
         let message = "the file system is read-only".to_owned();
         failure = Some(RootFailure { reason: ErrorReason::ReadOnlyFilesystem, message });
     }
-    Ok(Probe { offers, total_bytes: space.f_blocks * space.f_frsize, free_bytes: space.f_bavail * space.f_frsize, kernel, failure })
+    let offers_zfs = offers.iter().any(|offer| offer.provider == ProviderKind::Zfs && offer.available);
+    // Auto takes Zfs before all others, so that is where new trees need space.
+    let Space { total, free } = match zfs.filter(|_| offers_zfs) {
+        // A pool that has just begun to hang says nothing, and the next probe does not offer it.
+        Some(zfs) => zfs.space().unwrap_or_default(),
+        None => Space { total: space.f_blocks * space.f_frsize, free: space.f_bavail * space.f_frsize },
+    };
+    Ok(Probe { offers, total_bytes: total, free_bytes: free, kernel, failure })
 }
 
 fn try_btrfs(root: BorrowedFd) -> Result<(), SysError> {

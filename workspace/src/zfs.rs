@@ -44,6 +44,7 @@ use crate::error::{ProgramError, StepContext};
 use crate::layout::{self, Layout};
 use crate::mount::TreeMount;
 use crate::mountinfo::Mount;
+use crate::probe::Space;
 use crate::tree_copy::Data;
 use crate::trees::{self, Backend, LiveTree, TreeDir};
 use crate::{
@@ -82,6 +83,13 @@ impl Zfs {
     /// The parent of all trees.
     pub fn parent(&self) -> &DatasetName {
         &self.commands.options.dataset
+    }
+
+    /// That of the pool, as far as the parent of all trees may use it.
+    pub fn space(&self) -> Result<Space, SysError> {
+        let parent = self.find(self.parent().as_str())?;
+        let free = parent.bytes(AVAILABLE)?;
+        Ok(Space { total: parent.bytes(USED)?.saturating_add(free), free })
     }
 
     /// The mount points outside of the data root of all its trees.
@@ -260,10 +268,8 @@ impl Backend for Zfs {
         measure().map_err(|source| Error::Measure { uid, source })
     }
 
-    /// That of the pool, as far as the parent of all trees may use it.
     fn total_bytes(&self, _: &Layout) -> Result<u64, SysError> {
-        let parent = self.find(self.parent().as_str())?;
-        Ok(parent.bytes(USED)?.saturating_add(parent.bytes(AVAILABLE)?))
+        self.space().map(|space| space.total)
     }
 
     fn set_quota(&self, _: &Layout, live: &LiveTree, quota: Option<Quota>) -> Result<QuotaState, SysError> {

@@ -12,8 +12,9 @@ use yoi_workspace::{
     ChangeLimits, CloneAccess, DataRoot, Error, ErrorReason, Owner, ProviderKind, ProviderRequest, ensure_loop_btrfs, loopback,
 };
 
-use crate::fixture::{Fixture, content, current_owner, fill_repository, git, is_root};
+use crate::fixture::{Fixture, content, current_owner, dataset_of, fill_repository, git, is_root};
 use crate::lanes::{DiskKind, Lane};
+use crate::zfs_fuse::zfs;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -245,11 +246,23 @@ fn probe(fixture: &Fixture) -> Verdict {
         assert_eq!(offered(ProviderKind::Reflink).available, fixture.lane.disk() != DiskKind::Ext4, "{probe:?}");
         assert!(probe.offers.iter().all(|o| o.available || !o.reason.is_empty()));
         assert!(probe.free_bytes > 0 && probe.total_bytes > probe.free_bytes && !probe.kernel.release.is_empty());
+        if fixture.kind() == ProviderKind::Zfs {
+            let (total, free) = pool_space(fixture);
+            let near = |a: u64, b: u64| a.abs_diff(b) < 64 << 20;
+            assert!(near(probe.total_bytes, total) && near(probe.free_bytes, free), "{probe:?} {total} {free}");
+        }
     }
     if !fixture.on_btrfs() {
         assert_eq!(fixture.root.provider(ProviderKind::Btrfs).err().unwrap().reason(), ErrorReason::ProviderUnavailable);
     }
     Verdict::Ran
+}
+
+/// What the pool has in all, and still, for the parent of all trees.
+fn pool_space(fixture: &Fixture) -> (u64, u64) {
+    let said = zfs(&["get", "-Hp", "-o", "value", "used,available", &dataset_of(&fixture.dir)]);
+    let bytes: Vec<u64> = said.lines().map(|value| value.parse().unwrap()).collect();
+    (bytes[0] + bytes[1], bytes[1])
 }
 
 fn no_upper(fixture: &Fixture) -> Verdict {
