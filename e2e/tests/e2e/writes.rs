@@ -60,3 +60,44 @@ async fn an_agent_is_ready_after_thirteen_writes_and_a_slow_start_adds_one_in_tw
     ensure!(written <= allowed, "{written} writes in {took:?}, {allowed} allowed: {pod:#?} {tree:#?}");
     ns.remove().await
 }
+
+/// Waits until nothing was written for a while, and returns how often an agent and its tree were written since `before`.
+async fn settled(of: [&Versions; 2], before: usize) -> usize {
+    let count = || of.map(|versions| versions.lock().unwrap_or_else(PoisonError::into_inner).len()).into_iter().sum::<usize>();
+    let mut now = count();
+    loop {
+        tokio::time::sleep(2 * PROGRESS).await;
+        let then = std::mem::replace(&mut now, count());
+        if then == now {
+            return now - before;
+        }
+    }
+}
+
+#[tokio::test]
+async fn turns_requests_of_people_and_attachments_write_nothing() -> Result<()> {
+    const SCRIPT: &str = "rules:\n- when: {lastUserContains: many turns}\n  steps: [{toolCalls: [{tool: Shell, args: {command: a}}]}, {toolCalls: [{tool: Shell, args: {command: b}}]}, \
+        {toolCalls: [{tool: Shell, args: {command: c}}]}, {toolCalls: [{tool: Shell, args: {command: d}}]}, {text: done}]\n- steps: [{text: done}]\n";
+    let ns = TestNamespace::create("no-writes").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    let (pod, tree) = (follow::<YoiPod>(&ns, "a"), follow::<AgentWorkspace>(&ns, "a"));
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let both = [&pod, &tree];
+    let mut before = settled(both, 0).await;
+    let mut written = async |what: &[&str]| -> Result<usize> {
+        ns.yoi(what).await?.exit_ok()?;
+        let more = settled(both, before).await;
+        before += more;
+        Ok(more)
+    };
+    let one = written(&["send", "a", "one turn", "--wait"]).await?;
+    let many = written(&["send", "a", "many turns", "--wait"]).await?;
+    let request = written(&["rewind", "a"]).await?;
+    ns.yoi_for(Duration::from_secs(3), &["attach", "a"]).await?;
+    let attached = written(&["top", "a"]).await?;
+    eprintln!("writes of a run of one turn {one}, of five {many}, of a request {request}, of an attachment {attached}");
+    ensure!(many <= one && request == 0 && attached == 0, "{one} {many} {request} {attached}");
+    ns.remove().await
+}

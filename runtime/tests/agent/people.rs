@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
-use yoi_wire::control::{AttachLine, ControlAction, ControlReason, ControlRequest, ControlResponse, DeltaKind};
+use yoi_wire::control::{AttachLine, ControlAction, ControlReason, ControlRequest, ControlResponse, DeltaKind, RewindTargets};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 use yoi_wire::hub::{Activity, TaskState, runtime_api};
 use yoi_wire::people::UsageResponse;
@@ -65,6 +65,35 @@ async fn e4_e5_a_pause_ends_the_tools_processes_and_another_run_goes_on_from_the
     let entries = harness.wait_for_runs(1).await;
     assert_eq!((outcomes(&entries), texts(&entries).last().unwrap().as_str()), (vec![RunOutcome::Finished], "Hello."));
     assert!(!harness.tree().join("ended.txt").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e11_a_rewind_hides_what_came_from_that_input_on_and_cuts_nothing_from_the_log() {
+    let harness = Harness::new("rules: [{repeat: true, steps: [{text: done}]}]").await;
+    let mut runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    for (n, text) in ["apples", "pears"].into_iter().enumerate() {
+        ask(&harness, text, ControlAction::Run { text: text.to_owned() }).await;
+        harness.wait_for_runs(n + 1).await;
+    }
+    let targets = async |id: &str| ask(&harness, id, ControlAction::RewindTargets {}).await.done.unwrap().rewind.unwrap();
+    let RewindTargets { segment, head, inputs } = targets("t").await;
+    let to_second = |head| ControlAction::RewindTo { segment: segment.clone(), seq: inputs[1].seq, head };
+    assert_eq!(refusal(&harness, "w", to_second(head - 1)).await, Some(ControlReason::HeadChanged));
+    let before = harness.entries();
+    let done = ask(&harness, "b", to_second(head)).await.done.unwrap();
+    assert_eq!(done.input.as_deref(), Some("pears"));
+    assert_eq!(harness.entries().get(..before.len()), Some(before.as_slice()), "the rewind has changed what was in the log");
+    assert_eq!(targets("u").await.inputs.len(), 1);
+    // The same after a restart.
+    runtime.kill();
+    harness.gateway.forget_line();
+    let _runtime = harness.start(2, None);
+    ask(&harness, "plums", ControlAction::Run { text: "plums".to_owned() }).await;
+    let entries = harness.wait_for_runs(3).await;
+    assert_eq!(entries.get(..before.len()), Some(before.as_slice()), "the restart has changed what was in the log");
+    let request = harness.requests.lock().unwrap().last().unwrap().to_string();
+    assert!(request.contains("apples") && request.contains("plums") && !request.contains("pears"), "{request}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
