@@ -3,7 +3,7 @@
 mod commands;
 mod damaged_files;
 mod disks;
-mod invariants;
+pub mod invariants;
 mod loop_volume;
 mod memory_use;
 mod models;

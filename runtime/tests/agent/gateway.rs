@@ -117,13 +117,18 @@ impl Gateway {
         (response.status(), response.into_body().collect().await.unwrap().to_bytes())
     }
 
-    /// A request in the name of a person.
-    pub async fn request_as(&self, user: &str, method: &str, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
+    /// A request in the name of a person; `None` when the line breaks first.
+    pub async fn try_request_as(&self, user: &str, method: &str, path: &str, body: impl Into<Bytes>) -> Option<(StatusCode, Bytes)> {
         let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let request = request.header(yoi_wire::control::USER_HEADER, user);
-        let response = line.request(request.body(Full::new(body.into())).unwrap()).await.unwrap();
-        (response.status(), response.into_body().collect().await.unwrap().to_bytes())
+        let response = line.request(request.body(Full::new(body.into())).unwrap()).await.ok()?;
+        Some((response.status(), response.into_body().collect().await.ok()?.to_bytes()))
+    }
+
+    /// A request in the name of a person.
+    pub async fn request_as(&self, user: &str, method: &str, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
+        self.try_request_as(user, method, path, body).await.unwrap()
     }
 
     pub async fn attach(&self, query: &str) -> LineStream<AttachLine> {

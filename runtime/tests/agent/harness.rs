@@ -27,6 +27,8 @@ pub struct Harness {
     pub limits: serde_json::Value,
     /// More fields of the manifest's model.
     pub model_settings: serde_json::Value,
+    /// More fields of the manifest.
+    pub manifest_settings: serde_json::Value,
     pub shim_socket: PathBuf,
     /// More variables for the runtime.
     pub env: Vec<(&'static str, String)>,
@@ -111,6 +113,7 @@ impl Harness {
             uid: None,
             requests,
             model_settings: json!({}),
+            manifest_settings: json!({}),
             limits: json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096}),
         }
     }
@@ -137,6 +140,7 @@ impl Harness {
         });
         let settings = self.model_settings.as_object().unwrap().clone();
         manifest["model"].as_object_mut().unwrap().extend(settings);
+        manifest.as_object_mut().unwrap().extend(self.manifest_settings.as_object().unwrap().clone());
         std::fs::write(path("manifest.json"), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
         // The variable names another build, for measurements.

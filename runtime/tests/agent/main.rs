@@ -18,5 +18,6 @@ mod restarts;
 mod runs;
 mod shells;
 mod skip;
+mod steering;
 
 use endpoint::{script, server};

@@ -35,7 +35,7 @@ async fn refusal(harness: &Harness, id: &str, action: ControlAction) -> Option<C
 }
 
 /// Programs that work in the agent's tree.
-fn programs_in(tree: &Path) -> usize {
+pub fn programs_in(tree: &Path) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path().join("cwd")).ok());
     processes.filter(|cwd| cwd == tree).count()
 }
