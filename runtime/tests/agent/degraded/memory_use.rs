@@ -5,7 +5,7 @@ use yoi_wire::hub::Activity;
 use crate::harness::{EXAMPLE, Harness};
 
 /// A value of `/proc/PID/status`, in KiB.
-fn status_kib(pid: u32, what: &str) -> u64 {
+pub fn status_kib(pid: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()

@@ -1,0 +1,162 @@
+//! A day of an agent: 400 turns over this project's own sources, with edits, searches, builds, background commands and commits; three compactions, a turning
+//! back, and three deaths of its process.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+use yoi_wire::control::{ControlAction, ControlReason};
+use yoi_wire::entry::{Body, Entry, RunOutcome};
+
+use crate::degraded::invariants::check_no_duplicates;
+use crate::degraded::memory_use::status_kib;
+use crate::harness::{Harness, kinds, outcomes, texts};
+use crate::people::ask;
+
+const JOBS: usize = 40;
+/// Model calls of one job.
+const TURNS: usize = 10;
+/// The process dies in these jobs.
+const DEATHS: [usize; 3] = [3, 6, 9];
+/// The conversation is compacted after these.
+const COMPACTED: [usize; 3] = [12, 22, 32];
+/// This one is turned back and done again.
+const TURNED_BACK: usize = 17;
+/// The jobs after which memory is compared: two of the last process.
+const MEASURED: [usize; 2] = [11, JOBS - 1];
+
+fn job(n: usize) -> String {
+    let shell = |command: &str| json!({"toolCalls": [{"tool": "Shell", "args": {"command": command}}]});
+    let call = |tool: &str, args: serde_json::Value| json!({"toolCalls": [{"tool": tool, "args": args}]});
+    let notes = format!("notes/{n}.md");
+    let steps = [
+        shell(&format!("mkdir -p notes && printf 'line %s\\n' $(seq 20) >{notes}")),
+        call("Read", json!({"path": notes})),
+        call("Edit", json!({"path": notes, "old": "line 7\n", "new": format!("line seven of {n}\n")})),
+        json!({"toolCalls": [
+            {"tool": "Grep", "args": {"pattern": format!("seven of {n}")}},
+            {"tool": "Glob", "args": {"pattern": "notes/*.md"}},
+            {"tool": "List", "args": {"path": "notes"}},
+        ]}),
+        call("Shell", json!({"command": "sleep 1; echo served", "background": true})),
+        call("Grep", json!({"pattern": "fn main", "glob": "*.rs"})),
+        shell("find . -name '*.rs' -not -path './.git/*' | xargs cat | wc -l >built"),
+        // The process dies while this runs, in some jobs.
+        shell(&format!("touch ../at-{n}; sleep 0.2")),
+        shell(&format!("git add notes && git commit -qm 'job {n}' || git status --short notes")),
+        json!({"text": format!("Job {n} is done.")}),
+    ];
+    assert_eq!(steps.len(), TURNS);
+    json!({"when": {"lastUserContains": format!("job number {n}.")}, "steps": steps}).to_string()
+}
+
+/// The project's sources as a repository of their own.
+fn sources(tree: &Path) {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let script =
+        "git -C \"$1\" archive HEAD | tar -x && git init -q && git add -A && git -c user.name=t -c user.email=t@t commit -qm sources";
+    let done = Command::new("sh").args(["-ec", script, "sh"]).arg(project).current_dir(tree).status().unwrap();
+    assert!(done.success());
+}
+
+fn git(at: &Path, args: &[&str]) -> String {
+    let out = Command::new("git").args(["-c", "safe.directory=*"]).args(args).current_dir(at).output().unwrap();
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// The content of the folder of notes as the same edits leave it without an agent.
+fn expected_notes() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    git(folder.path(), &["init", "-q"]);
+    std::fs::create_dir(folder.path().join("notes")).unwrap();
+    for n in 0..JOBS {
+        let mut text = String::new();
+        for line in 1..=20 {
+            if line == 7 { writeln!(text, "line seven of {n}") } else { writeln!(text, "line {line}") }.unwrap();
+        }
+        std::fs::write(folder.path().join(format!("notes/{n}.md")), text).unwrap();
+    }
+    git(folder.path(), &["add", "notes"]);
+    let tree = git(folder.path(), &["write-tree"]);
+    git(folder.path(), &["rev-parse", &format!("{}:notes", tree.trim())])
+}
+
+async fn run(harness: &Harness, id: &str, n: usize) {
+    let done = ask(harness, id, ControlAction::Run { text: format!("Do job number {n}.") }).await;
+    assert!(done.done.is_some(), "{done:?} {}", kinds(&harness.entries()));
+}
+
+async fn finished(harness: &Harness, runs: usize) -> Vec<Entry> {
+    let entries = harness.wait_for_runs(runs).await;
+    assert_eq!(outcomes(&entries).last(), Some(&RunOutcome::Finished), "{}", kinds(&entries));
+    entries
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_of_work_leaves_the_right_commits_a_whole_log_and_no_memory_behind() {
+    let mut script =
+        String::from("rules:\n- {when: {lastUserContains: about to be replaced by your summary}, steps: [{text: Many jobs were done.}]}\n");
+    for n in 0..JOBS {
+        writeln!(script, "- {}", job(n)).unwrap();
+    }
+    let harness = Harness::new(&script).await;
+    let limits = json!({"turnsPerRun": 100, "toolSeconds": 60, "toolOutputBytes": 8192});
+    let harness = Harness { manifest_settings: json!({"segmentBytes": 262_144}), limits, ..harness };
+    sources(&harness.tree());
+    let mut runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let (mut runs, mut generation, mut memory) = (0, 1, Vec::new());
+    for n in 0..JOBS {
+        run(&harness, &format!("job-{n}"), n).await;
+        if DEATHS.contains(&n) {
+            let at = harness.dir.path().join(format!("at-{n}"));
+            harness.wait_until("the command in which the process dies", |_| at.exists()).await;
+            runtime.kill();
+            generation += 1;
+            harness.gateway.forget_line();
+            runtime = harness.start(generation, None);
+            // The run has ended, and another goes on where it was.
+            runs += 1;
+            assert_eq!(outcomes(&harness.wait_for_runs(runs).await)[runs - 1], RunOutcome::Interrupted);
+        }
+        runs += 1;
+        finished(&harness, runs).await;
+        if n == TURNED_BACK {
+            let targets = ask(&harness, "targets", ControlAction::RewindTargets {}).await.done.unwrap().rewind.unwrap();
+            let (segment, seq, head) = (targets.segment, targets.inputs.last().unwrap().seq, targets.head);
+            let back = ask(&harness, "back", ControlAction::RewindTo { segment, seq, head }).await.done.unwrap();
+            assert!(!back.remaining_effects.is_empty(), "{back:?}");
+            run(&harness, "job-again", n).await;
+            runs += 1;
+            finished(&harness, runs).await;
+        }
+        if COMPACTED.contains(&n) {
+            let id = format!("compact-{n}");
+            let mut done = ask(&harness, &id, ControlAction::Compact {}).await;
+            while done.refused.as_ref().is_some_and(|refused| refused.reason == ControlReason::AlreadyRunning) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                done = ask(&harness, &format!("{id}-{}", done.id.len()), ControlAction::Compact {}).await;
+            }
+            assert!(done.done.is_some(), "{done:?}");
+        }
+        if MEASURED.contains(&n) {
+            memory.push(status_kib(runtime.child.id(), "RssAnon"));
+        }
+    }
+    let entries = harness.entries();
+    check_no_duplicates(&entries).unwrap();
+    let turns = entries.iter().filter(|entry| matches!(entry.body, Body::Assistant(_))).count();
+    let compactions = entries.iter().filter(|entry| matches!(entry.body, Body::CompactionEnded(_))).count();
+    assert!(turns >= JOBS * TURNS && compactions == COMPACTED.len(), "{turns} turns, {compactions} compactions");
+    assert_eq!(texts(&entries).iter().filter(|text| text.ends_with("is done.")).count(), JOBS + 1);
+    let commits: Vec<String> = (0..JOBS).map(|n| format!("job {n}")).collect();
+    let log = git(&harness.tree(), &["log", "--reverse", "--format=%s", "HEAD"]);
+    assert_eq!(log.lines().skip(1).collect::<Vec<_>>(), commits);
+    assert_eq!(git(&harness.tree(), &["rev-parse", "HEAD:notes"]), expected_notes());
+    println!("{turns} turns, {} KiB of its own after {} jobs, {} after {JOBS}", memory[0], MEASURED[0] + 1, memory[1]);
+    assert!(memory[1] * 10 <= memory[0] * 13, "{memory:?} KiB of its own");
+    assert!(runtime.terminate().await.success());
+}
