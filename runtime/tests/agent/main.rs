@@ -11,6 +11,7 @@ mod gateway;
 mod harness;
 mod messages;
 mod people;
+mod prompt_cache;
 mod readers;
 mod recorded_logs;
 mod restarts;
