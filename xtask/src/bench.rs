@@ -6,7 +6,7 @@ use crate::command::{command, run_in_terminal};
 use crate::images::{self, Profile};
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
-use crate::{build, cluster, generate, test_environment};
+use crate::{build, cluster, generate, packages, test_environment};
 use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,10 @@ pub enum Benchmark {
     /// Ways to a working tree, side by side
     Providers,
     Session,
+    /// Grep beside ripgrep
+    Tools,
+    /// Memory of an agent's process, and how well its requests can be cached
+    Runtime,
     /// All of the four that follow, or those of them that are named too
     Cluster,
     Agents,
@@ -28,13 +32,15 @@ pub enum Benchmark {
     Messages,
     Objects,
 }
-use Benchmark::{Agents, Claims, Cluster, Messages, Objects, Providers, Session, Workspace};
+use Benchmark::{Agents, Claims, Cluster, Messages, Objects, Providers, Runtime, Session, Tools, Workspace};
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
-const ALONE: [(Benchmark, &str, &str, &[&str]); 3] = [
+const ALONE: [(Benchmark, &str, &str, &[&str]); 5] = [
     (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
     (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
     (Session, "session", "yoi-session", &[]),
+    (Tools, "tools", "yoi-engine", &["--bench", "grep"]),
+    (Runtime, "runtime", "yoi-runtime", &["--bench", "agent"]),
 ];
 const PARTS: [(Benchmark, &str); 4] = [(Agents, "agents"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
 
@@ -54,6 +60,7 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("loop devices and a node need root");
     }
+    packages::for_benches()?;
     let out = repository().join("target/bench");
     fs::create_dir_all(&out)?;
     figures::clear(&out)?;
@@ -127,7 +134,7 @@ mod tests {
         assert_eq!(parts(&[Workspace, Cluster]), all);
         assert_eq!(parts(&[Cluster, Objects, Claims]), ["claims", "objects"]);
         assert_eq!(parts(&[Agents]), ["agents"]);
-        assert!(parts(&[Workspace, Providers, Session]).is_empty());
+        assert!(parts(&[Workspace, Providers, Session, Tools, Runtime]).is_empty());
     }
 
     #[test]

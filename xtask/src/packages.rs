@@ -45,6 +45,17 @@ const TESTS: &[Need] = &[
     Need { what: "make", package: "make" },
 ];
 
+/// What the benchmarks run that need no cluster.
+const BENCHES: &[Need] = &[
+    Need { what: "mkfs.ext4", package: "e2fsprogs" },
+    Need { what: "mkfs.btrfs", package: "btrfs-progs" },
+    Need { what: "mkfs.xfs", package: "xfsprogs" },
+    Need { what: "mount", package: "mount" },
+    Need { what: "git", package: "git" },
+    // What Grep is compared with.
+    Need { what: "rg", package: "ripgrep" },
+];
+
 /// What the guest takes: a kernel of its own in an emulator.
 const GUEST: &[Need] = &[
     Need { what: "qemu-system-x86_64", package: "qemu-system-x86" },
@@ -72,6 +83,10 @@ pub fn for_images() -> Result<()> {
 
 pub fn for_tests() -> Result<()> {
     install(TESTS)
+}
+
+pub fn for_benches() -> Result<()> {
+    install(BENCHES)
 }
 
 pub fn for_guest() -> Result<()> {

@@ -34,6 +34,10 @@ pub struct Harness {
     pub env: Vec<(&'static str, String)>,
     /// The runtime runs as this user; as the test's own when absent.
     pub uid: Option<u32>,
+    /// The manifest's limits of compaction.
+    pub compaction: serde_json::Value,
+    /// Another build of the runtime, for measurements; `YOI_RUNTIME_BINARY` or this one when absent.
+    pub binary: Option<PathBuf>,
     /// Requests to the model, in order.
     pub requests: ModelRequests,
 }
@@ -111,6 +115,8 @@ impl Harness {
             user_env: Vec::new(),
             env: Vec::new(),
             uid: None,
+            compaction: json!({}),
+            binary: None,
             requests,
             model_settings: json!({}),
             manifest_settings: json!({}),
@@ -137,15 +143,15 @@ impl Harness {
             "task": task.map(|text| json!({"id": format!("task-{text}"), "text": text})),
             "gateway": {"lines": self.gateway.address, "service": self.gateway.address, "serverName": "gateway.test", "ca": self.gateway.ca},
             "limits": self.limits,
+            "compaction": self.compaction,
         });
         let settings = self.model_settings.as_object().unwrap().clone();
         manifest["model"].as_object_mut().unwrap().extend(settings);
         manifest.as_object_mut().unwrap().extend(self.manifest_settings.as_object().unwrap().clone());
         std::fs::write(path("manifest.json"), serde_json::to_vec(&manifest).unwrap()).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("stderr")).unwrap();
-        // The variable names another build, for measurements.
-        let binary = std::env::var_os("YOI_RUNTIME_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_yoi-runtime").into());
-        let mut command = Command::new(binary);
+        let by_variable = || std::env::var_os("YOI_RUNTIME_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_yoi-runtime").into());
+        let mut command = Command::new(self.binary.clone().map_or_else(by_variable, Into::into));
         command.arg("agent").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.envs([
             ("PATH", std::env::var_os("PATH").unwrap_or_default()),

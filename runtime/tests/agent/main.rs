@@ -12,6 +12,7 @@ mod gateway;
 mod harness;
 mod messages;
 mod people;
+mod prompt_cache;
 mod readers;
 mod recorded_logs;
 mod refusals;

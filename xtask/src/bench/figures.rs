@@ -23,7 +23,7 @@ impl Set {
 }
 
 /// In the order of the page.
-pub const SETS: [Set; 7] = [
+pub const SETS: [Set; 10] = [
     Set::new("agents", "cluster-agents"),
     Set::new("claims", "cluster-claims"),
     Set::new("messages", "cluster-messages"),
@@ -31,6 +31,9 @@ pub const SETS: [Set; 7] = [
     Set::new("workspace", "workspace"),
     Set { is_side_by_side: true, ..Set::new("providers", "providers") },
     Set::new("session", "session"),
+    Set::new("session-open", "session-open"),
+    Set::new("tools", "grep"),
+    Set::new("runtime", "runtime"),
 ];
 
 /// What one run of a set measured.
