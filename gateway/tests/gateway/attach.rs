@@ -91,7 +91,7 @@ async fn the_end_of_the_runtimes_stream_is_an_end_and_the_stop_of_the_gateway_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_never_reads_is_cut_and_others_of_the_agent_are_served_meanwhile() {
+async fn p45_a_client_that_never_reads_is_cut_and_others_of_the_agent_are_served_meanwhile() {
     let cluster = cluster();
     let settings = GatewaySettings { attach_write_timeout: Duration::from_millis(700), ..quick_settings() };
     let replica = ready_replica(&cluster, settings).await;

@@ -221,7 +221,7 @@ async fn a_peer_is_made_with_the_persons_rights_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a8_a20_a_refused_creation_and_a_peer_of_a_former_agent_are_said() {
+async fn a_refused_creation_makes_no_peer_and_a_peer_of_a_former_agent_is_said() {
     let cluster = cluster();
     allow_peers(&cluster, "alice");
     cluster.put_agent("d", "u-d-new", "", "Stopped");
