@@ -50,6 +50,7 @@ async fn an_attached_client_gets_each_line_at_once_and_its_leaving_reaches_the_r
     let (lines, body) = writable_log();
     *a.state.attach.lock().unwrap() = Some(body);
     let pair = cluster.front.client(&["front-proxy-client"]);
+    cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["live"].is_object()).await;
     let writes = cluster.api.writes();
     let mut response =
         cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/attach?after=s.1&tail=3&x=y"), None).await;

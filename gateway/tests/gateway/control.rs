@@ -46,6 +46,7 @@ async fn a_request_reaches_the_runtime_as_it_is_with_the_name_of_its_user() {
     let cluster = cluster();
     let replica = cluster.replica().await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
+    cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["live"].is_object()).await;
     let writes = cluster.api.writes();
     // The runtime may know an action, and a field of one, that this gateway does not.
     for action in [json!({"type": "pause"}), json!({"type": "dance", "how": "slowly"})] {
