@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_written_once_and_its_age_is_no_change() {
+    fn g10_a_report_that_comes_twice_is_written_once_and_its_age_is_no_change() {
         let first = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         assert_eq!(first.report.as_ref().unwrap().message.len(), 1024);
         assert_eq!(desired_status(&record(first.clone()), &report_change("p1", Activity::Idle), "t2"), None);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_pod_changes_nothing() {
+    fn g10_a_late_report_or_line_of_a_former_pod_changes_nothing() {
         for change in [report_change("p0", Activity::Idle), StatusChange::SetLive { pod_uid: "p0".into(), activity: Activity::Idle }] {
             assert_eq!(desired_status(&record(GatewayStatus::default()), &change, "t"), None);
         }

@@ -201,7 +201,7 @@ mod tests {
 
     /// Each world, whether `b` is then listed to `a`, and how: `Some(true)` is there, `Some(false)` missing.
     #[test]
-    fn an_agent_may_send_only_to_one_that_it_sees() {
+    fn a19_a20_a21_an_agent_may_send_only_to_one_that_it_sees() {
         use RefusalReason::{NotAPeer, NotVisible};
         let deleting = PeerLink { deleting: true, ..link(BOTH, true) };
         let elsewhere = PeerLink { namespace: "other".into(), ..link(BOTH, true) };
@@ -266,6 +266,14 @@ mod tests {
             seen,
             [("b", VisibilityReason::Itself), ("a", VisibilityReason::Peer), ("c", VisibilityReason::Peer), ("d", VisibilityReason::Peer)]
         );
+    }
+
+    #[test]
+    fn a26_a_peer_is_listed_as_peer_and_whom_it_sees_is_not() {
+        let of_b = PeerLink { name: "b.c".into(), members: vec!["b".into(), "c".into()], ..link(&[("b", "uid-b"), ("c", "uid-c")], true) };
+        let (me, links) = (agent("a"), [link(BOTH, true), of_b]);
+        let seen: Vec<_> = visible_agents(&me, &links).iter().map(|seen| (seen.name, seen.reason)).collect();
+        assert_eq!(seen, [("a", VisibilityReason::Itself), ("b", VisibilityReason::Peer)]);
     }
 
     #[test]

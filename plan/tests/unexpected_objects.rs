@@ -175,6 +175,29 @@ fn a_member_that_is_being_deleted_is_not_bound() {
 }
 
 #[test]
+fn a20_a_relation_whose_member_was_deleted_stays_and_says_that_it_is_missing() {
+    let member = |name: &str| {
+        Some(made(json!({"metadata": meta(name, json!({})), "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}}})))
+    };
+    let mut peer: Arc<YoiPeer> = made(json!({"metadata": {"name": "a.b", "namespace": "ns", "uid": "p"}, "spec": {"members": ["a", "b"]}}));
+    let plan =
+        |peer: &Arc<YoiPeer>, b| peer::plan(&peer::Observed { peer: peer.clone(), terminating: false, members: [member("a"), b] }, now());
+    Arc::make_mut(&mut peer).status = plan(&peer, member("b")).status;
+    for _ in 0..2 {
+        let gone = plan(&peer, None);
+        assert!(gone.steps.is_empty(), "the operator never deletes it: {:?}", gone.steps);
+        let status = gone.status.expect("a status");
+        assert_eq!(status.members.iter().map(|member| member.uid.as_str()).collect::<Vec<_>>(), ["a", "b"], "it keeps whom it joined");
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").expect("Ready");
+        assert_eq!(
+            (ready.status, ready.reason.as_str(), ready.message.as_str()),
+            (yoi_crds::condition::ConditionStatus::False, "MemberMissing", "YoiPod b does not exist in namespace ns")
+        );
+        Arc::make_mut(&mut peer).status = Some(status);
+    }
+}
+
+#[test]
 fn a_base_of_another_namespace_version_or_name_is_not_a_projects_base() {
     let project: Arc<yoi_crds::YoiProject> =
         made(json!({"metadata": meta("p", json!({})), "spec": {"source": {"git": {"url": "https://git.example/a"}}}}));

@@ -64,7 +64,7 @@ async fn check_nothing_leaked(ns: &TestNamespace) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_is_in_no_object_event_or_log() -> Result<()> {
+async fn f17_what_an_agent_says_is_in_no_object_event_or_log() -> Result<()> {
     let ns = TestNamespace::create("silence").await?;
     ns.create_model("rules:\n- steps:\n  - text: the-secret-word-of-the-model\n").await?;
     ns.create_empty_project("p").await?;

@@ -1,8 +1,9 @@
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 use yoi_line::CallError;
-use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, RuntimeReport, gateway_api};
+use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, RuntimeReport, VisibilityReason, gateway_api};
 use yoi_wire::open::Open;
 
 use crate::harness::{Replica, TestCluster, refusal, refusal_reason, report, wait_for};
@@ -224,4 +225,48 @@ async fn b1_an_agent_sees_itself_and_its_peers_and_nobody_else() {
     .await;
     let seen: Vec<_> = list.pods.iter().map(|pod| (pod.name.as_str(), pod.live, pod.state.as_str())).collect();
     assert_eq!(seen, [("a", false, "Unreachable"), ("b", true, "Idle"), ("c", false, "Stopped"), ("d", false, "Missing")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a26_a_peer_is_listed_with_the_reason_peer_and_the_peers_peers_are_not() {
+    let cluster = TestCluster::new();
+    for (name, uid, pod) in [("a", "u-a", "p-a"), ("b", "u-b", "p-b"), ("c", "u-c", "p-c")] {
+        cluster.agent(name, uid, pod);
+    }
+    cluster.peer(("a", "u-a"), ("b", "u-b"));
+    cluster.peer(("b", "u-b"), ("c", "u-c"));
+    let replica = cluster.replica().await;
+    let seen = async |token: &str| -> Vec<(String, Vec<VisibilityReason>)> {
+        let list: PodList = cluster.caller(&replica, token).post_json(gateway_api::LIST_PODS, &json!({})).await.unwrap();
+        list.pods.into_iter().map(|pod| (pod.name, pod.reasons)).collect()
+    };
+    let (me, peer) =
+        (|name: &str| (name.to_owned(), vec![VisibilityReason::Itself]), |name: &str| (name.to_owned(), vec![VisibilityReason::Peer]));
+    assert_eq!(seen("token-p-a").await, [me("a"), peer("b")]);
+    assert_eq!(seen("token-p-b").await, [me("b"), peer("a"), peer("c")], "the control");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b4_an_agent_without_a_session_yet_is_listed_and_can_be_attached_to_once_it_is_live() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.agent("b", "u-b", "p-b");
+    cluster.peer(("a", "u-a"), ("b", "u-b"));
+    cluster.api.allow("alice", "get attach");
+    let replica = cluster.replica().await;
+    let caller = cluster.caller(&replica, "token-p-a");
+    let b = async || {
+        let list: PodList = caller.post_json(gateway_api::LIST_PODS, &json!({})).await.unwrap();
+        list.pods.into_iter().find(|pod| pod.name == "b").map(|pod| (pod.live, pod.state)).unwrap()
+    };
+    let attach = async || {
+        let path = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/b/attach";
+        cluster.request(&replica, "alice", "GET", path, None).await.0
+    };
+    assert_eq!(b().await, (false, "Unreachable".to_owned()));
+    assert_eq!(attach().await, StatusCode::SERVICE_UNAVAILABLE);
+    let _b = cluster.runtime(&[&replica], "token-p-b").await;
+    wait_for("b to be live", async { while !b().await.0 {} }).await;
+    assert_eq!(attach().await, StatusCode::OK);
+    assert!(cluster.api.get("yoipods", "ns", "b")["status"]["session"].is_null(), "and it still has none");
 }

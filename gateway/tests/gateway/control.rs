@@ -46,6 +46,7 @@ async fn a_request_reaches_the_runtime_as_it_is_with_the_name_of_its_user() {
     let cluster = cluster();
     let replica = cluster.replica().await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
+    cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["live"].is_object()).await;
     let writes = cluster.api.writes();
     // The runtime may know an action, and a field of one, that this gateway does not.
     for action in [json!({"type": "pause"}), json!({"type": "dance", "how": "slowly"})] {
@@ -221,7 +222,7 @@ async fn a_peer_is_made_with_the_persons_rights_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a8_a20_a_refused_creation_and_a_peer_of_a_former_agent_are_said() {
+async fn a_refused_creation_makes_no_peer_and_a_peer_of_a_former_agent_is_said() {
     let cluster = cluster();
     allow_peers(&cluster, "alice");
     cluster.put_agent("d", "u-d-new", "", "Stopped");

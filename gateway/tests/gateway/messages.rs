@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use yoi_wire::hub::{RefusalReason, SendRequest, SendResponse, gateway_api};
+use yoi_wire::hub::{PodList, RefusalReason, SendRequest, SendResponse, gateway_api};
 
 use crate::harness::{TestCluster, refusal, refusal_reason, wait_for};
 
@@ -139,4 +139,65 @@ async fn a_thousand_messages_in_flight_all_arrive() {
         got += 1;
     }
     assert_eq!(got, 1000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a18_a_message_to_an_unreachable_peer_is_refused_and_neither_queued_nor_does_it_start_the_peer() {
+    let cluster = pair();
+    cluster.put_agent("stopped", "u-t", "", "Stopped");
+    cluster.peer(("a", "u-a"), ("stopped", "u-t"));
+    let replica = cluster.replica().await;
+    let caller = cluster.caller(&replica, "token-p-a");
+    let writes = cluster.api.writes();
+    for (to, why) in [("b", "b has no line to the gateway; nothing was sent"), ("stopped", "stopped is Stopped; nothing was sent")] {
+        let (status, refusal) = refusal(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message(to, "m1")).await);
+        assert_eq!((status, refusal.reason, refusal.message.as_str()), (503, RefusalReason::Unreachable, why));
+    }
+    assert_eq!(cluster.api.writes(), writes, "nobody is started by a message");
+    assert_eq!(cluster.api.get("yoipods", "ns", "stopped")["spec"]["desiredState"], "Stopped");
+    // When it is back, the next message is the first that it gets.
+    let mut b = cluster.runtime(&[&replica], "token-p-b").await;
+    caller.post_json::<_, SendResponse>(gateway_api::SEND, &message("b", "m2")).await.unwrap();
+    assert_eq!(wait_for("the message", b.messages.recv()).await.unwrap().message_id, "m2");
+    assert!(b.messages.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a19_a_yoipeer_that_has_bound_the_sender_alone_delivers_nothing() {
+    let cluster = pair();
+    let mut one_sided = cluster.api.get("yoipeers", "ns", "a.b");
+    one_sided["status"]["members"] = serde_json::json!([{"name": "a", "uid": "u-a"}]);
+    cluster.api.put("yoipeers", one_sided);
+    let replica = cluster.replica().await;
+    let mut b = cluster.runtime(&[&replica], "token-p-b").await;
+    for (token, to, refused) in [("token-p-a", "b", (403, RefusalReason::NotAPeer)), ("token-p-b", "a", (404, RefusalReason::NotVisible))] {
+        let caller = cluster.caller(&replica, token);
+        assert_eq!(refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message(to, "m1")).await), refused);
+    }
+    assert!(b.messages.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a20_a_peer_that_was_deleted_is_listed_as_missing_and_gets_no_message() {
+    let cluster = pair();
+    let replica = cluster.replica().await;
+    cluster.api.delete("yoipods", "ns", "b");
+    let caller = cluster.caller(&replica, "token-p-a");
+    let list = wait_for("b to be missing", async {
+        loop {
+            let list: PodList = caller.post_json(gateway_api::LIST_PODS, &Value::Null).await.unwrap();
+            if list.pods.iter().any(|pod| pod.state == "Missing") {
+                return list;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let seen: Vec<_> = list.pods.iter().map(|pod| (pod.name.as_str(), pod.live, pod.state.as_str())).collect();
+    assert_eq!(seen, [("a", false, "Unreachable"), ("b", false, "Missing")]);
+    assert_eq!(
+        refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message("b", "m1")).await),
+        (403, RefusalReason::NotAPeer)
+    );
+    assert!(cluster.api.exists("yoipeers", "ns", "a.b"), "it stays until a person or its owner removes it");
 }

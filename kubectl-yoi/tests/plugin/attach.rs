@@ -45,7 +45,7 @@ async fn requests(server: &ApiServer, subresource: &str, count: usize) -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_terminal_each_entry_is_printed_once_whatever_breaks() -> Result<()> {
+async fn f8_f9_without_a_terminal_each_entry_is_printed_once_whatever_breaks() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     server.put(agent("a", &[]));

@@ -2,6 +2,7 @@
 
 mod apply;
 mod failures;
+mod peers;
 mod server;
 mod status;
 mod watch;

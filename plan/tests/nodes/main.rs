@@ -2,6 +2,7 @@
 
 mod agents;
 mod heartbeat;
+mod hints;
 mod host;
 mod manifests;
 mod projects;

@@ -1,13 +1,14 @@
 //! What people ask of a running agent, and what they see of it.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
 use yoi_wire::control::{AttachLine, ControlAction, ControlReason, ControlRequest, ControlResponse, DeltaKind, RewindTargets};
-use yoi_wire::entry::{Body, Entry, RunOutcome};
+use yoi_wire::entry::{Body, Entry, RunOutcome, SegmentReason};
 use yoi_wire::hub::{Activity, TaskState, runtime_api};
 use yoi_wire::people::UsageResponse;
 
@@ -253,4 +254,71 @@ async fn f8_who_attaches_during_a_run_gets_each_entry_once_and_goes_on_by_token(
         assert!(matches!(&lines[0], AttachLine::Greeting { .. }));
     }
     assert!(runtime.terminate().await.success());
+}
+
+/// The bytes of each segment of each session, by path.
+fn segments(harness: &Harness) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = |folder: &Path| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let all = files(&harness.session().join("sessions")).into_iter().flat_map(|session| files(&session)).filter(|path| path.is_file());
+    all.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f9_p45_who_reads_nothing_is_told_that_it_is_behind_goes_on_by_token_and_slows_nobody() {
+    // More than the windows of a line hold, in more pieces than wait for a client.
+    let steps = "[{toolCalls: [{tool: Shell, args: {command: yes | head -c 33554432}}]}, {text: done}]";
+    let harness = Harness::new(&format!("rules: [{{steps: {steps}}}]")).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let mut lazy = harness.gateway.attach("").await;
+    ask(&harness, "r", ControlAction::Run { text: "go".to_owned() }).await;
+    let log = harness.wait_for_runs(1).await;
+    assert_eq!(outcomes(&log), [RunOutcome::Finished], "the run does not wait for its client");
+    assert_eq!(harness.gateway.log("").await.len(), log.len(), "a reader of the log is never cut off");
+    let mut lines = Vec::new();
+    while !matches!(lines.last(), Some(AttachLine::Behind {})) {
+        lines.extend(lazy.next().await);
+    }
+    assert!(entries_of(&lines).len() < log.len());
+    let token = lines.iter().rev().find_map(|line| if let AttachLine::Entry { token, .. } = line { Some(token.clone()) } else { None });
+    let mut again = harness.gateway.attach(&format!("after={}", token.unwrap())).await;
+    while entries_of(&lines).len() < log.len() {
+        lines.extend(again.next().await);
+    }
+    assert_eq!(entries_of(&lines), log);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f10_who_is_attached_when_a_compaction_ends_learns_of_the_new_segment_and_gets_what_it_carries() {
+    let summary = "{when: {lastUserContains: SUMMARY}, steps: [{text: short}]}".replace("SUMMARY", "about to be replaced by your summary");
+    let harness = Harness::new(&format!("rules: [{summary}, {{steps: [{{text: done}}]}}]")).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    for id in ["r1", "r2", "r3"] {
+        ask(&harness, id, ControlAction::Run { text: "a long story ".repeat(1000) }).await;
+        harness.wait_for_runs(id[1..].parse().unwrap()).await;
+    }
+    let before = segments(&harness);
+    let mut attached = harness.gateway.attach("tail=0").await;
+    assert_eq!(ask(&harness, "c", ControlAction::Compact {}).await.done.unwrap().message, "the conversation was compacted");
+    let mut lines = Vec::new();
+    while !entries_of(&lines).last().is_some_and(|entry| matches!(entry.body, Body::Carried(_))) {
+        lines.extend(attached.next().await);
+    }
+    let AttachLine::Greeting { session, segment, .. } = &lines[0] else { panic!("{:?}", lines[0]) };
+    let rotated = lines.iter().position(|line| matches!(line, AttachLine::Rotated { .. })).unwrap();
+    let AttachLine::Rotated { segment: new } = &lines[rotated] else { unreachable!() };
+    let carried = entries_of(&lines[rotated..]);
+    let Body::SegmentStarted(head) = &carried[0].body else { panic!("{:?}", carried[0]) };
+    assert_eq!((head.reason, &head.previous.as_ref().unwrap().segment), (SegmentReason::Compacted, segment));
+    assert!(kinds(&carried).starts_with("SegmentStarted Carried"), "{}", kinds(&carried));
+    let after = segments(&harness);
+    for (path, bytes) in &before {
+        let written = &bytes[..bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1];
+        assert!(after[path].starts_with(written), "{} is kept", path.display());
+    }
+    assert!(after.keys().any(|path| path.file_stem().is_some_and(|name| name == new.as_str())), "{new}");
+    let mut again = harness.gateway.attach("tail=0").await;
+    let greeting = again.next().await.remove(0);
+    assert!(matches!(&greeting, AttachLine::Greeting { session: s, segment: g, .. } if s == session && g == new), "{greeting:?}");
 }

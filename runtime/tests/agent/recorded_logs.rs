@@ -80,7 +80,7 @@ fn every_recorded_volume_has_a_case() {
 }
 
 #[test]
-fn f15_every_recorded_volume_opens_as_the_version_that_wrote_it_opened_it() {
+fn p31_f15_every_recorded_volume_opens_as_the_version_that_wrote_it_opened_it() {
     for case in &CASES {
         let expected = expectation(case);
         let dir = tempfile::tempdir().unwrap();

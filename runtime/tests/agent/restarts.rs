@@ -61,13 +61,13 @@ async fn the_last_report_is_that_of_the_stop_even_when_an_earlier_one_is_slow() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_runtime_waits_for_the_lock_and_one_of_a_lower_generation_never_gets_it() {
+async fn b10_f6_a_second_runtime_waits_for_the_lock_and_one_of_a_lower_generation_never_gets_it() {
     let harness = Harness::new(EXAMPLE).await;
     let mut first = harness.start(2, Some("say hello"));
     harness.wait_for_runs(1).await;
     let mut lower = harness.start(1, None);
     let report = harness.gateway.wait_for_report(|report| report.run_generation == 1 && report.reason == ReportReason::SessionLocked).await;
-    assert!(report.message.contains("pod-2"), "{}", report.message);
+    assert!(report.message.contains("Pod pod-2 of run generation 2"), "{}", report.message);
     first.kill();
     harness.gateway.wait_for_report(|report| report.run_generation == 1 && report.message.contains("generation 2 has already")).await;
     lower.kill();

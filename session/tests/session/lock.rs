@@ -16,7 +16,7 @@ fn new() -> MemoryDisk {
 }
 
 #[test]
-fn a_second_writer_is_refused_and_told_who_holds_the_lock() {
+fn b10_f6_a_second_writer_is_refused_and_told_who_holds_the_lock() {
     let disk = new();
     let lock = take(&disk, 3).unwrap();
     let error = take(&disk, 4).unwrap_err();
@@ -27,7 +27,7 @@ fn a_second_writer_is_refused_and_told_who_holds_the_lock() {
 }
 
 #[test]
-fn an_earlier_pod_cannot_take_the_lock_again() {
+fn f6_an_earlier_pod_cannot_take_the_lock_again() {
     let disk = new();
     drop(take(&disk, 3).unwrap());
     drop(take(&disk, 5).unwrap());

@@ -6,7 +6,7 @@ use yoi_wire::entry::Body;
 use crate::harness::{EXAMPLE, Harness};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_line_of_the_process_log_names_the_agent_and_none_holds_the_conversation() {
+async fn f17_each_line_of_the_process_log_names_the_agent_and_none_holds_the_conversation() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(3, Some("write the greeting"));
     let entries = harness.wait_for_runs(1).await;
