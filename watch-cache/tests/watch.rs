@@ -48,7 +48,7 @@ async fn next_listing(changes: &mut mpsc::UnboundedReceiver<CacheChange<String>>
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_holds_up_no_other_and_stays_what_it_was() {
+async fn b5_an_object_that_cannot_be_read_holds_up_no_other_and_stays_what_it_was() {
     let good = |name| config_map(name, json!({"key": "value"}));
     let client = server([
         json!([good("a"), good("turned"), config_map("never", json!(7)), good("z")]),

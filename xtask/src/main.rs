@@ -4,6 +4,8 @@ mod args;
 mod bench;
 mod build;
 mod cache;
+#[cfg(test)]
+mod cases;
 mod cluster;
 mod command;
 mod generate;
