@@ -4,7 +4,6 @@
 //! The tests compare agents, trees on the node, mounts and volumes before and after. They run after all others and one at a time, because each
 //! removes something that the whole cluster uses. Each test finds Yoi installed and leaves it installed.
 
-mod attachments;
 mod charts;
 #[path = "../explain/doctor.rs"]
 mod doctor;

@@ -23,6 +23,7 @@ mod gateway;
 mod harness;
 mod memory;
 #[path = "../../tests/agent/prompt_cache.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
 mod prompt_cache;
 
 use endpoint::{script, server};
