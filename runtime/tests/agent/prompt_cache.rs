@@ -82,8 +82,6 @@ fn script() -> String {
     script + "  - text: This part is done.\n"
 }
 
-// A benchmark includes this file too, and has no tests.
-#[cfg(test)]
 async fn is_served_from_the_cache(format: CachedFormat) {
     let sent = tokens_sent_again(format).await;
     println!("{format:?}: {} of {} tokens that were sent before missed the cache", sent.missed, sent.all);
