@@ -128,6 +128,12 @@ async fn four_times_the_agents_take_about_four_times_the_time() -> Result<()> {
     bail!("1000 agents take {few:.2} s, and 4000 take {many:.2} s")
 }
 
+/// The line of an agent in a table.
+fn row<'a>(table: &'a str, name: &str) -> Result<&'a str> {
+    let row = table.lines().find(|line| line.split_whitespace().next() == Some(name));
+    row.with_context(|| format!("{name} is not listed: {table}"))
+}
+
 #[tokio::test]
 async fn b4_an_agent_that_is_pending_is_listed_and_has_no_session_in_the_list() -> Result<()> {
     let server = ApiServer::start().await?;
@@ -136,7 +142,7 @@ async fn b4_an_agent_that_is_pending_is_listed_and_has_no_session_in_the_list() 
     ran["status"]["session"] = json!({ "id": "its-session", "segment": "its-segment" });
     server.put(agent("pending", &[("Ready", "False", "PodPending", "no node has room")])).put(ran);
     let agents = plugin.run(&["ls", "agents", "-o", "wide"]).await?.expect_code(0)?;
-    let line = agents.out.lines().find(|line| line.contains("  pending  ")).context("it is not listed")?;
+    let line = row(&agents.out, "pending")?;
     ensure!(line.contains("PodPending") && line.contains("no node has room") && !line.contains("its-session"), "{agents:?}");
     let sessions = plugin.run(&["ls", "sessions"]).await?.expect_code(0)?;
     ensure!(sessions.out.contains("its-segment") && !sessions.out.contains("pending"), "{sessions:?}");
@@ -151,7 +157,7 @@ async fn b5_an_agent_whose_log_is_damaged_is_listed_with_the_error_and_so_are_al
     server.put(agent("damaged", &[("Ready", "False", "ReplayFailed", error)]));
     server.put(agent("a", &[("Ready", "True", "AllMet", "fine")])).put(agent("z", &[("Ready", "True", "AllMet", "fine")]));
     let listed = plugin.run(&["ls", "agents"]).await?.expect_code(0)?;
-    let line = |name: &str| listed.out.lines().find(|line| line.contains(&format!("  {name}  "))).context("it is not listed");
+    let line = |name: &str| row(&listed.out, name);
     ensure!(line("damaged")?.contains("ReplayFailed") && line("damaged")?.contains(error), "{listed:?}");
     for other in ["a", "z"] {
         ensure!(line(other)?.contains("AllMet") && !line(other)?.contains(error), "{listed:?}");
