@@ -30,21 +30,11 @@ impl CommandOutput {
     }
 }
 
-const TIMEOUT: Duration = Duration::from_secs(120);
-
 /// Runs `program` for at most two minutes, with `env` added to this process's environment.
 ///
 /// # Errors
 /// When it cannot be started or does not end in time. Another exit code than 0 is no error here.
 pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<CommandOutput> {
-    run_within(TIMEOUT, program, args, env, stdin).await
-}
-
-/// Runs `program` for at most so long, as [`run`] does.
-///
-/// # Errors
-/// Those of [`run`].
-pub async fn run_within(limit: Duration, program: &str, args: &[&str], env: &[(&str, &str)], stdin: Option<&str>) -> Result<CommandOutput> {
     let mut child = tokio::process::Command::new(program)
         .args(args)
         .envs(env.iter().copied())
@@ -58,9 +48,9 @@ pub async fn run_within(limit: Duration, program: &str, args: &[&str], env: &[(&
         // A program that ends before it has read everything is judged by its exit code and its output.
         let _ = pipe.write_all(text.as_bytes()).await;
     }
-    let output = tokio::time::timeout(limit, child.wait_with_output())
+    let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output())
         .await
-        .with_context(|| format!("{program} {args:?} did not end in {limit:?}"))??;
+        .with_context(|| format!("{program} {args:?} did not end in two minutes"))??;
     Ok(CommandOutput {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),

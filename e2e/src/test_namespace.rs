@@ -176,11 +176,11 @@ impl TestNamespace {
     /// Runs `kubectl yoi` in this namespace for so long at most; its exit code is then 124, and what it printed is returned.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// When it cannot be run, or `limit` is above two minutes.
     pub async fn yoi_for(&self, limit: Duration, args: &[&str]) -> Result<CommandOutput> {
         let (seconds, plugin) = (format!("{}", limit.as_secs_f64()), environment("YOI_KUBECTL_YOI")?);
         let words = [&[&seconds, &plugin, "-n", self.name.as_str()], args].concat();
-        program::run_within(limit + TIMEOUT, "timeout", &words, &[], None).await
+        program::run("timeout", &words, &[], None).await
     }
 
     /// Runs `kubectl yoi` in this namespace as the user of another kubeconfig.

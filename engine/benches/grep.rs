@@ -14,16 +14,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use yoi_engine::peers::{Peers, PeersError};
+use yoi_engine::peers::NoPeers;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
 use yoi_engine::tools::{LiveOutput, ToolRunner};
 use yoi_wire::entry::{ToolCall, ToolOutcome};
-use yoi_wire::hub::{PodList, SendRequest, SendResponse};
 use yoi_wire::manifest::RunLimits;
 
 const FILES: usize = 57_000;
@@ -52,7 +49,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _entered = runtime.enter();
     let shell = Shell::new(Arc::new(ProcessSupervisor::new(temp.path().to_owned(), "bench", &[])));
-    let runner = ToolRunner::new(Arc::new(Tree::open(temp.path()).unwrap()), Arc::new(shell), Arc::new(Nobody), RunLimits::default());
+    let runner = ToolRunner::new(Arc::new(Tree::open(temp.path()).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default());
     let rows: Vec<Value> = PATTERNS
         .iter()
         .map(|(name, pattern)| {
@@ -142,17 +139,4 @@ fn row(name: &str, ours: Vec<Duration>, bare: Vec<Duration>) -> Value {
 fn quantiles(mut times: Vec<Duration>) -> [f64; 2] {
     times.sort_unstable();
     [times.len() / 2, times.len() - 1].map(|at| times[at].as_secs_f64() * 1e3)
-}
-
-#[derive(Debug)]
-struct Nobody;
-
-impl Peers for Nobody {
-    fn list(&self) -> BoxFuture<'_, Result<PodList, PeersError>> {
-        async { Ok(PodList { pods: Vec::new() }) }.boxed()
-    }
-
-    fn send<'a>(&'a self, _message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
-        async { Err(PeersError::NotSent { message: "there is nobody".to_owned(), retry: false }) }.boxed()
-    }
 }

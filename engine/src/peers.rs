@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use yoi_wire::hub::{PodList, Refusal, SendRequest, SendResponse};
 
@@ -19,6 +20,20 @@ pub trait Peers: fmt::Debug + Send + Sync {
     /// # Errors
     /// See [`PeersError`].
     fn send<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>>;
+}
+
+/// There are no others.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPeers;
+
+impl Peers for NoPeers {
+    fn list(&self) -> BoxFuture<'_, Result<PodList, PeersError>> {
+        async { Ok(PodList { pods: Vec::new() }) }.boxed()
+    }
+
+    fn send<'a>(&'a self, _message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
+        async { Err(PeersError::NotSent { message: "there is nobody".to_owned(), retry: false }) }.boxed()
+    }
 }
 
 /// Why a request to others has no answer that can be used.

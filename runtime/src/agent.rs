@@ -65,7 +65,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let root = PathBuf::from(&manifest.path);
     let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
     if let Err(error) = git_defaults::write_default(processes.home(), manifest) {
-        tracing::warn!(%error, home = %processes.home().display(), "git's identity is not set; commits need variables or a configuration");
+        tracing::warn!(%error, home = %processes.home().display(), "git's defaults are not written; commits need variables or a configuration");
     }
     let orphans = processes.reap_orphans();
     tokio::spawn(async move {

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use std::path::Path;
 
 /// A program or file that must be there, and the Debian package that brings it.
+#[derive(Clone, Copy)]
 struct Need {
     what: &'static str,
     package: &'static str,
@@ -32,29 +33,26 @@ const IMAGES: &[Need] = &[
     Need { what: "ldd", package: "libc-bin" },
 ];
 
-/// What the tests of the crates run on small disks of their own.
-const TESTS: &[Need] = &[
+/// What tests and benchmarks run on small disks of their own.
+const DISKS: &[Need] = &[
     Need { what: "mkfs.ext4", package: "e2fsprogs" },
     Need { what: "mkfs.btrfs", package: "btrfs-progs" },
-    Need { what: "mkfs.xfs", package: "xfsprogs" },
-    Need { what: "zfs-fuse", package: "zfs-fuse" },
+    XFS,
     Need { what: "mount", package: "mount" },
     Need { what: "git", package: "git" },
+];
+
+const XFS: Need = Need { what: "mkfs.xfs", package: "xfsprogs" };
+
+const TESTS: &[Need] = &[
+    Need { what: "zfs-fuse", package: "zfs-fuse" },
     // A build in a tree at its source's path.
     Need { what: "cmake", package: "cmake" },
     Need { what: "make", package: "make" },
 ];
 
-/// What the benchmarks run that need no cluster.
-const BENCHES: &[Need] = &[
-    Need { what: "mkfs.ext4", package: "e2fsprogs" },
-    Need { what: "mkfs.btrfs", package: "btrfs-progs" },
-    Need { what: "mkfs.xfs", package: "xfsprogs" },
-    Need { what: "mount", package: "mount" },
-    Need { what: "git", package: "git" },
-    // What Grep is compared with.
-    Need { what: "rg", package: "ripgrep" },
-];
+/// What Grep is compared with.
+const RIPGREP: Need = Need { what: "rg", package: "ripgrep" };
 
 /// What the guest takes: a kernel of its own in an emulator.
 const GUEST: &[Need] = &[
@@ -74,19 +72,21 @@ pub fn for_cluster() -> Result<()> {
 
 /// What a data root on XFS takes besides.
 pub fn for_xfs() -> Result<()> {
-    install(&[Need { what: "mkfs.xfs", package: "xfsprogs" }])
+    install(&[XFS])
 }
 
 pub fn for_images() -> Result<()> {
     install(IMAGES)
 }
 
+/// What the tests of the crates take.
 pub fn for_tests() -> Result<()> {
-    install(TESTS)
+    install(&[DISKS, TESTS].concat())
 }
 
+/// What the benchmarks take that need no cluster.
 pub fn for_benches() -> Result<()> {
-    install(BENCHES)
+    install(&[DISKS, &[RIPGREP]].concat())
 }
 
 pub fn for_guest() -> Result<()> {

@@ -176,7 +176,7 @@ fn sent(log: &[LogLine]) -> Vec<(bool, String)> {
         .collect()
 }
 
-pub async fn gateway_pods(ns: &TestNamespace) -> Result<BTreeSet<String>> {
+async fn gateway_pods(ns: &TestNamespace) -> Result<BTreeSet<String>> {
     let api: Api<Pod> = Api::namespaced(ns.client.clone(), SYSTEM);
     let list = api.list(&ListParams::default().labels("app.kubernetes.io/name=yoi-gateway")).await?;
     Ok(list.items.into_iter().filter_map(|pod| pod.metadata.uid).collect())

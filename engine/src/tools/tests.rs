@@ -2,32 +2,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use yoi_wire::entry::ToolOutcome;
-use yoi_wire::hub::{PodList, SendRequest, SendResponse};
 
 use super::*;
-use crate::peers::PeersError;
+use crate::peers::NoPeers;
 use crate::processes::ProcessSupervisor;
 
 mod arguments;
 mod files;
 mod searches;
-
-#[derive(Debug)]
-struct Nobody;
-
-impl Peers for Nobody {
-    fn list(&self) -> BoxFuture<'_, Result<PodList, PeersError>> {
-        async { Ok(PodList { pods: Vec::new() }) }.boxed()
-    }
-
-    fn send<'a>(&'a self, _message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
-        async { Err(PeersError::NotSent { message: "there is nobody".to_owned(), retry: false }) }.boxed()
-    }
-}
 
 /// A tree at `outer/root`, beside the file `outer/secret`.
 struct Fixture {
@@ -46,7 +31,7 @@ impl Fixture {
         fs::create_dir(&root).unwrap();
         fs::write(outer.path().join("secret"), "a secret\n").unwrap();
         let shell = Shell::new(Arc::new(ProcessSupervisor::new(root.clone(), "a", &[])));
-        let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(Nobody), limits);
+        let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), limits);
         Self { outer, runner }
     }
 

@@ -24,7 +24,7 @@ enum Fate {
 }
 
 /// An API server with the YoiPeer `a.b` and the two YoiPods, and an operator that may do one round at a time.
-struct World {
+struct Fixture {
     stored: Arc<Mutex<Value>>,
     fate: Arc<Mutex<Fate>>,
     client: Client,
@@ -39,7 +39,7 @@ fn yoipod(name: &str, uid: &str) -> Option<Arc<YoiPod>> {
     }))))
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let stored = Arc::new(Mutex::new(json!({
             "metadata": {"name": "a.b", "namespace": "ns", "uid": "the-uid", "resourceVersion": "1", "generation": 1},
@@ -61,7 +61,7 @@ impl World {
                 Fate::Refused | Fate::AnswerLost => refusal(500, "InternalError", "etcd is away"),
             }
         });
-        World { stored, fate, client, requests, members: [yoipod("a", "uid-a"), yoipod("b", "uid-b")] }
+        Fixture { stored, fate, client, requests, members: [yoipod("a", "uid-a"), yoipod("b", "uid-b")] }
     }
 
     fn peer(&self) -> YoiPeer {
@@ -107,30 +107,30 @@ impl World {
 
 #[tokio::test]
 async fn a7_both_members_are_bound_by_one_write_and_before_it_none_is() {
-    let mut world = World::new();
-    assert!(world.bound().is_empty());
-    world.members[1] = None;
-    assert_eq!(world.reconcile(Fate::Stored).await, 1);
-    assert!(world.bound().is_empty() && !world.is_ready(), "one that exists is not bound alone");
-    world.members[1] = yoipod("b", "uid-b");
-    assert_eq!(world.reconcile(Fate::Stored).await, 1, "one write binds both");
-    assert_eq!((world.bound(), world.is_ready()), (vec!["uid-a".to_owned(), "uid-b".to_owned()], true));
+    let mut fixture = Fixture::new();
+    assert!(fixture.bound().is_empty());
+    fixture.members[1] = None;
+    assert_eq!(fixture.reconcile(Fate::Stored).await, 1);
+    assert!(fixture.bound().is_empty() && !fixture.is_ready(), "one that exists is not bound alone");
+    fixture.members[1] = yoipod("b", "uid-b");
+    assert_eq!(fixture.reconcile(Fate::Stored).await, 1, "one write binds both");
+    assert_eq!((fixture.bound(), fixture.is_ready()), (vec!["uid-a".to_owned(), "uid-b".to_owned()], true));
 }
 
 #[tokio::test]
 async fn a8_a9_a_status_write_that_fails_binds_nobody_and_when_it_is_retried_both_are_bound_for_good() {
     for fate in [Fate::Refused, Fate::Outdated] {
-        let mut world = World::new();
-        assert_eq!(world.reconcile(fate).await, 1);
-        assert!(world.bound().is_empty() && !world.is_ready(), "{fate:?}");
-        assert_eq!(world.reconcile(Fate::Stored).await, 1);
-        assert!(world.bound().len() == 2 && world.is_ready(), "{fate:?}");
+        let mut fixture = Fixture::new();
+        assert_eq!(fixture.reconcile(fate).await, 1);
+        assert!(fixture.bound().is_empty() && !fixture.is_ready(), "{fate:?}");
+        assert_eq!(fixture.reconcile(Fate::Stored).await, 1);
+        assert!(fixture.bound().len() == 2 && fixture.is_ready(), "{fate:?}");
         // A later write, of another state of the members, fails too.
-        world.members[1] = None;
-        assert_eq!(world.reconcile(fate).await, 1);
-        assert_eq!(world.bound().len(), 2, "{fate:?}");
-        assert_eq!(world.reconcile(Fate::Stored).await, 1);
-        assert!(world.bound().len() == 2 && !world.is_ready(), "{fate:?}");
+        fixture.members[1] = None;
+        assert_eq!(fixture.reconcile(fate).await, 1);
+        assert_eq!(fixture.bound().len(), 2, "{fate:?}");
+        assert_eq!(fixture.reconcile(Fate::Stored).await, 1);
+        assert!(fixture.bound().len() == 2 && !fixture.is_ready(), "{fate:?}");
     }
 }
 
@@ -138,13 +138,13 @@ async fn a8_a9_a_status_write_that_fails_binds_nobody_and_when_it_is_retried_bot
 async fn a10_after_a_crash_before_or_after_the_write_both_members_see_the_relation_or_neither_does() {
     // Before the write: nothing was sent. After it: the answer is lost.
     for written in [false, true] {
-        let world = World::new();
+        let fixture = Fixture::new();
         if written {
-            world.reconcile(Fate::AnswerLost).await;
+            fixture.reconcile(Fate::AnswerLost).await;
         }
-        assert_eq!(world.bound().len(), if written { 2 } else { 0 });
-        let writes = world.reconcile(Fate::Stored).await;
+        assert_eq!(fixture.bound().len(), if written { 2 } else { 0 });
+        let writes = fixture.reconcile(Fate::Stored).await;
         assert_eq!(writes, usize::from(!written), "what the crash left is not written again");
-        assert!(world.bound().len() == 2 && world.is_ready());
+        assert!(fixture.bound().len() == 2 && fixture.is_ready());
     }
 }

@@ -30,13 +30,6 @@ use endpoint::{script, server};
 use prompt_cache::{CachedFormat, MOST_MISSED, tokens_sent_again};
 use serde_json::{Value, json};
 
-/// What the cache's test takes from the test of restarts.
-mod restarts {
-    pub fn person() -> yoi_wire::hub::MessageSender {
-        yoi_wire::hub::MessageSender { agent: None, person: Some("jane".to_owned()) }
-    }
-}
-
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

@@ -8,8 +8,8 @@ use yoi_wire::entry::{Body, CompactionOutcome};
 use yoi_wire::hub::{Activity, runtime_api};
 use yoi_wire::people::UsageResponse;
 
-use crate::harness::{EXAMPLE, Harness, Runtime};
-use crate::restarts::person;
+use crate::gateway::person;
+use crate::harness::{EXAMPLE, Harness, Runtime, status_kib};
 
 /// Processes that are measured before any work, and as many after a run.
 const PROCESSES: usize = 10;
@@ -73,7 +73,7 @@ pub async fn after_many_turns() -> Value {
     }
     let harness = Harness {
         limits: json!({"turnsPerRun": TURNS_PER_RUN, "toolSeconds": 30, "toolOutputBytes": 32768}),
-        compaction: json!({"at": 20_000, "keep": 4000}),
+        manifest_settings: json!({"compaction": {"at": 20_000, "keep": 4000}}),
         ..Harness::new(&working()).await
     };
     std::fs::write(harness.tree().join("file"), "A line of a file that is read again and again.\n".repeat(20)).unwrap();
@@ -131,9 +131,7 @@ async fn wait_for_run(harness: &Harness, spent: u64) -> u64 {
 /// MiB, once the process has settled.
 async fn resident(runtime: &Runtime) -> f64 {
     tokio::time::sleep(SETTLED).await;
-    let status = std::fs::read_to_string(format!("/proc/{}/status", runtime.child.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    status_kib(runtime.child.id(), "VmRSS") as f64 / 1024.0
 }
 
 fn over(name: &str, ours: &[f64], bare: &[f64], bar: f64) -> Value {

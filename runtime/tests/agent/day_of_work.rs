@@ -11,8 +11,7 @@ use yoi_wire::control::{ControlAction, ControlReason};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 
 use crate::degraded::invariants::check_no_duplicates;
-use crate::degraded::memory_use::status_kib;
-use crate::harness::{Harness, kinds, outcomes, texts};
+use crate::harness::{Harness, kinds, outcomes, status_kib, texts};
 use crate::people::ask;
 
 const JOBS: usize = 40;
@@ -89,6 +88,19 @@ async fn run(harness: &Harness, id: &str, n: usize) {
     assert!(done.done.is_some(), "{done:?} {}", kinds(&harness.entries()));
 }
 
+/// The run may be over in the log a moment before the agent is idle.
+async fn compact(harness: &Harness, after: usize) {
+    for attempt in 0..600 {
+        let answer = ask(harness, &format!("compact-{after}-{attempt}"), ControlAction::Compact {}).await;
+        match answer.refused.map(|refused| refused.reason) {
+            None => return,
+            Some(ControlReason::AlreadyRunning) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Some(reason) => panic!("{reason:?}"),
+        }
+    }
+    panic!("the agent is not idle in time");
+}
+
 async fn finished(harness: &Harness, runs: usize) -> Vec<Entry> {
     let entries = harness.wait_for_runs(runs).await;
     assert_eq!(outcomes(&entries).last(), Some(&RunOutcome::Finished), "{}", kinds(&entries));
@@ -134,13 +146,7 @@ async fn a_day_of_work_leaves_the_right_commits_a_whole_log_and_no_memory_behind
             finished(&harness, runs).await;
         }
         if COMPACTED.contains(&n) {
-            let id = format!("compact-{n}");
-            let mut done = ask(&harness, &id, ControlAction::Compact {}).await;
-            while done.refused.as_ref().is_some_and(|refused| refused.reason == ControlReason::AlreadyRunning) {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                done = ask(&harness, &format!("{id}-{}", done.id.len()), ControlAction::Compact {}).await;
-            }
-            assert!(done.done.is_some(), "{done:?}");
+            compact(&harness, n).await;
         }
         if MEASURED.contains(&n) {
             memory.push(status_kib(runtime.child.id(), "RssAnon"));

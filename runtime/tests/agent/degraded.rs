@@ -5,7 +5,7 @@ mod damaged_files;
 mod disks;
 pub mod invariants;
 mod loop_volume;
-pub mod memory_use;
+mod memory_use;
 mod models;
 mod peer_messages;
 pub mod planted;

@@ -15,9 +15,9 @@ use yoi_wire::entry::RunOutcome;
 use yoi_wire::hub::ReportReason;
 use yoi_wire::identity::{TOKENS_FILE, env};
 
+use crate::gateway::person;
 use crate::harness::{Harness, Runtime, outcomes, texts, tool_ends};
 use crate::people::ask;
-use crate::restarts::person;
 
 const LOOKS_AROUND: &str = "rules:\n- steps:\n  - toolCalls: [{tool: Shell, args: {command: env}}]\n  - text: done\n";
 

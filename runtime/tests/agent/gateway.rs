@@ -168,6 +168,11 @@ impl Gateway {
     }
 }
 
+/// Who sends messages in tests.
+pub fn person() -> MessageSender {
+    MessageSender { agent: None, person: Some("jane".to_owned()) }
+}
+
 /// An answer that is a stream of lines.
 pub struct LineStream<T> {
     body: hyper::body::Incoming,

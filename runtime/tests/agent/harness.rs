@@ -34,8 +34,6 @@ pub struct Harness {
     pub env: Vec<(&'static str, String)>,
     /// The runtime runs as this user; as the test's own when absent.
     pub uid: Option<u32>,
-    /// The manifest's limits of compaction.
-    pub compaction: serde_json::Value,
     /// Another build of the runtime, for measurements; `YOI_RUNTIME_BINARY` or this one when absent.
     pub binary: Option<PathBuf>,
     /// Requests to the model, in order.
@@ -115,7 +113,6 @@ impl Harness {
             user_env: Vec::new(),
             env: Vec::new(),
             uid: None,
-            compaction: json!({}),
             binary: None,
             requests,
             model_settings: json!({}),
@@ -143,7 +140,6 @@ impl Harness {
             "task": task.map(|text| json!({"id": format!("task-{text}"), "text": text})),
             "gateway": {"lines": self.gateway.address, "service": self.gateway.address, "serverName": "gateway.test", "ca": self.gateway.ca},
             "limits": self.limits,
-            "compaction": self.compaction,
         });
         let settings = self.model_settings.as_object().unwrap().clone();
         manifest["model"].as_object_mut().unwrap().extend(settings);
@@ -250,6 +246,13 @@ pub fn texts(entries: &[Entry]) -> Vec<String> {
         _ => None,
     });
     answers.collect()
+}
+
+/// A value of `/proc/PID/status`, in KiB.
+pub fn status_kib(pid: u32, what: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 pub fn lines(path: &Path) -> usize {

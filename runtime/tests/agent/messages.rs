@@ -5,8 +5,8 @@ use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::{MessageSender, Refusal, RefusalReason, SendResponse};
 
 use crate::gateway::agent;
+use crate::gateway::person;
 use crate::harness::{EXAMPLE, Harness, outcomes, texts};
-use crate::restarts::person;
 
 fn peer() -> MessageSender {
     MessageSender { agent: Some(agent("b")), person: None }

@@ -4,8 +4,8 @@
 use serde_json::json;
 use yoi_wire::entry::{Body, RunOutcome, TokenUsage};
 
+use crate::gateway::person;
 use crate::harness::{Harness, outcomes};
-use crate::restarts::person;
 
 const RUNS: usize = 5;
 const TURNS_PER_RUN: usize = 8;

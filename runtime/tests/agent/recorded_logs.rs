@@ -14,8 +14,8 @@ use futures::StreamExt;
 use serde_json::Value;
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 
+use crate::gateway::person;
 use crate::harness::{Harness, kinds, outcomes};
-use crate::restarts::person;
 use expectation::{Continued, Expectation, Opened, Replayed, open, projection_json};
 
 /// Run generation of the runtime that goes on with a volume: later than each that wrote it.

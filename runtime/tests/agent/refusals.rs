@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use yoi_wire::entry::RunOutcome;
 
 use crate::degraded::planted::http_client;
+use crate::gateway::person;
 use crate::harness::{Harness, kinds, outcomes, texts};
-use crate::restarts::person;
 
 /// Answers the request for a summary, and goes on after it.
 const COMPACTS: &str = "- when: {lastUserContains: about to be replaced by your summary}\n  steps: [{text: All was read.}]\n\

@@ -5,6 +5,7 @@ use std::time::Duration;
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::{ReportReason, TaskState};
 
+use crate::gateway::person;
 use crate::harness::{EXAMPLE, Harness, STOPPED, kinds, lines, outcomes, texts, tool_ends};
 
 async fn wait_for_begin(harness: &Harness) {
@@ -168,8 +169,4 @@ impl Drop for Unmount {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
-}
-
-pub fn person() -> yoi_wire::hub::MessageSender {
-    yoi_wire::hub::MessageSender { agent: None, person: Some("jane".to_owned()) }
 }

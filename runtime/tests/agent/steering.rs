@@ -11,9 +11,9 @@ use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::runtime_api;
 
 use crate::degraded::invariants::check_no_duplicates;
+use crate::gateway::person;
 use crate::harness::{Harness, Runtime, kinds, lines, outcomes};
 use crate::people::programs_in;
-use crate::restarts::person;
 
 const SCRIPT: &str = "rules:
 - when: {lastUserContains: about to be replaced by your summary}
@@ -136,10 +136,6 @@ impl Person {
         let entries = self.harness.entries();
         assert_eq!(entries.get(..self.log.len()), Some(self.log.as_slice()), "the log has lost or changed entries");
         check_no_duplicates(&entries).unwrap();
-        for id in &self.sent {
-            let times = entries.iter().filter(|entry| matches!(&entry.body, Body::Input(input) if input.message_id == *id)).count();
-            assert!(times <= 1, "{id} is in the log {times} times");
-        }
         let started = entries.iter().filter(|entry| matches!(&entry.body, Body::ToolStarted(start) if start.tool == "Shell")).count();
         assert!(lines(&self.harness.tree().join("ran")) <= started, "a call ran more often than it was started");
         self.log = entries;

@@ -156,7 +156,7 @@ async fn a_command_that_uses_up_all_processes_is_ended_and_the_agent_goes_on() {
         crate::skip::skip("no right to limit processes");
         return;
     };
-    harness.gateway.deliver("go", crate::restarts::person(), "go").await;
+    harness.gateway.deliver("go", crate::gateway::person(), "go").await;
     harness.wait_until("its start", |_| harness.tree().join("begun").exists()).await;
     assert_responsive(&harness, "bombed").await;
     let entries = harness.wait_until("its end", |entries| !tool_ends(entries).is_empty()).await;

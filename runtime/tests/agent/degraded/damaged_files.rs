@@ -4,8 +4,8 @@ use http::StatusCode;
 use yoi_wire::hub::ReportReason;
 
 use super::invariants::{assert_invariants, assert_user_sentence};
+use crate::gateway::person;
 use crate::harness::{Harness, outcomes, texts};
-use crate::restarts::person;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_message_is_reported_with_its_file_and_the_agent_goes_on_once_the_file_is_moved_out() {

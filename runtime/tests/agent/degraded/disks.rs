@@ -9,8 +9,8 @@ use yoi_wire::hub::{Refusal, ReportReason};
 
 use super::invariants::{assert_invariants, assert_user_sentence, check_acknowledged, check_no_duplicates, check_runs_match_log};
 use super::loop_volume::LoopVolume;
+use crate::gateway::person;
 use crate::harness::{Harness, STOPPED, kinds, outcomes, texts, tool_ends};
-use crate::restarts::person;
 
 const ECHO: &str = "rules: [{steps: [{text: Hello.}]}]";
 

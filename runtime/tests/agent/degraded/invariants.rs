@@ -10,8 +10,8 @@ use yoi_wire::hub::{ReportReason, RuntimeReport};
 
 use crate::endpoint::conversation::Item;
 use crate::endpoint::wire::Wire;
+use crate::gateway::person;
 use crate::harness::Harness;
-use crate::restarts::person;
 
 /// How fast an agent has to answer while something around it fails.
 const RESPONSE_TIME: Duration = Duration::from_secs(1);

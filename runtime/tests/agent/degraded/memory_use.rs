@@ -2,14 +2,7 @@
 
 use yoi_wire::hub::Activity;
 
-use crate::harness::{EXAMPLE, Harness};
-
-/// A value of `/proc/PID/status`, in KiB.
-pub fn status_kib(pid: u32, what: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
+use crate::harness::{EXAMPLE, Harness, status_kib};
 
 /// The shipped build (`YOI_RUNTIME_BINARY`) has 10 MiB for all of it. Most of a debug build's pages are those of its file, several times the size, so of
 /// these only what is its own is judged.

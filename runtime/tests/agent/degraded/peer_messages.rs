@@ -7,8 +7,8 @@ use yoi_wire::entry::ToolOutcome;
 
 use super::invariants::assert_invariants;
 use crate::gateway::SendFate;
+use crate::gateway::person;
 use crate::harness::{Harness, tool_ends};
-use crate::restarts::person;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_may_have_arrived_keeps_its_id_for_the_run_and_is_delivered_once() {

@@ -30,7 +30,7 @@ async fn the_checks_find_a_runtime_that_acknowledges_messages_on_a_full_disk() {
     runtime.kill();
     harness.gateway.forget_line();
     let _runtime = harness.start(1, None);
-    while harness.gateway.deliver("last", crate::restarts::person(), "say hello").await.0 != http::StatusCode::OK {
+    while harness.gateway.deliver("last", crate::gateway::person(), "say hello").await.0 != http::StatusCode::OK {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let entries = harness.wait_until("an answer", |entries| !texts(entries).is_empty()).await;

@@ -19,9 +19,9 @@ use yoi_wire::hub::MessageSender;
 
 use super::expectation::{Expectation, open};
 use super::{CASES, NEXT_SCRIPT, RecordedCase, continue_session, large, volume};
+use crate::gateway::person;
 use crate::gateway::{SendFate, agent};
 use crate::harness::{Harness, kinds, outcomes};
-use crate::restarts::person;
 
 const SCRIPT: &str = r#"
 rules:
