@@ -132,6 +132,8 @@ async fn b1_without_a_peer_and_across_namespaces_no_agent_is_visible() -> Result
 async fn a21_a_new_agent_of_the_same_name_is_not_the_peer() -> Result<()> {
     let ns = two_agents("replaced").await?;
     ns.yoi(&["peer", "a", "b"]).await?.exit_ok()?;
+    // An agent that is deleted before it is Ready may have no session volume yet.
+    ns.wait_agent_ready("b").await?;
     ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
     ns.delete::<YoiPod>("b").await?;
     ns.wait_gone::<YoiPod>("b").await?;
