@@ -9,6 +9,7 @@
 //! | [`open_session`] | holds log and inbox of the open session |
 //! | [`tools`] | checks and runs tool calls |
 //! | [`processes`] | starts, ends and reaps programs |
+//! | [`program`] | drives a program that is the agent |
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
 //! | [`tree_context`] | what the model is told of the tree |
 //! | [`error_text`] | errors in words |
@@ -21,5 +22,6 @@ pub mod model;
 pub mod open_session;
 pub mod peers;
 pub mod processes;
+pub mod program;
 pub mod tools;
 pub mod tree_context;

@@ -53,6 +53,8 @@ pub enum AgentError {
     Tree { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Model(#[from] ModelError),
+    #[error("failed to find a model in the manifest")]
+    NoModel,
 }
 
 /// Runs the agent until SIGTERM.
@@ -74,7 +76,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         }
     });
 
-    let missing_secret = manifest.model.key_secret.as_ref().filter(|_| settings.model_secrets.key().is_none());
+    let endpoint = manifest.model.as_ref();
+    let missing_secret = endpoint.and_then(|endpoint| endpoint.key_secret.as_ref()).filter(|_| settings.model_secrets.key().is_none());
     let secret_missing = missing_secret.is_some();
     let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
@@ -82,10 +85,12 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
     let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers(caller.clone())), manifest.limits);
-    let model = if secret_missing {
-        None
-    } else {
-        Some(Arc::new(FallbackModels::new(&manifest.model, &settings.model_secrets.of(&manifest.model), settings.timeouts)?))
+    let model = match endpoint {
+        Some(endpoint) if !secret_missing => {
+            Some(Arc::new(FallbackModels::new(endpoint, &settings.model_secrets.of(endpoint), settings.timeouts)?))
+        }
+        Some(_) => None,
+        None => return Err(AgentError::NoModel),
     };
 
     let scratch = &settings.scratch;
@@ -255,6 +260,7 @@ impl AgentProcess<'_> {
 
     async fn session(&self, lock: &Arc<Lock>) -> Result<(), SessionError> {
         let manifest = &self.settings.manifest;
+        let endpoint = manifest.model.as_ref();
         let (open, replay) = tokio::task::block_in_place(|| OpenSession::open(lock, &manifest.agent, &*self.form_config()))?;
         if let Some(pointer) = open.pointer() {
             self.origin.set_session(&pointer.id);
@@ -275,7 +281,7 @@ impl AgentProcess<'_> {
             tools: self.tools.clone(),
             retries: self.settings.retries,
             patience: ModelPatience {
-                total: manifest.model.patience_seconds.map(Duration::from_secs),
+                total: endpoint.and_then(|endpoint| endpoint.patience_seconds).map(Duration::from_secs),
                 // 5 and 30 minutes, unless a test has made the first back-off shorter.
                 first_person: self.settings.retries.first * 300,
                 next_person: self.settings.retries.first * 1800,
@@ -289,7 +295,7 @@ impl AgentProcess<'_> {
                 turns_per_run: manifest.limits.turns_per_run,
                 tokens: *self.token_limit.borrow(),
                 compaction: manifest.compaction,
-                window_tokens: manifest.model.window_tokens,
+                window_tokens: endpoint.and_then(|endpoint| endpoint.window_tokens),
             },
             token_limit: self.token_limit.clone(),
             segment_bytes: manifest.segment_bytes.unwrap_or(SEGMENT_BYTES),

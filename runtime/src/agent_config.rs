@@ -7,11 +7,15 @@ use yoi_wire::manifest::{AgentManifest, ModelApi, ModelEndpoint, ModelProvider};
 
 /// Forms the configuration that the log records.
 pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolRunner, tree_context: String) -> AgentConfig {
-    let ModelEndpoint { name, max_output_tokens, effort, .. } = manifest.model.clone();
+    let model = manifest.model.clone().map(|endpoint| {
+        let api = api(&endpoint).to_owned();
+        let ModelEndpoint { name, max_output_tokens, effort, .. } = endpoint;
+        ModelConfig { api, name, max_output_tokens, effort }
+    });
     AgentConfig {
         system: vec![system_prompt(manifest), tree_context],
         tools: tools.offered(),
-        model: ModelConfig { api: api(&manifest.model).to_owned(), name, max_output_tokens, effort },
+        model: model.unwrap_or_default(),
         manifest_digest: digest.to_owned(),
     }
 }

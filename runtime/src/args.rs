@@ -127,7 +127,7 @@ impl RuntimeSettings {
         let path = args.manifest;
         let bytes = std::fs::read(&path).map_err(|source| SettingsError::Read { path: path.clone(), source })?;
         let mut manifest: AgentManifest = serde_json::from_slice(&bytes).map_err(|source| SettingsError::Parse { path, source })?;
-        model_secrets.set_certificates(&mut manifest.model);
+        manifest.model.iter_mut().for_each(|model| model_secrets.set_certificates(model));
         Ok(Self {
             manifest,
             manifest_digest: hex::encode(Sha256::digest(&bytes)),

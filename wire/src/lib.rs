@@ -14,6 +14,7 @@ pub mod manifest;
 pub mod node;
 pub mod open;
 pub mod people;
+pub mod preset;
 
 mod error_chain;
 

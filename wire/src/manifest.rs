@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::AgentRef;
+use crate::preset::Preset;
 
 /// The content of `manifest.json` in the manifest ConfigMap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,8 +19,12 @@ pub struct AgentManifest {
     pub path: String,
     /// Settings of the runtime's own loop.
     pub builtin: Builtin,
-    /// The model endpoint.
-    pub model: ModelEndpoint,
+    /// The program that is the agent; absent: the runtime's own loop is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+    /// The model endpoint. Only a program can do without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelEndpoint>,
     /// Given to the agent once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
@@ -55,6 +60,27 @@ pub struct Builtin {
     /// The system prompt's part that the user wrote.
     #[serde(default)]
     pub instruction: String,
+}
+
+/// A program that is the agent: a preset's, or any command. One process is one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Program {
+    /// The preset, where the operator knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<Preset>,
+    /// The file that holds the preset as YAML, where a ConfigMap of the user's has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset_file: Option<String>,
+    /// Added to the preset's arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// The folder of the Secret in `credentialsSecretRef`, one file a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
+    /// Program and arguments; empty where a preset is used. The input is its standard input, its output is the answer, and its exit code the outcome.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
 }
 
 /// Wire format of a model endpoint.

@@ -143,7 +143,8 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
         project: yoipod.spec.project_ref.name.clone(),
         path: path.to_owned(),
         builtin: Builtin { instruction: yoipod.spec.agent.builtin.clone().unwrap_or_default().instruction },
-        model: wire_model(&resolved.model),
+        program: None,
+        model: Some(wire_model(&resolved.model)),
         task: task(yoipod),
         gateway: settings.gateway.clone(),
         limits: RunLimits {

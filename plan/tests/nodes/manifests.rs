@@ -96,7 +96,7 @@ fn b12_a_changed_project_does_not_reach_an_agent_that_comes_back_unless_its_spec
         let mut seen = ran_before();
         seen.project = Some(project("new"));
         change(&mut seen, f);
-        next_manifest(&seen).expect("a Pod").model.name
+        next_manifest(&seen).expect("a Pod").model.expect("a model").name
     };
     let annotate = |yoipod: &mut YoiPod| {
         yoipod.metadata.annotations.get_or_insert_default().insert("yoi.dev/refresh".to_owned(), "now".to_owned());
@@ -176,7 +176,7 @@ fn b13_an_agent_that_comes_back_reads_the_very_manifest_of_its_last_run() {
 fn b22_an_agent_whose_project_cannot_be_read_comes_back_with_its_last_manifest() {
     let mut seen = ran_before();
     seen.project = None;
-    assert_eq!(next_manifest(&seen).expect("a Pod").model.name, "old");
+    assert_eq!(next_manifest(&seen).expect("a Pod").model.expect("a model").name, "old");
     let current = current(&seen);
     assert_eq!((current.status, current.reason.as_str()), (ConditionStatus::Unknown, "ProjectUnreadable"));
 }
@@ -226,7 +226,7 @@ fn b12_an_agent_that_waits_for_a_person_takes_a_changed_project_at_once() {
         assert_eq!(after.manifest, None);
         change(&mut seen, |yoipod| yoipod.status = Some(YoiPodStatus { run_generation: Some(3), pod: None, ..after }));
         waits_at(&mut seen, "Starting");
-        assert_eq!(next_manifest(&seen).expect("a Pod").model.name, "new");
+        assert_eq!(next_manifest(&seen).expect("a Pod").model.expect("a model").name, "new");
     }
 }
 

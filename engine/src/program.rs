@@ -1,0 +1,3 @@
+//! A program that is the agent: one process is one run.
+
+pub mod event;
