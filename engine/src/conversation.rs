@@ -18,6 +18,7 @@ mod compaction;
 mod ending;
 mod event;
 mod facts;
+pub mod program;
 mod prompt;
 mod requests;
 mod run;
@@ -30,6 +31,7 @@ pub use prompt::{Prompt, project};
 
 use ending::Ending;
 use facts::Facts;
+use program::ProgramState;
 use requests::{HeldAsk, Requests};
 
 /// The most notices in the log for one model call.
@@ -46,6 +48,8 @@ enum Effect {
         started: u64,
     },
     Background,
+    /// The program that is the agent.
+    Program,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,6 +98,8 @@ pub struct ConversationState {
     held: VecDeque<HeldAsk>,
     /// The inbox was read since the last model call or wait.
     inbox_read: bool,
+    /// The program that is the agent.
+    program: Option<ProgramState>,
 }
 
 impl ConversationState {
@@ -181,7 +187,9 @@ impl ConversationState {
             | Body::Unknown { .. } => {}
         }
         self.facts.record(&self.log, &entry);
-        self.prompt.record(&entry);
+        if !self.record_for_program(&entry) {
+            self.prompt.record(&entry);
+        }
         if let Body::Assistant(answer) = &entry.body {
             self.measured = answer.usage.map(|usage| (usage.input_tokens + usage.output_tokens, self.prompt.items().len()));
         }
@@ -265,6 +273,7 @@ impl ConversationState {
         }
         match &self.log.open_run {
             Some(run) if run.paused => intents.push(Intent::Wait),
+            Some(_) if self.program.is_some() => self.go_on_with_program(intents),
             Some(_) => self.go_on_running(intents),
             None => {
                 if self.due().next().is_some() || self.log.interrupted.is_some() {
@@ -289,6 +298,7 @@ impl ConversationState {
                 self.appending = self.appending.saturating_sub(1);
                 self.record(entry);
                 if self.appending == 0 {
+                    self.acknowledge(intents);
                     self.requests.answer_pending(intents);
                 }
             }
@@ -336,9 +346,17 @@ impl ConversationState {
             }
             ConversationEvent::Gone { effect } => match self.effects.remove(&effect) {
                 Some(Effect::Tool { call_id, .. }) => self.end_call(call_id, None, intents),
+                Some(Effect::Program) => self.program_is_gone(intents),
                 Some(Effect::Background | Effect::Check | Effect::Model(_)) => {}
                 None => return,
             },
+            ConversationEvent::Noticed { reason, message } => self.append(vec![Body::Notice(Notice { reason, message })], intents),
+            ConversationEvent::ProgramSaid { effect, ask, said } => self.take_words(effect, ask, said, intents),
+            ConversationEvent::ProgramCall { effect, ask, call } => self.take_program_call(effect, ask, call, intents),
+            ConversationEvent::ProgramEnded { effect, end } => {
+                let Some(Effect::Program) = self.effects.remove(&effect) else { return };
+                self.take_program_end(&end, intents);
+            }
             ConversationEvent::Asked { ask, user, request } => self.take_request(ask, user, request, intents),
             ConversationEvent::Stopping => {
                 self.stopping = true;

@@ -13,18 +13,22 @@ use yoi_wire::entry::{AgentConfig, Body, Carried, Entry, RuntimeStarted, Segment
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
+use crate::conversation::program::{ProgramEnd, ProgramExit};
 use crate::conversation::{
     AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings, StartInput, apply,
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
 use crate::open_session::OpenSession;
+use crate::program::agent::ProgramAgent;
 use crate::tools::ToolRunner;
 
 mod effects;
 mod model_call;
+mod program_run;
 
 pub use model_call::ModelPatience;
+use program_run::Acknowledgements;
 
 /// Learns what becomes of a conversation. The driver calls it between two steps, so it must not block.
 pub trait ConversationObserver: Send + Sync {
@@ -74,6 +78,8 @@ pub struct Driver {
     pub session: Arc<OpenSession>,
     /// `None`: the model's key is missing.
     pub model: Option<Arc<FallbackModels>>,
+    /// The program that is the agent, in place of the model.
+    pub program: Option<Arc<ProgramAgent>>,
     /// Runs tool calls.
     pub tools: ToolRunner,
     /// Waits between calls of the model.
@@ -109,12 +115,21 @@ struct Running<'a> {
     by_task: HashMap<Id, EffectId>,
     asks: HashMap<AskId, oneshot::Sender<ControlResponse>>,
     next_ask: AskId,
+    acknowledgements: Arc<Acknowledgements>,
 }
 
 struct EffectHandle {
     abort: AbortHandle,
     retry: Arc<Notify>,
-    is_model: bool,
+    kind: EffectKind,
+}
+
+/// What has to be done when an effect ends without having said how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EffectKind {
+    Model,
+    Tool,
+    Program,
 }
 
 impl Driver {
@@ -123,7 +138,8 @@ impl Driver {
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
-        let mut state = ConversationState::new(self.tools.read_only_tools());
+        let mut state =
+            ConversationState::new(self.tools.read_only_tools()).for_program(self.program.as_ref().map(|program| program.role()));
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
@@ -132,7 +148,7 @@ impl Driver {
             runtime,
             task: self.task.clone(),
             settings: self.settings,
-            may_run: self.model.is_some(),
+            may_run: self.model.is_some() || self.program.is_some(),
             config,
             segment: self.session.pointer().map(|pointer| pointer.segment).unwrap_or_default(),
         };
@@ -148,6 +164,7 @@ impl Driver {
             by_task: HashMap::new(),
             asks: HashMap::new(),
             next_ask: 0,
+            acknowledgements: Arc::default(),
         };
         let mut event = ConversationEvent::Started(Box::new(start));
         loop {
@@ -203,6 +220,12 @@ fn continue_event() -> ConversationEvent {
     ConversationEvent::Gone { effect: 0 }
 }
 
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.acknowledgements.close();
+    }
+}
+
 impl Running<'_> {
     /// Gives the event to the conversation and carries out what it wants, up to what has to be waited for. True: it is over.
     fn carry_out(&mut self, mut state: ConversationState, event: ConversationEvent) -> Result<(ConversationState, bool), Error> {
@@ -249,11 +272,13 @@ impl Running<'_> {
                     Intent::End { effect } => {
                         if let Some(handle) = self.effects.get(&effect) {
                             handle.abort.abort();
-                            if handle.is_model {
+                            if handle.kind != EffectKind::Tool {
                                 self.driver.session.feed.discard_answer();
                             }
                         }
                     }
+                    Intent::RunProgram { effect, input, session } => self.run_program(effect, input, session, state.tokens()),
+                    Intent::Acknowledge { ask, result } => self.acknowledgements.answer(ask, result),
                     Intent::EndBackground { effect } => self.end_background(effect),
                     Intent::Answer { ask, response } => {
                         // The asker may be gone.
@@ -321,11 +346,18 @@ impl Running<'_> {
             Err(error) => {
                 let message = format!("it broke: {error}");
                 tracing::error!(%error, "an effect of the conversation panicked");
-                Some(if handle.is_model {
-                    ConversationEvent::ModelFailed { effect, failure: ModelFailed { kind: ModelFailureKind::Unreachable, message } }
-                } else {
-                    let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), millis: 0 };
-                    ConversationEvent::Ended { effect, end }
+                Some(match handle.kind {
+                    EffectKind::Model => {
+                        ConversationEvent::ModelFailed { effect, failure: ModelFailed { kind: ModelFailureKind::Unreachable, message } }
+                    }
+                    EffectKind::Tool => {
+                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), millis: 0 };
+                        ConversationEvent::Ended { effect, end }
+                    }
+                    EffectKind::Program => {
+                        let end = ProgramEnd { exit: ProgramExit::NotStarted, last_words: message, expects_result: false };
+                        ConversationEvent::ProgramEnded { effect, end }
+                    }
                 })
             }
         }

@@ -12,7 +12,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{WaitOptions, waitpid};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
@@ -52,6 +52,21 @@ impl ProcessSupervisor {
     pub fn home(&self) -> &Path {
         let home = self.env.iter().find(|(name, _)| name == "HOME");
         home.map_or(Path::new("/"), |(_, home)| Path::new(home))
+    }
+
+    /// Where programs are looked for.
+    #[must_use]
+    pub fn path(&self) -> &OsStr {
+        self.env.iter().find(|(name, _)| name == "PATH").map_or(OsStr::new(""), |(_, path)| path)
+    }
+
+    /// Whether `program` can be found: by its path from the root of the tree, or by its name.
+    #[must_use]
+    pub fn has_program(&self, program: &str) -> bool {
+        if program.contains('/') {
+            return self.root.join(program).is_file();
+        }
+        std::env::split_paths(self.path()).any(|folder| self.root.join(folder).join(program).is_file())
     }
 
     /// Starts `program`. Its standard input is empty; `configure` adds arguments, variables and the other streams.
@@ -99,6 +114,11 @@ pub struct SupervisedProcess {
 }
 
 impl SupervisedProcess {
+    /// The pipes of standard input, output and error, as far as the program has some.
+    pub fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
+        (self.child.stdin.take(), self.child.stdout.take(), self.child.stderr.take())
+    }
+
     /// Waits for the program itself; processes that it left behind may go on.
     ///
     /// # Errors

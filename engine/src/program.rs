@@ -1,3 +1,11 @@
 //! A program that is the agent: one process is one run.
 
+pub mod access;
+pub mod agent;
+pub mod calls;
 pub mod event;
+mod home;
+pub mod lines;
+pub mod output_parser;
+pub mod run;
+mod text;

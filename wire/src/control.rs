@@ -148,6 +148,8 @@ pub enum ControlReason {
     Invalid,
     /// The agent cannot run: its session or model is not usable.
     NotReady,
+    /// The program that is the agent cannot do it.
+    NotSupported,
     /// The gateway refused or did not answer.
     Failed,
     /// A reason of a newer version.

@@ -18,8 +18,8 @@ pub use control::{Abandoned, Paused, Requester, Resumed, Rewound, RolledBack};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
 pub use segment::{
-    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedRun, CarriedState, CarriedTask, ConfigChanged, ModelConfig,
-    OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
+    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedProgram, CarriedRun, CarriedState, CarriedTask, ConfigChanged,
+    ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
 };
 
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
@@ -247,7 +247,7 @@ pub struct ToolEnded {
 pub enum RunOutcome {
     /// The model had nothing more to do.
     Finished,
-    /// The model could not be reached or refused, after all retries.
+    /// The model could not be reached or refused, after all retries; or the program that is the agent failed.
     Failed,
     /// The turn limit was reached.
     LimitReached,
@@ -269,7 +269,8 @@ pub struct RunEnded {
     pub run_id: String,
     /// How it ended.
     pub outcome: RunOutcome,
-    /// Why it did not finish, in one CamelCase word: Refused, ContentFilter, ContextFull, LimitReached, Cancelled, ModelRefusedHistory.
+    /// Why it did not finish, in one CamelCase word: Refused, ContentFilter, ContextFull, LimitReached, Cancelled, ModelRefusedHistory,
+    /// ProgramFailed, ProgramMissing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Why, for people.

@@ -34,7 +34,8 @@ impl ConversationState {
     }
 
     fn carried_state(&self) -> CarriedState {
-        CarriedState { unanswered: self.due().cloned().collect(), requests: self.requests.logged(), ..self.log.carried() }
+        let program = self.program.as_ref().map(super::program::ProgramState::carried);
+        CarriedState { unanswered: self.due().cloned().collect(), requests: self.requests.logged(), program, ..self.log.carried() }
     }
 
     fn carried_items(&self) -> Vec<CarriedItem> {

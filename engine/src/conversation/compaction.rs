@@ -59,6 +59,9 @@ impl ConversationState {
 
     /// The begin of a compaction, when the next request would be over the threshold.
     pub(super) fn due_compaction(&self) -> Option<Body> {
+        if self.program.is_some() {
+            return None;
+        }
         let limits = self.settings.compaction;
         let at = limits.at.or_else(|| self.settings.window_tokens.map(|window| window / 5 * 4))?;
         let tokens = self.context_tokens();

@@ -23,15 +23,20 @@ impl ConversationState {
         calls.map(|call| tool_ended(&call.call_id, ToolOutcome::Refused, output)).collect()
     }
 
-    /// Ends all effects. A model call is forgotten at once; of a tool the end is awaited.
+    /// Ends all effects. A model call is forgotten at once; of a tool or a program the end is awaited.
     pub(super) fn end_effects(&mut self, intents: &mut Vec<Intent>) {
         intents.extend(self.effects.keys().map(|effect| Intent::End { effect: *effect }));
-        self.effects.retain(|_, effect| matches!(effect, Effect::Tool { .. }));
+        self.effects.retain(|_, effect| matches!(effect, Effect::Tool { .. } | Effect::Program));
     }
 
     pub(super) fn begin_ending(&mut self, cancel: bool, by: Requester, intents: &mut Vec<Intent>) {
         let output = self.effects.values().any(|effect| matches!(effect, Effect::Model(call) if call.output && !call.summary));
-        let roll_back = self.turns() == 0 && !output && self.facts.compaction.is_none() && self.hidden_by_rollback().is_some();
+        // Nobody knows what a program has read and done before its first word.
+        let roll_back = self.program.is_none()
+            && self.turns() == 0
+            && !output
+            && self.facts.compaction.is_none()
+            && self.hidden_by_rollback().is_some();
         self.end_effects(intents);
         self.ending = Some(Ending { cancel, roll_back, background_ended: false, by });
     }

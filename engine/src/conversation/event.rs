@@ -9,6 +9,9 @@ use yoi_wire::entry::{
 };
 use yoi_wire::manifest::{CompactionLimits, Task};
 
+use super::program::ProgramEnd;
+use crate::program::event::ProgramEvent;
+
 /// Names one effect of this process. An end whose effect the conversation does not wait for changes nothing.
 pub type EffectId = u64;
 /// Names one waiting asker of this process.
@@ -91,6 +94,38 @@ pub enum ConversationEvent {
     Gone {
         /// The effect.
         effect: EffectId,
+    },
+    /// The program has said something.
+    ProgramSaid {
+        /// The effect of [`Intent::RunProgram`].
+        effect: EffectId,
+        /// Who waits until it is in the log.
+        ask: AskId,
+        /// What.
+        said: Vec<ProgramEvent>,
+    },
+    /// A call of the program's is about to begin, or it calls a tool of Yoi's.
+    ProgramCall {
+        /// The effect of [`Intent::RunProgram`].
+        effect: EffectId,
+        /// Who waits until its start is in the log.
+        ask: AskId,
+        /// The call.
+        call: ToolCall,
+    },
+    /// The program's process has ended.
+    ProgramEnded {
+        /// The effect of [`Intent::RunProgram`].
+        effect: EffectId,
+        /// How.
+        end: ProgramEnd,
+    },
+    /// Something that a person may want to know.
+    Noticed {
+        /// In CamelCase, of the vocabulary of condition reasons.
+        reason: String,
+        /// For people.
+        message: String,
     },
     /// A person asks for something.
     Asked {
@@ -212,6 +247,22 @@ pub enum Intent {
         request: PromptRequest,
         /// It is for a summary: the call gives up instead of waiting for a person.
         summary: bool,
+    },
+    /// Run the program that is the agent; then [`ConversationEvent::ProgramEnded`].
+    RunProgram {
+        /// For the events.
+        effect: EffectId,
+        /// What it is given.
+        input: String,
+        /// Its own session, in which it goes on.
+        session: Option<String>,
+    },
+    /// Answer the program, or whoever waits for what it said.
+    Acknowledge {
+        /// Whom.
+        ask: AskId,
+        /// It is durable: the id that a call has in the log, empty where it is about no call. Or why it is not taken.
+        result: Result<String, String>,
     },
     /// Call the model at once instead of waiting longer.
     RetryModel {

@@ -115,7 +115,7 @@ impl Prompt {
         }
     }
 
-    fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let kept: Vec<bool> = self.origins.iter().map(|origin| keep(origin.seq)).collect();
         let mut marks = kept.iter();
         Arc::make_mut(&mut self.items).retain(|_| marks.next().is_some_and(|kept| *kept));

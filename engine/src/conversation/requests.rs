@@ -297,6 +297,11 @@ impl ConversationState {
             (ControlAction::Run { .. } | ControlAction::Compact {}, ..) if !self.may_run => {
                 refuse(ControlReason::NotReady, "the agent cannot run: its model cannot be used")
             }
+            (ControlAction::Compact {} | ControlAction::RewindTargets {} | ControlAction::RewindTo { .. }, ..)
+                if self.own_conversation().is_some() =>
+            {
+                refuse(ControlReason::NotSupported, self.own_conversation().unwrap_or_default())
+            }
             (ControlAction::Run { text }, Activity::Idle, _) => {
                 let seq = self.log.last_seq + 2;
                 let run = self.run_started(seq, [by.request_id.clone()]);

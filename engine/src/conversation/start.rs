@@ -9,7 +9,8 @@ use super::{ConversationEvent, ConversationState, Intent, StartInput, compaction
 impl ConversationState {
     /// Whether the open run can end.
     pub(super) fn is_complete(&self) -> bool {
-        self.facts.final_answer && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
+        // What a program has said last need not be all that it wants to say.
+        self.program.is_none() && self.facts.final_answer && self.log.unanswered.is_empty() && self.log.open_calls.is_empty()
     }
 
     /// Entries that close what was under way when the last process ended, or when this one is about to. A paused run stays paused.

@@ -2,6 +2,7 @@
 
 mod compaction;
 mod ended_runs;
+mod programs;
 mod replays;
 mod requests;
 mod runs;

@@ -8,7 +8,7 @@ use yoi_wire::control::DeltaKind;
 use yoi_wire::entry::ToolCall;
 
 use super::model_call::ModelCallTask;
-use super::{EffectHandle, Running};
+use super::{EffectHandle, EffectKind, Running};
 use crate::conversation::{CallEnd, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
 use crate::tools::LiveOutput;
 
@@ -16,7 +16,7 @@ impl Running<'_> {
     fn spawn(
         &mut self,
         effect: EffectId,
-        is_model: bool,
+        kind: EffectKind,
         retry: Arc<Notify>,
         end: impl Future<Output = ConversationEvent> + Send + 'static,
     ) {
@@ -27,7 +27,11 @@ impl Running<'_> {
             let _ = events.send(event);
         });
         self.by_task.insert(abort.id(), effect);
-        self.effects.insert(effect, EffectHandle { abort, retry, is_model });
+        self.effects.insert(effect, EffectHandle { abort, retry, kind });
+    }
+
+    pub(super) fn spawn_program(&mut self, effect: EffectId, end: impl Future<Output = ConversationEvent> + Send + 'static) {
+        self.spawn(effect, EffectKind::Program, Arc::default(), end);
     }
 
     pub(super) fn call_model(&mut self, effect: EffectId, request: PromptRequest, summary: bool) {
@@ -50,7 +54,7 @@ impl Running<'_> {
             session: self.driver.session.clone(),
             secrets: self.driver.secrets.clone(),
         };
-        self.spawn(effect, true, retry, task.run(request));
+        self.spawn(effect, EffectKind::Model, retry, task.run(request));
     }
 
     pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall) {
@@ -64,7 +68,7 @@ impl Running<'_> {
             tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
             ConversationEvent::Ended { effect, end: CallEnd { outcome: end.outcome, output: end.output, images: end.images, millis } }
         };
-        self.spawn(effect, false, Arc::default(), end);
+        self.spawn(effect, EffectKind::Tool, Arc::default(), end);
     }
 
     pub(super) fn end_background(&mut self, effect: EffectId) {
@@ -73,6 +77,6 @@ impl Running<'_> {
             tools.stop_all().await;
             ConversationEvent::Gone { effect }
         };
-        self.spawn(effect, false, Arc::default(), end);
+        self.spawn(effect, EffectKind::Tool, Arc::default(), end);
     }
 }

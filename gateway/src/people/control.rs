@@ -230,6 +230,7 @@ fn reason_label(reason: ControlReason) -> &'static str {
         ControlReason::HeadChanged => "HeadChanged",
         ControlReason::Invalid => "Invalid",
         ControlReason::NotReady => "NotReady",
+        ControlReason::NotSupported => "NotSupported",
         ControlReason::Failed => "Failed",
         ControlReason::Unknown => "Unknown",
     }
@@ -272,8 +273,8 @@ mod tests {
             assert_eq!(json["type"], action_label(json["type"].as_str().unwrap()), "{json}");
         }
         assert_eq!(action_label("dance"), "unknown");
-        use ControlReason::{AlreadyRunning, Failed, HeadChanged, Invalid, NotPaused, NotReady, NotRunning, Paused, Unknown};
-        for reason in [AlreadyRunning, NotRunning, NotPaused, Paused, HeadChanged, Invalid, NotReady, Failed, Unknown] {
+        use ControlReason::{AlreadyRunning, Failed, HeadChanged, Invalid, NotPaused, NotReady, NotRunning, NotSupported, Paused, Unknown};
+        for reason in [AlreadyRunning, NotRunning, NotPaused, Paused, HeadChanged, Invalid, NotReady, NotSupported, Failed, Unknown] {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason_label(reason));
         }
     }

@@ -64,6 +64,7 @@ fn refused(cluster: &Cluster, operation: &str, name: &str, refusal: &ControlRefu
         ControlReason::Paused => format!("let it go on, or end it: {} or {}", command("resume"), command("cancel")),
         ControlReason::HeadChanged => format!("take a number of the list as it is now: {}", command("rewind")),
         ControlReason::NotReady => format!("see why: kubectl describe yoipod {name} -n {}", cluster.namespace),
+        ControlReason::NotSupported => format!("send it a message instead: {}", command("send")),
         ControlReason::Failed => format!("ask what is wrong: {}", cluster.doctor_command(false)),
         ControlReason::Invalid | ControlReason::Unknown => SAME_VERSION.to_owned(),
     };

@@ -6,7 +6,8 @@ use yoi_wire::entry::{CarriedCall, CarriedRun, CarriedState, ToolCall};
 use super::{LogState, OpenCall, OpenRun};
 
 impl LogState {
-    /// Returns what the next segment has to carry, so that its entries alone give this state again. The caller adds the requests of people.
+    /// Returns what the next segment has to carry, so that its entries alone give this state again. The caller adds the requests of people
+    /// and where a program stands.
     #[must_use]
     pub fn carried(&self) -> CarriedState {
         // Both numbers come from the entries of the next segment themselves.
@@ -20,12 +21,13 @@ impl LogState {
             interrupted: interrupted.clone(),
             requests: Vec::new(),
             tokens: *tokens,
+            program: None,
         }
     }
 
     pub(super) fn restore(&mut self, carried: &CarriedState) {
-        // The conversation keeps the requests of people.
-        let CarriedState { delivered, tasks, unanswered, open_run, open_calls, interrupted, requests: _, tokens } = carried;
+        // The conversation keeps the requests of people and the program.
+        let CarriedState { delivered, tasks, unanswered, open_run, open_calls, interrupted, requests: _, tokens, program: _ } = carried;
         *self = Self {
             last_seq: self.last_seq,
             run_generation: self.run_generation,

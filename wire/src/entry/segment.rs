@@ -162,6 +162,21 @@ pub struct CarriedState {
     /// Tokens of all calls so far.
     #[serde(default)]
     pub tokens: TokenUsage,
+    /// Where the program that is the agent stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<CarriedProgram>,
+}
+
+/// Where a program that is the agent stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CarriedProgram {
+    /// The program's own session id, once it has answered in that session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Sequence number of its last answer: what stands before it was given to the program.
+    #[serde(default)]
+    pub answered: u64,
 }
 
 /// A task and how far it is.

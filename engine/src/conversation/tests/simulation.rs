@@ -48,6 +48,7 @@ pub enum Held {
     Model,
     Tool(ToolCall),
     Background,
+    Program,
 }
 
 /// Log, inbox, model and tools in memory, and a process that uses them. No append fails.
@@ -72,6 +73,12 @@ pub struct Simulation {
     pub hold: bool,
     pub answers: Vec<(AskId, ControlResponse)>,
     pub retried: usize,
+    pub program: Option<super::super::program::ProgramRole>,
+    /// Inputs and sessions with which the program was started.
+    pub programs: Vec<(String, Option<String>)>,
+    pub acknowledged: Vec<(AskId, Result<String, String>)>,
+    /// Sequence number of the first entry that the log still has; 0: of the first of all.
+    pub first_seq: u64,
     // The process.
     pub state: ConversationState,
     pub queue: VecDeque<ConversationEvent>,
@@ -101,7 +108,7 @@ impl Simulation {
         if let Body::Input(Input { message_id, .. }) | Body::PeerMessage(PeerMessage { message_id, .. }) = &body {
             self.inbox.retain(|message| message.id != *message_id);
         }
-        let seq = self.log.len() as u64 + 1;
+        let seq = self.log.len() as u64 + self.first_seq.max(1);
         let entry = Entry { id: seq.to_string(), seq, run: 1, at: String::new(), body };
         self.log.push(entry.clone());
         entry
@@ -118,7 +125,7 @@ impl Simulation {
     }
 
     fn resume_process(&mut self) {
-        self.state = ConversationState::new(["Read".to_owned()].into());
+        self.state = ConversationState::new(["Read".to_owned()].into()).for_program(self.program.clone());
         (self.queue, self.effects, self.waits) = (VecDeque::new(), Vec::new(), false);
         for entry in self.log.clone() {
             let (state, intents) = apply(std::mem::take(&mut self.state), ConversationEvent::Recorded(entry));
@@ -177,6 +184,11 @@ impl Simulation {
                 self.inbox.extend(self.arriving.extract_if(.., |(at, _)| *at == turn).map(|(_, message)| message));
                 self.effects.push((effect, Held::Model));
             }
+            Intent::RunProgram { effect, input, session } => {
+                self.programs.push((input, session));
+                self.effects.push((effect, Held::Program));
+            }
+            Intent::Acknowledge { ask, result } => self.acknowledged.push((ask, result)),
             Intent::RetryModel { .. } => self.retried += 1,
             Intent::Check { effect, calls } => {
                 let results = calls.iter().map(|call| if call.call_id == "bad" { Err("no".to_owned()) } else { Ok(()) }).collect();
@@ -210,7 +222,7 @@ impl Simulation {
                 let end = CallEnd { outcome: ToolOutcome::Succeeded, output, images: Vec::new(), millis: 1 };
                 ConversationEvent::Ended { effect, end }
             }
-            Held::Background => ConversationEvent::Gone { effect },
+            Held::Background | Held::Program => ConversationEvent::Gone { effect },
         }
     }
 

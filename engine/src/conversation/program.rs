@@ -1,0 +1,454 @@
+//! Runs of a program that is the agent: when it starts, what it is given, which entries its words become, and how the run ends.
+//!
+//! The program keeps its own conversation. The log has what people and peers wrote, what the program said and did, and the id of its session.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::json;
+use yoi_wire::entry::{
+    Assistant, Body, CarriedProgram, Entry, Extension, PromptItem, RunEnded, RunOutcome, SystemItem, ToolCall, ToolEnded, ToolOutcome,
+    ToolStarted,
+};
+
+use super::run::tool_ended;
+use super::{AskId, ConversationState, Effect, EffectId, Intent};
+use crate::program::event::ProgramEvent;
+
+/// Name of the extension that holds the program's own session id.
+pub const SESSION_EXTENSION: &str = "program/session";
+/// Name of the extension that holds a line that no parser knows.
+pub const LINE_EXTENSION: &str = "program/line";
+/// Name of the extension that holds the result of a call of which nothing else is known.
+pub const RESULT_EXTENSION: &str = "program/result";
+
+const GO_ON: &str = "[Your work was interrupted in the middle. A tool call that was under way may or may not have taken effect: look before \
+    you repeat it. Go on with what you were asked.]";
+const ENDED_BY_PERSON: &str = "A person ended the program while this tool ran. It may have taken effect in part.";
+const ENDED_MEANWHILE: &str = "The program ended while this tool ran. It may or may not have taken effect.";
+const NOT_BEGUN: &str = "The program ended before this tool began. It did not run.";
+const RUN_OVER: &str = "the run has ended, so nothing more of it begins";
+const OWN_CONVERSATION: &str = "the program keeps its own conversation, and Yoi cannot shorten it or turn it back";
+
+/// The program that is the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramRole {
+    /// Name of its preset, or `command`.
+    pub name: String,
+    /// It can go on in a session of its own.
+    pub resumes: bool,
+}
+
+/// How a program's process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramEnd {
+    /// How.
+    pub exit: ProgramExit,
+    /// The end of what it wrote to standard error, or else to standard output.
+    pub last_words: String,
+    /// It says itself how a run ended: an end without that is a failure.
+    pub expects_result: bool,
+}
+
+/// The end of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgramExit {
+    /// It ended by itself.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// The token limit ended it.
+    TokenLimit,
+    /// It is not in the image.
+    Missing,
+    /// It could not be started.
+    NotStarted,
+}
+
+/// What is known of the program.
+#[derive(Clone, Debug)]
+pub(super) struct ProgramState {
+    pub role: Arc<ProgramRole>,
+    /// The id of the session that it has named last.
+    seen_session: Option<String>,
+    carried: CarriedProgram,
+    run: ProgramRun,
+    /// Who waits until the running append is durable.
+    unacknowledged: Vec<(AskId, String)>,
+}
+
+/// What this process knows of the run under way.
+#[derive(Clone, Debug, Default)]
+struct ProgramRun {
+    /// Calls that a hook told first and that no answer has named yet.
+    hooked: Vec<ToolCall>,
+    /// Ids of calls by other ids for the same call.
+    aliases: BTreeMap<String, String>,
+    ended: BTreeSet<String>,
+    /// As the program says it.
+    result: Option<(bool, Option<String>)>,
+    answered: bool,
+}
+
+impl ProgramState {
+    pub fn new(role: ProgramRole) -> Self {
+        Self {
+            role: Arc::new(role),
+            seen_session: None,
+            carried: CarriedProgram::default(),
+            run: ProgramRun::default(),
+            unacknowledged: Vec::new(),
+        }
+    }
+
+    pub fn carried(&self) -> CarriedProgram {
+        self.carried.clone()
+    }
+
+    /// The session in which the next run goes on.
+    fn session(&self) -> Option<&String> {
+        self.carried.session.as_ref().filter(|_| self.role.resumes)
+    }
+}
+
+impl ConversationState {
+    /// The agent is this program.
+    #[must_use]
+    pub fn for_program(mut self, role: Option<ProgramRole>) -> Self {
+        self.program = role.map(ProgramState::new);
+        self
+    }
+
+    /// Takes an entry into what the program was and was not given. False: no program is the agent.
+    pub(super) fn record_for_program(&mut self, entry: &Entry) -> bool {
+        let Some(program) = &mut self.program else { return false };
+        match &entry.body {
+            Body::Assistant(_) => {
+                program.carried.answered = entry.seq;
+                if program.seen_session.is_some() {
+                    program.carried.session.clone_from(&program.seen_session);
+                }
+            }
+            Body::Extension(Extension { name, data }) if name == SESSION_EXTENSION => {
+                program.seen_session = data["id"].as_str().map(str::to_owned);
+            }
+            Body::Carried(carried) => {
+                if let Some(state) = &carried.state {
+                    program.carried = state.program.clone().unwrap_or_default();
+                    program.seen_session.clone_from(&program.carried.session);
+                }
+                self.prompt.record(entry);
+            }
+            Body::RunEnded(end) => {
+                let answered = program.carried.answered;
+                match end.outcome {
+                    // The next run may have to be given all of it again.
+                    RunOutcome::Interrupted => {}
+                    RunOutcome::Cancelled | RunOutcome::RolledBack => self.prompt.retain(|_| false),
+                    RunOutcome::Finished | RunOutcome::Failed | RunOutcome::LimitReached | RunOutcome::Truncated => {
+                        self.prompt.retain(|seq| seq > answered);
+                    }
+                }
+            }
+            Body::Input(_) | Body::PeerMessage(_) | Body::SystemItem(_) | Body::RolledBack(_) | Body::Rewound(_) => {
+                self.prompt.record(entry);
+            }
+            Body::SessionStarted(_)
+            | Body::RuntimeStarted(_)
+            | Body::RunStarted(_)
+            | Body::ToolStarted(_)
+            | Body::ToolEnded(_)
+            | Body::Notice(_)
+            | Body::SegmentStarted(_)
+            | Body::ConfigChanged(_)
+            | Body::Paused(_)
+            | Body::Resumed(_)
+            | Body::Abandoned(_)
+            | Body::Usage(_)
+            | Body::CompactionStarted(_)
+            | Body::CompactionEnded(_)
+            | Body::Extension(_)
+            | Body::Unknown { .. } => {}
+        }
+        true
+    }
+
+    /// Starts the program for the open run.
+    pub(super) fn go_on_with_program(&mut self, intents: &mut Vec<Intent>) {
+        let Some(program) = &self.program else { return };
+        if self.effects.values().any(|effect| matches!(effect, Effect::Program | Effect::Background)) {
+            return;
+        }
+        if let Some(message) = self.token_limit_reached() {
+            return self.end_run(RunOutcome::LimitReached, Some("LimitReached"), Some(message), intents);
+        }
+        if !self.inbox_read {
+            intents.push(Intent::ReadInbox);
+            return;
+        }
+        let answered = program.carried.answered;
+        if self.prompt.with_origins().all(|(seq, ..)| seq <= answered) {
+            let item = SystemItem { topic: "Interrupted".to_owned(), data: json!({}), text: GO_ON.to_owned() };
+            return self.append(vec![Body::SystemItem(item)], intents);
+        }
+        let session = program.session().cloned();
+        // A program that begins anew has read nothing of the run so far.
+        let from = if session.is_some() { answered } else { 0 };
+        let texts = self.prompt.with_origins().filter_map(|(seq, _, item)| match item {
+            PromptItem::User(text) if seq > from => Some(text.as_str()),
+            PromptItem::User(_) | PromptItem::Assistant(_) | PromptItem::Results(_) => None,
+        });
+        let input = texts.collect::<Vec<_>>().join("\n\n");
+        let effect = self.new_effect(Effect::Program);
+        if let Some(program) = &mut self.program {
+            program.run = ProgramRun::default();
+        }
+        intents.push(Intent::RunProgram { effect, input, session });
+    }
+
+    fn is_running_program(&self, effect: EffectId) -> bool {
+        matches!(self.effects.get(&effect), Some(Effect::Program))
+    }
+
+    /// Logs what the program said. `ask` is answered when that is durable.
+    pub(super) fn take_words(&mut self, effect: EffectId, ask: AskId, said: Vec<ProgramEvent>, intents: &mut Vec<Intent>) {
+        if !self.is_running_program(effect) {
+            intents.push(Intent::Acknowledge { ask, result: Err(RUN_OVER.to_owned()) });
+            return;
+        }
+        let mut bodies = Vec::new();
+        for event in said {
+            self.take_word(event, &mut bodies);
+        }
+        self.append_and_acknowledge(ask, String::new(), bodies, intents);
+    }
+
+    fn append_and_acknowledge(&mut self, ask: AskId, call_id: String, bodies: Vec<Body>, intents: &mut Vec<Intent>) {
+        match &mut self.program {
+            Some(program) if !bodies.is_empty() => {
+                program.unacknowledged.push((ask, call_id));
+                self.append(bodies, intents);
+            }
+            _ => intents.push(Intent::Acknowledge { ask, result: Ok(call_id) }),
+        }
+    }
+
+    /// All that was appended is durable.
+    pub(super) fn acknowledge(&mut self, intents: &mut Vec<Intent>) {
+        let Some(program) = &mut self.program else { return };
+        intents.extend(program.unacknowledged.drain(..).map(|(ask, call_id)| Intent::Acknowledge { ask, result: Ok(call_id) }));
+    }
+
+    /// A hook tells that a call is about to begin, or asks for a tool of Yoi's.
+    pub(super) fn take_program_call(&mut self, effect: EffectId, ask: AskId, call: ToolCall, intents: &mut Vec<Intent>) {
+        let over = self.ending.is_some() || !self.is_running_program(effect);
+        let api = self.api();
+        let Some(program) = self.program.as_mut().filter(|_| !over) else {
+            intents.push(Intent::Acknowledge { ask, result: Err(RUN_OVER.to_owned()) });
+            return;
+        };
+        let by_id = self.log.open_calls.iter().find(|open| open.call_id == call.call_id);
+        // A hook may not know the id that the output has, and the name of a tool of Yoi's has the program's prefix there.
+        let is_same = |other: &ToolCall| other.args == call.args && (other.tool == call.tool || has_suffix(&other.tool, &call.tool));
+        let by_content = || self.log.open_calls.iter().find(|open| open.request.as_ref().is_some_and(is_same));
+        let mut bodies = Vec::new();
+        let call_id = match by_id.or_else(by_content) {
+            Some(open) => {
+                if open.call_id != call.call_id {
+                    program.run.aliases.insert(call.call_id.clone(), open.call_id.clone());
+                }
+                if open.started.is_none() {
+                    bodies.push(Body::ToolStarted(ToolStarted { call_id: open.call_id.clone(), tool: open.tool.clone() }));
+                }
+                open.call_id.clone()
+            }
+            None => {
+                let (call_id, tool) = (call.call_id.clone(), call.tool.clone());
+                program.run.hooked.push(call.clone());
+                program.run.answered = true;
+                bodies.push(Body::Assistant(Assistant { tool_calls: vec![call], api, ..Assistant::default() }));
+                bodies.push(Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool }));
+                call_id
+            }
+        };
+        program.run.ended.remove(&call_id);
+        self.append_and_acknowledge(ask, call_id, bodies, intents);
+    }
+
+    fn take_word(&mut self, event: ProgramEvent, bodies: &mut Vec<Body>) {
+        let api = self.api();
+        let Some(program) = &mut self.program else { return };
+        let run = &mut program.run;
+        match event {
+            ProgramEvent::Session { id } => {
+                if program.seen_session.as_ref() != Some(&id) {
+                    program.seen_session = Some(id.clone());
+                    bodies.push(extension(SESSION_EXTENSION, json!({ "id": id })));
+                }
+            }
+            ProgramEvent::Delta { .. } => {}
+            ProgramEvent::Answer(mut answer) => {
+                let had_calls = !answer.tool_calls.is_empty();
+                answer.tool_calls.retain(|call| {
+                    let same = |hooked: &ToolCall| hooked.call_id == call.call_id || (hooked.tool == call.tool && hooked.args == call.args);
+                    match run.hooked.iter().position(same) {
+                        Some(at) => {
+                            let hooked = run.hooked.remove(at);
+                            run.aliases.insert(call.call_id.clone(), hooked.call_id);
+                            false
+                        }
+                        None => {
+                            run.ended.remove(&call.call_id);
+                            true
+                        }
+                    }
+                });
+                run.answered = true;
+                // The hook's entry stands for an answer that has nothing beside the call.
+                let nothing_left = had_calls && answer.tool_calls.is_empty() && answer.text.is_empty() && answer.usage.is_none();
+                if !nothing_left {
+                    bodies.push(Body::Assistant(Assistant { api, ..answer }));
+                }
+            }
+            ProgramEvent::CallStarted { call_id, tool } => {
+                let call_id = run.aliases.get(&call_id).cloned().unwrap_or(call_id);
+                let is_new = !self.is_started(&call_id, bodies) && !self.has_ended(&call_id);
+                if is_new {
+                    bodies.push(Body::ToolStarted(ToolStarted { call_id, tool }));
+                }
+            }
+            ProgramEvent::CallEnded { call_id, outcome, output } => {
+                let call_id = run.aliases.get(&call_id).cloned().unwrap_or(call_id);
+                if self.has_ended(&call_id) {
+                    return;
+                }
+                if !self.is_started(&call_id, bodies) {
+                    let Some(tool) = self.tool_of(&call_id, bodies) else {
+                        bodies.push(extension(RESULT_EXTENSION, json!({ "callId": call_id, "outcome": outcome, "output": output })));
+                        return;
+                    };
+                    // A call that the program refused did not begin.
+                    if outcome != ToolOutcome::Refused {
+                        bodies.push(Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool }));
+                    }
+                }
+                if let Some(program) = &mut self.program {
+                    program.run.ended.insert(call_id.clone());
+                }
+                bodies.push(Body::ToolEnded(ToolEnded { call_id, outcome, output, images: Vec::new(), millis: None }));
+            }
+            ProgramEvent::Usage(usage) => {
+                bodies.push(Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason: "Program".to_owned() }));
+            }
+            ProgramEvent::Other { line } => bodies.push(extension(LINE_EXTENSION, json!({ "line": line }))),
+            ProgramEvent::Result { succeeded, message } => run.result = Some((succeeded, message)),
+        }
+    }
+
+    /// Whether the call has begun and not ended, by the log and what is about to be appended.
+    fn is_started(&self, call_id: &str, bodies: &[Body]) -> bool {
+        let in_log = self.log.open_calls.iter().any(|call| call.call_id == call_id && call.started.is_some());
+        let in_bodies = |body: &Body| matches!(body, Body::ToolStarted(start) if start.call_id == call_id);
+        in_log || bodies.iter().any(in_bodies)
+    }
+
+    fn has_ended(&self, call_id: &str) -> bool {
+        self.program.as_ref().is_some_and(|program| program.run.ended.contains(call_id))
+    }
+
+    fn tool_of(&self, call_id: &str, bodies: &[Body]) -> Option<String> {
+        let in_log = self.log.open_calls.iter().find(|call| call.call_id == call_id).map(|call| call.tool.clone());
+        let in_bodies = || {
+            let answers = bodies.iter().filter_map(|body| match body {
+                Body::Assistant(answer) => Some(&answer.tool_calls),
+                _ => None,
+            });
+            answers.flatten().find(|call| call.call_id == call_id).map(|call| call.tool.clone())
+        };
+        in_log.or_else(in_bodies)
+    }
+
+    /// What its answers name as their source.
+    fn api(&self) -> String {
+        self.program.as_ref().map_or_else(String::new, |program| format!("program/{}", program.role.name))
+    }
+
+    /// The ends of all calls that the program leaves behind.
+    fn abandoned_calls(&self, started: ToolOutcome, output: &str) -> Vec<Body> {
+        let calls = self.log.open_calls.iter().map(|call| match call.started {
+            Some(_) => tool_ended(&call.call_id, started, output),
+            None => tool_ended(&call.call_id, ToolOutcome::Refused, NOT_BEGUN),
+        });
+        calls.collect()
+    }
+
+    /// A person ended the program's process.
+    pub(super) fn program_is_gone(&mut self, intents: &mut Vec<Intent>) {
+        let bodies = self.abandoned_calls(ToolOutcome::Failed, ENDED_BY_PERSON);
+        if !bodies.is_empty() {
+            self.append(bodies, intents);
+        }
+    }
+
+    /// The program's process has ended.
+    pub(super) fn take_program_end(&mut self, end: &ProgramEnd, intents: &mut Vec<Intent>) {
+        if self.ending.is_some() {
+            return self.program_is_gone(intents);
+        }
+        let Some(program) = &self.program else { return };
+        let mut bodies = self.abandoned_calls(ToolOutcome::Unknown, ENDED_MEANWHILE);
+        let (outcome, reason, message) = self.outcome(program, end);
+        if outcome == RunOutcome::Finished && !program.run.answered {
+            // It has nothing to say, and is not given its input again.
+            bodies.push(Body::Assistant(Assistant { api: self.api(), ..Assistant::default() }));
+        }
+        if let Some(run) = &self.log.open_run {
+            let reason = reason.map(str::to_owned);
+            bodies.push(Body::RunEnded(RunEnded { run_id: run.run_id.clone(), outcome, reason, message, by: None }));
+        }
+        self.append(bodies, intents);
+    }
+
+    fn outcome(&self, program: &ProgramState, end: &ProgramEnd) -> (RunOutcome, Option<&'static str>, Option<String>) {
+        let name = &program.role.name;
+        let failed = |reason, message: String| (RunOutcome::Failed, Some(reason), Some(message));
+        let limit = |otherwise: (RunOutcome, Option<&'static str>, Option<String>)| match self.token_limit_reached() {
+            Some(message) => (RunOutcome::LimitReached, Some("LimitReached"), Some(message)),
+            None => otherwise,
+        };
+        let last_words = match end.last_words.trim() {
+            "" => "it wrote nothing".to_owned(),
+            words => format!("its last words: {words}"),
+        };
+        match (&program.run.result, &end.exit) {
+            (_, ProgramExit::Missing) => failed("ProgramMissing", end.last_words.clone()),
+            (_, ProgramExit::NotStarted) => failed("ProgramFailed", end.last_words.clone()),
+            (Some((true, _)), _) => (RunOutcome::Finished, None, None),
+            (Some((false, message)), _) => {
+                let said = message.clone().unwrap_or(last_words);
+                limit(failed("ProgramFailed", format!("{name} says that it failed: {said}")))
+            }
+            (None, ProgramExit::Code(0)) if !end.expects_result => (RunOutcome::Finished, None, None),
+            (None, ProgramExit::Code(0)) => limit(failed("ProgramFailed", format!("{name} ended without a result; {last_words}"))),
+            (None, ProgramExit::Code(code)) => limit(failed("ProgramFailed", format!("{name} ended with exit code {code}; {last_words}"))),
+            (None, ProgramExit::Signal(signal)) => {
+                limit(failed("ProgramFailed", format!("{name} was ended by signal {signal}; {last_words}")))
+            }
+            (None, ProgramExit::TokenLimit) => limit(failed("LimitReached", format!("{name} was ended, because its tokens were used up"))),
+        }
+    }
+
+    /// Why a request about the conversation is refused.
+    pub(super) fn own_conversation(&self) -> Option<&'static str> {
+        self.program.as_ref().map(|_| OWN_CONVERSATION)
+    }
+}
+
+/// Whether a program's name for a tool is that of Yoi's with a prefix, such as `mcp__yoi__ListPods`.
+fn has_suffix(long: &str, name: &str) -> bool {
+    long.strip_suffix(name).is_some_and(|prefix| prefix.ends_with(|last: char| !last.is_alphanumeric()))
+}
+
+fn extension(name: &str, data: serde_json::Value) -> Body {
+    Body::Extension(Extension { name: name.to_owned(), data })
+}

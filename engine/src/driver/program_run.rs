@@ -1,0 +1,227 @@
+//! A run of the program that is the agent, and what its hooks and tools ask of it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use uuid::Uuid;
+use yoi_wire::control::DeltaKind;
+use yoi_wire::entry::{Image, OfferedTool, TokenUsage, ToolCall, ToolOutcome};
+
+use super::Running;
+use crate::conversation::program::{ProgramEnd, ProgramExit};
+use crate::conversation::{AskId, CallEnd, ConversationEvent, EffectId};
+use crate::open_session::OpenSession;
+use crate::program::access::RunTokens;
+use crate::program::agent::{ProgramAgent, ProgramVersion};
+use crate::program::calls::ProgramCalls;
+use crate::program::event::ProgramEvent;
+use crate::program::run::{ProgramLog, RunInput, run};
+use crate::tools::{LiveOutput, ToolRunner};
+
+/// The tools of Yoi's that a program is offered. It has its own for everything else.
+const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
+const SESSION_CLOSED: &str = "the agent's session is closed, so nothing more of this run begins";
+
+/// Who waits until something is in the log.
+#[derive(Debug, Default)]
+pub(super) struct Acknowledgements(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    last: AskId,
+    closed: bool,
+    senders: HashMap<AskId, oneshot::Sender<Result<String, String>>>,
+}
+
+impl Acknowledgements {
+    fn expect(&self) -> (AskId, oneshot::Receiver<Result<String, String>>) {
+        let (sender, receiver) = oneshot::channel();
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.last += 1;
+        let ask = waiting.last;
+        if !waiting.closed {
+            waiting.senders.insert(ask, sender);
+        }
+        (ask, receiver)
+    }
+
+    /// Nobody is answered any more.
+    pub fn close(&self) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (waiting.closed, waiting.senders) = (true, HashMap::new());
+    }
+
+    pub fn answer(&self, ask: AskId, result: Result<String, String>) {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).senders.remove(&ask);
+        // Whoever asked may be gone.
+        let _ = sender.map(|sender| sender.send(result));
+    }
+}
+
+/// The run under way, as its process, its hooks and its tools see it.
+struct ProgramRun {
+    effect: EffectId,
+    events: mpsc::UnboundedSender<ConversationEvent>,
+    waiting: Arc<Acknowledgements>,
+    session: Arc<OpenSession>,
+    tools: ToolRunner,
+    /// The proxy counts the tokens, so what the program says of them is left out.
+    counted_by_proxy: AtomicBool,
+}
+
+impl ProgramRun {
+    async fn ask(&self, event: impl FnOnce(AskId) -> ConversationEvent) -> Result<String, String> {
+        let (ask, answer) = self.waiting.expect();
+        if self.events.send(event(ask)).is_err() {
+            return Err(SESSION_CLOSED.to_owned());
+        }
+        answer.await.unwrap_or_else(|_| Err(SESSION_CLOSED.to_owned()))
+    }
+
+    async fn tell(&self, mut said: Vec<ProgramEvent>) {
+        if self.counted_by_proxy.load(Ordering::Relaxed) {
+            said.retain_mut(|event| match event {
+                ProgramEvent::Usage(_) => false,
+                ProgramEvent::Answer(answer) => {
+                    answer.usage = None;
+                    true
+                }
+                _ => true,
+            });
+        }
+        let effect = self.effect;
+        let _ = self.ask(|ask| ConversationEvent::ProgramSaid { effect, ask, said }).await;
+    }
+
+    async fn begin_call(&self, call: ToolCall) -> Result<String, String> {
+        let effect = self.effect;
+        self.ask(|ask| ConversationEvent::ProgramCall { effect, ask, call }).await
+    }
+}
+
+impl ProgramLog for ProgramRun {
+    fn say(&self, said: Vec<ProgramEvent>) -> BoxFuture<'_, ()> {
+        self.tell(said).boxed()
+    }
+
+    fn show(&self, text: &str) {
+        self.session.feed.add(DeltaKind::Text, None, text);
+    }
+}
+
+impl ProgramCalls for ProgramRun {
+    fn call_starts(&self, call: ToolCall) -> BoxFuture<'_, Result<(), String>> {
+        async { self.begin_call(call).await.map(|_| ()) }.boxed()
+    }
+
+    fn call_ended(&self, call_id: String, outcome: ToolOutcome, output: String) -> BoxFuture<'_, ()> {
+        self.tell(vec![ProgramEvent::CallEnded { call_id, outcome, output }]).boxed()
+    }
+
+    fn run_tool(&self, call: ToolCall) -> BoxFuture<'_, CallEnd> {
+        async move {
+            let begun = Instant::now();
+            let end = |outcome, output, images: Vec<Image>| {
+                let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                CallEnd { outcome, output, images, millis }
+            };
+            if !OFFERED.contains(&call.tool.as_str()) {
+                let message = format!("unknown_tool: there is no tool {:?}; there are {}", call.tool, OFFERED.join(", "));
+                return end(ToolOutcome::Refused, message, Vec::new());
+            }
+            if let Err(message) = self.tools.check(&call) {
+                return end(ToolOutcome::Refused, message, Vec::new());
+            }
+            let call_id = match self.begin_call(call.clone()).await {
+                Ok(call_id) => call_id,
+                Err(message) => return end(ToolOutcome::Refused, message, Vec::new()),
+            };
+            let result = self.tools.run(&call, &LiveOutput::discard()).await;
+            let (outcome, output) = (result.outcome, result.output.clone());
+            self.tell(vec![ProgramEvent::CallEnded { call_id, outcome, output }]).await;
+            end(result.outcome, result.output, result.images)
+        }
+        .boxed()
+    }
+
+    fn offered(&self) -> Vec<OfferedTool> {
+        self.tools.offered().into_iter().filter(|tool| OFFERED.contains(&tool.name.as_str())).collect()
+    }
+}
+
+/// Counts the tokens of a run on top of those of the agent's life.
+struct Budget {
+    events: mpsc::UnboundedSender<ConversationEvent>,
+    used: AtomicU64,
+    limit: watch::Receiver<Option<u64>>,
+    used_up: Arc<Notify>,
+}
+
+impl RunTokens for Budget {
+    fn used(&self, usage: TokenUsage) {
+        self.used.fetch_add(usage.input_tokens.saturating_add(usage.output_tokens), Ordering::Relaxed);
+        let _ = self.events.send(ConversationEvent::Used { usage, reason: "Program".to_owned() });
+    }
+
+    fn may_ask(&self) -> bool {
+        let may = self.limit.borrow().is_none_or(|limit| self.used.load(Ordering::Relaxed) < limit);
+        if !may {
+            self.used_up.notify_one();
+        }
+        may
+    }
+}
+
+impl Running<'_> {
+    pub(super) fn run_program(&mut self, effect: EffectId, input: String, session: Option<String>, tokens: TokenUsage) {
+        let Some(agent) = self.driver.program.clone() else { return };
+        let program_run = Arc::new(ProgramRun {
+            effect,
+            events: self.events.clone(),
+            waiting: self.acknowledgements.clone(),
+            session: self.driver.session.clone(),
+            tools: self.driver.tools.clone(),
+            counted_by_proxy: AtomicBool::new(false),
+        });
+        let used_up = Arc::new(Notify::new());
+        let budget = Arc::new(Budget {
+            events: self.events.clone(),
+            used: AtomicU64::new(tokens.input_tokens.saturating_add(tokens.output_tokens)),
+            limit: self.driver.token_limit.clone(),
+            used_up: used_up.clone(),
+        });
+        let task = async move {
+            note_version(&agent, &program_run.events).await;
+            // It opens proxy and socket, and nothing else: any process of the Pod may learn it.
+            let token = format!("yoi-{}", Uuid::new_v4().simple());
+            let end = match agent.access.open(&token, program_run.clone(), budget).await {
+                Ok(access) => {
+                    program_run.counted_by_proxy.store(access.proxy.is_some(), Ordering::Relaxed);
+                    let given =
+                        RunInput { input: &input, session: session.as_deref(), token: &token, access: &access, tokens_used_up: &used_up };
+                    run(&agent, given, &*program_run).await
+                }
+                Err(message) => ProgramEnd { exit: ProgramExit::NotStarted, last_words: message, expects_result: false },
+            };
+            tracing::info!(program = agent.preset.name, exit = ?end.exit, "program ended");
+            ConversationEvent::ProgramEnded { effect, end }
+        };
+        self.spawn_program(effect, task);
+    }
+}
+
+/// Says once in the life of a process that the program is of another version than its parser knows.
+async fn note_version(agent: &ProgramAgent, events: &mpsc::UnboundedSender<ConversationEvent>) {
+    match agent.version().await {
+        ProgramVersion::Other(_) if !agent.noted.swap(true, Ordering::Relaxed) => {
+            let message = agent.version_message().await.unwrap_or_default();
+            let _ = events.send(ConversationEvent::Noticed { reason: "ProgramVersionUnknown".to_owned(), message });
+        }
+        ProgramVersion::Other(_) | ProgramVersion::Known | ProgramVersion::Missing => {}
+    }
+}

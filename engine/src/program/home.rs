@@ -1,0 +1,143 @@
+//! The HOME of a program: the files that are seeded anew before each run, and the user's credentials.
+//!
+//! The program writes there, too, and may have left symbolic links. None of them is followed: what stands in the way of a file of ours is
+//! removed.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
+use uuid::Uuid;
+
+/// Bytes of a credential.
+const MAX_CREDENTIAL_BYTES: u64 = 1 << 20;
+
+/// An open HOME.
+#[derive(Debug)]
+pub struct ProgramHome(OwnedFd);
+
+fn open_directory(parent: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    Ok(openat(parent, name, flags, Mode::empty())?)
+}
+
+/// Opens a directory of the parent, and makes it. Another thing of that name is removed.
+fn make_directory(parent: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
+    match mkdirat(&parent, name, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match open_directory(&parent, name) {
+        Ok(directory) => Ok(directory),
+        Err(_) => {
+            unlinkat(&parent, name, AtFlags::empty())?;
+            mkdirat(&parent, name, Mode::RWXU)?;
+            open_directory(&parent, name)
+        }
+    }
+}
+
+impl ProgramHome {
+    /// Opens `home`, and makes it below its parent, which only this process writes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(home: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(home)?;
+        Ok(Self(open_directory(CWD, home)?))
+    }
+
+    /// Writes a file at a path below HOME.
+    ///
+    /// # Errors
+    /// The path leads elsewhere, or the system's.
+    pub fn write(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        let (folder, name) = self.folder_of(path)?;
+        let new = format!(".{}", Uuid::new_v4());
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mut file = File::from(openat(&folder, new.as_str(), flags, Mode::RUSR | Mode::WUSR)?);
+        let written = file.write_all(content).and_then(|()| Ok(renameat(&folder, new.as_str(), &folder, name.as_str())?));
+        if written.is_err() {
+            let _ = unlinkat(&folder, new.as_str(), AtFlags::empty());
+        }
+        written
+    }
+
+    /// Copies a file to a path below HOME, unless something is there.
+    ///
+    /// # Errors
+    /// As [`Self::write`], or the file cannot be read or is too long.
+    pub fn write_once(&self, path: &str, from: &Path) -> io::Result<()> {
+        let (folder, name) = self.folder_of(path)?;
+        if rustix::fs::statat(&folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Ok(());
+        }
+        let mut content = Vec::new();
+        File::open(from)?.take(MAX_CREDENTIAL_BYTES + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > MAX_CREDENTIAL_BYTES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a credential has at most 1 MiB"));
+        }
+        self.write(path, &content)
+    }
+
+    fn folder_of(&self, path: &str) -> io::Result<(OwnedFd, String)> {
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, format!("the path {path:?} is none below HOME"));
+        let mut names = Vec::new();
+        for component in Path::new(path).components() {
+            match component {
+                Component::Normal(name) => names.push(name.to_str().ok_or_else(outside)?),
+                Component::CurDir => {}
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(outside()),
+            }
+        }
+        let name = names.pop().ok_or_else(outside)?;
+        let mut folder = self.0.try_clone()?;
+        for part in names {
+            folder = make_directory(&folder, Path::new(part))?;
+        }
+        Ok((folder, name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_seeded_file_replaces_what_the_program_made_of_it_and_follows_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, secret) = (dir.path().join("home"), dir.path().join("log"));
+        std::fs::write(&secret, "log").unwrap();
+        std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
+        let open = ProgramHome::open(&home).unwrap();
+        open.write(".claude/settings.json", b"ours").unwrap();
+        std::fs::remove_file(home.join(".claude/settings.json")).unwrap();
+        symlink(&secret, home.join(".claude/settings.json")).unwrap();
+        symlink(dir.path().join("elsewhere"), home.join(".codex")).unwrap();
+        open.write(".claude/settings.json", b"ours").unwrap();
+        open.write(".codex/config.toml", b"ours").unwrap();
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "log");
+        assert_eq!(std::fs::read_dir(dir.path().join("elsewhere")).unwrap().count(), 0);
+        for path in [".claude/settings.json", ".codex/config.toml"] {
+            assert_eq!(std::fs::read_to_string(home.join(path)).unwrap(), "ours");
+        }
+        for path in ["../x", "/x", "", "a/../../x"] {
+            assert!(open.write(path, b"x").is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_credential_is_copied_once_because_the_program_may_renew_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, key) = (dir.path().join("home"), dir.path().join("key"));
+        std::fs::write(&key, "first").unwrap();
+        let open = ProgramHome::open(&home).unwrap();
+        open.write_once("auth.json", &key).unwrap();
+        std::fs::write(home.join("auth.json"), "renewed").unwrap();
+        open.write_once("auth.json", &key).unwrap();
+        assert_eq!(std::fs::read_to_string(home.join("auth.json")).unwrap(), "renewed");
+    }
+}

@@ -1,0 +1,246 @@
+//! One process of a program: it is started, read to its end, and ended with everything that it left behind.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep};
+use yoi_wire::preset::PresetInput;
+
+use super::access::RunAccess;
+use super::agent::{ProgramAgent, RunValues};
+use super::event::{OutputParser, ProgramEvent};
+use super::home::ProgramHome;
+use super::lines::{Lines, Tail};
+use super::output_parser::{parser, reports_result};
+use crate::conversation::program::{ProgramEnd, ProgramExit};
+use crate::error_text::without_os_error_number;
+use crate::processes::SupervisedProcess;
+
+/// Variable with the path of the runtime's socket.
+pub const SOCKET_ENV: &str = "YOI_PROGRAM_SOCKET";
+/// Variable with the run's token.
+pub const TOKEN_ENV: &str = "YOI_PROGRAM_TOKEN";
+
+/// Bytes of output in one run of which the log keeps what they say. The rest is read and dropped.
+const MAX_KEPT_BYTES: u64 = 64 << 20;
+const LAST_WORDS_BYTES: usize = 2048;
+/// How long to read on after all processes of the program have ended.
+const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a program may go on after the proxy has refused it for its tokens.
+const TOKEN_LIMIT_GRACE: Duration = Duration::from_secs(10);
+
+/// Takes what a program says.
+pub trait ProgramLog: Send + Sync {
+    /// Returns when these are in the log.
+    fn say(&self, said: Vec<ProgramEvent>) -> BoxFuture<'_, ()>;
+    /// Shows text that is not in the log yet.
+    fn show(&self, text: &str);
+}
+
+/// What a run is given.
+pub struct RunInput<'a> {
+    /// What the agent is asked.
+    pub input: &'a str,
+    /// The program's own session, in which it goes on.
+    pub session: Option<&'a str>,
+    /// The run's token.
+    pub token: &'a str,
+    /// What it may reach.
+    pub access: &'a RunAccess,
+    /// Notified when the tokens are used up.
+    pub tokens_used_up: &'a Notify,
+}
+
+/// Runs the program to its end. Every process of it has ended on return, and when the future is dropped.
+pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog) -> ProgramEnd {
+    let expects_result = reports_result(agent.preset.parser);
+    let not_started = |exit, last_words| ProgramEnd { exit, last_words, expects_result };
+    let parser = match parser(agent.preset.parser) {
+        Ok(parser) => parser,
+        Err(error) => return not_started(ProgramExit::NotStarted, format!("the preset {} cannot be used: {error}", agent.preset.name)),
+    };
+    let RunInput { input, session, token, access, tokens_used_up } = given;
+    let values = RunValues { input, session, proxy: access.proxy.as_deref().unwrap_or_default(), token };
+    if let Err(error) = block_in_place(|| prepare_home(agent, &values)) {
+        let message = format!("failed to write the files of the preset {} to {}: {error}", agent.preset.name, agent.home.display());
+        return not_started(ProgramExit::NotStarted, without_os_error_number(&message));
+    }
+    let process = match start(agent, &values, access) {
+        Ok(process) => process,
+        Err(_) if !agent.processes.has_program(&agent.preset.program) => {
+            return not_started(ProgramExit::Missing, agent.missing_message());
+        }
+        Err(error) => {
+            let message = format!("failed to start {}: {error}", agent.preset.program);
+            return not_started(ProgramExit::NotStarted, without_os_error_number(&message));
+        }
+    };
+    let stdin = (agent.preset.input == PresetInput::Stdin).then(|| input.as_bytes());
+    let (exit, last_words) = Reading::new(parser, log).read(process, stdin, tokens_used_up).await;
+    ProgramEnd { exit, last_words, expects_result }
+}
+
+fn prepare_home(agent: &ProgramAgent, values: &RunValues<'_>) -> io::Result<()> {
+    let home = ProgramHome::open(&agent.home)?;
+    for file in &agent.preset.files {
+        home.write(&file.path, agent.fill(&file.content, values).as_bytes())?;
+    }
+    if let Some(folder) = &agent.credentials {
+        for credential in &agent.preset.credentials {
+            let from = folder.join(&credential.key);
+            // The Secret need not hold every key that the program can use.
+            if from.exists() {
+                home.write_once(&credential.path, &from)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn start(agent: &ProgramAgent, values: &RunValues<'_>, access: &RunAccess) -> io::Result<SupervisedProcess> {
+    agent.processes.start(&agent.preset.program, |command| {
+        command.args(agent.arguments(values)).env("HOME", &agent.home);
+        command.envs(agent.preset.env.iter().map(|(name, value)| (name, agent.fill(value, values))));
+        if let Some(socket) = &access.socket {
+            command.env(SOCKET_ENV, socket).env(TOKEN_ENV, values.token);
+        }
+        if agent.preset.input == PresetInput::Stdin {
+            command.stdin(Stdio::piped());
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    })
+}
+
+struct Reading<'a> {
+    parser: Box<dyn OutputParser>,
+    log: &'a dyn ProgramLog,
+    lines: Lines,
+    out_tail: Tail,
+    err_tail: Tail,
+    /// Bytes read so far.
+    read: u64,
+}
+
+impl<'a> Reading<'a> {
+    fn new(parser: Box<dyn OutputParser>, log: &'a dyn ProgramLog) -> Self {
+        let tail = || Tail::new(LAST_WORDS_BYTES);
+        Self { parser, log, lines: Lines::default(), out_tail: tail(), err_tail: tail(), read: 0 }
+    }
+
+    async fn read(mut self, mut process: SupervisedProcess, stdin: Option<&[u8]>, tokens_used_up: &Notify) -> (ProgramExit, String) {
+        let (pipe_in, out, err) = process.take_pipes();
+        let (Some(mut out), Some(mut err)) = (out, err) else { return (ProgramExit::NotStarted, "it has no output".to_owned()) };
+        let mut write = pin!(async move {
+            if let (Some(mut pipe), Some(text)) = (pipe_in, stdin) {
+                // A program may read only a part of it.
+                let _ = pipe.write_all(text).await;
+            }
+        });
+        let mut deadline = pin!(sleep(Duration::MAX));
+        let (mut out_buffer, mut err_buffer) = (vec![0; 64 << 10], vec![0; 16 << 10]);
+        let (mut writes, mut out_open, mut err_open) = (true, true, true);
+        let (mut status, mut used_up): (Option<io::Result<ExitStatus>>, bool) = (None, false);
+        while out_open || err_open || status.is_none() {
+            tokio::select! {
+                () = &mut write, if writes => writes = false,
+                read = out.read(&mut out_buffer), if out_open => match read {
+                    Ok(0) | Err(_) => out_open = false,
+                    Ok(read) => self.take(&out_buffer[..read]).await,
+                },
+                read = err.read(&mut err_buffer), if err_open => match read {
+                    Ok(0) | Err(_) => err_open = false,
+                    Ok(read) => self.err_tail.push(&err_buffer[..read]),
+                },
+                ended = process.wait(), if status.is_none() => {
+                    status = Some(ended);
+                    // What it left behind would keep the pipes open, and write to the tree between runs.
+                    block_in_place(|| process.kill_tree());
+                    deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
+                }
+                () = tokens_used_up.notified(), if !used_up && status.is_none() => {
+                    used_up = true;
+                    deadline.as_mut().reset(Instant::now() + TOKEN_LIMIT_GRACE);
+                }
+                () = &mut deadline => {
+                    if status.is_some() {
+                        break;
+                    }
+                    block_in_place(|| process.kill_tree());
+                    deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
+                }
+            }
+        }
+        self.finish().await;
+        let exit = match status.and_then(Result::ok) {
+            Some(status) if used_up && !status.success() => (ProgramExit::TokenLimit, status),
+            Some(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => (ProgramExit::Code(code), status),
+                (None, Some(signal)) => (ProgramExit::Signal(signal), status),
+                (None, None) => (ProgramExit::Code(-1), status),
+            },
+            None => return (ProgramExit::NotStarted, "how it ended is not known".to_owned()),
+        };
+        let words = self.err_tail.words();
+        (exit.0, if words.is_empty() { self.out_tail.words() } else { words })
+    }
+
+    async fn take(&mut self, bytes: &[u8]) {
+        self.out_tail.push(bytes);
+        self.read += bytes.len() as u64;
+        let (parser, mut said) = (&mut self.parser, Vec::new());
+        self.lines.push(bytes, |line| said.extend(parser.push_line(line)));
+        self.pass_on(said).await;
+    }
+
+    async fn finish(&mut self) {
+        let (parser, mut said) = (&mut self.parser, Vec::new());
+        self.lines.finish(|line| said.extend(parser.push_line(line)));
+        self.pass_on(said).await;
+        let mut last = self.parser.finish();
+        if self.read > MAX_KEPT_BYTES {
+            let line = format!(
+                "[the program wrote {} bytes; of those after the first {MAX_KEPT_BYTES} only its session, its result and its end are kept]",
+                self.read
+            );
+            last.push(ProgramEvent::Other { line });
+        }
+        log(self.log, last).await;
+    }
+
+    async fn pass_on(&mut self, mut said: Vec<ProgramEvent>) {
+        if self.read > MAX_KEPT_BYTES {
+            said.retain(|event| match event {
+                ProgramEvent::Session { .. } | ProgramEvent::Result { .. } | ProgramEvent::Usage(_) => true,
+                ProgramEvent::Delta { .. }
+                | ProgramEvent::Answer(_)
+                | ProgramEvent::CallStarted { .. }
+                | ProgramEvent::CallEnded { .. }
+                | ProgramEvent::Other { .. } => false,
+            });
+        }
+        log(self.log, said).await;
+    }
+}
+
+async fn log(log: &dyn ProgramLog, said: Vec<ProgramEvent>) {
+    let (mut shown, mut logged) = (String::new(), Vec::new());
+    for event in said {
+        match event {
+            ProgramEvent::Delta { text } => shown.push_str(&text),
+            other => logged.push(other),
+        }
+    }
+    if !shown.is_empty() {
+        log.show(&shown);
+    }
+    if !logged.is_empty() {
+        log.say(logged).await;
+    }
+}
