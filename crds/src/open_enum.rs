@@ -86,8 +86,10 @@ impl YoiPodSpec {
     #[must_use]
     pub fn unknown_field(&self) -> Option<&'static str> {
         let template = self.workspace.as_ref().and_then(|w| w.template.as_ref());
+        if let Some(field) = self.agent.unknown_field() {
+            return Some(field);
+        }
         first_unknown(&[
-            (self.agent.builtin.is_none(), "spec.agent"),
             (self.workspace.as_ref().is_some_and(|w| w.ref_.is_some() == w.template.is_some()), "spec.workspace"),
             (template.and_then(|t| t.source.as_ref()).is_some_and(is_unknown_source), "spec.workspace.template.source"),
             (template.is_some_and(|t| t.provider == Some(ProviderName::Unknown)), "spec.workspace.template.provider"),

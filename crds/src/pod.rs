@@ -1,5 +1,6 @@
 //! YoiPod: one agent under a name.
 
+mod agent;
 mod limits;
 mod model;
 mod scheduling;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::open_enum::open_enum;
 use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
+pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
 pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
 pub use security::{Capabilities, SecuritySettings};
@@ -68,7 +70,7 @@ pub struct YoiPodSpec {
     /// What happens when the task is done.
     #[serde(default)]
     pub completion: Completion,
-    /// The project's default when absent.
+    /// When absent: the project's default for an agent that cannot do without a model, none for `command` and for `cli` with `credentialsSecretRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Model>,
     #[serde(default)]
@@ -103,24 +105,6 @@ pub struct WorkspaceTemplate {
     pub source: Option<WorkspaceSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderName>,
-}
-
-/// What drives the agent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("has(self.builtin)", "builtin must be set"))]
-#[serde(rename_all = "camelCase")]
-pub struct Agent {
-    /// The runtime's own loop.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub builtin: Option<BuiltinAgent>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BuiltinAgent {
-    /// Added to the system prompt.
-    #[serde(default)]
-    #[schemars(length(max = 65_536))]
-    pub instruction: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]

@@ -331,7 +331,7 @@ reasons! {
     PROJECT_NOT_READY = "ProjectNotReady",
         "See why the project is not Ready.",
         "kubectl describe yoiprojects -n $NAMESPACE";
-    /// A Secret that the agent needs, or the key in it, does not exist: the model's, or one of `pod.env`.
+    /// A Secret that the agent needs, or the key in it, does not exist: the model's, a program's login, or one of `pod.env`.
     @person SECRET_MISSING = "SecretMissing",
         "Make the Secret with the key that the message names; the agent takes it up by itself.",
         r#"kubectl create secret generic SECRET -n $NAMESPACE --from-literal=KEY="$MODEL_KEY""#;
@@ -452,6 +452,33 @@ reasons! {
     /// The task's run failed: the endpoint refuses something in the conversation's history.
     @!MODEL_REFUSED_HISTORY = "ModelRefusedHistory",
         "The log names the entry that the endpoint refuses. Turn the conversation back to before it.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The kernel keeps every process of the agent in its frame: the tree, `/tmp` and its HOME to write, the image to read.
+    FRAME_ENFORCED = "FrameEnforced";
+    /// The kernel of the agent's node lacks a part of what keeps the agent's processes in their frame; the message says which. The agent runs without that part.
+    @! FRAME_INCOMPLETE = "FrameIncomplete",
+        "Give the node a newer kernel with Landlock (`landlock` stands in /sys/kernel/security/lsm), or keep agents that you do not trust on other nodes by \
+         `spec.pod.nodeSelector`.",
+        "kubectl get nodes -o wide";
+    /// No preset of the chart has the name in `spec.agent.cli.preset`.
+    @person PRESET_UNKNOWN = "PresetUnknown",
+        "Name one of the presets that the message lists, or bring one of your own by `spec.agent.cli.presetFrom`.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The preset in the ConfigMap that `spec.agent.cli.presetFrom` names cannot be used; the message says why.
+    @person PRESET_INVALID = "PresetInvalid",
+        "Mend the ConfigMap, then restart the agent.",
+        "kubectl yoi restart $NAME -n $NAMESPACE";
+    /// The agent's program does not speak the wire format of its model.
+    @person MODEL_FORMAT_NOT_SPOKEN = "ModelFormatNotSpoken",
+        "Name a model with one of the formats in the message: `spec.model.provider`, and `spec.model.api` of provider OpenAI. Or take another program.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The agent's program is not in its image.
+    @person PROGRAM_MISSING = "ProgramMissing",
+        "Name an image that holds the program and git: `spec.pod.image`, or `spec.defaults.pod.image` of the project.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The agent's program is of a version that its preset does not name. It runs; what it says in a way that is not known stands in the log as it came.
+    @! PROGRAM_VERSION_UNKNOWN = "ProgramVersionUnknown",
+        "The message has the versions. Use an image with one that is named, or bring a preset that fits by `spec.agent.cli.presetFrom`.",
         "kubectl yoi log $NAME -n $NAMESPACE";
     /// The agent's manifest is what its spec and its project say now.
     UP_TO_DATE = "UpToDate";

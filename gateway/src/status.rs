@@ -69,8 +69,10 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
                 ready: report.ready,
                 reason: report.reason.clone(),
-                message: report.message.chars().take(MESSAGE_CHARS).collect(),
+                message: bounded(&report.message),
                 volume_run_generation: report.volume_run_generation.map(|seen| i64::try_from(seen).unwrap_or(i64::MAX)),
+                scope: report.scope.as_deref().map(bounded),
+                program: report.program.as_deref().map(bounded),
             });
         }
         // A report has set the activity, which an open line does not know.
@@ -91,6 +93,11 @@ fn was_requested_just_now(record: &AgentRecord, now: &str) -> bool {
     let asked = record.gateway_status.reader_requested_at.as_deref().and_then(time);
     let ago = asked.zip(time(now)).map(|(asked, now)| now.duration_since(asked));
     ago.is_some_and(|ago| ago.unsigned_abs() < REQUEST_READER_EVERY)
+}
+
+/// The schema's bound.
+fn bounded(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS).collect()
 }
 
 fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &Open<Activity>, now: &str) -> LiveHint {
@@ -217,6 +224,8 @@ mod tests {
             task: None,
             activity: activity.into(),
             volume_run_generation: None,
+            scope: None,
+            program: Some("y".repeat(2000)),
         };
         StatusChange::Reported { pod_uid: pod_uid.into(), report: Box::new(report) }
     }
@@ -225,6 +234,7 @@ mod tests {
     fn g10_a_report_that_comes_twice_is_written_once_and_its_age_is_no_change() {
         let first = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         assert_eq!(first.report.as_ref().unwrap().message.len(), 1024);
+        assert_eq!(first.report.as_ref().unwrap().program.as_deref(), Some(&*"y".repeat(1024)));
         assert_eq!(desired_status(&record(first.clone()), &report_change("p1", Activity::Idle), "t2"), None);
         let second = desired_status(&record(first), &report_change("p1", Activity::Running), "t3").unwrap();
         assert_eq!(second.live.unwrap().observed_at, "t3");

@@ -5,10 +5,12 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use yoi_crds::pod::ImagePullPolicy;
 use yoi_plan::settings::{Network, Settings, populator_resources};
 use yoi_wire::manifest::Gateway;
+use yoi_wire::preset::Preset;
 
 /// Watches Yoi's objects and makes the cluster agree with them.
 #[derive(Clone, Debug, Parser)]
@@ -55,6 +57,9 @@ pub struct OperatorArgs {
     /// StorageClass of session claims that name none; the cluster's default when absent.
     #[arg(long, env = "YOI_DEFAULT_SESSION_CLASS")]
     pub default_session_class: Option<String>,
+    /// Folder with the presets of programs, `NAME.yaml` each; none when absent.
+    #[arg(long, env = "YOI_PRESETS")]
+    pub presets: Option<PathBuf>,
     /// Service of the gateway, in the operator's namespace.
     #[arg(long, env = "YOI_GATEWAY_SERVICE", default_value = "yoi-gateway")]
     pub gateway_service: String,
@@ -123,8 +128,9 @@ impl OperatorArgs {
         both.iter().flat_map(|s| [format!("{s}.{}.svc", self.namespace), format!("{s}.{}", self.namespace)]).collect()
     }
 
+    /// `presets` are those of the folder.
     #[must_use]
-    pub fn settings(&self, ca: String) -> Settings {
+    pub fn settings(&self, ca: String, presets: BTreeMap<String, Preset>) -> Settings {
         let (ns, port) = (&self.namespace, self.gateway_port);
         Settings {
             agent_image: self.agent_image.clone(),
@@ -144,6 +150,7 @@ impl OperatorArgs {
                 server_name: format!("{}.{ns}.svc", self.gateway_service),
                 ca,
             },
+            presets,
             network: self.agent_egress.clone().map(|agents| Network {
                 gateway_namespace: ns.clone(),
                 gateway_pod: BTreeMap::from([("app.kubernetes.io/name".to_owned(), self.gateway_app.clone())]),

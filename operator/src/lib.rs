@@ -42,6 +42,7 @@ mod kinds;
 pub mod lease;
 pub mod log_subject;
 pub mod observe;
+pub mod presets;
 pub mod progress_delay;
 pub mod report;
 pub mod run;

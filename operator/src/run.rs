@@ -24,6 +24,7 @@ use crate::controller::Context;
 use crate::failures::Failures;
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
+use crate::presets;
 use crate::progress_delay::ProgressDelay;
 use crate::start::{Namespaces, start_all};
 use crate::tls;
@@ -43,6 +44,8 @@ pub enum Error {
     Lease(#[from] lease::Error),
     #[error(transparent)]
     Tls(#[from] tls::Error),
+    #[error(transparent)]
+    Presets(#[from] presets::Error),
     /// The process ends when a part of it does.
     #[error("failed to go on: {part} ended{}", if *panicked { " by a panic" } else { "" })]
     Ended { part: &'static str, panicked: bool },
@@ -75,6 +78,8 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
     tokio::pin!(shutdown);
+    // Before the Lease: a replica that cannot read them takes nothing over.
+    let presets = args.presets.as_deref().map(presets::read).transpose()?.unwrap_or_default();
     let metrics = Metrics::default();
     let client = client(&metrics.writes).await?;
     let (caches, writers, triggers) = WatchCaches::new();
@@ -110,7 +115,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
                 recorder: Recorder::new(client.clone(), reporter),
                 client,
                 caches,
-                settings: args.settings(ca),
+                settings: args.settings(ca, presets),
                 metrics,
                 concurrency: args.concurrency,
                 stop: stop.clone(),

@@ -7,6 +7,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use yoi_crds::pod::ImagePullPolicy;
 use yoi_wire::manifest::Gateway;
+use yoi_wire::preset::Preset;
 
 /// Settings that stay the same while the operator runs.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Settings {
     pub default_session_class: Option<String>,
     /// How agents reach the gateway; part of every manifest.
     pub gateway: Gateway,
+    /// The presets of the chart, by their names.
+    pub presets: BTreeMap<String, Preset>,
     /// What the network policies allow; when absent, plans make no policies.
     pub network: Option<Network>,
 }
@@ -41,6 +44,7 @@ impl Settings {
             runtime_digest: None,
             default_session_class: None,
             gateway,
+            presets: BTreeMap::new(),
             network: None,
         }
     }

@@ -9,6 +9,7 @@ mod model_endpoint;
 mod placement;
 mod pod_settings;
 pub mod pod_spec;
+mod program;
 mod reader;
 mod reader_spec;
 mod run;
@@ -102,7 +103,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
 }
 
 fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
-    let accepted = acceptance::accept(input);
+    let accepted = acceptance::accept(input, settings);
     let run = run::plan(input, accepted.as_ref(), settings, now);
     let reader = reader::plan(input, &run, settings, now);
     let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, now);

@@ -71,7 +71,7 @@ impl TakenVariables {
 
 fn is_of_the_model(name: &OsString) -> bool {
     let name = name.as_encoded_bytes();
-    [env::MODEL_API_KEY, env::MODEL_HEADER, env::MODEL_CA].iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+    [env::MODEL_API_KEY, env::MODEL_HEADER, env::MODEL_CA, env::CREDENTIAL].iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 /// # Safety

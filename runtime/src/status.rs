@@ -136,6 +136,8 @@ impl RuntimeStatus {
             task: None,
             activity: Activity::Idle.into(),
             volume_run_generation: None,
+            scope: None,
+            program: None,
         };
         Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
     }

@@ -81,6 +81,12 @@ pub struct RuntimeReport {
     /// The highest run generation that the session volume has seen, when that is why the volume refuses this Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_run_generation: Option<u64>,
+    /// What the node's kernel lacks of the frame of the agent's processes, a sentence for people; absent: it has all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Of an agent that is a program: that its version is none of those that its preset names, a sentence for people with the versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
 }
 
 /// A session and its current segment.
@@ -196,6 +202,12 @@ pub enum ReportReason {
     ModelUnreachable,
     /// The model endpoint wants something of a person: another key, credit, a quota, other settings.
     ModelRefused,
+    /// The program that is the agent is not in its image.
+    ProgramMissing,
+    /// The preset that a ConfigMap of the user's holds is none.
+    PresetInvalid,
+    /// The program does not speak the wire format of its model.
+    ModelFormatNotSpoken,
 }
 
 impl ReportReason {
@@ -214,6 +226,9 @@ impl ReportReason {
             ReportReason::SecretMissing => "SecretMissing",
             ReportReason::ModelUnreachable => "ModelUnreachable",
             ReportReason::ModelRefused => "ModelRefused",
+            ReportReason::ProgramMissing => "ProgramMissing",
+            ReportReason::PresetInvalid => "PresetInvalid",
+            ReportReason::ModelFormatNotSpoken => "ModelFormatNotSpoken",
         }
     }
 }
@@ -231,6 +246,9 @@ impl NamedValue for ReportReason {
         ReportReason::SecretMissing,
         ReportReason::ModelUnreachable,
         ReportReason::ModelRefused,
+        ReportReason::ProgramMissing,
+        ReportReason::PresetInvalid,
+        ReportReason::ModelFormatNotSpoken,
     ];
 
     fn as_str(self) -> &'static str {

@@ -29,6 +29,12 @@ pub const SESSION_MOUNT: &str = "/session";
 pub const MANIFEST_MOUNT: &str = "/etc/yoi";
 /// Name of the manifest in its folder.
 pub const MANIFEST_FILE: &str = "manifest.json";
+/// Folder of the ConfigMap in `spec.agent.cli.presetFrom`; the file is [`PRESET_FILE`].
+pub const PRESET_MOUNT: &str = "/etc/yoi-preset";
+/// Name of the preset in its folder.
+pub const PRESET_FILE: &str = "preset.yaml";
+/// Folder of the Secret in `spec.agent.cli.credentialsSecretRef`, one file a key. Only the runtime reads it.
+pub const CREDENTIALS_MOUNT: &str = "/etc/yoi-credentials";
 /// Folder of the projected token; the file is `token`.
 pub const TOKEN_MOUNT: &str = "/var/run/yoi";
 /// Name of the token in its folder.
@@ -52,4 +58,9 @@ pub mod env {
     pub const MODEL_HEADER: &str = "YOI_MODEL_HEADER";
     /// How the names of variables begin that hold PEM certificates, from the user's ConfigMap.
     pub const MODEL_CA: &str = "YOI_MODEL_CA";
+    /// The text of the preset that a user's ConfigMap holds. The file in [`super::PRESET_MOUNT`] is what counts: a Pod starts without a file, and not without a
+    /// variable.
+    pub const PRESET: &str = "YOI_PRESET";
+    /// The first credential of a program, from the user's Secret, for the same reason. Never handed to a tool.
+    pub const CREDENTIAL: &str = "YOI_CREDENTIAL";
 }

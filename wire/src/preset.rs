@@ -12,8 +12,11 @@
 //! | `${runtime}` | path of the binary `yoi-runtime` |
 //! | `${home}`, `${tree}` | the program's HOME, and the root of the tree |
 
+mod check;
+
 use std::collections::BTreeMap;
 
+pub use check::PresetError;
 use serde::{Deserialize, Serialize};
 
 /// How one program is driven.
@@ -51,7 +54,7 @@ pub struct Preset {
     /// Whether its seeded files make it call `yoi-runtime hook` before and after each tool, so that a call is durable before it starts.
     #[serde(default)]
     pub hooks: bool,
-    /// Keys of the Secret in `credentialsSecretRef`, and the files in HOME that they become.
+    /// Keys of the Secret in `credentialsSecretRef`, and the files in HOME that they become. The agent does not start while the first one is missing.
     #[serde(default)]
     pub credentials: Vec<PresetCredential>,
 }

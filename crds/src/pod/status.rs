@@ -48,7 +48,7 @@ pub struct YoiPodStatus {
     /// Of a stopped agent: the Pod that people read its session and tree by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<ReaderStatus>,
-    /// Operator: Accepted, WorkspaceReady, SessionReady, ManifestCurrent, TaskComplete, ReaderReady, Ready.
+    /// Operator: Accepted, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]
@@ -132,4 +132,12 @@ pub struct LastReport {
     /// The highest run generation that the session volume has seen, when it refuses this Pod for its lower one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_run_generation: Option<i64>,
+    /// What the node's kernel lacks of the frame of the agent's processes; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub scope: Option<String>,
+    /// Of an agent that is a program: that its version is none of those that its preset names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub program: Option<String>,
 }

@@ -73,6 +73,12 @@ conditions! {
     SESSION_READY = "SessionReady" {
         "YoiPod" by OPERATOR: "The session volume is bound, locked by the runtime, and replayed.";
     }
+    SCOPE_ENFORCED = "ScopeEnforced" {
+        "YoiPod" by OPERATOR: "The kernel of the agent's node keeps every process of the agent in its frame. While the runtime has not reported, an agent has no such condition.";
+    }
+    PROGRAM_KNOWN = "ProgramKnown" {
+        "YoiPod" by OPERATOR: "Of an agent that is a program, once its version was none that its preset names; else it has no such condition.";
+    }
     READY = "Ready" {
         "YoiProject" by OPERATOR: "New workspaces can start from it.";
         "AgentWorkspace" by OPERATOR: "It can be mounted.";

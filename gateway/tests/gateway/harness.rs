@@ -350,6 +350,8 @@ pub fn report(activity: Activity) -> RuntimeReport {
         task: None,
         activity: activity.into(),
         volume_run_generation: None,
+        scope: None,
+        program: None,
     }
 }
 

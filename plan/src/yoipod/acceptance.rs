@@ -6,7 +6,8 @@ use yoi_crds::reason;
 
 use super::manifest::{self, Resolved};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
-use super::{create, manifest_current, pod_settings};
+use super::{create, manifest_current, pod_settings, program};
+use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
 
@@ -21,12 +22,16 @@ pub(super) struct Accepted<'a> {
 
 /// # Errors
 /// The condition Accepted says why not.
-pub(super) fn accept<'a>(input: &YoiPodInput<'a>) -> Result<Accepted<'a>, ConditionValue> {
+pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result<Accepted<'a>, ConditionValue> {
     let yoipod = input.yoipod;
     if let Some(field) = yoipod.spec.unknown_field() {
         return Err(conditions::unknown_field(field));
     }
     let resolved = resolve(input)?;
+    program::accept(&yoipod.spec.agent, &resolved, settings)?;
+    if let Some(name) = program::taken_volume_name(&yoipod.spec.agent, resolved.pod.volumes.iter().map(|volume| volume.name.as_str())) {
+        return Err(ConditionValue::no(reason::INVALID_SPEC, format!("volume {name} is one of the agent's own: take another name")));
+    }
     accept_workspace(input)?;
     let owner = create::tree_owner(input, input.project);
     let path = create::tree_path(input, input.project);

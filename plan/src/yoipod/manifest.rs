@@ -13,6 +13,7 @@ use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, RunLimits, Task};
 
 use super::model_endpoint::wire_model;
+use super::program::wire_program;
 use crate::meta::{self, uid};
 use crate::names;
 use crate::settings::Settings;
@@ -22,14 +23,19 @@ use crate::visibility::agent_ref;
 /// A YoiPod with its project's defaults filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
-    pub model: Model,
+    /// Only an agent that can do without has none.
+    pub model: Option<Model>,
     pub pod: PodSettings,
 }
 
-/// `None` when neither names a model. `defaults` are the project's.
+/// `None` when neither names a model, and the agent cannot do without. One that can has only a model of its own: the project's would be nothing but a key
+/// that it waits for. `defaults` are the project's.
 #[must_use]
 pub(crate) fn resolve(yoipod: &YoiPod, defaults: PodDefaults) -> Option<Resolved> {
-    let model = yoipod.spec.model.clone().or(defaults.model)?;
+    let model = match yoipod.spec.model.clone() {
+        None if yoipod.spec.agent.needs_model() => Some(defaults.model?),
+        own => own,
+    };
     Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()) })
 }
 
@@ -143,8 +149,8 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
         project: yoipod.spec.project_ref.name.clone(),
         path: path.to_owned(),
         builtin: Builtin { instruction: yoipod.spec.agent.builtin.clone().unwrap_or_default().instruction },
-        program: None,
-        model: Some(wire_model(&resolved.model)),
+        program: wire_program(&yoipod.spec.agent, settings),
+        model: resolved.model.as_ref().map(wire_model),
         task: task(yoipod),
         gateway: settings.gateway.clone(),
         limits: RunLimits {
@@ -163,7 +169,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
 pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest, resolved: &Resolved) -> (ConfigMap, ManifestRef) {
     // Both serialize without fail: their keys are strings and their values plain data.
     let text = serde_json::to_string(manifest).unwrap_or_default();
-    let resolved = PodDefaults { model: Some(resolved.model.clone()), pod: Some(resolved.pod.clone()), quota: None };
+    let resolved = PodDefaults { model: resolved.model.clone(), pod: Some(resolved.pod.clone()), quota: None };
     let resolved = serde_json::to_string(&resolved).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
     let made_from = made_from(yoipod.get());

@@ -105,6 +105,8 @@ pub(super) fn purpose(variable: &str) -> String {
         _ if variable.starts_with(env::MODEL_API_KEY) => "with the key of a fallback of the model".to_owned(),
         _ if variable.starts_with(env::MODEL_HEADER) => "with the value of a header of the model".to_owned(),
         _ if variable.starts_with(env::MODEL_CA) => "with certificates of the model's endpoint (caRef)".to_owned(),
+        env::PRESET => "with the preset (presetFrom)".to_owned(),
+        env::CREDENTIAL => "with the program's login (credentialsSecretRef)".to_owned(),
         _ => format!("for variable {variable} of spec.pod.env"),
     }
 }

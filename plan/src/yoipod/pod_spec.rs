@@ -19,7 +19,7 @@ use yoi_wire::identity::{
 };
 
 use super::manifest::Resolved;
-use super::model_endpoint;
+use super::{model_endpoint, program};
 use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::restricted::{self, empty, inline, mount};
@@ -127,7 +127,8 @@ fn mounts(context: &PodContext<'_>) -> Vec<VolumeMount> {
         mount("tmp", "/tmp", false),
         mount("home", HOME, false),
     ];
-    own.into_iter().chain(context.resolved.pod.volume_mounts.iter().cloned()).collect()
+    let of_program = program::mounts(&context.yoipod.spec.agent);
+    own.into_iter().chain(of_program).chain(context.resolved.pod.volume_mounts.iter().cloned()).collect()
 }
 
 /// What *restricted* and the tree ask for, with what it leaves to the user.
@@ -175,7 +176,8 @@ fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     all.push(plain(env::RUN_GENERATION, &context.run_generation.to_string()));
     let pod_uid = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };
     all.push(from(env::POD_UID, EnvVarSource { field_ref: Some(pod_uid), ..EnvVarSource::default() }));
-    all.extend(model_endpoint::variables(&context.resolved.model));
+    all.extend(context.resolved.model.iter().flat_map(model_endpoint::variables));
+    all.extend(program::variables(&context.yoipod.spec.agent, context.settings));
     all
 }
 
@@ -250,5 +252,6 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
         empty("tmp"),
         empty("home"),
     ];
-    own.into_iter().chain(context.resolved.pod.volumes.iter().cloned()).collect()
+    let of_program = program::volumes(&context.yoipod.spec.agent, context.settings);
+    own.into_iter().chain(of_program).chain(context.resolved.pod.volumes.iter().cloned()).collect()
 }

@@ -2,6 +2,7 @@
 
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, Reason};
+use yoi_wire::identity::env;
 
 use super::model_endpoint;
 use crate::observed_pod::{ObservedPod, Reference, ReferenceKind, Use};
@@ -75,9 +76,13 @@ fn missing_value(missing: &Reference, namespace: &str) -> ConditionValue {
         ReferenceKind::Secret => (reason::SECRET_MISSING, format!("kubectl create secret generic {name}")),
         ReferenceKind::ConfigMap | ReferenceKind::Claim => (reason::SOURCE_NOT_FOUND, format!("kubectl create configmap {name}")),
     };
+    let value = match variable {
+        env::PRESET | env::CREDENTIAL => format!("--from-file={key}=FILE"),
+        _ => format!("--from-literal={key}=VALUE"),
+    };
     let message = format!(
         "{kind} {name} {for_what} does not exist in namespace {namespace}, or has no key {key}; the agent goes on by itself once it has: \
-         {make} -n {namespace} --from-literal={key}=VALUE"
+         {make} -n {namespace} {value}"
     );
     ConditionValue::no(reason, message)
 }

@@ -34,6 +34,12 @@ pub(super) fn conditions(
     conditions.set(condition::ACCEPTED, refused.cloned().unwrap_or_else(valid));
     conditions.set(condition::WORKSPACE_READY, workspace_ready);
     conditions.set(condition::SESSION_READY, session_ready);
+    if let Some(report) = report(input, &run.record).filter(|_| matches!(run.state, RunState::Exists(_))) {
+        conditions.set(condition::SCOPE_ENFORCED, scope_enforced(report));
+        if let Some(version) = &report.program {
+            conditions.set(condition::PROGRAM_KNOWN, ConditionValue::no(reason::PROGRAM_VERSION_UNKNOWN, version.clone()));
+        }
+    }
     if let Some(current) = manifest_current::condition(input, run.record.manifest.as_ref()) {
         conditions.set(condition::MANIFEST_CURRENT, current);
     }
@@ -149,6 +155,13 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     }
 }
 
+fn scope_enforced(report: &LastReport) -> ConditionValue {
+    match &report.scope {
+        None => ConditionValue::yes(reason::FRAME_ENFORCED, "every process of the agent is kept in its frame"),
+        Some(lacks) => ConditionValue::no(reason::FRAME_INCOMPLETE, lacks.clone()),
+    }
+}
+
 fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {
     if input.yoipod.spec.task.is_none() {
         return ConditionValue::no(reason::NO_TASK, "the spec names no task");
@@ -163,6 +176,15 @@ fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {
 
 fn task_failed(input: &YoiPodInput<'_>) -> ConditionValue {
     let why = input.before.task.as_ref().and_then(|task| task.reason.as_deref());
+    // What a program asks for stands in its own words.
+    let login = input.yoipod.spec.agent.cli.as_ref().and_then(|cli| cli.credentials_secret_ref.as_ref());
+    if let Some(secret) = login.filter(|_| why.and_then(Reason::from_name).is_none_or(|why| why == reason::TASK_FAILED)) {
+        let message = format!(
+            "the task's run failed; the log says why. If the program asks for a login there, the one in Secret {} is not good, or no longer",
+            secret.name
+        );
+        return ConditionValue::no(reason::TASK_FAILED, message);
+    }
     match why.and_then(Reason::from_name).filter(|reason| reason::is_task_failure(reason)) {
         Some(reason) => ConditionValue::no(reason, format!("the task's run failed: {reason}; the log says more")),
         None => ConditionValue::no(reason::TASK_FAILED, "the task's run failed; the log says why"),

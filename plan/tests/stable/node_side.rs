@@ -247,6 +247,8 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             reason: why,
             message: "said".into(),
             volume_run_generation: None,
+            scope: None,
+            program: None,
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {
