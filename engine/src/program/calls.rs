@@ -1,0 +1,25 @@
+//! Calls that a program tells its runtime of, and calls that it asks the runtime to run.
+
+use futures::future::BoxFuture;
+use yoi_wire::entry::{OfferedTool, ToolCall, ToolOutcome};
+
+use crate::conversation::CallEnd;
+
+/// The run of a program, as the runtime's socket sees it. Everything that comes this way is the program's own word: any process of the Pod
+/// that knows the run's token can say it.
+pub trait ProgramCalls: Send + Sync {
+    /// A tool of the program's own is about to run. Returns when the begin of the call is durable in the log.
+    ///
+    /// # Errors
+    /// Why the call must not run, as a sentence for the program's model.
+    fn call_starts(&self, call: ToolCall) -> BoxFuture<'_, Result<(), String>>;
+
+    /// A tool of the program's own has ended. `output` is what the program's model reads.
+    fn call_ended(&self, call_id: String, outcome: ToolOutcome, output: String) -> BoxFuture<'_, ()>;
+
+    /// Runs one of the tools in [`Self::offered`], with the limits and the log of a built-in agent's calls.
+    fn run_tool(&self, call: ToolCall) -> BoxFuture<'_, CallEnd>;
+
+    /// The tools that the runtime runs for the program.
+    fn offered(&self) -> Vec<OfferedTool>;
+}
