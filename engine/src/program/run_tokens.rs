@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest, Sha256};
 
 /// Tokens that are valid now, each with what it opens. Only digests are kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RunTokens<T> {
     granted: Mutex<Granted<T>>,
 }
@@ -16,9 +16,9 @@ struct Granted<T> {
     tokens: Vec<(u64, [u8; 32], T)>,
 }
 
-impl<T> Default for Granted<T> {
+impl<T> Default for RunTokens<T> {
     fn default() -> Self {
-        Self { next_id: 0, tokens: Vec::new() }
+        Self { granted: Mutex::new(Granted { next_id: 0, tokens: Vec::new() }) }
     }
 }
 
@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn a_token_is_valid_until_its_grant_is_dropped() {
         let tokens = Arc::new(RunTokens::default());
-        let first = tokens.allow("one", 1);
+        let first = tokens.allow("first", 1);
         let second = tokens.allow("two", 2);
-        assert_eq!([tokens.find("one"), tokens.find("two"), tokens.find("on"), tokens.find("")], [Some(1), Some(2), None, None]);
-        assert!(!format!("{tokens:?}").contains("one"));
+        assert_eq!([tokens.find("first"), tokens.find("two"), tokens.find("firs"), tokens.find("")], [Some(1), Some(2), None, None]);
+        assert!(!format!("{tokens:?}").contains("first"));
         drop(first);
-        assert_eq!([tokens.find("one"), tokens.find("two")], [None, Some(2)]);
+        assert_eq!([tokens.find("first"), tokens.find("two")], [None, Some(2)]);
         drop(second);
         assert_eq!(tokens.find("two"), None);
     }

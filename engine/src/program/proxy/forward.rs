@@ -87,7 +87,7 @@ async fn forward(state: &ProxyState, request: Request<Incoming>) -> Result<Respo
         counter: counts.then(|| TokenCounter::new(UsageReader::new(upstream.format), state.usage.clone())),
         idle: timeouts.idle,
         deadline,
-        permit,
+        _permit: permit,
     };
     Ok(answer.map(|()| passing.into_body()))
 }

@@ -33,7 +33,7 @@ pub(super) struct PassingAnswer {
     /// When the answer must have ended.
     pub deadline: Instant,
     /// Counts the request as one in flight.
-    pub permit: OwnedSemaphorePermit,
+    pub _permit: OwnedSemaphorePermit,
 }
 
 /// Tells the tokens of one answer when it ends, breaks off, or is given up by the program.
