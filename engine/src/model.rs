@@ -6,7 +6,8 @@
 //! | `format` | the four wire formats: bodies of requests, readers of streams |
 //! | `answer` | collects an answer within its limits |
 //! | `sse` | splits bytes into events |
-//! | `connection` | HTTP, TLS, proxy, timeouts |
+//! | `upstream` | what all requests to one endpoint have in common: TLS, proxy, key, headers |
+//! | `connection` | sends a request and reads its stream |
 //! | `failure` | says what failed and who can mend it |
 //! | `fallbacks` | tries the next endpoint |
 //! | `retries` | says how long to wait |
@@ -24,13 +25,14 @@ mod answer;
 mod api_key;
 mod connection;
 mod deltas;
-mod failure;
+pub(crate) mod failure;
 mod fallbacks;
-mod format;
+pub(crate) mod format;
 mod retries;
 mod secrets;
-mod sse;
+pub(crate) mod sse;
 mod turns;
+pub(crate) mod upstream;
 
 pub use api_key::ApiKey;
 pub use deltas::{DeltaSink, ModelDelta};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use sha2::{Digest, Sha256};
 use yoi_engine::model::{ModelTimeouts, RetryPolicy};
 use yoi_wire::identity::{self, env};
@@ -25,6 +25,45 @@ pub enum RuntimeCommand {
     Agent(AgentArgs),
     /// Serve log, diff and patch of an agent that has stopped. Nothing is written, locked or run.
     Read(ReadArgs),
+    /// Tell the runtime of a tool call of a program. The program calls this, with the call on standard input. Exits with 2 when the call must not run.
+    Hook(HookArgs),
+    /// Offer the runtime's tools to a program, over the Model Context Protocol on standard input and output.
+    Mcp(ProgramEnd),
+}
+
+/// The arguments of `hook`.
+#[derive(Clone, Debug, Args)]
+pub struct HookArgs {
+    /// Whether the call is about to run, or has ended.
+    pub moment: HookMoment,
+    #[command(flatten)]
+    pub end: ProgramEnd,
+}
+
+/// When a program calls its hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HookMoment {
+    /// Before a tool runs.
+    Before,
+    /// After it has ended.
+    After,
+}
+
+/// How a program's children reach the runtime. They inherit it from the program.
+#[derive(Clone, Args)]
+pub struct ProgramEnd {
+    /// The runtime's socket.
+    #[arg(long, hide = true, env = env::PROGRAM_SOCKET)]
+    pub socket: PathBuf,
+    /// The token of the run.
+    #[arg(long, hide = true, env = env::PROGRAM_TOKEN, hide_env_values = true)]
+    pub token: String,
+}
+
+impl std::fmt::Debug for ProgramEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProgramEnd").field("socket", &self.socket).finish_non_exhaustive()
+    }
 }
 
 /// Where the volumes of a Pod are that both commands use.

@@ -7,9 +7,11 @@ use clap::Parser;
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 use tracing_subscriber::EnvFilter;
 use yoi_engine::error_text::error_text;
-use yoi_runtime::args::{ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings};
+use yoi_runtime::args::{HookArgs, ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings};
+use yoi_runtime::hook::{self, HookError};
 use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
 use yoi_runtime::model_secrets::TakenVariables;
+use yoi_runtime::program_tools::RuntimeTools;
 use yoi_runtime::{agent, allocator, reader};
 
 /// More than any of the futures needs. The kernel gives memory only for what is used.
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match run(RuntimeCli::parse(), model_secrets, &origin) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             tracing::error!(error = error_text(&*error), "runtime ended");
             ExitCode::FAILURE
@@ -43,26 +45,51 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: RuntimeCli, model_secrets: TakenVariables, origin: &LogOrigin) -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = runtime()?;
-    let done = match cli.command {
+fn run(cli: RuntimeCli, model_secrets: TakenVariables, origin: &LogOrigin) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match cli.command {
         RuntimeCommand::Agent(args) => {
+            let runtime = runtime()?;
             let settings = RuntimeSettings::read(args, model_secrets)?;
             origin.set_agent(&settings.manifest.agent, settings.run_generation);
-            runtime.block_on(async {
+            let done = runtime.block_on(async {
                 start_disk_threads().await;
-                agent::run(settings, origin).await.map_err(Into::into)
-            })
+                agent::run(settings, origin).await
+            });
+            // A tool's blocking read must not delay the exit.
+            runtime.shutdown_background();
+            done?;
         }
         RuntimeCommand::Read(args) => {
             let settings = ReaderSettings::from(args);
             origin.set_agent(&settings.manifest.agent, 0);
-            runtime.block_on(reader::run(settings)).map_err(Into::into)
+            let runtime = runtime()?;
+            let done = runtime.block_on(reader::run(settings));
+            runtime.shutdown_background();
+            done?;
         }
-    };
-    // A tool's blocking read must not delay the exit.
-    runtime.shutdown_background();
-    done
+        RuntimeCommand::Hook(HookArgs { moment, end }) => {
+            // Every failure has the code that keeps the program from running the call.
+            let done =
+                small_runtime().map_err(HookError::Start).and_then(|runtime| runtime.block_on(hook::run(moment, &end, std::io::stdin())));
+            if let Err(error) = done {
+                eprintln!("{}", hook::sentence(moment, &error));
+                return Ok(ExitCode::from(hook::BLOCKED));
+            }
+        }
+        RuntimeCommand::Mcp(end) => {
+            let runtime = small_runtime()?;
+            let done = runtime.block_on(yoi_mcp::serve_stdio(RuntimeTools::new(end), "yoi", env!("CARGO_PKG_VERSION")));
+            // Standard input may still be read where it is no pipe.
+            runtime.shutdown_background();
+            done?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For a process that a program starts: it lives shortly, or waits.
+fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 async fn start_disk_threads() {

@@ -56,6 +56,10 @@ pub mod env {
     pub const MODEL_API_KEY: &str = "YOI_MODEL_API_KEY";
     /// How the names of variables begin that hold a header's value, from the user's Secret. Never handed to a tool.
     pub const MODEL_HEADER: &str = "YOI_MODEL_HEADER";
+    /// Path of the runtime's socket, in the environment of a program.
+    pub const PROGRAM_SOCKET: &str = "YOI_PROGRAM_SOCKET";
+    /// Token of the run, in the environment of a program.
+    pub const PROGRAM_TOKEN: &str = "YOI_PROGRAM_TOKEN";
     /// How the names of variables begin that hold PEM certificates, from the user's ConfigMap.
     pub const MODEL_CA: &str = "YOI_MODEL_CA";
     /// The text of the preset that a user's ConfigMap holds. The file in [`super::PRESET_MOUNT`] is what counts: a Pod starts without a file, and not without a

@@ -90,7 +90,7 @@ pub struct ModelFailure {
 
 /// What the messages say about the call.
 #[derive(Clone, Debug)]
-pub(super) struct CallContext {
+pub(crate) struct CallContext {
     /// Host and port.
     pub endpoint: String,
     /// Host and port of the proxy.
@@ -117,7 +117,7 @@ impl ModelFailure {
     }
 
     /// Replaces secrets, which an endpoint may repeat in its message.
-    pub(super) fn redact(self, redaction: &Redaction) -> Self {
+    pub(crate) fn redact(self, redaction: &Redaction) -> Self {
         Self { summary: redaction.apply(&self.summary), detail: redaction.apply(&self.detail), ..self }
     }
 
@@ -160,7 +160,7 @@ impl ModelFailure {
         Self { retry_after, ..Self::new(class, summary + hint(class, status.as_u16(), context.has_secret)).with_detail(body) }
     }
 
-    pub(super) fn no_answer_begun(context: &CallContext) -> Self {
+    pub(crate) fn no_answer_begun(context: &CallContext) -> Self {
         let CallContext { endpoint, timeouts, .. } = context;
         let seconds = timeouts.head.as_secs();
         Self::new(TRY_AGAIN, format!("the model endpoint {endpoint} took the request and did not begin to answer within {seconds} s"))
@@ -201,7 +201,7 @@ impl ModelFailure {
     }
 
     /// The connection cannot be made or ends.
-    pub(super) fn from_connection(error: &reqwest::Error, context: &CallContext) -> Self {
+    pub(crate) fn from_connection(error: &reqwest::Error, context: &CallContext) -> Self {
         let causes: Vec<&(dyn Error + 'static)> =
             std::iter::successors(Some(error as &(dyn Error + 'static)), |error| (*error).source()).collect();
         let all = causes.iter().map(ToString::to_string).collect::<Vec<_>>().join(": ");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use yoi_wire::entry::{AgentConfig, Assistant, ModelConfig};
 use yoi_wire::manifest::ModelEndpoint;
 
-use super::connection::takes_secret;
+use super::upstream::takes_secret;
 use super::{DeltaSink, ModelClient, ModelError, ModelFailure, ModelFailureClass, ModelRequest, ModelSecrets, ModelTimeouts};
 
 /// Failures in a row that another try may mend, before the next endpoint is asked.

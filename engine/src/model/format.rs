@@ -16,7 +16,7 @@ mod responses;
 
 /// A wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WireFormat {
+pub(crate) enum WireFormat {
     Responses,
     ChatCompletions,
     Anthropic,
@@ -124,7 +124,7 @@ impl WireFormat {
     }
 
     /// The body of a request. Equal arguments give equal bodies.
-    pub fn body(self, request: RequestParts<'_>, server: Server) -> Value {
+    pub(super) fn body(self, request: RequestParts<'_>, server: Server) -> Value {
         match self {
             Self::Responses => responses::body(request, server),
             Self::ChatCompletions => chat::body(request, server),
@@ -133,8 +133,18 @@ impl WireFormat {
         }
     }
 
+    /// The tokens that a `usage` object (in Gemini's format `usageMetadata`) tells.
+    pub fn usage(self, usage: &Value) -> TokenUsage {
+        match self {
+            Self::Responses => responses::usage(usage),
+            Self::ChatCompletions => chat::usage(usage),
+            Self::Anthropic => anthropic::usage(usage),
+            Self::Gemini => gemini::read_usage(usage),
+        }
+    }
+
     /// Reads one answer.
-    pub fn reader(self) -> AnswerReader {
+    pub(super) fn reader(self) -> AnswerReader {
         match self {
             Self::Responses => AnswerReader::Responses(responses::ResponsesReader::default()),
             Self::ChatCompletions => AnswerReader::Chat(chat::ChatReader::default()),
@@ -221,7 +231,7 @@ fn count(value: &Value, pointer: &str) -> u64 {
 }
 
 /// The larger of two counts, field by field: a later event may leave out what an earlier one said.
-fn larger(a: TokenUsage, b: TokenUsage) -> TokenUsage {
+pub(crate) fn larger(a: TokenUsage, b: TokenUsage) -> TokenUsage {
     TokenUsage {
         input_tokens: a.input_tokens.max(b.input_tokens),
         output_tokens: a.output_tokens.max(b.output_tokens),

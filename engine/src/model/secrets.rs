@@ -24,7 +24,7 @@ impl From<Option<ApiKey>> for ModelSecrets {
 
 /// Replaces secrets in messages: an endpoint may repeat what it was sent.
 #[derive(Clone, Default)]
-pub(super) struct Redaction {
+pub(crate) struct Redaction {
     values: Vec<(String, &'static str)>,
 }
 

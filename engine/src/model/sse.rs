@@ -5,7 +5,7 @@ const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SseEvent {
+pub(crate) struct SseEvent {
     /// Its `event` field; empty when there is none.
     pub name: String,
     /// Its `data` lines, joined by line feeds.
@@ -14,11 +14,11 @@ pub(super) struct SseEvent {
 
 /// A line, or all lines of an event, are longer than an event may be.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct EventTooLong;
+pub(crate) struct EventTooLong;
 
 /// Splits bytes into events. It holds at most one event and one line.
 #[derive(Debug, Default)]
-pub(super) struct SseReader {
+pub(crate) struct SseReader {
     line: Vec<u8>,
     event: SseEvent,
     has_data: bool,

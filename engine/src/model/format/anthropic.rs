@@ -228,7 +228,7 @@ fn bounded(block: &Map<String, Value>) -> Result<(), StreamError> {
 }
 
 /// What was read from or written to the cache stands beside `input_tokens` here, and is part of them in the log.
-fn usage(usage: &Value) -> TokenUsage {
+pub(super) fn usage(usage: &Value) -> TokenUsage {
     let (cached, written) = (count(usage, "/cache_read_input_tokens"), count(usage, "/cache_creation_input_tokens"));
     TokenUsage {
         input_tokens: count(usage, "/input_tokens") + cached + written,

@@ -15,6 +15,7 @@ use crate::model::turns::{AnswerTurn, Turn, TurnPart, UserTurn, system_text, tur
 mod reader;
 
 pub(crate) use reader::ChatReader;
+pub(super) use reader::usage;
 
 pub(super) fn body(request: RequestParts<'_>, server: Server) -> Value {
     let RequestParts { config, items, offer_tools } = request;

@@ -152,7 +152,7 @@ fn read_part(part: &Value, answer: &mut AnswerBuilder) -> Result<(), StreamError
     }
 }
 
-fn read_usage(usage: &Value) -> TokenUsage {
+pub(super) fn read_usage(usage: &Value) -> TokenUsage {
     let thoughts = count(usage, "/thoughtsTokenCount");
     TokenUsage {
         input_tokens: count(usage, "/promptTokenCount") + count(usage, "/toolUsePromptTokenCount"),

@@ -192,7 +192,7 @@ fn reasoning_to_give_back(item: &Value) -> Option<Value> {
     (kept.get("encrypted_content").is_some() || kept.get("content").is_some()).then_some(kept)
 }
 
-fn usage(usage: &Value) -> TokenUsage {
+pub(super) fn usage(usage: &Value) -> TokenUsage {
     TokenUsage {
         input_tokens: count(usage, "/input_tokens"),
         output_tokens: count(usage, "/output_tokens"),

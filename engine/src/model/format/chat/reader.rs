@@ -159,7 +159,7 @@ fn push_text(object: &mut Map<String, Value>, field: &str, more: &str) {
     }
 }
 
-fn usage(usage: &Value) -> TokenUsage {
+pub(in super::super) fn usage(usage: &Value) -> TokenUsage {
     TokenUsage {
         input_tokens: count(usage, "/prompt_tokens"),
         output_tokens: count(usage, "/completion_tokens"),
