@@ -80,6 +80,8 @@ pub struct Driver {
     pub model: Option<Arc<FallbackModels>>,
     /// The program that is the agent, in place of the model.
     pub program: Option<Arc<ProgramAgent>>,
+    /// False: the model or the program cannot be used, and inputs are kept.
+    pub may_run: bool,
     /// Runs tool calls.
     pub tools: ToolRunner,
     /// Waits between calls of the model.
@@ -148,7 +150,7 @@ impl Driver {
             runtime,
             task: self.task.clone(),
             settings: self.settings,
-            may_run: self.model.is_some() || self.program.is_some(),
+            may_run: self.may_run,
             config,
             segment: self.session.pointer().map(|pointer| pointer.segment).unwrap_or_default(),
         };

@@ -9,6 +9,7 @@
 //! | [`open_session`] | holds log and inbox of the open session |
 //! | [`tools`] | checks and runs tool calls |
 //! | [`processes`] | starts, ends and reaps programs |
+//! | [`frame`] | keeps them from what is not theirs |
 //! | [`program`] | drives a program that is the agent |
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
 //! | [`tree_context`] | what the model is told of the tree |
@@ -17,6 +18,7 @@
 pub mod conversation;
 pub mod driver;
 pub mod error_text;
+pub mod frame;
 pub mod live_feed;
 pub mod model;
 pub mod open_session;

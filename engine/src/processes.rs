@@ -17,12 +17,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
 mod capture;
+mod framed_thread;
 mod process_tree;
 mod procfs;
 
 pub use capture::CapturedOutput;
 
+use framed_thread::FramedThread;
 use process_tree::ProcessTree;
+
+use crate::frame::{Frame, FrameError};
 
 /// Environment variable of every process of a call. It finds processes that have left session and parents.
 pub const CALL_ID_ENV: &str = "YOI_CALL";
@@ -32,13 +36,30 @@ pub const CALL_ID_ENV: &str = "YOI_CALL";
 pub struct ProcessSupervisor {
     root: PathBuf,
     env: Vec<(OsString, OsString)>,
+    /// Starts all programs; absent: they are in no frame.
+    framed: Option<FramedThread>,
 }
 
 impl ProcessSupervisor {
     /// `root` is the working directory of every program, `user_env` what the Pod's owner set for the container.
     #[must_use]
     pub fn new(root: PathBuf, agent: &str, user_env: &[(OsString, OsString)]) -> Self {
-        Self { root, env: environment(agent, user_env) }
+        Self { root, env: environment(agent, user_env), framed: None }
+    }
+
+    /// All programs that it starts from now on are in the frame.
+    ///
+    /// # Errors
+    /// The kernel has Landlock and refuses. Nothing is in a frame then.
+    pub fn enter_frame(&mut self, frame: Frame) -> Result<(), FrameError> {
+        self.framed = Some(FramedThread::start(frame)?);
+        Ok(())
+    }
+
+    /// The folder for temporary files of every program.
+    #[must_use]
+    pub fn temp(&self) -> &Path {
+        self.env.iter().find(|(name, _)| name == "TMPDIR").map_or(Path::new("/tmp"), |(_, temp)| Path::new(temp))
     }
 
     /// The working directory of every program.
@@ -89,11 +110,15 @@ impl ProcessSupervisor {
                 Ok(())
             });
         }
-        let (child, pid) = AWAITED_CHILDREN.spawn(&mut command)?;
+        // The command is dropped there with its ends of pipes: from now on only processes of the call can write to them.
+        let mut spawn = move || AWAITED_CHILDREN.spawn(&mut command);
+        let (child, pid) = match &self.framed {
+            Some(thread) => thread.run(spawn)?,
+            None => spawn()?,
+        };
         // Nobody has waited for the child yet, so /proc has it even if it has already ended.
         let start_ticks = procfs::read_process(pid).map_or(u64::MAX, |process| process.start_ticks);
         let tree = ProcessTree { leader: pid, start_ticks, call_id };
-        // `command` is dropped here with its ends of pipes: from now on only processes of the call can write to them.
         Ok(SupervisedProcess { child, tree })
     }
 

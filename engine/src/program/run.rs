@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
+use yoi_wire::identity::env;
 use yoi_wire::preset::PresetInput;
 
 use super::access::RunAccess;
@@ -22,11 +23,6 @@ use super::output_parser::{parser, reports_result};
 use crate::conversation::program::{ProgramEnd, ProgramExit};
 use crate::error_text::without_os_error_number;
 use crate::processes::SupervisedProcess;
-
-/// Variable with the path of the runtime's socket.
-pub const SOCKET_ENV: &str = "YOI_PROGRAM_SOCKET";
-/// Variable with the run's token.
-pub const TOKEN_ENV: &str = "YOI_PROGRAM_TOKEN";
 
 /// Bytes of output in one run of which the log keeps what they say. The rest is read and dropped.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
@@ -109,7 +105,7 @@ fn start(agent: &ProgramAgent, values: &RunValues<'_>, access: &RunAccess) -> io
         command.args(agent.arguments(values)).env("HOME", &agent.home);
         command.envs(agent.preset.env.iter().map(|(name, value)| (name, agent.fill(value, values))));
         if let Some(socket) = &access.socket {
-            command.env(SOCKET_ENV, socket).env(TOKEN_ENV, values.token);
+            command.env(env::PROGRAM_SOCKET, socket).env(env::PROGRAM_TOKEN, values.token);
         }
         if agent.preset.input == PresetInput::Stdin {
             command.stdin(Stdio::piped());
