@@ -152,6 +152,11 @@ impl SupervisedProcess {
         self.child.wait().await
     }
 
+    /// The pipe from its standard output, once, if it was started with one.
+    pub fn take_stdout(&mut self) -> Option<tokio::process::ChildStdout> {
+        self.child.stdout.take()
+    }
+
     /// Kills the program and every process that belongs to it. Returns when all of them have ended, or logs that some cannot be killed.
     pub fn kill_tree(&self) {
         if !self.tree.kill_all() {

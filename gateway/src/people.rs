@@ -1,6 +1,7 @@
 //! The API port: an aggregated API, which people reach through the API server.
 
 mod attach;
+mod bundle;
 mod control;
 mod discovery;
 mod failure;
@@ -33,6 +34,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/attach"), get(attach::attach))
+        .route(&format!("{AGENT}/bundle"), get(bundle::bundle).post(bundle::commit))
         .route(&format!("{AGENT}/control"), post(control::control))
         .route(&format!("{AGENT}/diff"), get(log::diff))
         .route(&format!("{AGENT}/export"), get(log::export))

@@ -11,8 +11,8 @@ mod values;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
-    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, RestartOptions,
-    RmOptions, RunOptions, SendOptions, StartOptions,
+    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, PullOptions,
+    RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
@@ -119,6 +119,9 @@ pub enum Command {
     /// Print the commits that an agent made since the base of its tree, for `git am` or `git fetch`.
     #[command(after_help = examples::PATCH)]
     Patch(PatchOptions),
+    /// Fetch the commits that an agent made into the git clone at hand, on a branch of the agent's name. What is checked out is not touched.
+    #[command(after_help = examples::PULL)]
+    Pull(PullOptions),
     /// Take the folder that a project is made from as it is now. Agents that have a tree keep it.
     #[command(after_help = examples::TAKE)]
     Take(TakeOptions),
@@ -196,9 +199,13 @@ impl Command {
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,
-            Command::Diff(_) | Command::Patch(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds | Command::Version(_) => {
-                None
-            }
+            Command::Diff(_)
+            | Command::Patch(_)
+            | Command::Pull(_)
+            | Command::Doctor(_)
+            | Command::Explain { .. }
+            | Command::Crds
+            | Command::Version(_) => None,
             Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => None,
             Command::Rewind(_) | Command::Top(_) | Command::Export(_) | Command::Completion { .. } => None,
         }

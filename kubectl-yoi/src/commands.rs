@@ -9,6 +9,7 @@ pub mod log;
 pub mod ls;
 pub mod patch;
 pub mod peer;
+pub mod pull;
 pub mod restart;
 pub mod rm;
 pub mod run;

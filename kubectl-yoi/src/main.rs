@@ -3,11 +3,13 @@
 #![cfg_attr(not(test), deny(clippy::use_debug))]
 
 mod args;
+mod bundle_file;
 mod cluster;
 mod commands;
 mod complete;
 mod entry_text;
 mod error;
+mod local_clone;
 mod progress;
 mod remedy;
 mod session_log;
@@ -91,6 +93,7 @@ async fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
         Command::Take(args) => commands::take::take(&cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
+        Command::Pull(args) => commands::pull::pull(&cluster, output, &args).await,
         Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, args).await,
         Command::Workspace(WorkspaceCommand::Ls(filter)) => commands::workspace::ls(&cluster, output, &filter).await,
         Command::Workspace(WorkspaceCommand::Rm(args)) => commands::rm::rm_trees(&cluster, output, &args).await,

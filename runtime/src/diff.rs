@@ -85,7 +85,7 @@ pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path
 }
 
 /// The shim's list; an empty one, and why, when the node does not have the tree's base.
-async fn list_changes(shim_socket: &Path) -> Result<(ChangeList, Option<String>), DiffError> {
+pub(crate) async fn list_changes(shim_socket: &Path) -> Result<(ChangeList, Option<String>), DiffError> {
     match shim_client::list_changes(shim_socket).await {
         Ok(list) => Ok((list, None)),
         // git's text is shown without the list of paths.
@@ -121,7 +121,7 @@ pub async fn text_diff(processes: &ProcessSupervisor, tree: &Path, from: Compare
 }
 
 /// The base's commit, if it is the name of one and the repository has it.
-async fn known_base(repository: &GitRepository<'_>, base: Option<&str>) -> Result<Option<String>, GitError> {
+pub(crate) async fn known_base(repository: &GitRepository<'_>, base: Option<&str>) -> Result<Option<String>, GitError> {
     match base.filter(|base| !base.is_empty() && base.bytes().all(|byte| byte.is_ascii_hexdigit())) {
         Some(base) => repository.commit(base).await,
         None => Ok(None),

@@ -6,19 +6,26 @@
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use tokio::io::AsyncReadExt;
+use tokio::process::ChildStdout;
 use uuid::Uuid;
-use yoi_engine::processes::{CapturedOutput, ProcessSupervisor};
+use yoi_engine::processes::{CapturedOutput, ProcessSupervisor, SupervisedProcess};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// With [`GIT_ENV`] and [`GIT_ARGS`] git starts no program that the tree's configuration names, and prompts for nothing.
 const GIT_ENV: [(&str, &str); 4] =
     [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0")];
+/// Commits are what their hashes say: no replacements and no grafts.
+const TRUE_HISTORY: [(&str, &str); 2] = [("GIT_NO_REPLACE_OBJECTS", "1"), ("GIT_GRAFT_FILE", "/dev/null")];
 const GIT_ARGS: [&str; 6] = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"];
 /// Bytes of an answer that is a path, a commit or a number.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// Bytes of one read of a long output.
+const CHUNK: usize = 64 << 10;
 
 /// Why the repository cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -78,12 +85,47 @@ impl<'a> GitRepository<'a> {
 
     async fn try_git(&self, args: &[&str], limit: usize) -> Result<CapturedOutput, GitError> {
         let index = self.temp.index();
-        let extra_env = [
+        run(self.processes, args, &self.extra_env(&index), limit).await
+    }
+
+    fn extra_env<'b>(&'b self, index: &'b Path) -> Vec<(&'b str, &'b OsStr)> {
+        let own = [
             ("GIT_INDEX_FILE", index.as_os_str()),
             ("GIT_OBJECT_DIRECTORY", self.temp.0.as_os_str()),
             ("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsStr::new(&self.objects)),
         ];
-        run(self.processes, args, &extra_env, limit).await
+        own.into_iter().chain(TRUE_HISTORY.map(|(name, value)| (name, OsStr::new(value)))).collect()
+    }
+
+    /// Whether git ends with code 0.
+    ///
+    /// # Errors
+    /// git cannot be run.
+    pub async fn succeeds(&self, args: &[&str]) -> Result<bool, GitError> {
+        Ok(self.try_git(args, MAX_ANSWER_BYTES).await?.success)
+    }
+
+    /// The text that git prints, without the space around it.
+    ///
+    /// # Errors
+    /// As [`GitRepository::git`].
+    pub async fn answer(&self, args: &[&str]) -> Result<String, GitError> {
+        Ok(String::from_utf8_lossy(&self.git(args, MAX_ANSWER_BYTES).await?.stdout).trim().to_owned())
+    }
+
+    /// Starts git, for an output that may be long.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn stream(self, args: &[&str]) -> Result<GitStream, GitError> {
+        let index = self.temp.index();
+        let env = self.extra_env(&index);
+        let started = self.processes.start("git", |command| {
+            command.args(GIT_ARGS).args(args).envs(GIT_ENV).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
+        });
+        let mut process = started.map_err(GitError::Run)?;
+        let stdout = process.take_stdout().ok_or_else(|| GitError::Failed("git's output is no pipe".to_owned()))?;
+        Ok(GitStream { process, stdout, _temp: self.temp })
     }
 
     /// The commit's hash; `None` when the repository has no such commit.
@@ -115,6 +157,29 @@ impl<'a> GitRepository<'a> {
         let answer = self.git(&args, MAX_ANSWER_BYTES).await?;
         let text = String::from_utf8_lossy(&answer.stdout);
         text.trim().parse().map_err(|_| GitError::Failed(format!("git counted {:?} commits", text.trim())))
+    }
+}
+
+/// What git prints. Dropping it ends git.
+pub struct GitStream {
+    process: SupervisedProcess,
+    stdout: ChildStdout,
+    _temp: TempDir,
+}
+
+impl GitStream {
+    /// More of the output; nothing once git has ended with code 0.
+    ///
+    /// # Errors
+    /// The output cannot be read, or git has failed.
+    pub async fn next(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut chunk = vec![0; CHUNK];
+        let count = self.stdout.read(&mut chunk).await?;
+        chunk.truncate(count);
+        if count == 0 && !self.process.wait().await?.success() {
+            return Err(std::io::Error::other("git failed in the middle of its output"));
+        }
+        Ok(chunk)
     }
 }
 

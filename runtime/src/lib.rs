@@ -10,7 +10,8 @@
 //! | [`reader`] | serves what a stopped agent has done: no lock, no model, nothing written |
 //! | `agent_config` | forms system prompt, tools and model options from the manifest |
 //! | [`args`] | reads flags, environment and manifest |
-//! | [`serve`] | answers the gateway's requests: log, inbox, control, attach, export, diff |
+//! | [`serve`] | answers the gateway's requests: log, inbox, control, attach, export, diff, bundle |
+//! | [`bundle`] | packs what the agent has committed, and commits what it has not |
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
 //! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
@@ -29,6 +30,7 @@ pub mod agent;
 mod agent_config;
 pub mod allocator;
 pub mod args;
+pub mod bundle;
 pub mod diff;
 mod disk_space;
 pub mod gateway_peers;

@@ -31,6 +31,7 @@ use crate::disk_space::DiskSpaceProbe;
 use crate::status::NotReady;
 
 mod attach;
+mod bundle;
 mod control;
 mod export;
 mod parts;
@@ -69,18 +70,20 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
         .route(runtime_api::INBOX, post(inbox).layer(limit()))
         .route(runtime_api::CONTROL, post(control::control).layer(limit()))
         .route(runtime_api::USAGE, get(control::usage))
-        .with_state(agent);
+        .with_state(agent.clone());
+    let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
-    reading_router(read).merge(agent_routes).merge(attach_route)
+    reading_router(read).merge(agent_routes).merge(commit_route).merge(attach_route)
 }
 
-/// The routes that change nothing: log, export, diff, patch.
+/// The routes that change nothing: log, export, diff, patch, bundle.
 pub fn reading_router(read: ReadState) -> Router {
     Router::new()
         .route(runtime_api::LOG, get(log))
         .route(runtime_api::EXPORT, get(export::export))
         .route(runtime_api::DIFF, get(diff_response))
         .route(runtime_api::PATCH, get(patch_response))
+        .route(runtime_api::BUNDLE, get(bundle::get_bundle))
         .with_state(read)
 }
 

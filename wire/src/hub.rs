@@ -31,6 +31,9 @@ pub mod runtime_api {
     pub const DIFF: &str = "/v1/diff";
     /// `GET` with [`crate::people::PatchQuery`]: the agent's commits, or nothing; [`super::Refusal`] with 413 when they are too large.
     pub const PATCH: &str = "/v1/patch";
+    /// `GET` with [`crate::bundle::BundleQuery`]: [`crate::bundle`] describes the answer; [`super::Refusal`] with 413 when it would be too long. `POST`
+    /// [`crate::bundle::CommitRequest`], answers [`crate::bundle::CommitResponse`] or [`super::Refusal`]; a stopped agent's reader does not take it.
+    pub const BUNDLE: &str = "/v1/bundle";
     /// `POST` of [`crate::control::ControlRequest`], answered by [`crate::control::ControlResponse`].
     pub const CONTROL: &str = "/v1/control";
     /// `GET` with the query of [`LOG`]: an endless NDJSON stream of [`crate::control::AttachLine`].

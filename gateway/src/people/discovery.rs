@@ -26,11 +26,13 @@ pub async fn group() -> Json<Value> {
 
 /// Subresources only: `yoipods` itself is of the group `yoi.dev`, and a second resource of that name would make `kubectl get yoipods` ambiguous.
 pub async fn resources() -> Json<Value> {
-    let resource = |subresource: &str, kind: &str, verb: &str| json!({"name": format!("yoipods/{subresource}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": [verb]});
+    let resources = |subresource: &str, kind: &str, verbs: &[&str]| json!({"name": format!("yoipods/{subresource}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
+    let resource = |subresource: &str, kind: &str, verb: &str| resources(subresource, kind, &[verb]);
     Json(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(),
         "resources": [
             resource("attach", "Attach", "get"),
+            resources("bundle", "Bundle", &["create", "get"]),
             resource("control", "Control", "create"),
             resource("diff", "Diff", "get"),
             resource("export", "Export", "get"),

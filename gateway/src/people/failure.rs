@@ -37,7 +37,10 @@ impl ApiFailure {
     }
 
     pub fn method_not_allowed() -> Self {
-        ApiFailure::new(StatusCode::METHOD_NOT_ALLOWED, "message and control are sent with POST, all others are read with GET")
+        ApiFailure::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "message and control are sent with POST, all others are read with GET; bundle takes both",
+        )
     }
 
     /// The refusal of the target's runtime, or of the delivery to it.

@@ -8,10 +8,12 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use yoi_wire::bundle::BundleQuery;
 use yoi_wire::hub::runtime_api;
 use yoi_wire::people::{DiffQuery, PatchQuery};
 
 use super::ApiFailure;
+use super::bundle::bundle;
 use super::read::{ReaderWait, WhenStopped, bad_query, read_from_runtime, until_stopped};
 use super::target::AgentTarget;
 use crate::GatewayState;
@@ -27,6 +29,9 @@ pub struct LogQuery {
     /// session comes this way.
     #[serde(default)]
     export: bool,
+    /// The answer of `bundle`, for the same reason.
+    #[serde(default)]
+    bundle: bool,
 }
 
 /// From where on a log is read.
@@ -61,9 +66,13 @@ pub async fn log(
     query: Result<Query<LogQuery>, QueryRejection>,
     part: Result<Query<LogPart>, QueryRejection>,
     wait: Result<Query<ReaderWait>, QueryRejection>,
+    of_bundle: Result<Query<BundleQuery>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
     if query.as_ref().is_ok_and(|query| query.export) {
         return export(State(gateway), Path(target), Extension(user), wait).await;
+    }
+    if query.as_ref().is_ok_and(|query| query.bundle) {
+        return bundle(State(gateway), Path(target), Extension(user), of_bundle, wait).await;
     }
     let record = target.resolve(&gateway, &user, "get", "log").await?;
     let Query(query) = query.map_err(bad_query)?;

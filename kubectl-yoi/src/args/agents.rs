@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::DryRun;
-use super::values::{duration, env_pair, message_id, object_name, subdomain};
+use super::values::{branch_name, duration, env_pair, message_id, object_name, subdomain};
 
 #[derive(Debug, Args)]
 pub struct RunOptions {
@@ -233,6 +233,25 @@ pub struct DiffOptions {
     /// Only what is not committed. Without it, all that differs from the base that the tree was made from, committed or not.
     #[arg(long, conflicts_with = "name_only")]
     pub since_commit: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PullOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// The branch of the clone at hand; the agent's name when absent. It may go on, and is never turned back.
+    #[arg(short, long, value_name = "BRANCH", value_parser = branch_name)]
+    pub branch: Option<String>,
+    /// The branch of the agent's repository; what is checked out there when absent.
+    #[arg(long, value_name = "BRANCH", value_parser = branch_name)]
+    pub from: Option<String>,
+    /// Commit as the agent what it has not committed, before. Only while no run is under way.
+    #[arg(long, requires = "message", conflicts_with = "from")]
+    pub commit: bool,
+    /// The message of that commit.
+    #[arg(short, long, requires = "commit", value_name = "MESSAGE")]
+    pub message: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -71,6 +71,11 @@ pub const DIFF: &str = "Examples:
 pub const PATCH: &str = "Examples:
   kubectl yoi patch alice | git am
   kubectl yoi patch alice --bundle > alice.bundle && git fetch alice.bundle HEAD && git log FETCH_HEAD";
+pub const PULL: &str = "Examples:
+  kubectl yoi pull alice                # then: git log alice
+  kubectl yoi pull alice --branch review/alice
+  kubectl yoi pull alice --commit -m \"What alice left\"
+  kubectl yoi pull alice -o json | jq -r .commit";
 pub const TAKE: &str = "Examples:
   kubectl yoi take yoi                  # as its folder is now, with what is not committed
   kubectl yoi take yoi --wait           # until agents can be made from it";

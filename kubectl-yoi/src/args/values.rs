@@ -74,6 +74,11 @@ pub fn env_pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// Accepts the name of a branch, without `refs/heads/`.
+pub fn branch_name(text: &str) -> Result<String, String> {
+    yoi_wire::bundle::check_branch_name(text).map(|()| text.to_owned())
+}
+
 /// Accepts the id of a message: a UUID.
 pub fn message_id(text: &str) -> Result<String, String> {
     uuid::Uuid::parse_str(text).map(|id| id.to_string()).map_err(|_| "the id of a message is a UUID, as `uuidgen` prints one".to_owned())

@@ -6,6 +6,7 @@ use futures::{AsyncBufRead, TryStreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
+use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::people::{GROUP, VERSION};
 
@@ -38,6 +39,22 @@ impl Cluster {
     /// Opens a `GET` of an agent's segments, a tar archive. It may take longer than the minute after which the API server ends other streams.
     pub async fn export(&self, name: &str) -> Result<impl AsyncBufRead + use<>, Error> {
         self.read(name, "session", "log", "export=true", |request| self.client.request_stream(request)).await
+    }
+
+    /// Opens a `GET` of what an agent has committed, of one branch or of what is checked out. It may take longer than that minute, too.
+    pub async fn bundle(&self, name: &str, branch: Option<&str>) -> Result<impl AsyncBufRead + use<>, Error> {
+        let branch = branch.map_or(String::new(), |branch| format!("&branch={}", query_value(branch)));
+        self.read(name, "commits", "log", &format!("bundle=true{branch}"), |request| self.client.request_stream(request)).await
+    }
+
+    /// Commits as the agent what it has not committed.
+    pub async fn commit(&self, name: &str, body: &CommitRequest) -> Result<CommitResponse, Error> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
+        let request = http::Request::post(self.runtime_path(name, "bundle"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(bytes)
+            .map_err(|e| self.invalid_request(name, e))?;
+        self.client.request(request).await.map_err(self.api_error::<YoiPod>("commit what is in the tree of", name))
     }
 
     /// As [`Cluster::stream`], of an answer that is one JSON object.

@@ -28,7 +28,7 @@ type Controller = Box<dyn Fn(&str, &mut Value) + Send>;
 #[derive(Default)]
 struct Stored {
     objects: BTreeMap<String, Value>,
-    answers: BTreeMap<String, (u16, String)>,
+    answers: BTreeMap<String, (u16, Vec<u8>)>,
     /// Bodies that are written while they are read, one for each request of a path.
     streams: BTreeMap<String, VecDeque<mpsc::UnboundedReceiver<String>>>,
     requests: Vec<Request>,
@@ -109,13 +109,13 @@ impl ApiServer {
     }
 
     /// Answers each request for this path like this, whatever is stored.
-    pub fn answer(&self, path: &str, code: u16, body: impl Into<String>) -> &Self {
+    pub fn answer(&self, path: &str, code: u16, body: impl Into<Vec<u8>>) -> &Self {
         self.stored().answers.insert(path.to_owned(), (code, body.into()));
         self
     }
 
     /// Answers each request for a subresource of an agent in the namespace `ns`.
-    pub fn answer_for(&self, agent: &str, subresource: &str, code: u16, body: impl Into<String>) -> &Self {
+    pub fn answer_for(&self, agent: &str, subresource: &str, code: u16, body: impl Into<Vec<u8>>) -> &Self {
         self.answer(&format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/{agent}/{subresource}"), code, body)
     }
 
@@ -204,9 +204,9 @@ async fn answer(
     }
 }
 
-fn respond(code: u16, body: String) -> Response {
+fn respond(code: u16, body: impl Into<Body>) -> Response {
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (code, [("content-type", "application/json")], body).into_response()
+    (code, [("content-type", "application/json")], body.into()).into_response()
 }
 
 fn not_found(path: &str) -> Response {

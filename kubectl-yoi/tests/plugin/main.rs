@@ -6,9 +6,12 @@ mod attach;
 mod completion;
 mod connection;
 mod diff;
+#[path = "../../../runtime/tests/agent/generated_history.rs"]
+mod generated_history;
 mod lists;
 mod log_and_send;
 mod plugin;
+mod pull;
 mod rm;
 mod steering;
 mod stopped;

@@ -67,6 +67,13 @@ impl Plugin {
         self.run_with(words, None).await
     }
 
+    /// As [`Plugin::run`], in this working directory.
+    pub async fn run_in(&self, folder: &std::path::Path, words: &[&str]) -> Result<Output> {
+        let mut command = self.command(&self.program, words);
+        command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        output(command).await
+    }
+
     /// As [`Plugin::run`], with standard output to this file.
     pub async fn run_with(&self, words: &[&str], stdout: Option<std::fs::File>) -> Result<Output> {
         let mut command = self.command(&self.program, words);

@@ -8,7 +8,7 @@ use yoi_wire::people::DiffResponse;
 
 use crate::harness::{EXAMPLE, Harness};
 
-fn git(harness: &Harness, args: &[&str]) -> String {
+pub fn git(harness: &Harness, args: &[&str]) -> String {
     let done =
         Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(harness.tree()).output().unwrap();
     assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
@@ -115,7 +115,7 @@ async fn a_tree_without_git_has_paths_and_no_text_and_one_without_a_commit_has_b
 }
 
 /// A shim that knows the base's commit.
-fn shim_with_base(harness: &Harness, base: &str) {
+pub fn shim_with_base(harness: &Harness, base: &str) {
     let body = format!("{},\"baseRevision\":\"{base}\"}}", CHANGES.trim_end_matches('}'));
     answering(harness, "200 OK", body.leak());
 }

@@ -4,11 +4,13 @@
 #[path = "../../../e2e/src/bin/scripted-model/endpoint.rs"]
 mod endpoint;
 
+mod bundles;
 mod day_of_work;
 mod degraded;
 mod diffs;
 mod endpoints;
 mod gateway;
+mod generated_history;
 mod harness;
 mod messages;
 mod people;

@@ -31,7 +31,7 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64, u64, u32)> {
     found
 }
 
-fn start_reader(harness: &Harness, path: Option<PathBuf>) -> Runtime {
+pub fn start_reader(harness: &Harness, path: Option<PathBuf>) -> Runtime {
     let folder = |name: &str| harness.dir.path().join(name);
     let gateway = &harness.gateway;
     let manifest = json!({

@@ -1,0 +1,212 @@
+//! The clone at hand, of which only one branch is ever written. Work tree, index and what is checked out stay as they are.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+use yoi_wire::bundle::BRANCHES;
+
+use crate::bundle_file::{BundleFile, BundleHeader, is_hash};
+use crate::show::one_line;
+
+/// Why the clone does not take the commits, and what the user does then.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CloneRefusal {
+    pub message: String,
+    pub next: String,
+}
+
+fn refusal(message: impl Into<String>, next: impl Into<String>) -> CloneRefusal {
+    CloneRefusal { message: message.into(), next: next.into() }
+}
+
+/// What a person reads of a hash.
+pub fn short(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
+}
+
+pub struct LocalClone {
+    objects: PathBuf,
+}
+
+/// How git ended.
+struct GitAnswer {
+    success: bool,
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// Where git finds objects: in the clone, or also among those that are only looked at.
+#[derive(Clone, Copy)]
+enum Objects<'a> {
+    OfClone,
+    WithBundle(&'a BundleFile),
+}
+
+impl LocalClone {
+    /// The repository of the working directory.
+    pub async fn open() -> Result<Self, CloneRefusal> {
+        let clone = LocalClone { objects: PathBuf::new() };
+        let answer = clone.try_git(Objects::OfClone, &["rev-parse", "--path-format=absolute", "--git-path", "objects"], None).await?;
+        if !answer.success {
+            let here = std::env::current_dir().unwrap_or_default();
+            let message = format!("{} is in no git repository: {}", here.display(), one_line(answer.err.trim()));
+            return Err(refusal(message, "run it in a clone of the project's repository"));
+        }
+        Ok(LocalClone { objects: PathBuf::from(answer.out.trim_end_matches(['\n', '\r'])) })
+    }
+
+    /// The commit of a branch.
+    pub async fn branch(&self, branch: &str) -> Result<Option<String>, CloneRefusal> {
+        let name = format!("{BRANCHES}{branch}^{{commit}}");
+        let answer = self.try_git(Objects::OfClone, &["rev-parse", "--verify", "--quiet", &name], None).await?;
+        Ok(Some(answer.out.trim().to_owned()).filter(|hash| answer.success && is_hash(hash)))
+    }
+
+    /// Refuses a branch that a work tree of the clone has checked out.
+    pub async fn check_not_checked_out(&self, branch: &str) -> Result<(), CloneRefusal> {
+        let list = self.git(Objects::OfClone, &["worktree", "list", "--porcelain"]).await?;
+        let mut tree = "";
+        for line in list.lines() {
+            if let Some(path) = line.strip_prefix("worktree ") {
+                tree = path;
+            } else if line.strip_prefix("branch ").and_then(|name| name.strip_prefix(BRANCHES)) == Some(branch) {
+                return Err(refusal(
+                    format!("branch {branch} is checked out in {tree}, and what is checked out is left alone"),
+                    "check out another branch there, or take another one for the agent's commits: add `--branch BRANCH`",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the clone has this commit, and a branch or tag leads to it.
+    async fn check_has(&self, commit: &str) -> Result<(), CloneRefusal> {
+        let name = format!("{commit}^{{commit}}");
+        if self.try_git(Objects::OfClone, &["cat-file", "-e", &name], None).await?.success {
+            return Ok(());
+        }
+        Err(refusal(
+            format!("this clone does not have commit {commit}, which the agent's work is made on top of"),
+            "fetch it with `git fetch`, and pull again; is this a clone of the project's repository?",
+        ))
+    }
+
+    /// Looks at the bundle's objects in a folder of their own. The clone is only read.
+    ///
+    /// # Errors
+    /// The bundle needs commits that the clone does not have, an object is broken or missing, or a commit does not descend from `base`.
+    pub async fn check_bundle(
+        &self,
+        bundle: &BundleFile,
+        header: &BundleHeader,
+        commit: &str,
+        base: Option<&str>,
+    ) -> Result<(), CloneRefusal> {
+        for needed in header.prerequisites.iter().map(String::as_str).chain(base) {
+            self.check_has(needed).await?;
+        }
+        let path = bundle.path();
+        self.git(Objects::OfClone, &["bundle", "verify", "--quiet", &path.to_string_lossy()]).await.map_err(broken)?;
+        let pack = bundle.pack(header).map_err(|error| refusal(format!("its bundle cannot be read: {error}"), "pull again"))?;
+        let looked_at = Objects::WithBundle(bundle);
+        let unpacked = self.try_git(looked_at, &["index-pack", "--strict", "--fix-thin", "--stdin"], Some(pack)).await?;
+        if !unpacked.success {
+            return Err(broken(refusal(one_line(unpacked.err.trim()), "")));
+        }
+        if self.try_git(looked_at, &["cat-file", "-e", &format!("{commit}^{{commit}}")], None).await?.success {
+            let Some(base) = base else { return Ok(()) };
+            return self.check_history(looked_at, commit, base).await;
+        }
+        Err(broken(refusal(format!("it does not hold commit {commit}"), "")))
+    }
+
+    async fn check_history(&self, objects: Objects<'_>, commit: &str, base: &str) -> Result<(), CloneRefusal> {
+        const NEXT: &str = "have a look at what the agent did: kubectl yoi log and kubectl yoi diff";
+        if !self.is_ancestor(objects, base, commit).await? {
+            let message = format!("its commit {commit} is not made on top of {base}, the commit that its tree was made from");
+            return Err(refusal(message, NEXT));
+        }
+        let roots = self.git(objects, &["rev-list", "--count", "--max-parents=0", commit, &format!("^{base}"), "--"]).await?;
+        if roots.trim() != "0" {
+            return Err(refusal(format!("a foreign history was merged into its commit {commit}"), NEXT));
+        }
+        Ok(())
+    }
+
+    /// Whether `branch`, which is at `old`, can go on to `commit` of the bundle. `None`: it is there already.
+    pub async fn check_goes_on(&self, bundle: &BundleFile, branch: &str, old: &str, commit: &str) -> Result<Option<()>, CloneRefusal> {
+        let objects = Objects::WithBundle(bundle);
+        if self.is_ancestor(objects, old, commit).await? {
+            return Ok((old != commit).then_some(()));
+        }
+        Err(refusal(
+            format!("branch {branch} is at {old}, which is no ancestor of the agent's commit {commit}, and nothing is thrown away"),
+            "take another branch: add `--branch BRANCH`; or delete this one, if nobody needs it",
+        ))
+    }
+
+    async fn is_ancestor(&self, objects: Objects<'_>, old: &str, new: &str) -> Result<bool, CloneRefusal> {
+        let args = ["merge-base", "--is-ancestor", old, new];
+        let answer = self.try_git(objects, &args, None).await?;
+        match answer.code {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(failed(&args, &answer)),
+        }
+    }
+
+    /// Fetches `name` of the bundle to the branch. git refuses what is no fast-forward, and a branch that was checked out meanwhile.
+    pub async fn fetch(&self, bundle: &BundleFile, name: &str, branch: &str) -> Result<(), CloneRefusal> {
+        let refspec = format!("{name}:{BRANCHES}{branch}");
+        let path = bundle.path();
+        let path = path.to_string_lossy();
+        // Whatever the user's own configuration says about fetches: one ref, and nothing else.
+        let strict = ["-c", "transfer.fsckObjects=true", "-c", "fetch.fsckObjects=true", "-c", "protocol.file.allow=always"];
+        let only =
+            ["fetch", "--quiet", "--no-tags", "--no-prune", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance"];
+        let args = [&strict[..], &only[..], &[&*path, &*refspec]].concat();
+        self.git(Objects::OfClone, &args).await.map(drop)
+    }
+
+    async fn git(&self, objects: Objects<'_>, args: &[&str]) -> Result<String, CloneRefusal> {
+        let answer = self.try_git(objects, args, None).await?;
+        if answer.success { Ok(answer.out) } else { Err(failed(args, &answer)) }
+    }
+
+    async fn try_git(&self, objects: Objects<'_>, args: &[&str], stdin: Option<File>) -> Result<GitAnswer, CloneRefusal> {
+        let mut command = Command::new("git");
+        command.args(args).env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_NO_REPLACE_OBJECTS", "1").kill_on_drop(true);
+        command.stdin(stdin.map_or_else(Stdio::null, Stdio::from));
+        if let Objects::WithBundle(bundle) = objects {
+            command.env("GIT_OBJECT_DIRECTORY", bundle.objects()).env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&self.objects));
+        }
+        let output = command.output().await.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => refusal("there is no git on this machine", "install git, and make sure that it is on PATH"),
+            _ => refusal(format!("git cannot be started: {error}"), "try again"),
+        })?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(GitAnswer { success: output.status.success(), code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) })
+    }
+}
+
+/// A path in a list, as git reads one: a name may hold the character that parts names.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn failed(args: &[&str], answer: &GitAnswer) -> CloneRefusal {
+    let verb = args.iter().find(|arg| !arg.starts_with('-') && !arg.contains('=')).unwrap_or(&"");
+    refusal(format!("git {verb} failed: {}", one_line(answer.err.trim())), "do what git says, and pull again")
+}
+
+fn broken(why: CloneRefusal) -> CloneRefusal {
+    refusal(
+        format!("its bundle is broken, and nothing of it was taken: {}", why.message),
+        "pull again; see what the agent did: kubectl yoi diff",
+    )
+}

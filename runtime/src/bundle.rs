@@ -1,0 +1,144 @@
+//! What the agent has committed, as a git bundle; and a commit of what it has not.
+
+use std::path::Path;
+use std::time::Duration;
+
+use yoi_engine::processes::ProcessSupervisor;
+use yoi_wire::bundle::{BRANCHES, BundleHead, BundleQuery, MAX_BUNDLE_BYTES, MAX_UNCOMMITTED_PATHS, Uncommitted, check_branch_name};
+
+use crate::diff::{DiffError, known_base, list_changes};
+use crate::git_repository::{GitError, GitRepository, GitStream};
+
+mod commit;
+
+pub use commit::{CommitError, commit};
+
+/// A bundle takes at most so long, also when nobody reads it.
+pub const STREAM_TIMEOUT: Duration = Duration::from_secs(600);
+/// Bytes of the list of what is not committed.
+const MAX_STATUS_BYTES: usize = 1 << 20;
+/// So that packing takes little memory next to the agent, whatever its commits hold.
+const PACKING: [&str; 6] = ["-c", "pack.threads=1", "-c", "pack.windowMemory=32m", "-c", "core.bigFileThreshold=16m"];
+
+/// Why there is no bundle.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    #[error("failed to find the commit of the tree's base")]
+    Base(#[source] DiffError),
+    #[error("failed to read the agent's commits")]
+    Git(#[from] GitError),
+    #[error("the agent's tree is gone, or was never made; its log is all that is left")]
+    NoTree,
+    #[error("the tree is no git repository, so it has no commits")]
+    NoRepository,
+    #[error("{0}")]
+    BranchName(String),
+    #[error("the agent's repository has no branch {0}; without a branch, what is checked out there is taken")]
+    NoBranch(String),
+    #[error(
+        "{name} of the agent's repository is at commit {commit}, which is not made on top of {base}, the commit of the project that its tree was made \
+         from: let the agent rebase it onto that"
+    )]
+    NotOnBase { name: String, commit: String, base: String },
+    #[error(
+        "{name} of the agent's repository is at commit {commit}, into which a history was merged that has nothing in common with the project's"
+    )]
+    ForeignHistory { name: String, commit: String },
+    #[error("the agent's commits are {} MiB, and a bundle has at most {}; take files out of them that are no source", .bytes >> 20, MAX_BUNDLE_BYTES >> 20)]
+    TooLarge { bytes: u64 },
+}
+
+/// An answer before it is sent.
+pub struct Bundle {
+    pub head: BundleHead,
+    /// The bundle itself; `None` without commits.
+    pub stream: Option<GitStream>,
+}
+
+/// The commits that the agent has made since its tree was made from the base, of the branch that is checked out or asked for.
+///
+/// # Errors
+/// The branch is none of the repository or not made on top of the base, the commits are too large, the shim does not answer, or git fails.
+pub async fn bundle(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path, query: &BundleQuery) -> Result<Bundle, BundleError> {
+    if let Some(branch) = &query.branch {
+        check_branch_name(branch).map_err(BundleError::BranchName)?;
+    }
+    // The shim's answer comes after a look at every path, so it is asked last of what needs no git.
+    let (list, _) = list_changes(shim_socket).await.map_err(BundleError::Base)?;
+    bundle_since(processes, tree, list.base_revision.as_deref(), query).await
+}
+
+/// As [`bundle`], of the commits since `base`; of all commits when there is no `base`.
+///
+/// # Errors
+/// As [`bundle`].
+pub async fn bundle_since(
+    processes: &ProcessSupervisor,
+    tree: &Path,
+    base: Option<&str>,
+    query: &BundleQuery,
+) -> Result<Bundle, BundleError> {
+    let repository = GitRepository::open(processes, tree).await?.ok_or(BundleError::NoRepository)?;
+    let name = match &query.branch {
+        Some(branch) => {
+            check_branch_name(branch).map_err(BundleError::BranchName)?;
+            format!("{BRANCHES}{branch}")
+        }
+        None => "HEAD".to_owned(),
+    };
+    let commit = repository.commit(&name).await?;
+    let uncommitted = uncommitted(&repository).await?;
+    let Some(commit) = commit else {
+        return match &query.branch {
+            Some(branch) => Err(BundleError::NoBranch(branch.clone())),
+            None => {
+                let head = BundleHead { name, commit: None, base: base.map(str::to_owned), commits: 0, uncommitted };
+                Ok(Bundle { head, stream: None })
+            }
+        };
+    };
+    if let Some(base) = base {
+        check_history(&repository, &name, &commit, base).await?;
+    }
+    let excluded = base.map(|base| format!("^{base}"));
+    let range: Vec<&str> = [commit.as_str()].into_iter().chain(excluded.as_deref()).collect();
+    let commits = repository.count_commits(&range).await?;
+    let head = BundleHead { name: name.clone(), commit: Some(commit.clone()), base: base.map(str::to_owned), commits, uncommitted };
+    if commits == 0 {
+        return Ok(Bundle { head, stream: None });
+    }
+    let usage = repository.answer(&[&["rev-list", "--objects", "--disk-usage"], &range[..], &["--"]].concat()).await?;
+    let bytes: u64 = usage.parse().map_err(|_| GitError::Failed(format!("git measured {usage:?} bytes")))?;
+    if bytes > MAX_BUNDLE_BYTES {
+        return Err(BundleError::TooLarge { bytes });
+    }
+    let named: Vec<&str> = [name.as_str()].into_iter().chain(excluded.as_deref()).collect();
+    let stream = repository.stream(&[&PACKING[..], &["bundle", "create", "--quiet", "-"], &named[..]].concat())?;
+    Ok(Bundle { head, stream: Some(stream) })
+}
+
+/// Every commit must lead to the base.
+async fn check_history(repository: &GitRepository<'_>, name: &str, commit: &str, base: &str) -> Result<(), BundleError> {
+    let descends = match known_base(repository, Some(base)).await? {
+        Some(base) => repository.succeeds(&["merge-base", "--is-ancestor", &base, commit]).await?,
+        None => false,
+    };
+    if !descends {
+        return Err(BundleError::NotOnBase { name: name.to_owned(), commit: commit.to_owned(), base: base.to_owned() });
+    }
+    let excluded = format!("^{base}");
+    if repository.count_commits(&["--max-parents=0", commit, &excluded]).await? > 0 {
+        return Err(BundleError::ForeignHistory { name: name.to_owned(), commit: commit.to_owned() });
+    }
+    Ok(())
+}
+
+async fn uncommitted(repository: &GitRepository<'_>) -> Result<Uncommitted, GitError> {
+    let args = ["status", "--porcelain=v1", "-z", "--untracked-files=normal", "--no-renames", "--ignore-submodules=dirty"];
+    let output = repository.git(&args, MAX_STATUS_BYTES).await?;
+    let whole = output.stdout.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
+    // `XY path`, and a zero byte behind each.
+    let mut paths = output.stdout[..whole].split(|byte| *byte == 0).filter_map(|entry| entry.get(3..)).filter(|path| !path.is_empty());
+    let first: Vec<String> = paths.by_ref().take(MAX_UNCOMMITTED_PATHS).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    Ok(Uncommitted { count: (first.len() + paths.count()) as u64, cut: output.truncated, paths: first })
+}
