@@ -189,3 +189,41 @@ async fn f16_the_segments_of_a_stopped_agent_come_from_its_reader() {
     assert_eq!((status, archive.as_str()), (StatusCode::OK, Some("a tar archive")));
     assert_eq!(cluster.api.get("yoipods", "ns", "a")["spec"]["desiredState"], "Stopped");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_attached_until_the_agent_stopped_reads_the_rest_from_its_reader_by_the_token_of_the_stream() {
+    let cluster = cluster();
+    let replica = cluster.replica().await;
+    let a = cluster.runtime(&[&replica], "token-p-a").await;
+    let pair = cluster.front.client(&["front-proxy-client"]);
+    let (lines, body) = writable_log();
+    *a.state.attach.lock().unwrap() = Some(body);
+    let mut attached = cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/attach?tail=3"), None).await;
+    lines.send(Ok(Bytes::from("{\"type\":\"entry\",\"token\":\"g:7\"}\n"))).await.unwrap();
+    assert!(wait_for("the entry", attached.body_mut().frame()).await.unwrap().is_ok());
+    // The agent stops, and the stream breaks before its last entries.
+    drop(a);
+    cluster.put_agent("a", "u-a", "", "Stopped");
+    wait_for("the end of the stream", async { while let Some(Ok(_)) = attached.body_mut().frame().await {} }).await;
+    let refused = wait_for("the refusal", async {
+        loop {
+            let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{A}/attach?after=g:7"), None).await;
+            if status == StatusCode::CONFLICT {
+                return body;
+            }
+        }
+    });
+    assert!(refused.await["message"].as_str().unwrap().contains("is Stopped"));
+    cluster.api.token("token-p-r", "ns", "p-r", "gateway.yoi.dev");
+    let operator = async {
+        let mut a = cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["reader"]["requestedAt"].is_string()).await;
+        a["status"]["reader"]["pod"] = serde_json::json!({"name": "a-reader", "uid": "p-r"});
+        cluster.api.put("yoipods", a);
+        cluster.runtime(&[&replica], "token-p-r").await
+    };
+    let path = format!("{A}/log?follow=false&after=g:7");
+    let reading = cluster.request(&replica, "alice", "GET", &path, None);
+    let (reader, (status, log)) = wait_for("the rest", async { tokio::join!(operator, reading) }).await;
+    assert_eq!(status, StatusCode::OK, "{log}");
+    assert_eq!(reader.state.log_queries.lock().unwrap().as_slice(), ["follow=false&after=g:7"]);
+}

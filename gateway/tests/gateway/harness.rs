@@ -175,6 +175,7 @@ impl TestCluster {
             hold: Mutex::default(),
             release: Notify::new(),
             log: Mutex::default(),
+            log_queries: Mutex::default(),
             attach: Mutex::default(),
             steering: Mutex::default(),
         });
@@ -287,6 +288,8 @@ pub struct RuntimeState {
     pub release: Notify,
     /// The next log response.
     pub log: Mutex<Option<Body>>,
+    /// The queries of those who read the log.
+    pub log_queries: Mutex<Vec<String>>,
     /// The next response to an attached client.
     pub attach: Mutex<Option<Body>>,
     pub steering: Mutex<Steering>,
@@ -312,7 +315,8 @@ async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<Deliv
     Json(SendResponse { message_id, duplicate: false })
 }
 
-async fn log(State(state): State<Arc<RuntimeState>>) -> Body {
+async fn log(State(state): State<Arc<RuntimeState>>, RawQuery(query): RawQuery) -> Body {
+    state.log_queries.lock().unwrap().push(query.unwrap_or_default());
     state.log.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
 }
 

@@ -36,6 +36,12 @@ impl Cluster {
         self.read(name, subresource, subresource, query, |request| self.client.request_stream(request)).await
     }
 
+    /// As [`Cluster::stream`], and of an agent whose reader is only starting the refusal: whoever reads a terminal of its own waits there.
+    pub async fn stream_now(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
+        let request = self.get_request(name, subresource, query, 0)?;
+        self.client.request_stream(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
+    }
+
     /// Opens a `GET` of an agent's segments, a tar archive. It may take longer than the minute after which the API server ends other streams.
     pub async fn export(&self, name: &str) -> Result<impl AsyncBufRead + use<>, Error> {
         self.read(name, "session", "log", "export=true", |request| self.client.request_stream(request)).await
@@ -62,6 +68,12 @@ impl Cluster {
         self.read(name, subresource, subresource, query, |request| self.client.request(request)).await
     }
 
+    /// A `GET` that waits so many seconds for the reader of a stopped agent.
+    fn get_request(&self, name: &str, subresource: &str, query: &str, seconds: u32) -> Result<http::Request<Vec<u8>>, Error> {
+        let request = http::Request::get(format!("{}?{query}&waitSeconds={seconds}", self.runtime_path(name, subresource)));
+        request.body(Vec::new()).map_err(|e| self.invalid_request(name, e))
+    }
+
     /// Sends a read again for as long as the gateway says that the reader of a stopped agent is only starting. `what` is the word for errors.
     async fn read<T, R: Future<Output = kube::Result<T>>>(
         &self,
@@ -76,9 +88,7 @@ impl Cluster {
         loop {
             // An agent that runs, and a reader that is there, answer at once. What else is waited for is shown at once, and then as it changes.
             let seconds = if progress.is_none() { 0 } else { 3 };
-            let request = http::Request::get(format!("{}?{query}&waitSeconds={seconds}", self.runtime_path(name, subresource)))
-                .body(Vec::new())
-                .map_err(|e| self.invalid_request(name, e))?;
+            let request = self.get_request(name, subresource, query, seconds)?;
             let error = match send(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,

@@ -1,6 +1,6 @@
 //! Reading, writing and deleting objects.
 
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,6 +10,27 @@ use yoi_crds::name::field_manager;
 use super::{Cluster, NamespacedObject};
 use crate::args::DryRun;
 use crate::error::{Error, ErrorTarget};
+
+/// An object that this version does not understand, as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnreadableObject {
+    pub namespace: String,
+    pub name: String,
+    /// What is wrong with it.
+    pub error: String,
+    pub object: Value,
+}
+
+/// Objects of a list, and those of them that cannot be read: one of another version, or one that was stored before its rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed<K> {
+    pub objects: Vec<K>,
+    pub unreadable: Vec<UnreadableObject>,
+}
+
+impl<K> Listed<K> {
+    pub const EMPTY: Self = Listed { objects: Vec::new(), unreadable: Vec::new() };
+}
 
 impl Cluster {
     pub fn api<K: NamespacedObject>(&self) -> Api<K> {
@@ -25,16 +46,43 @@ impl Cluster {
         self.api::<K>().get_opt(name).await.map_err(self.api_error::<K>("read", name))
     }
 
+    /// Lists objects, and fails when one of them cannot be read: whoever acts on all of them must know all of them.
     pub async fn list<K: NamespacedObject>(&self, all_namespaces: bool, selector: Option<&str>) -> Result<Vec<K>, Error> {
         let api: Api<K> = if all_namespaces { Api::all(self.client.clone()) } else { self.api() };
-        let what = format!("the list of {}s", K::kind(&()));
-        let target =
-            ErrorTarget { name: what, list_command: "kubectl get crds".to_owned(), doctor_command: self.doctor_command(all_namespaces) };
-        let params = selector.map_or_else(ListParams::default, |labels| ListParams::default().labels(labels));
-        let listed = api.list(&params).await;
-        let mut items = listed.map_err(|e| Error::api(format!("read {}", target.name), &target, e))?.items;
+        let listed = api.list(&list_params(selector)).await;
+        let mut items = listed.map_err(|e| self.list_error::<K>(all_namespaces, e))?.items;
         items.sort_by_cached_key(|o| (o.namespace(), o.name_any()));
         Ok(items)
+    }
+
+    /// Lists objects for a person who looks at them. One that cannot be read hides no other.
+    pub async fn list_each<K: NamespacedObject>(&self, all_namespaces: bool, selector: Option<&str>) -> Result<Listed<K>, Error> {
+        let listed = self.dynamic_api::<K>(all_namespaces).list(&list_params(selector)).await;
+        let mut items = listed.map_err(|e| self.list_error::<K>(all_namespaces, e))?.items;
+        items.sort_by_cached_key(|o| (o.namespace(), o.name_any()));
+        let mut each = Listed::EMPTY;
+        for item in items {
+            match understood(item) {
+                Ok(object) => each.objects.push(object),
+                Err(unreadable) => each.unreadable.push(unreadable),
+            }
+        }
+        Ok(each)
+    }
+
+    /// Objects of a kind as they stand.
+    pub fn dynamic_api<K: NamespacedObject>(&self, all_namespaces: bool) -> Api<DynamicObject> {
+        let kind = ApiResource::erase::<K>(&());
+        match all_namespaces {
+            true => Api::all_with(self.client.clone(), &kind),
+            false => Api::namespaced_with(self.client.clone(), &self.namespace, &kind),
+        }
+    }
+
+    fn list_error<K: NamespacedObject>(&self, all_namespaces: bool, error: kube::Error) -> Error {
+        let name = format!("the list of {}s", K::kind(&()));
+        let target = ErrorTarget { name, list_command: "kubectl get crds".to_owned(), doctor_command: self.doctor_command(all_namespaces) };
+        Error::api(format!("read {}", target.name), &target, error)
     }
 
     fn server_dry_run(&self) -> bool {
@@ -94,6 +142,21 @@ impl Cluster {
             ..DeleteParams::default()
         };
         self.api::<K>().delete(&object.name_any(), &params).await.map(drop)
+    }
+}
+
+fn list_params(selector: Option<&str>) -> ListParams {
+    selector.map_or_else(ListParams::default, |labels| ListParams::default().labels(labels))
+}
+
+/// The object of its kind, or what cannot be read of it. A list's items name no kind.
+pub fn understood<K: NamespacedObject>(mut item: DynamicObject) -> Result<K, UnreadableObject> {
+    item.types = Some(kube::core::TypeMeta::resource::<K>());
+    let (namespace, name) = (item.namespace().unwrap_or_default(), item.name_any());
+    let unreadable = |error: serde_json::Error, object| UnreadableObject { namespace, name, error: error.to_string(), object };
+    match serde_json::to_value(item) {
+        Ok(object) => K::deserialize(&object).map_err(|error| unreadable(error, object.clone())),
+        Err(error) => Err(unreadable(error, Value::Null)),
     }
 }
 

@@ -11,7 +11,7 @@ use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
 use yoi_plan::visibility::PeerLink;
 
 use crate::args::{ListFilter, ListKind, LsOptions, OutputFormat};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Listed, NamespacedObject};
 use crate::error::Error;
 use crate::show;
 use agents::{AgentRows, SessionRows};
@@ -32,33 +32,47 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
     let (all, selector) = (args.filter.all_namespaces, args.filter.selector.as_deref());
     let wanted = |what| args.what.is_none_or(|w| w == what);
     // Whom an agent sees does not depend on labels.
-    let links = async { if wanted(ListKind::Agents) { cluster.list::<YoiPeer>(all, None).await } else { Ok(Vec::new()) } };
-    let everybody = async { if wanted(ListKind::Agents) && selector.is_some() { cluster.list(all, None).await } else { Ok(Vec::new()) } };
+    let links = async { if wanted(ListKind::Agents) { cluster.list_each::<YoiPeer>(all, None).await } else { Ok(Listed::EMPTY) } };
+    let everybody = async {
+        let needed = wanted(ListKind::Agents) && selector.is_some();
+        if needed { cluster.list_each::<YoiPod>(all, None).await } else { Ok(Listed::EMPTY) }
+    };
     let pods = async {
         let needed = wanted(ListKind::Agents) || wanted(ListKind::Sessions);
-        if needed { cluster.list::<YoiPod>(all, selector).await } else { Ok(Vec::new()) }
+        if needed { cluster.list_each::<YoiPod>(all, selector).await } else { Ok(Listed::EMPTY) }
     };
-    let workspaces = async { if wanted(ListKind::Workspaces) { list_trees(cluster, &args.filter).await } else { Ok(Vec::new()) } };
+    let workspaces = async { if wanted(ListKind::Workspaces) { list_trees(cluster, &args.filter).await } else { Ok(Listed::EMPTY) } };
     let peers = async {
         match (wanted(ListKind::Peers), wanted(ListKind::Agents) && selector.is_none()) {
-            (true, false) => cluster.list::<YoiPeer>(all, selector).await.map(Some),
+            (true, false) => cluster.list_each::<YoiPeer>(all, selector).await.map(Some),
             // They are the links.
             (true, true) | (false, _) => Ok(None),
         }
     };
     let (links, everybody, pods, workspaces, peers) = futures::try_join!(links, everybody, pods, workspaces, peers)?;
     let peers = peers.unwrap_or_else(|| links.clone());
+    let is_table = matches!(output, None | Some(OutputFormat::Wide));
+    // The other tables have a line for each, and the objects themselves stand in documents.
+    if !is_table || args.what == Some(ListKind::Sessions) {
+        rows::say_unreadable("agents", &pods.unreadable);
+    }
+    if !is_table {
+        rows::say_unreadable("workspaces", &workspaces.unreadable);
+    }
+    if !is_table && wanted(ListKind::Peers) || is_table && args.what == Some(ListKind::Agents) {
+        rows::say_unreadable("peers", &peers.unreadable);
+    }
     match (output, args.what) {
         (None | Some(OutputFormat::Wide), _) => {
-            let links: Vec<PeerLink> = links.into_iter().map(PeerLink::from).collect();
-            let others: &[YoiPod] = if selector.is_some() { &everybody } else { &pods };
+            let links: Vec<PeerLink> = links.objects.into_iter().map(PeerLink::from).collect();
+            let others: &[YoiPod] = if selector.is_some() { &everybody.objects } else { &pods.objects };
             let mut tables = Vec::new();
             if wanted(ListKind::Agents) {
                 tables.push(table(&AgentRows::new(&links, others), &pods, &options));
             }
             if wanted(ListKind::Sessions) {
-                let with: Vec<YoiPod> = pods.iter().filter(|pod| agents::has_session(pod)).cloned().collect();
-                tables.push(table(&SessionRows, &with, &options));
+                let with: Vec<YoiPod> = pods.objects.iter().filter(|pod| agents::has_session(pod)).cloned().collect();
+                tables.push(table(&SessionRows, &Listed { objects: with, unreadable: Vec::new() }, &options));
             }
             if wanted(ListKind::Workspaces) {
                 tables.push(table(&WorkspaceRows, &workspaces, &options));
@@ -68,26 +82,37 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
             }
             show::print(&tables.join("\n"))
         }
-        (Some(_), Some(ListKind::Workspaces)) => show::objects(output, &workspaces, workspaces::name, String::new),
-        (Some(_), Some(ListKind::Peers)) => show::objects(output, &peers, peers::name, String::new),
         (Some(OutputFormat::Name), Some(ListKind::Sessions)) => {
-            show::print(&pods.iter().filter_map(agents::session_name).map(|name| name + "\n").collect::<String>())
+            show::print(&pods.objects.iter().filter_map(agents::session_name).map(|name| name + "\n").collect::<String>())
         }
-        (Some(_), Some(ListKind::Agents | ListKind::Sessions)) => show::objects(output, &pods, agents::name, String::new),
-        (Some(OutputFormat::Name), None) => {
-            let names = pods.iter().map(agents::name).chain(workspaces.iter().map(workspaces::name)).chain(peers.iter().map(peers::name));
-            show::print(&names.map(|name| name + "\n").collect::<String>())
+        (Some(OutputFormat::Name), _) => {
+            let names = [names(&pods, wanted(ListKind::Agents)), names(&workspaces, true), names(&peers, wanted(ListKind::Peers))];
+            show::print(&names.concat().into_iter().map(|name| name + "\n").collect::<String>())
         }
-        (Some(format), None) => {
-            let value = |objects: Result<Vec<serde_json::Value>, serde_json::Error>| {
-                objects.map_err(|e| Error::local("write the answer", e, "take another form of it: -o name, or none"))
-            };
-            let mut items = value(pods.iter().map(serde_json::to_value).collect())?;
-            items.extend(value(workspaces.iter().map(serde_json::to_value).collect())?);
-            items.extend(value(peers.iter().map(serde_json::to_value).collect())?);
+        (Some(format), _) => {
+            let mut items = documents(&pods)?;
+            items.extend(documents(&workspaces)?);
+            if wanted(ListKind::Peers) {
+                items.extend(documents(&peers)?);
+            }
             show::print_as(format, &show::list(&items)?)
         }
     }
+}
+
+/// The names of objects for programs; nothing where they are not wanted.
+fn names<K: NamespacedObject>(listed: &Listed<K>, wanted: bool) -> Vec<String> {
+    let unreadable = listed.unreadable.iter().map(|object| object.name.clone());
+    let all = listed.objects.iter().map(ResourceExt::name_any).chain(unreadable).filter(|_| wanted);
+    all.map(|name| program_name::<K>(&name)).collect()
+}
+
+/// Objects as JSON: those that cannot be read as they stand.
+fn documents<K: NamespacedObject>(listed: &Listed<K>) -> Result<Vec<serde_json::Value>, Error> {
+    let objects = listed.objects.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
+    let mut objects = objects.map_err(|e| Error::local("write the answer", e, "take another form of it: -o name, or none"))?;
+    objects.extend(listed.unreadable.iter().map(|unreadable| unreadable.object.clone()));
+    Ok(objects)
 }
 
 /// `workspace ls`.
@@ -96,18 +121,27 @@ pub async fn list_workspaces(cluster: &Cluster, output: Option<OutputFormat>, fi
         return watch::watch(cluster, output, filter, &WorkspaceRows).await;
     }
     let trees = list_trees(cluster, filter).await?;
-    let options = RowOptions::new(cluster, output, filter);
-    show::objects(output, &trees, workspaces::name, || table(&WorkspaceRows, &trees, &options))
+    match output {
+        None | Some(OutputFormat::Wide) => show::print(&table(&WorkspaceRows, &trees, &RowOptions::new(cluster, output, filter))),
+        Some(OutputFormat::Name) => {
+            rows::say_unreadable("workspaces", &trees.unreadable);
+            show::print(&names(&trees, true).into_iter().map(|name| name + "\n").collect::<String>())
+        }
+        Some(format) => {
+            rows::say_unreadable("workspaces", &trees.unreadable);
+            show::print_as(format, &show::list(&documents(&trees)?)?)
+        }
+    }
 }
 
 /// The workspaces that are no bases.
-async fn list_trees(cluster: &Cluster, filter: &ListFilter) -> Result<Vec<AgentWorkspace>, Error> {
-    let mut trees: Vec<AgentWorkspace> = cluster.list(filter.all_namespaces, filter.selector.as_deref()).await?;
-    trees.retain(|workspace| workspace.spec.base.is_none());
+async fn list_trees(cluster: &Cluster, filter: &ListFilter) -> Result<Listed<AgentWorkspace>, Error> {
+    let mut trees: Listed<AgentWorkspace> = cluster.list_each(filter.all_namespaces, filter.selector.as_deref()).await?;
+    trees.objects.retain(|workspace| workspace.spec.base.is_none());
     Ok(trees)
 }
 
 /// Returns `kind.group/name` of an object.
-fn object_name<K: kube::Resource<DynamicType = ()>>(object: &K) -> String {
-    format!("{}.{}/{}", K::kind(&()).to_lowercase(), K::group(&()), object.name_any())
+fn program_name<K: kube::Resource<DynamicType = ()>>(name: &str) -> String {
+    format!("{}.{}/{name}", K::kind(&()).to_lowercase(), K::group(&()))
 }

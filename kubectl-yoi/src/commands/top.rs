@@ -8,7 +8,7 @@ use yoi_wire::entry::TokenUsage;
 use yoi_wire::people::UsageResponse;
 
 use crate::args::{OutputFormat, TopOptions};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, UnreadableObject};
 use crate::error::Error;
 use crate::show;
 
@@ -36,8 +36,13 @@ pub async fn top(cluster: &Cluster, output: Option<OutputFormat>, args: &TopOpti
             vec![AgentUsage { namespace: cluster.namespace.clone(), name: name.clone(), usage: Some(usage), error: None }]
         }
         None => {
-            let pods: Vec<YoiPod> = cluster.list(args.all_namespaces, None).await?;
-            stream::iter(pods).map(|pod| usage_of(cluster, pod)).buffered(ASKED_AT_ONCE).collect().await
+            let listed = cluster.list_each::<YoiPod>(args.all_namespaces, None).await?;
+            let asked = stream::iter(listed.objects).map(|pod| usage_of(cluster, pod)).buffered(ASKED_AT_ONCE);
+            let unreadable = listed.unreadable.into_iter().map(|UnreadableObject { namespace, name, error, object: _ }| {
+                let error = Some(format!("its object cannot be read: {error}"));
+                AgentUsage { namespace, name, usage: None, error }
+            });
+            asked.collect::<Vec<_>>().await.into_iter().chain(unreadable).collect()
         }
     };
     let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
@@ -63,7 +68,7 @@ fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
     let first = if of_namespace.is_none() { ["namespace"].as_slice() } else { &[] };
     let header = ["agent", "activity", "turns", "run in", "run out", "in", "cached", "out", "reasoning", "limit"];
     let mut table = show::table(&[first, &header].concat());
-    let mut unknown = String::new();
+    let (mut unknown, mut any_stopped) = (String::new(), false);
     for AgentUsage { namespace, name, usage, error } in agents {
         let cells = match usage {
             Some(UsageResponse { activity, total, run, turns, limit }) => {
@@ -76,6 +81,7 @@ fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
             None => {
                 let error = error.as_deref().unwrap_or_default();
                 let is_stopped = error == "Stopped";
+                any_stopped |= is_stopped;
                 if !is_stopped {
                     unknown.push_str(&format!("{name}: {}\n", show::one_line(error)));
                 }
@@ -85,6 +91,9 @@ fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
         };
         let cells = of_namespace.is_none().then_some(namespace).into_iter().chain(&cells);
         table.add_row(cells.map(show::cell).collect::<Vec<_>>());
+    }
+    if any_stopped {
+        unknown.push_str("a stopped agent is not asked; its log has the tokens of each answer: kubectl yoi log NAME -o json\n");
     }
     show::lines(&table) + &unknown
 }

@@ -29,6 +29,29 @@ fn stopped(name: &str) -> Value {
     stopped
 }
 
+/// An agent that is not to run, and whose Pod is still there.
+fn stopping(name: &str) -> Value {
+    let mut stopping = stopped(name);
+    stopping["status"]["pod"] = json!({ "name": format!("{name}-1"), "uid": "u" });
+    stopping
+}
+
+/// A line of the log.
+fn logged(n: u64) -> String {
+    let mut line: Value = serde_json::from_str(&said(n)).unwrap_or_default();
+    line.as_object_mut().and_then(|line| line.remove("type"));
+    line.to_string() + "\n"
+}
+
+/// The gateway's answer while the reader of a stopped agent is only starting.
+fn reader_is_starting() -> String {
+    let mut starting: Value =
+        serde_json::from_str(&status(503, "ServiceUnavailable", "YoiPod ns/a has stopped; try again")).unwrap_or_default();
+    starting["details"] =
+        json!({ "name": "a", "kind": "yoipods", "retryAfterSeconds": 1, "causes": [{ "message": "it is being started" }] });
+    starting.to_string()
+}
+
 /// Waits until so many requests for a subresource have come.
 async fn requests(server: &ApiServer, subresource: &str, count: usize) -> Result<Vec<Request>> {
     let waiting = async {
@@ -62,6 +85,8 @@ async fn f8_f9_without_a_terminal_each_entry_is_printed_once_whatever_breaks() -
     for _ in 0..20 {
         server.stream_for("a", "attach").send(String::new())?;
     }
+    // The log has no more than what has come.
+    server.answer_for("a", "log", 200, "");
     let running = plugin.run(&["attach", "a", "--tail", "7"]);
     let stopping = async {
         requests(&server, "attach", 4).await?;
@@ -76,6 +101,81 @@ async fn f8_f9_without_a_terminal_each_entry_is_printed_once_whatever_breaks() -
     let queries: Vec<_> = server.requests_for("a", "attach").iter().map(|request| request.query.get("after").cloned()).collect();
     ensure!(queries[..4] == [None, Some("g:2".to_owned()), Some("g:2".to_owned()), Some("g:3".to_owned())], "{queries:?}");
     ensure!(server.requests_for("a", "attach")[0].query["tail"] == "7");
+    ensure!(server.requests_for("a", "log")[0].query["after"] == "g:6");
+    Ok(())
+}
+
+/// Whoever is attached to an agent that stops while its gateway goes gets the rest by this reader.
+async fn play_the_stop(server: &ApiServer) -> Result<()> {
+    requests(server, "attach", 1).await?;
+    // What the agent still logs while it stops goes to no stream.
+    server.answer_for("a", "attach", 409, status(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns"));
+    server.answer_for("a", "log", 503, reader_is_starting());
+    server.put(stopping("a"));
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    ensure!(server.requests_for("a", "log").is_empty(), "the log was read before its last entry was in it");
+    server.put(stopped("a"));
+    requests(server, "log", 2).await?;
+    server.answer_for("a", "log", 200, logged(3) + &logged(4) + &logged(5));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_attached_until_the_agent_has_stopped_gets_its_last_entries_from_the_log() -> Result<()> {
+    for output in [None, Some("json")] {
+        let server = ApiServer::start().await?;
+        let plugin = Plugin::new(&server)?;
+        server.put(agent("a", &[]));
+        let stream = server.stream_for("a", "attach");
+        stream.send(greeting("Running") + &said(1) + &said(2))?;
+        let words = [&["attach", "a"][..], output.map_or(&[][..], |_| &["-o", "json"])].concat();
+        let stop = async {
+            let stream = stream;
+            requests(&server, "attach", 1).await?;
+            drop(stream);
+            play_the_stop(&server).await
+        };
+        let (done, stop) = tokio::join!(plugin.run(&words), stop);
+        stop?;
+        let done = done?.expect_code(0)?;
+        let wanted = match output {
+            None => (1..=5).map(|n| format!("2026-01-01T10:20:30Z    agent sentence {n}.\n")).collect(),
+            Some(_) => greeting("Running") + &(1..=5).map(said).collect::<String>(),
+        };
+        let values = |text: &str| text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>();
+        let same = if output.is_some() { values(&done.out)? == values(&wanted)? } else { done.out == wanted };
+        ensure!(same && done.err.is_empty(), "{done:#?}");
+        let log = server.requests_for("a", "log");
+        ensure!(log.iter().all(|request| request.query["after"] == "g:2" && request.query["follow"] == "false"), "{log:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_shows_the_last_entries_of_an_agent_that_has_stopped_and_goes_on_when_it_is_started() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[]));
+    let first = server.stream_for("a", "attach");
+    first.send(greeting("Running") + &said(1) + &said(2))?;
+    let mut terminal = Terminal::start(&plugin, &["attach", "a"])?;
+    terminal.wait_until("the first entries", |screen| screen.contains("agent sentence 2.")).await?;
+    drop(first);
+    play_the_stop(&server).await?;
+    let screen = terminal.wait_until("the stop", |screen| screen.contains("it has stopped; Ctrl-D leaves")).await?;
+    ensure!((1..=5).all(|n| screen.matches(&format!("agent sentence {n}.")).count() == 1), "{screen}");
+    let second = server.stream_for("a", "attach");
+    let before = server.requests_for("a", "attach").len();
+    let mut started = agent("a", &[]);
+    started["status"]["runGeneration"] = json!(2);
+    server.put(started);
+    second.send(greeting("Idle") + &said(6))?;
+    terminal
+        .wait_until("the agent that was started again", |screen| screen.contains("agent sentence 6.") && screen.contains(" a  Idle"))
+        .await?;
+    ensure!(requests(&server, "attach", before + 1).await?[before].query["after"] == "g:5");
+    terminal.type_keys("\x04")?;
+    ensure!(terminal.end().await? == 0);
     Ok(())
 }
 

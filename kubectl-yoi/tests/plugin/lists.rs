@@ -164,3 +164,73 @@ async fn b5_an_agent_whose_log_is_damaged_is_listed_with_the_error_and_so_are_al
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn b5_an_object_that_cannot_be_read_is_listed_with_the_error_and_so_are_all_others() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut strange = agent("strange", &[]);
+    strange["spec"]["projectRef"] = json!(7);
+    server.put(agent("a", &[("Ready", "True", "AllMet", "fine")])).put(strange).put(agent("z", &[("Ready", "True", "AllMet", "fine")]));
+    let mut tree_of_another_version = tree("odd");
+    tree_of_another_version["spec"] = json!({ "source": "git" });
+    server.put(tree("w")).put(tree_of_another_version);
+    for words in [&["ls"][..], &["ls", "-o", "wide"], &["ls", "agents"], &["ls", "agents", "-A"]] {
+        let listed = plugin.run(words).await?.expect_code(0)?;
+        let line = listed.out.lines().find(|line| line.contains(" strange ") || line.starts_with("strange "));
+        let line = line.with_context(|| format!("{words:?}: {listed:?}"))?;
+        ensure!(line.contains("Unreadable") && line.contains("invalid type: integer `7`"), "{words:?}: {line}");
+        let others = listed.out.lines().filter(|line| line.contains("AllMet")).count();
+        ensure!(others == 2, "{words:?}: {listed:?}");
+    }
+    let trees = plugin.run(&["workspace", "ls"]).await?.expect_code(0)?;
+    ensure!(row(&trees.out, "odd")?.contains("Unreadable") && row(&trees.out, "w")?.contains("1.5 MiB"), "{trees:?}");
+    let json = plugin.run(&["ls", "agents", "-o", "json"]).await?.expect_code(0)?;
+    let items = json.json()?["items"].clone();
+    let strange = items.as_array().and_then(|items| items.iter().find(|item| item["metadata"]["name"] == "strange"));
+    ensure!(strange.is_some_and(|strange| strange["spec"]["projectRef"] == 7 && strange["kind"] == "YoiPod"), "{items}");
+    ensure!(items.as_array().is_some_and(|items| items.len() == 3) && json.err.contains("ns/strange: "), "{json:?}");
+    let names = plugin.run(&["ls", "-o", "name"]).await?.expect_code(0)?;
+    for name in ["yoipod.yoi.dev/strange", "yoipod.yoi.dev/a", "agentworkspace.yoi.dev/odd", "agentworkspace.yoi.dev/w"] {
+        ensure!(names.out.lines().any(|line| line == name), "{names:?}");
+    }
+    let usage = plugin.run(&["top"]).await?.expect_code(0)?;
+    ensure!(usage.out.contains("strange: its object cannot be read: "), "{usage:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watched_list_goes_on_past_an_object_that_cannot_be_read() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut strange = agent("strange", &[]);
+    strange["spec"]["projectRef"] = json!(7);
+    server.put(agent("a", &[("Ready", "False", "Starting", "s")])).put(strange);
+    let mut command = tokio::process::Command::from(plugin.command(&plugin.program, &["ls", "-w"]));
+    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
+    let mut next = async || -> Result<String> {
+        tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await??.context("the list has ended")
+    };
+    ensure!(next().await?.starts_with("AGENT"));
+    let first = [next().await?, next().await?];
+    ensure!(first.iter().any(|line| line.contains("Starting")), "{first:?}");
+    ensure!(first.iter().any(|line| line.starts_with("strange") && line.contains("Unreadable")), "{first:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn b16_an_agent_that_was_stopped_is_listed_as_restorable_and_one_without_a_session_is_not() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut stopped = agent("stopped", &[("Ready", "False", "Stopped", "desiredState is Stopped")]);
+    stopped["spec"]["desiredState"] = json!("Stopped");
+    stopped["status"]["session"] = json!({ "id": "its-session", "segment": "its-segment" });
+    server.put(stopped).put(agent("pending", &[("Ready", "False", "PodPending", "no node has room")]));
+    let agents = plugin.run(&["ls", "agents", "-o", "wide"]).await?.expect_code(0)?;
+    ensure!(agents.out.contains("RESTORABLE") && row(&agents.out, "stopped")?.contains("  yes  "), "{agents:?}");
+    ensure!(row(&agents.out, "pending")?.contains("no: NoSession"), "{agents:?}");
+    let sessions = plugin.run(&["ls", "sessions"]).await?.expect_code(0)?;
+    ensure!(row(&sessions.out, "its-session")?.ends_with("yes"), "{sessions:?}");
+    Ok(())
+}

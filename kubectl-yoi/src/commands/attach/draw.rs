@@ -157,6 +157,7 @@ fn status_line(state: &AttachState, width: usize) -> Line<'static> {
     let (right, style) = match &state.connection {
         Connection::Attached => (" :help ".to_owned(), QUIET),
         Connection::Opening => (" attaching ".to_owned(), WARNING),
+        Connection::Stopped => (" it has stopped; Ctrl-D leaves ".to_owned(), WARNING),
         Connection::Broken(why) => {
             let room = width.saturating_sub(columns_of(&left)).max(width / 2);
             (clipped(&format!(" attaching again: {}", first_line(why)), room), WARNING)

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::session_log::parse;
 use crate::show::{self, Written};
 
-/// For how long an agent that is to run may be away.
-const AWAY_FOR: Duration = Duration::from_secs(60);
+/// For how long there may be nothing to read: an agent restarts, or stops, or the image of its reader has to be pulled.
+const AWAY_FOR: Duration = Duration::from_secs(120);
 
 pub async fn print(cluster: &Cluster, output: Option<OutputFormat>, agent: &str, mut stream: AttachStream<'_>) -> Result<(), Error> {
     let mut seen = SeenEntries::default();
@@ -22,11 +22,8 @@ pub async fn print(cluster: &Cluster, output: Option<OutputFormat>, agent: &str,
     loop {
         let (raw, line) = match stream.next().await? {
             StreamEvent::Line(raw, line) => (raw, line),
+            StreamEvent::Stopped => return Ok(()),
             StreamEvent::Broken(why) => {
-                // What it has said is the whole of it.
-                if !stream.is_to_run().await? {
-                    return Ok(());
-                }
                 if away_since.get_or_insert_with(Instant::now).elapsed() > AWAY_FOR {
                     let next = cluster.plugin_command("doctor");
                     return Err(cluster.refused_error::<yoi_crds::YoiPod>("stay attached to", agent, show::one_line(&why), next));

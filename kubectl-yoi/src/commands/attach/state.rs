@@ -19,6 +19,8 @@ pub enum Event {
     Line(Box<AttachLine>),
     /// The stream broke, for this reason, and is opened again.
     Broken(String),
+    /// The agent has stopped, and its last entry has come.
+    Stopped,
     Key(KeyEvent),
     /// Text that was pasted.
     Paste(String),
@@ -55,6 +57,8 @@ pub enum Connection {
     Opening,
     Attached,
     Broken(String),
+    /// The agent has stopped. It is attached to again when somebody starts it.
+    Stopped,
 }
 
 /// A sentence below the transcript.
@@ -125,6 +129,12 @@ impl AttachState {
             }
             Event::Broken(why) => {
                 self.connection = Connection::Broken(why);
+                Vec::new()
+            }
+            Event::Stopped => {
+                self.connection = Connection::Stopped;
+                self.activity = None;
+                self.blocks.clear();
                 Vec::new()
             }
             Event::Key(key) => self.key(key),

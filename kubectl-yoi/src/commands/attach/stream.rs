@@ -1,10 +1,12 @@
 //! The stream of an attached agent, which goes on after an interruption where it was.
+//!
+//! A stream that breaks while the agent stops may lack its last entries, and a stopped agent has no stream. They come from its log then, which a
+//! reader of its session gives.
 
 use std::time::{Duration, Instant};
 
 use futures::{AsyncBufRead, StreamExt};
 use yoi_crds::YoiPod;
-use yoi_crds::pod::DesiredState;
 use yoi_wire::control::AttachLine;
 
 use crate::cluster::{Cluster, lines};
@@ -32,6 +34,8 @@ pub enum StreamEvent {
     Line(String, Box<AttachLine>),
     /// The stream broke, for this reason, and is opened again.
     Broken(String),
+    /// The agent has stopped, and its last entry has come. What comes after this is of an agent that was started again.
+    Stopped,
 }
 
 /// A stream of one agent.
@@ -39,9 +43,28 @@ pub struct AttachStream<'a> {
     cluster: &'a Cluster,
     agent: &'a str,
     start: Start,
-    open: Option<Lines>,
+    open: Option<Source>,
+    /// The run of the agent that has stopped and whose last entry has come.
+    whole_run: Option<i64>,
     pause: Duration,
     refused_since: Option<Instant>,
+}
+
+/// Where lines come from.
+enum Source {
+    Agent(Lines),
+    /// The log of this run, which has stopped.
+    Log(Lines, i64),
+}
+
+/// What an agent that is to be attached to does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AgentState {
+    ToRun,
+    /// It is not to run any more, and its Pod is still there.
+    Stopping,
+    /// Its log gets no further entry of this run.
+    Stopped(i64),
 }
 
 type Lines = futures::stream::BoxStream<'static, std::io::Result<String>>;
@@ -52,11 +75,11 @@ impl<'a> AttachStream<'a> {
     /// # Errors
     /// The agent does not exist, has stopped, or may not be attached to.
     pub async fn open(cluster: &'a Cluster, agent: &'a str, start: Start) -> Result<Self, Error> {
-        let mut stream = AttachStream { cluster, agent, start, open: None, pause: FIRST_PAUSE, refused_since: None };
+        let mut stream = AttachStream { cluster, agent, start, open: None, whole_run: None, pause: FIRST_PAUSE, refused_since: None };
         loop {
             match stream.request().await {
                 Ok(lines) => {
-                    stream.open = Some(lines);
+                    stream.open = Some(Source::Agent(lines));
                     return Ok(stream);
                 }
                 // Of an agent without a session yet it comes later, of a token that is none it does not.
@@ -64,7 +87,7 @@ impl<'a> AttachStream<'a> {
                     return Err(error);
                 }
                 Err(error) => {
-                    if !stream.may_come(&error) || !stream.is_to_run().await? {
+                    if !stream.may_come(&error) || stream.agent_state().await? != AgentState::ToRun {
                         return Err(error);
                     }
                     if stream.pause == FIRST_PAUSE {
@@ -83,25 +106,60 @@ impl<'a> AttachStream<'a> {
     pub async fn next(&mut self) -> Result<StreamEvent, Error> {
         if self.open.is_none() {
             self.wait().await;
-            match self.request().await {
-                Ok(lines) => self.open = Some(lines),
-                Err(error) if self.may_come(&error) => return Ok(StreamEvent::Broken(error.to_string())),
-                Err(error) => return Err(error),
+        }
+        loop {
+            let Some(source) = &mut self.open else {
+                match self.reopen().await {
+                    Ok(Some(event)) => return Ok(event),
+                    Ok(None) => continue,
+                    Err(error) if self.may_come(&error) => return Ok(StreamEvent::Broken(error.to_string())),
+                    Err(error) => return Err(error),
+                }
+            };
+            let (lines, stopped_run) = match source {
+                Source::Agent(lines) => (lines, None),
+                Source::Log(lines, run) => (lines, Some(*run)),
+            };
+            match (lines.next().await, stopped_run) {
+                (Some(Ok(line)), None) => return self.line(line),
+                (Some(Ok(line)), Some(_)) => return self.line(as_attach_line(&line)),
+                // It may have been started meanwhile.
+                (None, Some(run)) => (self.open, self.whole_run) = (None, Some(run)),
+                (broken, _) => {
+                    self.open = None;
+                    let why = broken.map_or_else(|| Ok("the stream ended".to_owned()), |line| line.map_err(|error| error.to_string()));
+                    return Ok(StreamEvent::Broken(why.unwrap_or_else(|error| error)));
+                }
             }
         }
-        let Some(lines) = &mut self.open else { return Ok(StreamEvent::Broken(String::new())) };
-        let broken = match lines.next().await {
-            Some(Ok(line)) => return self.line(line),
-            Some(Err(error)) => error.to_string(),
-            None => "the stream ended".to_owned(),
-        };
-        self.open = None;
-        Ok(StreamEvent::Broken(broken))
     }
 
-    /// Whether the agent is to run: one that is not gets no stream until somebody starts it.
-    pub async fn is_to_run(&self) -> Result<bool, Error> {
-        Ok(self.cluster.get::<YoiPod>(self.agent).await?.spec.desired_state == DesiredState::Running)
+    /// Opens the stream, or of a stopped agent its log. Returns what there is to say instead.
+    async fn reopen(&mut self) -> Result<Option<StreamEvent>, Error> {
+        let source = match self.agent_state().await? {
+            AgentState::Stopping => return Ok(Some(StreamEvent::Broken("it is stopping".to_owned()))),
+            AgentState::Stopped(run) if self.whole_run == Some(run) => return Ok(Some(StreamEvent::Stopped)),
+            AgentState::Stopped(run) => {
+                let query = format!("follow=false&{}", self.query());
+                Source::Log(lines_of(self.cluster.stream_now(self.agent, "log", &query).await?), run)
+            }
+            AgentState::ToRun => {
+                self.whole_run = None;
+                Source::Agent(self.request().await?)
+            }
+        };
+        self.open = Some(source);
+        Ok(None)
+    }
+
+    /// One that is stopped gets no stream until somebody starts it.
+    async fn agent_state(&self) -> Result<AgentState, Error> {
+        let agent: YoiPod = self.cluster.get(self.agent).await?;
+        if !yoi_plan::yoipod::is_stopped(&agent) {
+            return Ok(AgentState::ToRun);
+        }
+        let status = agent.status.unwrap_or_default();
+        Ok(if status.pod.is_some() { AgentState::Stopping } else { AgentState::Stopped(status.run_generation.unwrap_or_default()) })
     }
 
     fn line(&mut self, line: String) -> Result<StreamEvent, Error> {
@@ -129,11 +187,14 @@ impl<'a> AttachStream<'a> {
     }
 
     async fn request(&self) -> Result<Lines, Error> {
-        let query = match &self.start {
+        Ok(lines_of(self.cluster.stream(self.agent, "attach", &self.query()).await?))
+    }
+
+    fn query(&self) -> String {
+        match &self.start {
             Start::Tail(tail) => format!("tail={tail}"),
             Start::After(token) => format!("after={}", percent_encode(token)),
-        };
-        Ok(lines_of(self.cluster.stream(self.agent, "attach", &query).await?))
+        }
     }
 
     /// Whether a stream may come later although it is refused now.
@@ -154,4 +215,15 @@ impl<'a> AttachStream<'a> {
 
 fn lines_of(reader: impl AsyncBufRead + Send + 'static) -> Lines {
     lines(Box::pin(reader)).filter(|line| futures::future::ready(!line.as_ref().is_ok_and(String::is_empty))).boxed()
+}
+
+/// A line of a log as the line of a stream. One that is none stays as it is, and is an error where it is parsed.
+fn as_attach_line(line: &str) -> String {
+    match serde_json::from_str::<serde_json::Value>(line) {
+        Ok(serde_json::Value::Object(mut fields)) => {
+            fields.insert("type".to_owned(), "entry".into());
+            serde_json::Value::Object(fields).to_string()
+        }
+        Ok(_) | Err(_) => line.to_owned(),
+    }
 }

@@ -31,6 +31,7 @@ pub async fn run(cluster: &Cluster, agent: &str, mut stream: AttachStream<'_>) -
             let event = match stream.next().await? {
                 StreamEvent::Line(_, line) => Event::Line(line),
                 StreamEvent::Broken(why) => Event::Broken(why),
+                StreamEvent::Stopped => Event::Stopped,
             };
             if lines.send(event).await.is_err() {
                 return Ok(());

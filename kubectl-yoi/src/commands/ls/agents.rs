@@ -4,17 +4,13 @@ use std::collections::HashMap;
 
 use comfy_table::Cell;
 use kube::ResourceExt;
-use yoi_crds::YoiPod;
+use yoi_crds::{YoiPod, reason};
 use yoi_plan::visibility::{self, PeerLink};
 use yoi_wire::entry::AgentRef;
-use yoi_wire::hub::VisibilityReason;
+use yoi_wire::hub::{ReportReason, VisibilityReason};
 
 use super::rows::Rows;
 use crate::show;
-
-pub fn name(pod: &YoiPod) -> String {
-    super::object_name(pod)
-}
 
 pub fn has_session(pod: &YoiPod) -> bool {
     pod.status.as_ref().is_some_and(|status| status.session.is_some())
@@ -24,6 +20,21 @@ pub fn has_session(pod: &YoiPod) -> bool {
 pub fn session_name(pod: &YoiPod) -> Option<String> {
     let status = pod.status.as_ref().filter(|s| s.session.is_some())?;
     Some(format!("persistentvolumeclaim/{}", status.session_claim_name.as_deref()?))
+}
+
+/// Whether the agent can be restored from its session, as far as its object says; if not, why.
+fn restorable(pod: &YoiPod) -> String {
+    let status = pod.status.as_ref();
+    if status.and_then(|s| s.session.as_ref()).is_none_or(|session| session.segment.is_empty()) {
+        return format!("no: {}", reason::NO_SESSION);
+    }
+    match status.and_then(|s| s.report.as_ref()).and_then(|report| report.reason.known()) {
+        Some(damage @ (ReportReason::ReplayFailed | ReportReason::LogNewer)) => format!("no: {}", damage.as_str()),
+        Some(ReportReason::Replayed | ReportReason::Starting | ReportReason::Stopping | ReportReason::SessionLocked)
+        | Some(ReportReason::DiskFull | ReportReason::DiskFailed | ReportReason::SecretMissing)
+        | Some(ReportReason::ModelUnreachable | ReportReason::ModelRefused)
+        | None => "yes".to_owned(),
+    }
 }
 
 /// Agents, and whom each sees.
@@ -74,7 +85,7 @@ impl Rows for AgentRows<'_> {
         header.extend(self.links.as_ref().map(|_| "sees"));
         header.push("age");
         if wide {
-            header.extend(["node", "pod", "session"]);
+            header.extend(["node", "pod", "session", "restorable"]);
         }
         header.push("message");
         header
@@ -101,6 +112,7 @@ impl Rows for AgentRows<'_> {
                 show::cell(status.workspace.and_then(|w| w.node_name).unwrap_or_default()),
                 show::cell(status.pod.map(|pod| pod.name).unwrap_or_default()),
                 show::cell(status.session.map(|session| session.id).unwrap_or_default()),
+                show::cell(restorable(pod)),
             ]);
         }
         row.push(show::message(&status.conditions, wide));
@@ -114,9 +126,10 @@ pub struct SessionRows;
 impl Rows for SessionRows {
     type Object = YoiPod;
     const WHAT: &'static str = "sessions";
+    const HAS_MESSAGE: bool = false;
 
     fn header(&self, _wide: bool) -> Vec<&'static str> {
-        vec!["session", "agent", "segment", "claim", "runs"]
+        vec!["session", "agent", "segment", "claim", "runs", "restorable"]
     }
 
     fn row(&self, pod: &YoiPod, _wide: bool) -> Vec<Cell> {
@@ -128,6 +141,7 @@ impl Rows for SessionRows {
             show::cell(segment),
             show::cell(status.session_claim_name.unwrap_or_default()),
             show::cell(status.run_generation.unwrap_or_default().to_string()),
+            show::cell(restorable(pod)),
         ]
     }
 
@@ -144,6 +158,26 @@ impl Rows for SessionRows {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_agent_is_restorable_unless_it_has_no_segment_or_its_last_runtime_could_not_read_it() {
+        let restorable = |session, report| {
+            let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} } });
+            let report = json!({ "podUID": "u", "runGeneration": 1, "ready": false, "reason": report, "message": "m" });
+            let status = json!({ "session": session, "report": report });
+            let pod: YoiPod = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": spec, "status": status })).unwrap();
+            restorable(&pod)
+        };
+        let session = json!({ "id": "i", "segment": "s" });
+        assert_eq!(restorable(json!(null), "Starting"), "no: NoSession");
+        assert_eq!(restorable(json!({ "id": "i", "segment": "" }), "Stopping"), "no: NoSession");
+        for damage in ["ReplayFailed", "LogNewer"] {
+            assert_eq!(restorable(session.clone(), damage), format!("no: {damage}"));
+        }
+        for other in ["Stopping", "ModelRefused", "OfANewerVersion"] {
+            assert_eq!(restorable(session.clone(), other), "yes");
+        }
+    }
 
     #[test]
     fn a_session_is_named_by_its_claim_and_an_agent_without_one_by_nothing() {

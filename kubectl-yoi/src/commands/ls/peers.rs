@@ -7,10 +7,6 @@ use yoi_crds::YoiPeer;
 use super::rows::Rows;
 use crate::show;
 
-pub fn name(peer: &YoiPeer) -> String {
-    super::object_name(peer)
-}
-
 pub struct PeerRows;
 
 impl Rows for PeerRows {

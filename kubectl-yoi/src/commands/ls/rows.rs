@@ -4,7 +4,7 @@ use comfy_table::Cell;
 use kube::ResourceExt;
 
 use crate::args::{ListFilter, OutputFormat};
-use crate::cluster::{Cluster, NamespacedObject};
+use crate::cluster::{Cluster, Listed, NamespacedObject, UnreadableObject};
 use crate::show;
 
 /// The columns of a kind.
@@ -12,6 +12,8 @@ pub trait Rows {
     type Object: NamespacedObject;
     /// What the list holds, for the sentence when it is empty.
     const WHAT: &'static str;
+    /// Whether a row says why an object is not ready.
+    const HAS_MESSAGE: bool = true;
 
     /// The header, without the namespace's.
     fn header(&self, wide: bool) -> Vec<&'static str>;
@@ -26,7 +28,7 @@ pub trait Rows {
 
     /// The name for programs; `None` when what is listed has none yet.
     fn name(&self, object: &Self::Object) -> Option<String> {
-        Some(super::object_name(object))
+        Some(super::program_name::<Self::Object>(&object.name_any()))
     }
 }
 
@@ -51,16 +53,39 @@ impl RowOptions {
         let namespace = self.namespace.is_none().then(|| show::cell(object.namespace().unwrap_or_default()));
         namespace.into_iter().chain(rows.row(object, self.wide)).collect()
     }
+
+    /// One object that cannot be read, under the same header: its name, and why.
+    pub fn unreadable_row<R: Rows>(&self, rows: &R, object: &UnreadableObject) -> Vec<Cell> {
+        let namespace = self.namespace.is_none().then(|| show::cell(&object.namespace));
+        let cells = rows.header(self.wide).into_iter().enumerate().map(|(at, column)| match (at, column) {
+            (0, _) => show::cell(&object.name),
+            (_, "ready") => show::cell("Unknown"),
+            (_, "reason") => show::cell("Unreadable"),
+            (_, "message") => show::cell(&object.error),
+            (_, _) => show::cell(""),
+        });
+        namespace.into_iter().chain(cells).collect()
+    }
 }
 
-/// Returns a table of objects, or the sentence for none.
-pub fn table<R: Rows>(rows: &R, objects: &[R::Object], options: &RowOptions) -> String {
-    if objects.is_empty() {
+/// Returns a table of objects, or the sentence for none. It ends with those that cannot be read.
+pub fn table<R: Rows>(rows: &R, listed: &Listed<R::Object>, options: &RowOptions) -> String {
+    if listed.objects.is_empty() && listed.unreadable.is_empty() {
         return show::empty_list(R::WHAT, options.namespace.as_deref());
     }
     let mut table = show::table(&options.header(rows));
-    for object in objects {
+    for object in &listed.objects {
         table.add_row(options.row(rows, object));
     }
+    for object in &listed.unreadable {
+        table.add_row(options.unreadable_row(rows, object));
+    }
     show::lines(&table)
+}
+
+/// Says on standard error which objects cannot be read, where the list itself has no place for it.
+pub fn say_unreadable(what: &str, unreadable: &[UnreadableObject]) {
+    for UnreadableObject { namespace, name, error, object: _ } in unreadable {
+        eprintln!("one of the {what} cannot be read: {}", show::one_line(&format!("{namespace}/{name}: {error}")));
+    }
 }

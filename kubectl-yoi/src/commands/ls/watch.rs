@@ -1,21 +1,21 @@
 //! `ls -w`: a list that goes on, as `kubectl get -w` does.
 
 use futures::StreamExt;
-use kube::api::Api;
+use kube::api::{Api, DynamicObject};
 use kube::runtime::{WatchStreamExt, watcher};
 
-use super::rows::{RowOptions, Rows};
+use super::rows::{RowOptions, Rows, say_unreadable};
 use crate::args::{ListFilter, OutputFormat};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, UnreadableObject, understood};
 use crate::error::{self, Error, RefusalKind};
 use crate::show::{self, Written};
 
 /// Shows each object, and again whenever it changes, until standard output is closed.
 pub async fn watch<R: Rows>(cluster: &Cluster, output: Option<OutputFormat>, filter: &ListFilter, rows: &R) -> Result<(), Error> {
-    let api: Api<R::Object> = if filter.all_namespaces { Api::all(cluster.client.clone()) } else { cluster.api() };
+    let api: Api<DynamicObject> = cluster.dynamic_api::<R::Object>(filter.all_namespaces);
     let config = filter.selector.as_ref().map_or_else(watcher::Config::default, |labels| watcher::Config::default().labels(labels));
     // The first answer tells whether the list may be read at all: a watch would go on trying.
-    cluster.list::<R::Object>(filter.all_namespaces, filter.selector.as_deref()).await?;
+    cluster.list_each::<R::Object>(filter.all_namespaces, filter.selector.as_deref()).await?;
     let options = RowOptions::new(cluster, output, filter);
     let mut lines = Lines::new(options.header(rows));
     let mut stream = watcher(api, config).default_backoff().boxed();
@@ -40,15 +40,36 @@ pub async fn watch<R: Rows>(cluster: &Cluster, output: Option<OutputFormat>, fil
                 continue;
             }
         };
-        let changed: Vec<R::Object> = changed.into_iter().filter(|object| rows.has(object)).collect();
+        let changed: Vec<Result<R::Object, UnreadableObject>> = changed.into_iter().map(understood).collect();
+        let changed: Vec<_> = changed.into_iter().filter(|object| object.as_ref().map_or(true, |object| rows.has(object))).collect();
+        let is_table = matches!(output, None | Some(OutputFormat::Wide));
         let text = match output {
             None | Some(OutputFormat::Wide) => {
-                let cells = changed.iter().map(|object| options.row(rows, object));
+                let cells = changed.iter().map(|object| match object {
+                    Ok(object) => options.row(rows, object),
+                    Err(unreadable) => options.unreadable_row(rows, unreadable),
+                });
                 lines.text(cells.map(|row| row.iter().map(comfy_table::Cell::content).collect()).collect())
             }
-            Some(OutputFormat::Name) => changed.iter().filter_map(|object| rows.name(object)).map(|name| name + "\n").collect(),
-            Some(format) => changed.iter().map(|object| show::document(format, object)).collect::<Result<String, _>>()?,
+            Some(OutputFormat::Name) => {
+                let name = |object: &Result<R::Object, UnreadableObject>| match object {
+                    Ok(object) => rows.name(object),
+                    Err(unreadable) => Some(super::program_name::<R::Object>(&unreadable.name)),
+                };
+                changed.iter().filter_map(name).map(|name| name + "\n").collect()
+            }
+            Some(format) => {
+                let document = |object: &Result<R::Object, UnreadableObject>| match object {
+                    Ok(object) => show::document(format, object),
+                    Err(unreadable) => show::document(format, &unreadable.object),
+                };
+                changed.iter().map(document).collect::<Result<String, _>>()?
+            }
         };
+        if !is_table || !R::HAS_MESSAGE {
+            let unreadable: Vec<_> = changed.iter().filter_map(|object| object.as_ref().err().cloned()).collect();
+            say_unreadable(R::WHAT, &unreadable);
+        }
         if show::write(&text)? == Written::Closed {
             return Ok(());
         }

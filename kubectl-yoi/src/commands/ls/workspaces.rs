@@ -10,10 +10,6 @@ use yoi_crds::source::WorkspaceSource;
 use super::rows::Rows;
 use crate::show;
 
-pub fn name(workspace: &AgentWorkspace) -> String {
-    super::object_name(workspace)
-}
-
 pub struct WorkspaceRows;
 
 impl Rows for WorkspaceRows {
