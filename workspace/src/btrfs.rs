@@ -17,7 +17,7 @@ use std::sync::Arc;
 use rustix::fs::Stat;
 use shared_sync::SharedSync;
 
-use crate::capture::CapturePlan;
+use crate::capture::{CapturePlan, Volume};
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::{Layout, TREE};
@@ -65,8 +65,13 @@ impl Backend for Btrfs {
         in_place::plan(self.layout.root(), source)
     }
 
-    fn snapshot_volume(&self, volume: BorrowedFd, entry: BorrowedFd) -> Result<(), SysError> {
-        ioctl::snapshot(volume, entry, c"tree", false).step("make the snapshot")
+    fn snapshot_volume(&self, _: Uid, volume: &Volume, entry: BorrowedFd) -> Result<TreeDir, SysError> {
+        let root = match volume {
+            Volume::Subvolume(root) => root,
+            Volume::Dataset(_) => return Err(std::io::Error::from(std::io::ErrorKind::Unsupported)).step("make the snapshot"),
+        };
+        ioctl::snapshot(root.as_fd(), entry, c"tree", false).step("make the snapshot")?;
+        TreeDir::in_entry(entry)
     }
 
     fn nested_volume(&self, dir: BorrowedFd) -> Result<Option<PathBuf>, SysError> {
@@ -193,7 +198,7 @@ impl Btrfs {
             };
             // The path is too long, the links are too many, or the call is not permitted. A comparison of all files finds them.
             let Ok(found) = found else { return Ok(None) };
-            let found: Vec<_> = found.into_iter().filter_map(|path| path_below(below, path)).collect();
+            let found: Vec<_> = found.into_iter().filter_map(|path| compare::path_below(below, path)).collect();
             bytes += found.iter().map(Vec::len).sum::<usize>();
             if bytes > MAX_CHANGED_PATH_BYTES {
                 return Ok(None);
@@ -220,19 +225,6 @@ fn first_changed_transid(tree: Opened, (since, base): Opened) -> Result<Option<u
         return Ok(Some(theirs.created_transid + 1));
     }
     Ok(None)
-}
-
-/// `path` from the folder `below`, if it lies there: a tree may be one folder of its subvolume.
-fn path_below(below: &[u8], path: Vec<u8>) -> Option<Vec<u8>> {
-    if below.is_empty() {
-        return Some(path);
-    }
-    match path.strip_prefix(below)? {
-        [] => Some(Vec::new()),
-        [b'/', rest @ ..] => Some(rest.to_vec()),
-        // A sibling whose name begins alike.
-        _ => None,
-    }
 }
 
 fn same_inode(a: &Stat, b: &Stat) -> bool {

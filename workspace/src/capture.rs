@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use self::seed::{Seeded, Stop};
 use crate::error::StepContext;
 use crate::faults::FaultPoint;
-use crate::layout::TREE;
 use crate::tree_copy::Data;
 use crate::trees::{Backend, TreeProvider};
 use crate::{CaptureMethod, Captured, EntryLocation, Error, HostFolder, Marker, Owner, SysError, TreeOrigin, Uid, dir, projects};
@@ -25,12 +24,20 @@ const MAX_PASSES: u32 = 3;
 /// The marker is a symbolic link, which XFS keeps below 1 KiB.
 const MAX_WHY: usize = 240;
 
+/// What the host has a folder in, and a snapshot can be made of.
+pub(crate) enum Volume {
+    /// The root of a subvolume.
+    Subvolume(OwnedFd),
+    /// The name of a dataset.
+    Dataset(String),
+}
+
 /// How a folder of the host becomes a tree.
 pub(crate) enum CapturePlan {
     /// By a snapshot of the volume that it is, or lies in.
     Snapshot {
-        /// The root of that volume.
-        volume: OwnedFd,
+        /// That volume.
+        volume: Volume,
         /// The path of the folder in the volume.
         below: PathBuf,
         /// See [`Captured::why`].
@@ -73,17 +80,18 @@ impl<B: Backend> TreeProvider<B> {
     fn take(&self, uid: Uid, source: &HostFolder, owner: Owner) -> Result<(), Error> {
         let wrap = |source| Error::Make { uid, source };
         let plan = self.backend.plan_capture(source).map_err(wrap)?;
-        let below = match &plan {
-            CapturePlan::Snapshot { below, .. } => below.clone(),
-            CapturePlan::Seed { .. } => PathBuf::new(),
+        let (below, host_dataset) = match &plan {
+            CapturePlan::Snapshot { below, volume: Volume::Dataset(name), .. } => (below.clone(), Some(name.clone())),
+            CapturePlan::Snapshot { below, volume: Volume::Subvolume(_), .. } => (below.clone(), None),
+            CapturePlan::Seed { .. } => (PathBuf::new(), None),
         };
         let origin = TreeOrigin::Host { owner };
-        let mut marker = Marker { below, ..self.new_marker(uid, origin) };
+        let mut marker = Marker { below, host_dataset, ..self.new_marker(uid, origin) };
         let entry = self.layout.create_entry(&marker).map_err(wrap)?;
         let is_counted = self.layout.projects.begin(self.layout.root(), uid, entry.as_fd()).map_err(wrap)?;
         let mut captured = match plan {
             CapturePlan::Snapshot { volume, below, why } => {
-                self.take_snapshot(uid, source, volume.as_fd(), &below, entry.as_fd())?;
+                self.take_snapshot(uid, source, &volume, &below, entry.as_fd())?;
                 Captured { how: CaptureMethod::Snapshot, why }
             }
             CapturePlan::Seed { data, why } => self.seed(uid, source, data, entry.as_fd())?.describe(&why),
@@ -101,7 +109,7 @@ impl<B: Backend> TreeProvider<B> {
         self.layout.commit(uid).map_err(wrap)
     }
 
-    fn take_snapshot(&self, uid: Uid, source: &HostFolder, volume: BorrowedFd, below: &Path, entry: BorrowedFd) -> Result<(), Error> {
+    fn take_snapshot(&self, uid: Uid, source: &HostFolder, volume: &Volume, below: &Path, entry: BorrowedFd) -> Result<(), Error> {
         let refuse_nested = || match self.backend.nested_volume(source.dir.as_fd()) {
             Ok(None) => Ok(()),
             Ok(Some(path)) => Err(Error::SourceNested { path }),
@@ -109,9 +117,10 @@ impl<B: Backend> TreeProvider<B> {
         };
         refuse_nested()?;
         let take = || -> Result<bool, SysError> {
-            self.backend.snapshot_volume(volume, entry)?;
+            let root = self.backend.snapshot_volume(uid, volume, entry)?;
             // The folder may have been renamed before the snapshot, and another one have its name now. Inode numbers are kept.
-            let tree = dir::open_opt(entry, Path::new(TREE).join(below)).step("open the snapshot")?;
+            let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+            let tree = dir::open_opt(&root, path).step("open the snapshot")?;
             let same = |tree| Ok::<_, SysError>(rustix::fs::fstat(tree).step("stat the snapshot")?.st_ino == source.stat()?.st_ino);
             tree.map_or(Ok(false), same)
         };

@@ -156,6 +156,19 @@ pub(crate) fn compare_paths(
     Ok(())
 }
 
+/// `path` from the folder `below`, if it lies there: a tree may be one folder of its volume.
+pub(crate) fn path_below(below: &[u8], path: Vec<u8>) -> Option<Vec<u8>> {
+    if below.is_empty() {
+        return Some(path);
+    }
+    match path.strip_prefix(below)? {
+        [] => Some(Vec::new()),
+        [b'/', rest @ ..] => Some(rest.to_vec()),
+        // A sibling whose name begins alike.
+        _ => None,
+    }
+}
+
 /// Opens the directory `path` in both trees; `None` if it is not a directory in both.
 fn open_both(base: BorrowedFd, tree: BorrowedFd, path: &[u8]) -> Result<Option<(OwnedFd, OwnedFd)>, SysError> {
     let path = if path.is_empty() { b"." } else { path };

@@ -1,16 +1,21 @@
 //! Other programs and system calls that no crate wraps.
 #![expect(clippy::disallowed_types, reason = "this file is the one that starts programs")]
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, Mode};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags};
 use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::UnshareFlags;
 
 use crate::SysError;
 use crate::error::StepContext;
@@ -23,7 +28,7 @@ const MAX_STDERR: usize = 2000;
 /// but success is an error that carries what it wrote to stderr. More than 16 MiB of output is an error: a part of it would be read as the
 /// whole.
 pub(crate) fn run(program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
-    run_below(None, program, args, deadline)
+    run_in(View::default(), &Stuck::default(), program, args, deadline)
 }
 
 /// A program that ended without success. It is the source of a [`SysError`].
@@ -36,16 +41,89 @@ pub(crate) struct ProgramFailure {
     pub stderr: String,
 }
 
-/// Like [`run`]; with `root`, the program is the one that stands there, and that is its root directory.
-pub(crate) fn run_below(root: Option<&Path>, program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
+/// What a program finds in place of this process's own root and mounts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct View<'a> {
+    /// Its root directory, in which the program itself is, too. None: that of this process.
+    pub root: Option<&'a Path>,
+    /// Mounts that are attached nowhere, and where the program alone sees them: paths of one name below `/tmp`, which holds nothing else then.
+    pub mounts: &'a [(BorrowedFd<'a>, &'static CStr)],
+}
+
+impl View<'_> {
+    /// What is to be done between fork and exec. It makes system calls, and allocates nothing.
+    fn enter(&self) -> Result<Option<impl FnMut() -> io::Result<()> + use<>>, SysError> {
+        if self.root.is_none() && self.mounts.is_empty() {
+            return Ok(None);
+        }
+        let as_text = |root: &Path| CString::new(root.as_os_str().as_bytes()).map_err(io::Error::other);
+        let root = self.root.map(as_text).transpose().step("name the root of a program")?;
+        let copy = |(mount, at): &(BorrowedFd, &'static CStr)| Ok((mount.try_clone_to_owned()?, *at));
+        let mounts: Vec<_> = self.mounts.iter().map(copy).collect::<io::Result<_>>().step("copy a descriptor")?;
+        Ok(Some(move || {
+            if !mounts.is_empty() {
+                // SAFETY: the new process has one thread.
+                unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
+                // What ends elsewhere ends here, too, and nothing of this is seen elsewhere.
+                rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+            }
+            if let Some(root) = &root {
+                rustix::process::chroot(&**root)?;
+                rustix::process::chdir(c"/")?;
+            }
+            if !mounts.is_empty() {
+                rustix::mount::mount(c"yoi", c"/tmp", c"tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0700")?;
+            }
+            for (mount, at) in &mounts {
+                rustix::fs::mkdir(*at, Mode::RWXU)?;
+                rustix::mount::move_mount(mount, c"", CWD, *at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+            }
+            Ok(())
+        }))
+    }
+}
+
+/// How many programs were killed at their deadline and are still there: the kernel lets none go that waits for a pool that is suspended.
+#[derive(Debug, Default)]
+pub(crate) struct Stuck(Arc<AtomicUsize>);
+
+impl Stuck {
+    /// So many may wait. Each takes a process and a thread.
+    pub const MAX: usize = 8;
+
+    fn check(&self, program: &str) -> Result<(), SysError> {
+        match self.0.load(Ordering::Relaxed) {
+            n if n < Self::MAX => Ok(()),
+            n => {
+                let text = format!(
+                    "{n} processes of {program} were killed and do not end, so no more are started; look at the pool with `zpool status`"
+                );
+                Err(io::Error::new(io::ErrorKind::TimedOut, text)).step("start a program")
+            }
+        }
+    }
+
+    /// Waits for a program on a thread of its own.
+    fn reap(&self, mut child: Child) {
+        if matches!(child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let count = self.0.clone();
+        // Where no thread can be started, it counts for good.
+        let _ = std::thread::Builder::new().name("reaper".into()).spawn(move || {
+            let _ = child.wait();
+            count.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Like [`run`], with this view of the machine; refused while too many programs before it are stuck.
+pub(crate) fn run_in(view: View, stuck: &Stuck, program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
+    stuck.check(program)?;
     let mut command = Command::new(program);
-    if let Some(root) = root {
-        let root = CString::new(root.as_os_str().as_bytes()).map_err(io::Error::other).step("name the root of a program")?;
-        let enter = move || {
-            rustix::process::chroot(&*root)?;
-            Ok(rustix::process::chdir(c"/")?)
-        };
-        // SAFETY: between fork and exec it makes two system calls, and allocates nothing.
+    if let Some(enter) = view.enter()? {
+        // SAFETY: between fork and exec it makes system calls, and allocates nothing.
         unsafe { command.pre_exec(enter) };
     }
     let mut child = command
@@ -62,10 +140,8 @@ pub(crate) fn run_below(root: Option<&Path>, program: &str, args: &[&OsStr], dea
     let ended = pidfd_of(&child).and_then(|pidfd| pipes.read_until_exit(&pidfd, deadline));
     let Ok(Some(output)) = ended else {
         let _ = child.kill();
-        // A process that the kernel does not let go (a pool that is suspended) dies only when it does. Nobody waits for that.
-        if !matches!(child.try_wait(), Ok(Some(_))) {
-            let _ = std::thread::Builder::new().name("reaper".into()).spawn(move || child.wait());
-        }
+        // Nobody waits for one that the kernel does not let go.
+        stuck.reap(child);
         ended?;
         return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{program} took longer than {deadline:?}"))).step("run a program");
     };
@@ -256,6 +332,33 @@ mod tests {
     fn a_program_that_hangs_is_killed_at_the_deadline() {
         let error = run("sleep", &["60".as_ref()], Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn programs_that_do_not_end_are_bounded_in_number() {
+        let stuck = Stuck::default();
+        let hang = || run_in(View::default(), &stuck, "sleep", &["60".as_ref()], Duration::from_millis(1)).unwrap_err();
+        // As if the kernel let none of them go.
+        stuck.0.fetch_add(Stuck::MAX - 1, Ordering::Relaxed);
+        assert!(hang().source.to_string().contains("took longer than"));
+        stuck.0.fetch_max(Stuck::MAX, Ordering::Relaxed);
+        let refused = hang();
+        assert_eq!((refused.step, refused.source.kind()), ("start a program", io::ErrorKind::TimedOut));
+        assert!(refused.source.to_string().starts_with("8 processes of sleep were killed and do not end"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_killed_is_reaped_and_counts_no_more() {
+        let stuck = Stuck::default();
+        for _ in 0..Stuck::MAX * 2 {
+            let begun = Instant::now();
+            while stuck.0.load(Ordering::Relaxed) > 0 {
+                assert!(begun.elapsed() < Duration::from_secs(20), "it is not reaped");
+                std::thread::yield_now();
+            }
+            let error = run_in(View::default(), &stuck, "sleep", &["60".as_ref()], Duration::from_millis(1)).unwrap_err();
+            assert!(error.source.to_string().contains("took longer than"), "{error:?}");
+        }
     }
 
     #[test]

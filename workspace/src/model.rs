@@ -121,6 +121,9 @@ pub struct Marker {
     /// Zfs only: the dataset below which the tree's own is. It may not be the one that is used now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_dataset: Option<String>,
+    /// Zfs only: the dataset of the host that the tree began as a clone of. Its snapshot bears the tree's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_dataset: Option<String>,
     /// Overlay only: the sealed tree that is the lower layer of this one. A clone of a clone has the lower layer of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower: Option<Uid>,
@@ -152,6 +155,7 @@ impl Marker {
             provider,
             origin,
             parent_dataset: None,
+            host_dataset: None,
             lower: None,
             quota: None,
             below: PathBuf::new(),

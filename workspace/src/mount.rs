@@ -91,8 +91,8 @@ pub struct TreeMount(Content);
 enum Content {
     /// A folder of a mount that this process sees: the new mount is a clone of that one.
     Folder(TreeDir),
-    /// A mount of a file system of its own, attached nowhere yet.
-    Detached(Arc<OwnedFd>),
+    /// A mount of a file system of its own, or of this folder of it, attached nowhere yet.
+    Detached(Arc<OwnedFd>, PathBuf),
 }
 
 impl TreeMount {
@@ -101,13 +101,18 @@ impl TreeMount {
     }
 
     pub(crate) fn detached(mount: Arc<OwnedFd>) -> Self {
-        Self(Content::Detached(mount))
+        Self(Content::Detached(mount, PathBuf::new()))
+    }
+
+    /// `mount` shows the folder `below` of its file system.
+    pub(crate) fn detached_folder(mount: OwnedFd, below: PathBuf) -> Self {
+        Self(Content::Detached(Arc::new(mount), below))
     }
 
     fn location(&self, table: &[Mount]) -> Result<Location, SysError> {
         match &self.0 {
             Content::Folder(tree) => mountinfo::locate(tree, table),
-            Content::Detached(mount) => mountinfo::locate_detached(mount),
+            Content::Detached(mount, below) => mountinfo::locate_detached(mount, below),
         }
     }
 
@@ -115,8 +120,8 @@ impl TreeMount {
     fn attach(self, target_dir: &OwnedFd, read_only: bool) -> Result<(), SysError> {
         let (mount, may_clear) = match self.0 {
             Content::Folder(tree) => (Arc::new(clone_mount(tree.as_fd())?), false),
-            Content::Detached(mount) if Arc::strong_count(&mount) > 1 => (Arc::new(clone_mount(mount.as_fd())?), true),
-            Content::Detached(mount) => (mount, true),
+            Content::Detached(mount, _) if Arc::strong_count(&mount) > 1 => (Arc::new(clone_mount(mount.as_fd())?), true),
+            Content::Detached(mount, _) => (mount, true),
         };
         host::harden_mount(&mount, read_only, may_clear).step("set the attributes of the mount")?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
@@ -204,6 +209,6 @@ fn shows_same_tree(mount: &Mount, wanted: &Location, read_only: bool) -> bool {
 }
 
 /// Attaches a new mount at `path`.
-pub(crate) fn attach_at(mount: OwnedFd, path: &Path) -> Result<(), SysError> {
-    rustix::mount::move_mount(&mount, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the mount")
+pub(crate) fn attach_at(mount: impl AsFd, path: &Path) -> Result<(), SysError> {
+    rustix::mount::move_mount(mount, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).step("attach the mount")
 }

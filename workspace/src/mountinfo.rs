@@ -96,11 +96,11 @@ pub(crate) fn locate(fd: impl AsFd, table: &[Mount]) -> Result<Location, SysErro
     Ok(Location { device: mount.device.clone(), root, path })
 }
 
-/// The location of a mount that is in no table and shows the whole of a file system with one device.
-pub(crate) fn locate_detached(mount: impl AsFd) -> Result<Location, SysError> {
+/// The location of a mount that is in no table and shows the folder `below` of a file system with one device.
+pub(crate) fn locate_detached(mount: impl AsFd, below: &Path) -> Result<Location, SysError> {
     let stat = rustix::fs::statx(&mount, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).step("stat a mount")?;
     let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
-    Ok(Location { device, root: "/".into(), path: PathBuf::new() })
+    Ok(Location { device, root: Path::new("/").join(below), path: PathBuf::new() })
 }
 
 /// The current path of a descriptor.
@@ -143,7 +143,8 @@ pub fn named_tree(mount: &Mount) -> Option<Uid> {
         return data_root.parse::<Uid>().ok().filter(|_| mount.root == Path::new("/")).and_then(|_| tree.parse().ok());
     }
     if zfs::MOUNT_TYPES.contains(&&*mount.fs_type) {
-        return mount.source.file_name()?.to_str()?.parse().ok().filter(|_| mount.root == Path::new("/"));
+        // It may be a clone of a dataset, of which the tree is one folder.
+        return mount.source.file_name()?.to_str()?.parse().ok();
     }
     let mut rest = without_deleted(&mount.root).components();
     loop {
@@ -220,7 +221,7 @@ mod tests {
             (true, mount("overlay", &overlay, "/")),
             (true, mount("zfs", &dataset, "/")),
             (true, mount("fuse.zfs", &dataset, "/")),
-            (false, mount("zfs", &dataset, "/src")),
+            (true, mount("zfs", &dataset, "/src")),
             (false, mount("zfs", "tank/home", "/")),
             (false, mount("ext4", &dataset, "/")),
             (false, mount("overlay", &overlay, "/src")),

@@ -3,7 +3,7 @@
 mod backend;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use backend::TreeDir;
@@ -327,11 +327,11 @@ impl<B: Backend> Provider for TreeProvider<B> {
         let table = mountinfo::read().ok()?;
         let here = mountinfo::locate(self.layout.root(), &table).ok()?;
         let is_type = B::MOUNT_TYPES.contains(&&*mount.fs_type);
-        let named =
-            |uid: &Uid| is_type && self.backend.mount_source(*uid).is_some_and(|source| mountinfo::is_whole_mount_of(mount, &source));
+        let named = |uid: &Uid| is_type && self.backend.mount_source(*uid).is_some_and(|source| mount.source == Path::new(&source));
         let of_source = mount.source.to_str().and_then(|s| s.rsplit([':', '/']).next()).and_then(|text| text.parse().ok()).filter(named);
         let (uid, below) = match of_source {
-            Some(uid) => (uid, PathBuf::new()),
+            // The root of a file system of the tree's own.
+            Some(uid) => (uid, mount.root.strip_prefix("/").ok()?.to_owned()),
             None => mountinfo::tree_below(&here, mount)?,
         };
         let marker = self.layout.live_entry(uid).ok()??.1;

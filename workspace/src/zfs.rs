@@ -6,6 +6,9 @@
 //! their own: `dev.yoi:uid`, the tree that they were made for, and `dev.yoi:root`, the name of the data root. Nothing without both is ever
 //! destroyed, and nothing is destroyed together with what depends on it: a fork that needs a snapshot of a tree is promoted before the tree goes.
 //!
+//! A folder of the host that is, or lies in, a dataset of the same pool becomes a clone of that: of a snapshot `DATASET@UID`, which goes with the last
+//! tree that needs it. The trees show that folder only, and no quota is set on them: it would count all of the dataset.
+//!
 //! # Order
 //! The entry in the data root is on its disk before there is a dataset, and goes after it. So each dataset has an entry.
 //!
@@ -17,6 +20,7 @@
 //! - A command of `zfs` is a process. Each has a deadline; a pool that hangs costs one deadline and no more.
 //! - Blocks that a tree and its forks share count as used by the one that has the snapshot: the base, or the fork that was promoted.
 //! - A snapshot of a tree that somebody else made keeps it from being destroyed.
+//! - A dataset of the host that trees are clones of cannot be destroyed before them.
 
 mod attempt;
 mod changes;
@@ -28,19 +32,20 @@ mod removal;
 mod source;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use command::ZfsOptions;
 pub use name::{DatasetName, ParseDatasetNameError};
 pub use source::DatasetFolder;
 
-use self::command::{AVAILABLE, Commands, EXCLUSIVE, Expected, REFERENCED, USED};
+use self::command::{AVAILABLE, CAN_MOUNT, Commands, EXCLUSIVE, Expected, MOUNT_POINT, REFERENCED, REFQUOTA, USED};
 use self::mounting::Mounts;
 use self::parse::{Dataset, Refusal};
-use crate::capture::CapturePlan;
+use crate::capture::{CapturePlan, Volume};
 use crate::change_list::ChangeCollector;
 use crate::error::{ProgramError, StepContext};
+use crate::host::Stuck;
 use crate::layout::{self, Layout};
 use crate::mount::TreeMount;
 use crate::mountinfo::Mount;
@@ -49,7 +54,7 @@ use crate::tree_copy::Data;
 use crate::trees::{self, Backend, LiveTree, TreeDir};
 use crate::{
     ChangeLimits, CloneAccess, DiskUsage, EntryLocation, Error, ErrorReason, HostFolder, Owner, ProviderKind, Quota, QuotaState, SysError,
-    TreeOrigin, Uid, folder,
+    Uid, folder,
 };
 
 /// File system types of a mounted dataset: of the kernel, and of zfs-fuse.
@@ -61,6 +66,8 @@ pub(crate) struct Zfs {
     mounts: Mounts,
 }
 
+/// So many bytes of the name of a dataset and of a path in it fit into a marker.
+const MAX_NAMED: usize = 150;
 /// How often a tree that grows is limited to what it takes.
 const MAX_LIMITS: usize = 5;
 
@@ -76,7 +83,7 @@ fn foreign(name: &str) -> SysError {
 
 impl Zfs {
     pub fn new(layout: Arc<Layout>, options: ZfsOptions) -> Self {
-        let commands = Commands { options, root: layout.name, faults: layout.faults.clone() };
+        let commands = Commands { options, root: layout.name, faults: layout.faults.clone(), stuck: Stuck::default() };
         Self { layout, commands, mounts: Mounts::default() }
     }
 
@@ -140,14 +147,26 @@ impl Zfs {
         Err(std::io::Error::other("the tree grows faster than it can be limited")).step(STEP)
     }
 
-    /// Makes a tree from a snapshot of another. None if a snapshot or dataset of that name is there. `entry` was made before.
-    fn try_to_clone(&self, from: Uid, uid: Uid, entry: BorrowedFd, is_read_only: bool) -> Result<Option<()>, SysError> {
-        let snapshot = self.commands.snapshot_name(from, uid);
+    /// Makes a tree from a new snapshot, whose dataset cannot be written any more if `is_frozen`. `entry` was made before.
+    fn clone_of(&self, snapshot: &str, is_frozen: bool, (uid, entry): (Uid, BorrowedFd), access: CloneAccess) -> Result<(), SysError> {
+        rustix::fs::syncfs(entry).step("flush the entry")?;
         let begun = rustix::fs::fstat(entry).step("stat the entry")?.st_mtime;
-        match self.commands.snapshot(&snapshot, uid, begun).unless(&[Refusal::Exists])? {
-            None => Ok(None),
-            Some(()) => self.commands.clone_snapshot(&snapshot, uid, &self.mountpoint(uid)?, is_read_only).unless(&[Refusal::Exists]),
+        let attempt = || -> Result<Option<()>, SysError> {
+            match self.commands.snapshot(snapshot, uid, begun, is_frozen).unless(&[Refusal::Exists])? {
+                None => Ok(None),
+                Some(()) => {
+                    let (mountpoint, is_read_only) = (self.mountpoint(uid)?, access == CloneAccess::ReadOnly);
+                    self.commands.clone_snapshot(snapshot, uid, &mountpoint, is_read_only).unless(&[Refusal::Exists])
+                }
+            }
+        };
+        if attempt()?.is_some() {
+            return Ok(());
         }
+        // An earlier attempt left it, and it has no entry any more. It may be of an earlier moment, so it is not used.
+        self.remove_dataset(uid, Some(snapshot))?;
+        self.remove_snapshot_of_origin(uid, Some(snapshot))?;
+        attempt()?.ok_or_else(|| foreign(snapshot))
     }
 
     fn make(&self, uid: Uid) -> Result<(), SysError> {
@@ -180,25 +199,48 @@ impl Backend for Zfs {
     }
 
     fn clone_into(&self, source: &LiveTree, uid: Uid, entry: BorrowedFd, access: CloneAccess) -> Result<(), SysError> {
-        rustix::fs::syncfs(entry).step("flush the entry")?;
-        let (from, is_read_only) = (source.marker.uid, access == CloneAccess::ReadOnly);
-        if self.try_to_clone(from, uid, entry, is_read_only)?.is_some() {
-            return Ok(());
-        }
-        // An earlier attempt left it, and it has no entry any more. It may be of an earlier moment, so it is not used.
-        let origin = Some(TreeOrigin::Clone { from, access });
-        self.remove_dataset(uid, origin)?;
-        self.remove_snapshot_of_origin(uid, origin)?;
-        self.try_to_clone(from, uid, entry, is_read_only)?.ok_or_else(|| foreign(&self.commands.snapshot_name(from, uid)))
+        let snapshot = self.commands.snapshot_name(source.marker.uid, uid);
+        self.clone_of(&snapshot, source.marker.is_frozen(), (uid, entry), access)
     }
 
     fn plan_capture(&self, source: &HostFolder) -> Result<CapturePlan, SysError> {
-        let why = match DatasetFolder::of(&source.dir)? {
-            None => "the source lies in no dataset",
-            Some(folder) if folder.pool() != self.parent().pool() => "the source is in another pool than the trees",
-            Some(_) => "trees of Zfs are not yet made as clones of other datasets",
+        let seed = |why: &str| Ok(CapturePlan::Seed { data: Data::SharedOrCopied, why: why.to_owned() });
+        let Some(folder) = DatasetFolder::of(&source.dir)? else { return seed("the source lies in no dataset") };
+        if folder.pool() != self.parent().pool() {
+            return seed("the source is in another pool than the trees");
+        }
+        if folder.len() > MAX_NAMED {
+            return seed("the dataset of the source and the path in it are too long to be noted");
+        }
+        if self.commands.get(&folder.dataset)?.is_some_and(|found| self.commands.owner(&found).is_some()) {
+            return seed("the source lies in another tree");
+        }
+        let what = if folder.below.as_os_str().is_empty() { "is" } else { "lies in" };
+        let why = format!("the source {what} a dataset of the trees' pool");
+        Ok(CapturePlan::Snapshot { volume: Volume::Dataset(folder.dataset), below: folder.below, why })
+    }
+
+    fn snapshot_volume(&self, uid: Uid, volume: &Volume, entry: BorrowedFd) -> Result<TreeDir, SysError> {
+        match volume {
+            Volume::Dataset(name) => self.clone_of(&format!("{name}@{uid}"), false, (uid, entry), CloneAccess::ReadWrite)?,
+            Volume::Subvolume(_) => return Err(std::io::Error::from(std::io::ErrorKind::Unsupported)).step("make the snapshot"),
+        }
+        self.open_dataset(uid)
+    }
+
+    /// What is mounted in the folder was refused before. The trees' parent is empty, and mounted by nobody but us. Another child that is not mounted where this process sees it is found by the place that it has.
+    fn nested_volume(&self, dir: BorrowedFd) -> Result<Option<PathBuf>, SysError> {
+        let Some(DatasetFolder { dataset, below }) = DatasetFolder::of(dir)? else { return Ok(None) };
+        let Some(whole) = self.commands.get(&dataset)? else { return Ok(None) };
+        let Some(folder) = whole.get(MOUNT_POINT).filter(|at| at.starts_with('/')).map(|at| Path::new(at).join(below)) else {
+            return Ok(None);
         };
-        Ok(CapturePlan::Seed { data: Data::SharedOrCopied, why: why.to_owned() })
+        let place = |child: &Dataset| {
+            let at = child.get(MOUNT_POINT).filter(|_| child.get(CAN_MOUNT) == Some("on"))?;
+            Path::new(at).strip_prefix(&folder).ok().map(Path::to_owned).filter(|path| !path.as_os_str().is_empty())
+        };
+        let children = self.commands.children(&dataset, self.is_by_daemon()?)?;
+        Ok(children.iter().filter(|child| child.name != self.parent().as_str()).filter_map(place).min())
     }
 
     fn make_root(&self, uid: Uid, entry: BorrowedFd) -> Result<TreeDir, SysError> {
@@ -213,12 +255,20 @@ impl Backend for Zfs {
     }
 
     fn open(&self, live: &LiveTree) -> Result<TreeDir, Error> {
-        self.open_dataset(live.marker.uid).map_err(|source| Error::Open { uid: live.marker.uid, source })
+        self.open_root(live).map_err(|source| Error::Open { uid: live.marker.uid, source })
     }
 
     fn open_for_mount(&self, live: &LiveTree) -> Result<TreeMount, Error> {
-        let uid = live.marker.uid;
-        self.mounted(uid).map(TreeMount::detached).map_err(|source| Error::Open { uid, source })
+        let (uid, below) = (live.marker.uid, &live.marker.below);
+        let mount = || -> Result<TreeMount, SysError> {
+            // Not one that is shared with others here: an older kernel clones only what is attached.
+            let whole = self.mount_anew(uid)?;
+            match below.as_os_str().is_empty() {
+                true => Ok(TreeMount::detached(Arc::new(whole))),
+                false => Ok(TreeMount::detached_folder(mounting::mount_of_folder(&whole, below)?, below.clone())),
+            }
+        };
+        mount().map_err(|source| Error::Open { uid, source })
     }
 
     fn mount_source(&self, uid: Uid) -> Option<String> {
@@ -245,7 +295,8 @@ impl Backend for Zfs {
     }
 
     fn remove(&self, uid: Uid, entry: BorrowedFd, location: EntryLocation) -> Result<(), SysError> {
-        let origin = layout::read_marker(entry, uid)?.map(|m| m.origin);
+        let origin = layout::read_marker(entry, uid)?.and_then(|marker| self.origin_of(&marker));
+        let origin = origin.as_deref();
         match (self.remove_dataset(uid, origin), location) {
             // It was in the way of a tree that was to be made, so it is none of ours, and the entry is.
             (Err(e), EntryLocation::Building) if e.reason() == ErrorReason::Foreign => self.remove_snapshot_of_origin(uid, origin)?,
@@ -273,11 +324,24 @@ impl Backend for Zfs {
     }
 
     fn set_quota(&self, _: &Layout, live: &LiveTree, quota: Option<Quota>) -> Result<QuotaState, SysError> {
+        if !live.marker.below.as_os_str().is_empty() && quota.is_some() {
+            return Ok(QuotaState::unsupported("the tree is one folder of a dataset, and a quota would count all of the dataset"));
+        }
         self.set_refquota(live.marker.uid, quota.map(Quota::kernel_limit)).map(|()| QuotaState::Enforced)
     }
 
+    /// A quota below what is used stands at what was used then, so it is set again as far as the tree has become smaller.
     fn charged(&self, _: &Layout, live: &LiveTree) -> Result<Option<u64>, SysError> {
-        self.find(&self.commands.tree(live.marker.uid))?.bytes(REFERENCED).map(Some)
+        if !live.marker.below.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let found = self.find(&self.commands.tree(live.marker.uid))?;
+        if let Some(limit) = live.marker.quota.map(Quota::kernel_limit)
+            && found.bytes(REFQUOTA)? > limit.max(found.bytes(REFERENCED)?)
+        {
+            self.set_refquota(live.marker.uid, Some(limit))?;
+        }
+        found.bytes(REFERENCED).map(Some)
     }
 
     fn changes(&self, tree: &LiveTree, since: &LiveTree, limits: &ChangeLimits, out: &mut ChangeCollector) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{handle, ioctl, search};
-use crate::capture::CapturePlan;
+use crate::capture::{CapturePlan, Volume};
 use crate::error::StepContext;
 use crate::tree_copy::Data;
 use crate::{HostFolder, KernelFacts, SysError};
@@ -47,7 +47,11 @@ pub(super) fn plan(data_root: BorrowedFd, source: &HostFolder) -> Result<Capture
     }
     let volume = root_of(source.dir.as_fd())?;
     let what = if below.as_os_str().is_empty() { "is" } else { "lies in" };
-    Ok(CapturePlan::Snapshot { volume, below, why: format!("the source {what} a subvolume of the data root's file system") })
+    Ok(CapturePlan::Snapshot {
+        volume: Volume::Subvolume(volume),
+        below,
+        why: format!("the source {what} a subvolume of the data root's file system"),
+    })
 }
 
 /// The first two numbers of a kernel's release, such as `6.1.0-56-amd64`.

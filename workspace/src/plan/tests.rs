@@ -219,6 +219,7 @@ fn steps_and_markers_keep_their_spelling() {
         provider: ProviderKind::Btrfs,
         origin: TreeOrigin::Clone { from: UID, access: CloneAccess::ReadOnly },
         parent_dataset: None,
+        host_dataset: None,
         lower: Some(UID),
         quota: Some(Quota::new(u64::MAX).unwrap()),
         below: PathBuf::new(),
@@ -240,6 +241,17 @@ fn steps_and_markers_keep_their_spelling() {
     // With the tree's UID, a dataset has 255 bytes at most. It has no lower layer.
     let in_zfs = Marker { parent_dataset: Some("d".repeat(218)), lower: None, ..marker.clone() };
     assert!(serde_json::to_string(&in_zfs).unwrap().len() < 1024, "on XFS a link holds at most 1024 bytes");
+    // As long as a snapshot of a dataset of the host lets it be.
+    let captured = Captured { how: CaptureMethod::Snapshot, why: "c".repeat(80) };
+    let of_host = Marker {
+        parent_dataset: Some("d".repeat(180)),
+        host_dataset: Some("h".repeat(75)),
+        below: "b".repeat(75).into(),
+        lower: None,
+        captured: Some(captured),
+        ..marker.clone()
+    };
+    assert!(serde_json::to_string(&of_host).unwrap().len() < 1024, "on XFS a link holds at most 1024 bytes");
     assert_eq!(serde_json::from_str::<Marker>(&text).unwrap(), marker);
     let entry = DataRootEntry { uid: UID, location: EntryLocation::Trash, marker: None };
     assert_eq!(serde_json::to_string(&entry).unwrap(), r#"{"uid":"07070707-0707-0707-0707-070707070707","place":"Trash","marker":null}"#);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::Mode;
 
-use crate::capture::CapturePlan;
+use crate::capture::{CapturePlan, Volume};
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::{Layout, TREE};
@@ -38,8 +38,8 @@ pub(crate) trait Backend: Send + Sync {
     fn plan_capture(&self, _source: &HostFolder) -> Result<CapturePlan, SysError> {
         Ok(CapturePlan::Seed { data: Data::SharedOrCopied, why: "this provider makes no snapshots".to_owned() })
     }
-    /// Makes the tree as a snapshot of the volume with this root. Called only if [`Backend::plan_capture`] says so.
-    fn snapshot_volume(&self, _volume: BorrowedFd, _entry: BorrowedFd) -> Result<(), SysError> {
+    /// Makes the tree as a snapshot of this volume, and opens its root directory. Called only if [`Backend::plan_capture`] says so.
+    fn snapshot_volume(&self, _uid: Uid, _volume: &Volume, _entry: BorrowedFd) -> Result<TreeDir, SysError> {
         Err(std::io::Error::from(std::io::ErrorKind::Unsupported)).step("make a snapshot")
     }
     /// The path of a volume inside the folder `dir` of the host, relative to it: a snapshot would show it empty.

@@ -1,16 +1,17 @@
 //! The commands of the host's `zfs`: their arguments, and what they refuse.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::name::DatasetName;
-use super::parse::{self, Dataset, Refusal};
+use super::parse::{self, Dataset, DatasetKind, Difference, Refusal};
 use crate::error::ProgramError;
 use crate::faults::{CommandFault, Faults};
-use crate::host::{self, ProgramFailure};
+use crate::host::{self, ProgramFailure, Stuck, View};
 use crate::{ErrorReason, SysError, Uid};
 
 /// The tree's UID; of a snapshot, the UID of the tree that it was made for.
@@ -19,6 +20,8 @@ const UID: &str = "dev.yoi:uid";
 const ROOT: &str = "dev.yoi:root";
 /// Of a snapshot: a time before it, in seconds since 1970.
 const BEGUN: &str = "dev.yoi:begun";
+/// Of a snapshot: `on` if what it was made of could not be written any more.
+const FROZEN: &str = "dev.yoi:frozen";
 const ORIGIN: &str = "origin";
 pub(super) const EXCLUSIVE: &str = "usedbydataset";
 /// Own blocks and shared ones.
@@ -27,6 +30,15 @@ pub(super) const REFERENCED: &str = "referenced";
 pub(super) const USED: &str = "used";
 pub(super) const AVAILABLE: &str = "available";
 const READ_ONLY: &str = "readonly";
+pub(super) const MOUNT_POINT: &str = "mountpoint";
+pub(super) const CAN_MOUNT: &str = "canmount";
+pub(super) const REFQUOTA: &str = "refquota";
+
+/// The mount point of what nobody mounts but who names it.
+pub(super) const LEGACY: &str = "legacy";
+/// Where `zfs diff` sees a tree, and its base.
+const TREE_AT: &CStr = c"/tmp/tree";
+const BASE_AT: &CStr = c"/tmp/base";
 
 /// Where datasets for trees are made, and by which program.
 #[derive(Debug, Clone)]
@@ -37,12 +49,14 @@ pub struct ZfsOptions {
     pub host_root: Option<PathBuf>,
     /// A command that takes longer is killed.
     pub deadline: Duration,
+    /// Is told, for the log, when something is done in a slower way, and why.
+    pub on_detour: fn(&str),
 }
 
 impl ZfsOptions {
     /// Trees below `dataset`, made by the `zfs` of this process's own root. A command may take 30 s.
     pub fn new(dataset: DatasetName) -> Self {
-        Self { dataset, host_root: None, deadline: Duration::from_secs(30) }
+        Self { dataset, host_root: None, deadline: Duration::from_secs(30), on_detour: |_| {} }
     }
 }
 
@@ -104,6 +118,7 @@ pub(super) struct Commands {
     /// The name of the data root.
     pub root: Uid,
     pub faults: Arc<dyn Faults>,
+    pub stuck: Stuck,
 }
 
 impl Commands {
@@ -118,13 +133,18 @@ impl Commands {
     }
 
     fn run(&self, step: &'static str, args: &[&str]) -> Result<Vec<u8>, CommandError> {
+        self.run_with(step, args, &[])
+    }
+
+    fn run_with(&self, step: &'static str, args: &[&str], mounts: &[(BorrowedFd, &'static CStr)]) -> Result<Vec<u8>, CommandError> {
         let lost = |text: &str| SysError { step, source: io::Error::other(text.to_owned()) };
         let fault = self.faults.on_command(args);
         if fault == CommandFault::NotRun {
             return Err(lost("the command was not run, by a test").into());
         }
         let words: Vec<&OsStr> = args.iter().map(|arg| OsStr::new(*arg)).collect();
-        let answer = host::run_below(self.options.host_root.as_deref(), "zfs", &words, self.options.deadline);
+        let view = View { root: self.options.host_root.as_deref(), mounts };
+        let answer = host::run_in(view, &self.stuck, "zfs", &words, self.options.deadline);
         if fault == CommandFault::AnswerLost {
             return Err(lost("the answer of the command was lost, by a test").into());
         }
@@ -143,6 +163,8 @@ impl Commands {
 
     /// The properties of a new tree.
     fn properties(&self, uid: Uid, mountpoint: &str) -> Vec<String> {
+        // The default of ZFS on Linux is none. zfs-fuse has no such property, and each tree a mount point of its own.
+        let acls = (mountpoint == LEGACY).then(|| "acltype=posixacl".to_owned());
         let of_tree = [
             "canmount=noauto".to_owned(),
             format!("mountpoint={mountpoint}"),
@@ -151,7 +173,7 @@ impl Commands {
             // A snapshot that a tool for backups makes by itself would keep the tree from being destroyed.
             "com.sun:auto-snapshot=false".to_owned(),
         ];
-        of_tree.into_iter().chain(self.owned(uid)).collect()
+        of_tree.into_iter().chain(acls).chain(self.owned(uid)).collect()
     }
 
     /// Makes the dataset of an empty tree. It is not mounted.
@@ -163,9 +185,18 @@ impl Commands {
 
     /// Makes a snapshot with our properties. `begun` is a time before that, in seconds since 1970: the snapshot's own property `creation` is
     /// later than what is in it.
-    pub fn snapshot(&self, snapshot: &str, uid: Uid, begun: i64) -> Result<(), CommandError> {
+    pub fn snapshot(&self, snapshot: &str, uid: Uid, begun: i64, is_frozen: bool) -> Result<(), CommandError> {
         let ([uid_set, root_set], begun_set) = (self.owned(uid), format!("{BEGUN}={begun}"));
-        self.run("make the snapshot", &["snapshot", "-o", &uid_set, "-o", &root_set, "-o", &begun_set, snapshot]).map(drop)
+        let frozen_set = format!("{FROZEN}={}", if is_frozen { "on" } else { "off" });
+        let args = ["snapshot", "-o", &uid_set, "-o", &root_set, "-o", &begun_set, "-o", &frozen_set, snapshot];
+        self.run("make the snapshot", &args).map(drop)
+    }
+
+    /// What differs between a snapshot and a dataset that was cloned from it, both of which are mounted for this command alone: the dataset at
+    /// [`TREE_AT`].
+    pub fn diff(&self, snapshot: &str, dataset: (&str, BorrowedFd), base: BorrowedFd) -> Result<Vec<Difference>, SysError> {
+        let answer = self.run_with("list the changes", &["diff", "-FH", snapshot, dataset.0], &[(dataset.1, TREE_AT), (base, BASE_AT)])?;
+        parse::differences(&answer, TREE_AT.to_bytes())
     }
 
     /// Makes the dataset of a tree from a snapshot.
@@ -219,6 +250,14 @@ impl Commands {
         self.list(name, &["-r"])
     }
 
+    /// The datasets below one, at any depth.
+    pub fn children(&self, name: &str, is_by_daemon: bool) -> Result<Vec<Dataset>, SysError> {
+        // The programs of zfs-fuse are older than this option.
+        let depth: &[&str] = if is_by_daemon { &["-r"] } else { &["-r", "-t", "filesystem"] };
+        let found = self.list(name, depth)?.unwrap_or_default();
+        Ok(found.into_iter().filter(|d| d.kind == DatasetKind::Filesystem && d.name != name).collect())
+    }
+
     /// The datasets directly below the configured one.
     pub fn trees(&self) -> Result<Vec<Dataset>, SysError> {
         let parent = self.options.dataset.as_str();
@@ -226,7 +265,9 @@ impl Commands {
     }
 
     fn list(&self, name: &str, depth: &[&str]) -> Result<Option<Vec<Dataset>>, SysError> {
-        let wanted = ["type", ORIGIN, EXCLUSIVE, REFERENCED, USED, AVAILABLE, READ_ONLY, UID, ROOT, BEGUN].join(",");
+        let wanted =
+            ["type", ORIGIN, EXCLUSIVE, REFERENCED, USED, AVAILABLE, READ_ONLY, REFQUOTA, MOUNT_POINT, CAN_MOUNT, UID, ROOT, BEGUN, FROZEN]
+                .join(",");
         let args = [&["get", "-Hp"], depth, &["-o", "name,property,value,source", &wanted, name]].concat();
         match self.run("ask about the dataset", &args).unless(&[Refusal::Missing])? {
             Some(answer) => parse::datasets(&answer).map(Some),
@@ -243,6 +284,11 @@ impl Commands {
     /// A time before a snapshot of ours was made, in seconds since 1970.
     pub fn begun(&self, snapshot: &Dataset) -> Option<i64> {
         self.owner(snapshot).and_then(|_| snapshot.local(BEGUN)?.parse().ok())
+    }
+
+    /// Whether a snapshot of ours was made of what could not be written any more.
+    pub fn is_of_frozen(&self, snapshot: &Dataset) -> bool {
+        self.owner(snapshot).is_some() && snapshot.local(FROZEN) == Some("on")
     }
 }
 

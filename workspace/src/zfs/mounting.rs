@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, UnmountFlags};
+use rustix::thread::UnshareFlags;
 
-use super::command::Expected;
+use super::command::{Expected, LEGACY};
 use super::parse::Refusal;
 use super::{MOUNT_TYPES, Zfs};
 use crate::error::StepContext;
-use crate::trees::TreeDir;
-use crate::{ErrorReason, SysError, Uid, mount, mountinfo};
+use crate::trees::{LiveTree, TreeDir};
+use crate::{ErrorReason, SysError, Uid, dir, mount, mountinfo};
 
 /// The folder of the data root in which `zfs mount` attaches datasets.
 const MOUNTED: &str = "mounted";
@@ -53,11 +54,34 @@ fn kernel_type() -> Result<Option<OwnedFd>, SysError> {
     }
 }
 
+/// A mount of the folder `below` of a mount that is attached nowhere. Before Linux 6.15 only what is attached can be cloned, so it is attached for a
+/// moment in a mount namespace of its own.
+pub(super) fn mount_of_folder(whole: &OwnedFd, below: &Path) -> Result<OwnedFd, SysError> {
+    let clone = || -> Result<OwnedFd, SysError> {
+        // SAFETY: this thread was started for this closure; nothing else relies on its directories or mounts.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }.step("make a mount namespace")?;
+        let change = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", change).step("keep the mount namespace to itself")?;
+        // Any folder will do, and this one is everywhere.
+        let at = Path::new("/proc");
+        mount::attach_at(whole, at)?;
+        let opened = dir::open(whole, below).step("open the folder of the dataset");
+        let made = opened.and_then(|folder| mount::clone_mount(folder.as_fd()));
+        // The namespace ends some time after this thread.
+        rustix::mount::unmount(at, UnmountFlags::DETACH).step("detach a mount")?;
+        made
+    };
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().name("dataset".into()).spawn_scoped(scope, clone).step("start a thread")?;
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 impl Zfs {
     /// The value of the property `mountpoint` of a new tree. Nobody but us mounts it; a daemon needs a path for that.
     pub(super) fn mountpoint(&self, uid: Uid) -> Result<String, SysError> {
         match kernel_type()? {
-            Some(_) => Ok("legacy".to_owned()),
+            Some(_) => Ok(LEGACY.to_owned()),
             None => {
                 let path = self.mounted_path(uid)?;
                 path.into_os_string()
@@ -82,11 +106,15 @@ impl Zfs {
         if let Some(there) = self.mounts.get(uid) {
             return Ok(there);
         }
-        let made = match kernel_type()? {
-            Some(context) => self.mount_by_kernel(uid, context)?,
-            None => self.mount_by_daemon(uid)?,
-        };
-        Ok(self.mounts.insert(uid, made))
+        Ok(self.mounts.insert(uid, self.mount_anew(uid)?))
+    }
+
+    /// A mount of a tree that nobody else in this process has.
+    pub(super) fn mount_anew(&self, uid: Uid) -> Result<OwnedFd, SysError> {
+        match kernel_type()? {
+            Some(context) => self.mount_by_kernel(uid, context),
+            None => self.mount_by_daemon(uid),
+        }
     }
 
     fn mount_by_kernel(&self, uid: Uid, context: OwnedFd) -> Result<OwnedFd, SysError> {
@@ -131,6 +159,15 @@ impl Zfs {
             }
         }
         Ok(None)
+    }
+
+    /// Opens the root directory of a tree, which may be a folder of its dataset.
+    pub(super) fn open_root(&self, live: &LiveTree) -> Result<TreeDir, SysError> {
+        let dataset = self.open_dataset(live.marker.uid)?;
+        match &live.marker.below {
+            below if below.as_os_str().is_empty() => Ok(dataset),
+            below => Ok(TreeDir { dir: dir::open(&dataset, below).step("open the folder of the dataset")?, ..dataset }),
+        }
     }
 
     pub(super) fn open_dataset(&self, uid: Uid) -> Result<TreeDir, SysError> {

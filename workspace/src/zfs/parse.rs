@@ -1,6 +1,6 @@
 //! Reads what `zfs` writes.
 //!
-//! Of its commands only `get -Hp -o name,property,value,source` is read: every version has it, and sizes are whole numbers of bytes. What a
+//! Of its commands `get -Hp -o name,property,value,source` is read, which every version has, with sizes as whole numbers of bytes; and `diff -FH`. What a
 //! refusal is about is told by its words, which differ by version; words that are not known are an error like any other, and are quoted.
 
 use std::io;
@@ -83,6 +83,75 @@ pub(super) fn datasets(answer: &[u8]) -> Result<Vec<Dataset>, SysError> {
         }
     }
     Ok(found)
+}
+
+/// One line of `diff -FH`. Paths are those from the root of the dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub is_dir: bool,
+    /// The path that was there before or is there now.
+    pub path: Vec<u8>,
+    /// What it is called now, if it was renamed.
+    pub renamed_to: Option<Vec<u8>>,
+    /// Whether it got or lost a name, and only one of its names stands here.
+    pub links_changed: bool,
+}
+
+/// A file that has no name any more and is still open.
+const ON_DELETE_QUEUE: &[u8] = b"(on_delete_queue)";
+
+/// The answer to `diff -FH`, of a dataset that is mounted at `mount_point`.
+pub(super) fn differences(answer: &[u8], mount_point: &[u8]) -> Result<Vec<Difference>, SysError> {
+    let unknown = |line: &[u8]| not_understood(&String::from_utf8_lossy(line));
+    let path = |text: &[u8]| -> Option<Vec<u8>> {
+        let path = unescape(text)?;
+        match path.strip_prefix(mount_point)? {
+            [b'/', rest @ ..] => Some(rest.to_vec()),
+            _ => None,
+        }
+    };
+    let mut found = Vec::new();
+    for line in answer.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+        let fields: Vec<&[u8]> = line.split(|b| *b == b'\t').collect();
+        let [change, [kind], first, rest @ ..] = &fields[..] else { return Err(unknown(line)).step(READ) };
+        if first.strip_prefix(mount_point) == Some(ON_DELETE_QUEUE) {
+            continue;
+        }
+        let is_dir = match kind {
+            b'/' => true,
+            b'F' | b'@' | b'|' | b'=' | b'B' | b'C' | b'>' | b'P' => false,
+            _ => return Err(unknown(line)).step(READ),
+        };
+        let (renamed_to, links_changed) = match (*change, rest) {
+            (b"M" | b"+" | b"-", []) => (None, false),
+            (b"M", [links]) if links.starts_with(b"(") && links.ends_with(b")") => (None, true),
+            (b"R", [to]) => (Some(path(to).ok_or_else(|| unknown(line)).step(READ)?), false),
+            _ => return Err(unknown(line)).step(READ),
+        };
+        let path = path(first).ok_or_else(|| unknown(line)).step(READ)?;
+        found.push(Difference { is_dir, path, renamed_to, links_changed });
+    }
+    Ok(found)
+}
+
+/// `zfs diff` writes a blank, a backslash and whatever is not printable ASCII as a backslash and four octal digits. None for another escape.
+fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = match (first, tail) {
+            (b'\\', [b'0', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                after
+            }
+            (b'\\', _) => return None,
+            _ => {
+                out.push(first);
+                tail
+            }
+        };
+    }
+    Some(out)
 }
 
 fn not_understood(what: &str) -> io::Error {
@@ -185,6 +254,52 @@ mod tests {
             assert!(error.source.to_string().starts_with("zfs says what is not understood: "), "{error:?}");
         }
         assert!(datasets(bad[1]).unwrap_err().source.to_string().contains("wormhole"));
+    }
+
+    /// Of OpenZFS 2.1.11, `zfs diff -FH`: a name with a blank, a backslash, a newline and a byte that is no UTF-8.
+    const DIFF: &str = "M\t/\t/tmp/tree/\n\
+        M\tF\t/tmp/tree/src/file1.rs\n\
+        -\tF\t/tmp/tree/src/file4.rs\n\
+        +\tF\t/tmp/tree/a\\0040b\\0134c\\0012\\0377\n\
+        R\t/\t/tmp/tree/src/deep\t/tmp/tree/moved\n\
+        M\tF\t/tmp/tree/linked\t(+1)\n\
+        +\t@\t/tmp/tree/link\n";
+
+    #[test]
+    fn every_kind_of_difference_is_read_with_whatever_is_in_a_name() {
+        let found = differences(DIFF.as_bytes(), b"/tmp/tree").unwrap();
+        let of = |is_dir, path: &[u8]| Difference { is_dir, path: path.to_vec(), renamed_to: None, links_changed: false };
+        let expected = [
+            of(true, b""),
+            of(false, b"src/file1.rs"),
+            of(false, b"src/file4.rs"),
+            of(false, b"a b\\c\n\xff"),
+            Difference { renamed_to: Some(b"moved".to_vec()), ..of(true, b"src/deep") },
+            Difference { links_changed: true, ..of(false, b"linked") },
+            of(false, b"link"),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(differences(b"", b"/tmp/tree").unwrap(), []);
+        assert_eq!(differences(b"-\tF\t/tmp/tree(on_delete_queue)\n", b"/tmp/tree").unwrap(), []);
+    }
+
+    #[test]
+    fn a_difference_in_other_words_is_an_error_that_quotes_it() {
+        let bad: [&[u8]; 9] = [
+            b"M\tF\n",
+            b"X\tF\t/tmp/tree/a\n",
+            b"M\t?\t/tmp/tree/a\n",
+            b"M\tF\t/elsewhere/a\n",
+            b"M\tF\t/tmp/treeless\n",
+            b"M\tF\t/tmp/tree/a\t/tmp/tree/b\n",
+            b"R\tF\t/tmp/tree/a\n",
+            b"+\tF\t/tmp/tree/a\\x20\n",
+            b"+\tF\t/tmp/tree/a\\004\n",
+        ];
+        for answer in bad {
+            let error = differences(answer, b"/tmp/tree").unwrap_err();
+            assert!(error.source.to_string().starts_with("zfs says what is not understood: "), "{error:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::command::{CommandError, Expected};
 use super::parse::{Dataset, DatasetKind, Refusal};
 use super::{Zfs, foreign};
 use crate::error::StepContext;
-use crate::{ErrorReason, PlantedFault, SysError, TreeOrigin, Uid};
+use crate::{ErrorReason, Marker, PlantedFault, SysError, TreeOrigin, Uid};
 
 /// How many forks are promoted before a destruction is given up. One is enough unless others destroy its siblings meanwhile.
 const MAX_PROMOTIONS: usize = 100;
@@ -14,9 +14,18 @@ const MAX_PROMOTIONS: usize = 100;
 const DAEMON_IS_ASKED: Duration = Duration::from_millis(20);
 
 impl Zfs {
-    /// Destroys the dataset of a tree, and the snapshot that it was made of. Missing is a success, but not if the parent is missing, too: its
+    /// The snapshot that a tree was to be cloned from.
+    pub(super) fn origin_of(&self, marker: &Marker) -> Option<String> {
+        match (marker.origin, &marker.host_dataset) {
+            (TreeOrigin::Clone { from, .. }, _) => Some(self.commands.snapshot_name(from, marker.uid)),
+            (TreeOrigin::Host { .. }, Some(dataset)) => Some(format!("{dataset}@{}", marker.uid)),
+            (TreeOrigin::Host { .. } | TreeOrigin::Empty { .. }, _) => None,
+        }
+    }
+
+    /// Destroys the dataset of a tree, and the snapshot `origin` that it was made of. Missing is a success, but not if the parent is missing, too: its
     /// pool may come back. Fails with the reason `Foreign` if something in the way is not ours.
-    pub(super) fn remove_dataset(&self, uid: Uid, origin: Option<TreeOrigin>) -> Result<(), SysError> {
+    pub(super) fn remove_dataset(&self, uid: Uid, origin: Option<&str>) -> Result<(), SysError> {
         match self.commands.get_all_below(&self.commands.tree(uid))? {
             Some(found) => self.destroy(uid, &found)?,
             None => {
@@ -29,9 +38,9 @@ impl Zfs {
     }
 
     /// Destroys the snapshot of which a tree was to be cloned. One that is not ours stays.
-    pub(super) fn remove_snapshot_of_origin(&self, uid: Uid, origin: Option<TreeOrigin>) -> Result<(), SysError> {
-        let Some(TreeOrigin::Clone { from, .. }) = origin else { return Ok(()) };
-        match self.destroy_snapshot_of(&self.commands.snapshot_name(from, uid), uid) {
+    pub(super) fn remove_snapshot_of_origin(&self, uid: Uid, origin: Option<&str>) -> Result<(), SysError> {
+        let Some(snapshot) = origin else { return Ok(()) };
+        match self.destroy_snapshot_of(snapshot, uid) {
             Err(e) if e.reason() == ErrorReason::Foreign => Ok(()),
             done => done,
         }

@@ -19,6 +19,13 @@ pub struct DatasetFolder {
 }
 
 impl DatasetFolder {
+    /// How many bytes of a marker the name and the path take.
+    pub(super) fn len(&self) -> usize {
+        let is_plain = |text: &str| !text.contains(|c: char| c.is_control() || c == '"' || c == '\\');
+        let path = self.below.as_os_str().len();
+        self.dataset.len() + if self.below.to_str().is_some_and(is_plain) { path } else { 4 * path }
+    }
+
     /// The pool. A clone is made in the pool of its origin only.
     pub fn pool(&self) -> &str {
         self.dataset.split_once('/').map_or(&self.dataset, |(pool, _)| pool)

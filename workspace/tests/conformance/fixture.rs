@@ -211,7 +211,8 @@ impl Fixture {
             let tree = self.provider().open_for_mount(uid).unwrap();
             mount::bind_tree(tree, &TargetRoot::open(&entry).unwrap(), Path::new("tree"), false).unwrap();
         }
-        if below.as_os_str().is_empty() { entry.join("tree") } else { entry.join("tree").join(below) }
+        // A mount shows only the folder that is the tree.
+        if self.is_mount(uid) || below.as_os_str().is_empty() { entry.join("tree") } else { entry.join("tree").join(below) }
     }
 
     pub fn entry(&self, uid: Uid) -> PathBuf {

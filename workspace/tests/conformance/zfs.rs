@@ -1,13 +1,16 @@
 //! What only provider Zfs has: names, properties and dependents of datasets. In every lane of ZFS.
 
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use yoi_workspace::plan::select;
 use yoi_workspace::{
-    ChangeKind, CloneAccess, DataRoot, Error, ErrorReason, NodeKind, PlantedFault, ProviderKind, ProviderRequest, Quota, QuotaState,
-    RootOptions, Uid, ZfsOptions, mountinfo,
+    ChangeKind, CloneAccess, CommandFault, DataRoot, Error, ErrorReason, FaultPoint, Faults, NodeKind, PlantedFault, ProviderKind,
+    ProviderRequest, Quota, QuotaState, RootOptions, Uid, ZfsOptions, mountinfo,
 };
 
 use crate::changes::{changes_of, rewrite_quietly};
@@ -30,6 +33,8 @@ pub const CASES: &[Case] = &[
     ("planted_a_foreign_dataset_destroyed_is_found", foreign),
     ("w36_a_dataset_that_is_mounted_out_of_sight_is_busy", out_of_sight),
     ("w37_a_dataset_with_a_refquota_holds_it", refquota),
+    ("w37_a_quota_below_what_is_used_follows_a_tree_that_becomes_smaller", smaller),
+    ("a_change_list_of_a_clone_comes_from_zfs_diff_where_there_is_one", diff),
 ];
 
 /// Makes the cases of this file run where trees are datasets.
@@ -420,5 +425,108 @@ fn refquota(fixture: &Fixture) -> Verdict {
     let stranger = foreign_dataset(fixture, &[]);
     assert!(fixture.root.set_refreservation(stranger, Some(1 << 20)).is_err());
     assert_eq!(number(&dataset(fixture, stranger), "refreservation"), 0);
+    Verdict::Ran
+}
+
+fn smaller(fixture: &Fixture) -> Verdict {
+    only_zfs!(fixture);
+    let (uid, path) = fixture.empty();
+    for name in ["a", "b"] {
+        fs::write(path.join(name), vec![7; 5 << 20]).unwrap();
+    }
+    fixture.sync();
+    fixture.provider().set_quota(uid, Some(Quota::new(2 << 20).unwrap())).unwrap();
+    let limit = || number(&dataset(fixture, uid), "refquota");
+    assert!(limit() > 9 << 20);
+    let mut expected = 10u64 << 20;
+    for name in ["a", "b"] {
+        fs::remove_file(path.join(name)).unwrap();
+        expected -= 5 << 20;
+        // What was freed counts some transactions later.
+        let begun = Instant::now();
+        loop {
+            fixture.sync();
+            // The shim asks for it at most once in 60 s.
+            fixture.provider().usage(uid).unwrap();
+            if limit() <= expected.max((2 << 20) + (512 << 10)) + (1 << 20) {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "the limit stays at {}", limit());
+        }
+    }
+    assert_eq!(limit(), (2 << 20) + (512 << 10));
+    assert_eq!(fixture.root.marker(uid).unwrap().quota, Some(Quota::new(2 << 20).unwrap()));
+    fs::write(path.join("again"), vec![7; 1 << 20]).unwrap();
+    Verdict::Ran
+}
+
+/// Counts the calls of `zfs diff`, and makes them fail if asked.
+#[derive(Default)]
+struct Diffs {
+    count: AtomicUsize,
+    fail: AtomicBool,
+}
+
+impl Faults for Diffs {
+    fn on_point(&self, _: FaultPoint) {}
+
+    fn on_command(&self, args: &[&str]) -> CommandFault {
+        match args[0] {
+            "diff" => {
+                self.count.fetch_add(1, Ordering::Relaxed);
+                if self.fail.load(Ordering::Relaxed) { CommandFault::NotRun } else { CommandFault::None }
+            }
+            _ => CommandFault::None,
+        }
+    }
+}
+
+static DETOURS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn diff(fixture: &Fixture) -> Verdict {
+    only_zfs!(fixture);
+    let diffs = Arc::new(Diffs::default());
+    let mut options = ZfsOptions::new(dataset_of(&fixture.dir).parse().unwrap());
+    options.on_detour = |text| DETOURS.lock().unwrap().push(text.to_owned());
+    let faults: Arc<dyn Faults> = diffs.clone();
+    let root = DataRoot::open_with(&fixture.dir, RootOptions { zfs: Some(options), faults, ..RootOptions::default() }).unwrap();
+    let (base, path) = fixture.empty();
+    fill_repository(&path);
+    let strange = std::ffi::OsString::from_vec(b"a b\\c\n\xff\t\\0040".to_vec());
+    fs::write(path.join(&strange), "one").unwrap();
+    fixture.provider().seal(base).unwrap();
+    let (tree, at) = fixture.clone_of(base);
+    let list = || root.provider(ProviderKind::Zfs).unwrap().changes(tree, base, &yoi_workspace::ChangeLimits::NONE).unwrap().changes;
+    let has_diff = fixture.lane == crate::lanes::Lane::Zfs;
+    // The list is that of a visit, and whether it is made by a diff.
+    let check = |what: &str, expected: usize| {
+        DETOURS.lock().unwrap().clear();
+        diffs.count.store(0, Ordering::Relaxed);
+        let found = list();
+        assert_eq!(DETOURS.lock().unwrap().clone(), Vec::<String>::new(), "{what}");
+        assert_eq!(diffs.count.load(Ordering::Relaxed), usize::from(has_diff), "{what}");
+        diffs.fail.store(true, Ordering::Relaxed);
+        assert_eq!(list(), found, "{what}");
+        diffs.fail.store(false, Ordering::Relaxed);
+        let told = DETOURS.lock().unwrap().clone();
+        assert_eq!(told.len(), usize::from(has_diff), "{told:?}");
+        assert!(told.iter().all(|text| text.starts_with("every file of ") && text.contains("list the changes")), "{told:?}");
+        assert_eq!(found.len(), expected, "{what}: {found:?}");
+    };
+    check("nothing", 0);
+    fs::write(at.join(&strange), "two").unwrap();
+    fs::rename(at.join("src/deep"), at.join("moved")).unwrap();
+    fs::remove_file(at.join("src/file4.rs")).unwrap();
+    fs::write(at.join("new \u{e9}"), "x").unwrap();
+    rewrite_quietly(&at.join("src/file7.rs"));
+    check("edits", 4 + 6);
+    fs::hard_link(at.join("src/file8.rs"), at.join("other-name")).unwrap();
+    check("another name", 4 + 6 + 2);
+    fs::write(at.join("other-name"), "by its other name").unwrap();
+    check("a write by another name", 4 + 6 + 2);
+    let open = fs::File::create(at.join("open")).unwrap();
+    fs::remove_file(at.join("open")).unwrap();
+    check("an open file without a name", 4 + 6 + 2);
+    drop(open);
     Verdict::Ran
 }
