@@ -12,9 +12,11 @@ use tokio_util::sync::CancellationToken;
 use yoi_engine::conversation::RunSettings;
 use yoi_engine::driver::{Driver, ModelPatience, SecretRenewal};
 use yoi_engine::error_text::error_text;
+use yoi_engine::frame::{Frame, FrameSupport};
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
+use yoi_engine::program::agent::{ProgramAgent, ProgramVersion};
 use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
@@ -22,7 +24,8 @@ use yoi_engine::tree_context::tree_context;
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::{AgentConfig, RuntimeStarted};
-use yoi_wire::hub::gateway_api;
+use yoi_wire::hub::{ReportReason, gateway_api};
+use yoi_wire::identity;
 use yoi_wire::manifest::{Gateway, SecretKeyName};
 
 use crate::agent_config::agent_config;
@@ -31,6 +34,7 @@ use crate::disk_space::{self, DiskSpaceProbe};
 use crate::gateway_peers::GatewayPeers;
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
+use crate::program::program_setup;
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentState, ReadState, router};
@@ -65,7 +69,11 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let stop = stop_on_signal().map_err(AgentError::Signals)?;
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
-    let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
+    let setup = program_setup(&settings);
+    let program_home = setup.as_ref().ok().and_then(|setup| setup.as_ref()?.home.clone());
+    let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env);
+    let scope = enter_frame(&mut processes, &settings, program_home.as_deref());
+    let processes = Arc::new(processes);
     if let Err(error) = git_defaults::write_default(processes.home(), manifest) {
         tracing::warn!(%error, home = %processes.home().display(), "git's defaults are not written; commits need variables or a configuration");
     }
@@ -81,11 +89,19 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let secret_missing = missing_secret.is_some();
     let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
+    status.set_scope(scope);
+
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
     let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers(caller.clone())), manifest.limits);
+    let is_program = manifest.program.is_some();
+    let (program, unusable) = match setup {
+        Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
+        Err(failure) => (None, Some(failure)),
+    };
     let model = match endpoint {
+        _ if is_program => None,
         Some(endpoint) if !secret_missing => {
             Some(Arc::new(FallbackModels::new(endpoint, &settings.model_secrets.of(endpoint), settings.timeouts)?))
         }
@@ -121,6 +137,10 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         renew_after(secrets.clone(), secrets.due_in(Duration::ZERO));
     }
 
+    if let Some(program) = &program {
+        let (program, status) = (program.clone(), status.clone());
+        tokio::spawn(async move { report_program(&program, &status).await });
+    }
     let process = AgentProcess {
         settings: &settings,
         origin,
@@ -129,12 +149,22 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         opened: &opened,
         tools: tools.clone(),
         model,
+        program,
+        may_run: !secret_missing,
         processes,
         tree,
         token_limit,
         secrets,
     };
-    process.run_sessions().await;
+    match unusable {
+        None => process.run_sessions().await,
+        Some(failure) => {
+            tracing::error!(reason = failure.reason.as_str(), message = failure.message, "program not usable");
+            status.set_session_state(SessionState::Broken(failure));
+            // The process stays up, so that people can read the log and the reason.
+            stop.cancelled().await;
+        }
+    }
     tools.stop_all().await;
 
     if !secret_missing {
@@ -156,6 +186,51 @@ fn secret_message(SecretKeyName { secret, key }: &SecretKeyName, namespace: &str
         "key {key} of Secret {secret} in namespace {namespace}, the model's key, is empty; write it, and the agent takes it up after a minute, later within \
          ten, or at once when it is restarted"
     )
+}
+
+/// Keeps all processes of the agent from the session volume, the token, the manifest and the credentials. Returns what the kernel lacks for that.
+fn enter_frame(processes: &mut ProcessSupervisor, settings: &RuntimeSettings, program_home: Option<&Path>) -> Option<String> {
+    if !settings.frame {
+        return Some("the frame of the agent's processes was switched off when the runtime was started".to_owned());
+    }
+    let support = FrameSupport::of_this_kernel();
+    if !support.governs_files() {
+        return support.lacks();
+    }
+    if let Some(home) = program_home
+        && let Err(error) = std::fs::create_dir_all(home)
+    {
+        tracing::error!(%error, home = %home.display(), "HOME of the program not made");
+    }
+    let parent = |path: &Path| path.parent().map(Path::to_owned);
+    let mut closed = vec![settings.session.clone(), settings.token.clone(), settings.manifest_path.clone()];
+    // Mounted as folders of their own, whose files are replaced when they change.
+    let folders = [identity::TOKEN_MOUNT, identity::MANIFEST_MOUNT, identity::PRESET_MOUNT, identity::CREDENTIALS_MOUNT];
+    closed.extend(folders.map(PathBuf::from));
+    let program = settings.manifest.program.as_ref();
+    closed.extend(program.and_then(|program| program.credentials.as_ref()).map(PathBuf::from));
+    closed.extend(program.and_then(|program| program.preset_file.as_ref()).and_then(|file| parent(Path::new(file))));
+    let home = program_home.unwrap_or_else(|| processes.home());
+    let write = [processes.root(), processes.temp(), Path::new("/tmp"), home].map(Path::to_owned).to_vec();
+    match processes.enter_frame(Frame { write, closed }) {
+        Ok(()) => support.lacks(),
+        Err(error) => {
+            tracing::error!(error = error_text(&error), "frame not entered");
+            Some(format!("the node's kernel refuses the frame of the agent's processes: {}", error_text(&error)))
+        }
+    }
+}
+
+/// Reports a program that is missing or of another version than its parser knows.
+async fn report_program(program: &ProgramAgent, status: &RuntimeStatus) {
+    match (program.version().await, program.version_message().await) {
+        (ProgramVersion::Missing, message) => status.set_program_failure(Some(NotReady {
+            reason: ReportReason::ProgramMissing,
+            message: message.unwrap_or_default(),
+            volume_run_generation: None,
+        })),
+        (ProgramVersion::Other(_) | ProgramVersion::Known, message) => status.set_program_version(message),
+    }
 }
 
 /// How a gateway is dialled at `address`, with the token in a file.
@@ -208,6 +283,9 @@ struct AgentProcess<'a> {
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
     model: Option<Arc<FallbackModels>>,
+    program: Option<Arc<ProgramAgent>>,
+    /// False: a Secret is missing.
+    may_run: bool,
     processes: Arc<ProcessSupervisor>,
     tree: Arc<Tree>,
     token_limit: watch::Receiver<Option<u64>>,
@@ -278,6 +356,9 @@ impl AgentProcess<'_> {
         let driver = Driver {
             session: open.clone(),
             model: self.model.clone(),
+            program: self.program.clone(),
+            // A program that is not in the image comes with another Pod: its task waits for that.
+            may_run: self.may_run && self.program.as_ref().is_none_or(|program| program.is_in_image()),
             tools: self.tools.clone(),
             retries: self.settings.retries,
             patience: ModelPatience {

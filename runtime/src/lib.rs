@@ -20,6 +20,7 @@
 //! | [`model_secrets`] | takes keys, headers and certificates out of the environment, where tools would find them |
 //! | `secret_restart` | ends the process when endpoints want other Secrets, at times at which the kubelet starts it again at once |
 //! | `token_limit` | follows `spec.limits.tokens` while the process runs |
+//! | [`program`] | reads the preset of an agent that is a program, and opens proxy and socket to its runs |
 //! | [`program_socket`] | is how a program's hooks and its MCP server reach this process |
 //! | [`hook`] | is called by a program before and after each of its tools, in a process of its own |
 //! | [`program_tools`] | offers the runtime's tools to a program over MCP, in a process of its own |
@@ -37,6 +38,7 @@ pub mod git_repository;
 pub mod hook;
 pub mod log_origin;
 pub mod model_secrets;
+pub mod program;
 pub mod program_socket;
 pub mod program_tools;
 pub mod reader;
