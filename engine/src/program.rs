@@ -1,3 +1,4 @@
 //! A program that is the agent: one process is one run.
 
 pub mod event;
+pub mod parser;
