@@ -13,7 +13,6 @@ use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::program::access::{ProgramAccess, RunAccess, RunTokens};
 use yoi_engine::program::agent::{ProgramAgent, command_preset};
 use yoi_engine::program::calls::ProgramCalls;
-use yoi_engine::program::output_parser::parser;
 use yoi_engine::program::proxy::{ModelProxy, UsageSink, served_format};
 use yoi_wire::entry::TokenUsage;
 use yoi_wire::hub::ReportReason;
@@ -56,7 +55,6 @@ pub fn program_setup(settings: &RuntimeSettings) -> Result<Option<ProgramSetup>,
         return Ok(Some(ProgramSetup { preset, literal: true, home: None }));
     }
     let preset = read_preset(program)?;
-    parser(preset.parser).map_err(|error| invalid(format!("preset {}: {error}", preset.name)))?;
     let format = settings.manifest.model.as_ref().map(served_format);
     if let Some(format) = format.filter(|format| format.is_none_or(|format| !preset.speaks.contains(&format))) {
         let answers = format.map_or_else(|| "one that this version does not know".to_owned(), |format| format.title().to_owned());
