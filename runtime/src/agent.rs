@@ -12,11 +12,10 @@ use tokio_util::sync::CancellationToken;
 use yoi_engine::conversation::RunSettings;
 use yoi_engine::driver::{Driver, ModelPatience, SecretRenewal};
 use yoi_engine::error_text::error_text;
-use yoi_engine::frame::{Frame, FrameSupport};
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::program::agent::{ProgramAgent, ProgramVersion};
+use yoi_engine::program::agent::ProgramAgent;
 use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
@@ -24,17 +23,17 @@ use yoi_engine::tree_context::tree_context;
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::{AgentConfig, RuntimeStarted};
-use yoi_wire::hub::{ReportReason, gateway_api};
-use yoi_wire::identity;
+use yoi_wire::hub::gateway_api;
 use yoi_wire::manifest::{Gateway, SecretKeyName};
 
 use crate::agent_config::agent_config;
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
+use crate::frame;
 use crate::gateway_peers::GatewayPeers;
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
-use crate::program::program_setup;
+use crate::program::{program_setup, report_program};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentState, ReadState, router};
@@ -72,7 +71,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let setup = program_setup(&settings);
     let program_home = setup.as_ref().ok().and_then(|setup| setup.as_ref()?.home.clone());
     let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env);
-    let scope = enter_frame(&mut processes, &settings, program_home.as_deref());
+    let scope = frame::enter(&mut processes, frame::of_agent(&settings, program_home.as_deref()), settings.frame);
     let processes = Arc::new(processes);
     if let Err(error) = git_defaults::write_default(processes.home(), manifest) {
         tracing::warn!(%error, home = %processes.home().display(), "git's defaults are not written; commits need variables or a configuration");
@@ -186,51 +185,6 @@ fn secret_message(SecretKeyName { secret, key }: &SecretKeyName, namespace: &str
         "key {key} of Secret {secret} in namespace {namespace}, the model's key, is empty; write it, and the agent takes it up after a minute, later within \
          ten, or at once when it is restarted"
     )
-}
-
-/// Keeps all processes of the agent from the session volume, the token, the manifest and the credentials. Returns what the kernel lacks for that.
-fn enter_frame(processes: &mut ProcessSupervisor, settings: &RuntimeSettings, program_home: Option<&Path>) -> Option<String> {
-    if !settings.frame {
-        return Some("the frame of the agent's processes was switched off when the runtime was started".to_owned());
-    }
-    let support = FrameSupport::of_this_kernel();
-    if !support.governs_files() {
-        return support.lacks();
-    }
-    if let Some(home) = program_home
-        && let Err(error) = std::fs::create_dir_all(home)
-    {
-        tracing::error!(%error, home = %home.display(), "HOME of the program not made");
-    }
-    let parent = |path: &Path| path.parent().map(Path::to_owned);
-    let mut closed = vec![settings.session.clone(), settings.token.clone(), settings.manifest_path.clone()];
-    // Mounted as folders of their own, whose files are replaced when they change.
-    let folders = [identity::TOKEN_MOUNT, identity::MANIFEST_MOUNT, identity::PRESET_MOUNT, identity::CREDENTIALS_MOUNT];
-    closed.extend(folders.map(PathBuf::from));
-    let program = settings.manifest.program.as_ref();
-    closed.extend(program.and_then(|program| program.credentials.as_ref()).map(PathBuf::from));
-    closed.extend(program.and_then(|program| program.preset_file.as_ref()).and_then(|file| parent(Path::new(file))));
-    let home = program_home.unwrap_or_else(|| processes.home());
-    let write = [processes.root(), processes.temp(), Path::new("/tmp"), home].map(Path::to_owned).to_vec();
-    match processes.enter_frame(Frame { write, closed }) {
-        Ok(()) => support.lacks(),
-        Err(error) => {
-            tracing::error!(error = error_text(&error), "frame not entered");
-            Some(format!("the node's kernel refuses the frame of the agent's processes: {}", error_text(&error)))
-        }
-    }
-}
-
-/// Reports a program that is missing or of another version than its parser knows.
-async fn report_program(program: &ProgramAgent, status: &RuntimeStatus) {
-    match (program.version().await, program.version_message().await) {
-        (ProgramVersion::Missing, message) => status.set_program_failure(Some(NotReady {
-            reason: ReportReason::ProgramMissing,
-            message: message.unwrap_or_default(),
-            volume_run_generation: None,
-        })),
-        (ProgramVersion::Other(_) | ProgramVersion::Known, message) => status.set_program_version(message),
-    }
 }
 
 /// How a gateway is dialled at `address`, with the token in a file.

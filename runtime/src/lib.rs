@@ -14,6 +14,7 @@
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
 //! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
+//! | `frame` | says what is closed to the agent's processes |
 //! | `disk_space` | finds out when a full session volume takes messages again |
 //! | [`log_origin`] | adds agent and session to each line of the process's own log |
 //! | [`allocator`] | limits the memory that the C library keeps |
@@ -32,6 +33,7 @@ pub mod allocator;
 pub mod args;
 pub mod diff;
 mod disk_space;
+mod frame;
 pub mod gateway_peers;
 pub mod git_defaults;
 pub mod git_repository;

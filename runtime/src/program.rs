@@ -11,7 +11,7 @@ use yoi_engine::error_text::error_text;
 use yoi_engine::model::ModelSecrets;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::program::access::{ProgramAccess, RunAccess, RunTokens};
-use yoi_engine::program::agent::{ProgramAgent, command_preset};
+use yoi_engine::program::agent::{ProgramAgent, ProgramVersion, command_preset};
 use yoi_engine::program::calls::ProgramCalls;
 use yoi_engine::program::proxy::{ModelProxy, UsageSink, served_format};
 use yoi_wire::entry::TokenUsage;
@@ -21,7 +21,7 @@ use yoi_wire::preset::Preset;
 
 use crate::args::RuntimeSettings;
 use crate::program_socket::ProgramSocket;
-use crate::status::NotReady;
+use crate::status::{NotReady, RuntimeStatus};
 
 /// Bytes of a preset.
 const MAX_PRESET_BYTES: usize = 128 << 10;
@@ -120,6 +120,18 @@ struct PodAccess {
     folder: Option<PathBuf>,
     tokens: Arc<CurrentTokens>,
     opened: OnceCell<Opened>,
+}
+
+/// Reports a program that is missing or of another version than its parser knows.
+pub async fn report_program(program: &ProgramAgent, status: &RuntimeStatus) {
+    match (program.version().await, program.version_message().await) {
+        (ProgramVersion::Missing, message) => status.set_program_failure(Some(NotReady {
+            reason: ReportReason::ProgramMissing,
+            message: message.unwrap_or_default(),
+            volume_run_generation: None,
+        })),
+        (ProgramVersion::Other(_) | ProgramVersion::Known, message) => status.set_program_version(message),
+    }
 }
 
 #[derive(Debug)]

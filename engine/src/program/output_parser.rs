@@ -17,6 +17,8 @@ pub fn parser(name: ParserName) -> Box<dyn OutputParser> {
 pub fn reports_result(name: ParserName) -> bool {
     match name {
         ParserName::Text => false,
-        ParserName::Claude | ParserName::Codex | ParserName::Gemini | ParserName::Copilot | ParserName::Opencode | ParserName::Goose => true,
+        ParserName::Claude | ParserName::Codex | ParserName::Gemini | ParserName::Copilot | ParserName::Opencode | ParserName::Goose => {
+            true
+        }
     }
 }
