@@ -7,6 +7,7 @@ pub mod event;
 mod home;
 pub mod lines;
 pub mod output_parser;
+pub mod parser;
 pub mod proxy;
 pub mod run;
 pub mod run_tokens;

@@ -15,6 +15,7 @@ use yoi_engine::error_text::error_text;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
+use yoi_engine::program::agent::ProgramAgent;
 use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
@@ -28,9 +29,11 @@ use yoi_wire::manifest::{Gateway, SecretKeyName};
 use crate::agent_config::agent_config;
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
+use crate::frame;
 use crate::gateway_peers::GatewayPeers;
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
+use crate::program::{program_setup, report_program};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentState, ReadState, router};
@@ -65,7 +68,11 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let stop = stop_on_signal().map_err(AgentError::Signals)?;
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
-    let processes = Arc::new(ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env));
+    let setup = program_setup(&settings);
+    let program_home = setup.as_ref().ok().and_then(|setup| setup.as_ref()?.home.clone());
+    let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env);
+    let scope = frame::enter(&mut processes, frame::of_agent(&settings, program_home.as_deref()), settings.frame);
+    let processes = Arc::new(processes);
     if let Err(error) = git_defaults::write_default(processes.home(), manifest) {
         tracing::warn!(%error, home = %processes.home().display(), "git's defaults are not written; commits need variables or a configuration");
     }
@@ -81,11 +88,19 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let secret_missing = missing_secret.is_some();
     let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
+    status.set_scope(scope);
+
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
     let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers(caller.clone())), manifest.limits);
+    let is_program = manifest.program.is_some();
+    let (program, unusable) = match setup {
+        Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
+        Err(failure) => (None, Some(failure)),
+    };
     let model = match endpoint {
+        _ if is_program => None,
         Some(endpoint) if !secret_missing => {
             Some(Arc::new(FallbackModels::new(endpoint, &settings.model_secrets.of(endpoint), settings.timeouts)?))
         }
@@ -121,6 +136,10 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         renew_after(secrets.clone(), secrets.due_in(Duration::ZERO));
     }
 
+    if let Some(program) = &program {
+        let (program, status) = (program.clone(), status.clone());
+        tokio::spawn(async move { report_program(&program, &status).await });
+    }
     let process = AgentProcess {
         settings: &settings,
         origin,
@@ -129,12 +148,22 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         opened: &opened,
         tools: tools.clone(),
         model,
+        program,
+        may_run: !secret_missing,
         processes,
         tree,
         token_limit,
         secrets,
     };
-    process.run_sessions().await;
+    match unusable {
+        None => process.run_sessions().await,
+        Some(failure) => {
+            tracing::error!(reason = failure.reason.as_str(), message = failure.message, "program not usable");
+            status.set_session_state(SessionState::Broken(failure));
+            // The process stays up, so that people can read the log and the reason.
+            stop.cancelled().await;
+        }
+    }
     tools.stop_all().await;
 
     if !secret_missing {
@@ -208,6 +237,9 @@ struct AgentProcess<'a> {
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
     model: Option<Arc<FallbackModels>>,
+    program: Option<Arc<ProgramAgent>>,
+    /// False: a Secret is missing.
+    may_run: bool,
     processes: Arc<ProcessSupervisor>,
     tree: Arc<Tree>,
     token_limit: watch::Receiver<Option<u64>>,
@@ -278,6 +310,9 @@ impl AgentProcess<'_> {
         let driver = Driver {
             session: open.clone(),
             model: self.model.clone(),
+            program: self.program.clone(),
+            // A program that is not in the image comes with another Pod: its task waits for that.
+            may_run: self.may_run && self.program.as_ref().is_none_or(|program| program.is_in_image()),
             tools: self.tools.clone(),
             retries: self.settings.retries,
             patience: ModelPatience {

@@ -12,6 +12,13 @@ pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolRunner, 
         let ModelEndpoint { name, max_output_tokens, effort, .. } = endpoint;
         ModelConfig { api, name, max_output_tokens, effort }
     });
+    if let Some(program) = &manifest.program {
+        // A program has its own prompt and its own tools, and the runtime does not know them.
+        let name = program.preset.as_ref().map_or("program", |preset| &preset.name);
+        let model = model.unwrap_or_default();
+        let model = ModelConfig { api: format!("program/{name}"), ..model };
+        return AgentConfig { model, manifest_digest: digest.to_owned(), ..AgentConfig::default() };
+    }
     AgentConfig {
         system: vec![system_prompt(manifest), tree_context],
         tools: tools.offered(),

@@ -112,6 +112,9 @@ pub struct AgentArgs {
     manifest: PathBuf,
     #[command(flatten)]
     mounts: MountArgs,
+    /// Only a test that compares starts without a frame. The report then says so.
+    #[arg(long, hide = true, env = "YOI_FRAME", default_value_t = true, action = clap::ArgAction::Set)]
+    frame: bool,
     #[arg(long, hide = true, env = env::RUN_GENERATION)]
     run_generation: u64,
     #[arg(long, hide = true, env = env::POD_UID)]
@@ -133,6 +136,10 @@ pub struct RuntimeSettings {
     pub manifest: AgentManifest,
     /// Hex SHA-256 of the manifest's bytes.
     pub manifest_digest: String,
+    /// Folder or file of the manifest.
+    pub manifest_path: PathBuf,
+    /// Processes of the agent are in the frame.
+    pub frame: bool,
     pub session: PathBuf,
     pub token: PathBuf,
     pub shim_socket: PathBuf,
@@ -165,11 +172,14 @@ impl RuntimeSettings {
     pub fn read(args: AgentArgs, model_secrets: TakenVariables) -> Result<Self, SettingsError> {
         let path = args.manifest;
         let bytes = std::fs::read(&path).map_err(|source| SettingsError::Read { path: path.clone(), source })?;
-        let mut manifest: AgentManifest = serde_json::from_slice(&bytes).map_err(|source| SettingsError::Parse { path, source })?;
+        let mut manifest: AgentManifest =
+            serde_json::from_slice(&bytes).map_err(|source| SettingsError::Parse { path: path.clone(), source })?;
         manifest.model.iter_mut().for_each(|model| model_secrets.set_certificates(model));
         Ok(Self {
             manifest,
             manifest_digest: hex::encode(Sha256::digest(&bytes)),
+            manifest_path: path,
+            frame: args.frame,
             session: args.mounts.session,
             token: args.mounts.token,
             shim_socket: args.mounts.shim_socket,

@@ -15,12 +15,14 @@
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
 //! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
+//! | `frame` | says what is closed to the agent's processes |
 //! | `disk_space` | finds out when a full session volume takes messages again |
 //! | [`log_origin`] | adds agent and session to each line of the process's own log |
 //! | [`allocator`] | limits the memory that the C library keeps |
 //! | [`model_secrets`] | takes keys, headers and certificates out of the environment, where tools would find them |
 //! | `secret_restart` | ends the process when endpoints want other Secrets, at times at which the kubelet starts it again at once |
 //! | `token_limit` | follows `spec.limits.tokens` while the process runs |
+//! | [`program`] | reads the preset of an agent that is a program, and opens proxy and socket to its runs |
 //! | [`program_socket`] | is how a program's hooks and its MCP server reach this process |
 //! | [`hook`] | is called by a program before and after each of its tools, in a process of its own |
 //! | [`program_tools`] | offers the runtime's tools to a program over MCP, in a process of its own |
@@ -33,12 +35,14 @@ pub mod args;
 pub mod bundle;
 pub mod diff;
 mod disk_space;
+mod frame;
 pub mod gateway_peers;
 pub mod git_defaults;
 pub mod git_repository;
 pub mod hook;
 pub mod log_origin;
 pub mod model_secrets;
+pub mod program;
 pub mod program_socket;
 pub mod program_tools;
 pub mod reader;

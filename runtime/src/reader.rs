@@ -12,6 +12,7 @@ use yoi_line::{KeepPolicy, LineSet, Resolver};
 
 use crate::agent::{dial, stop_on_signal};
 use crate::args::ReaderSettings;
+use crate::frame;
 use crate::rng::random_fraction;
 use crate::serve::{ReadState, reading_router};
 
@@ -32,7 +33,9 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     let tree = manifest.path.as_ref().map(std::path::PathBuf::from);
     // Without a tree nothing is started that would work there.
     let work_dir = tree.clone().unwrap_or_else(std::env::temp_dir);
-    let processes = Arc::new(ProcessSupervisor::new(work_dir, &manifest.agent.name, &[]));
+    let mut processes = ProcessSupervisor::new(work_dir, &manifest.agent.name, &[]);
+    frame::enter(&mut processes, frame::of_reader(&session, &token), true);
+    let processes = Arc::new(processes);
     let orphans = processes.reap_orphans();
     tokio::spawn(async move {
         if let Err(error) = orphans.await {

@@ -82,6 +82,8 @@ struct StatusInputs {
     session: SessionState,
     /// Which Secret is missing.
     missing_secret: Option<String>,
+    /// Why the program that is the agent cannot run.
+    program: Option<NotReady>,
     /// Why the inbox takes no messages.
     inbox: Option<NotReady>,
     /// How the model's last call failed.
@@ -102,6 +104,9 @@ impl StatusInputs {
         }
         if let Some(message) = &self.missing_secret {
             return (false, ReportReason::SecretMissing, message);
+        }
+        if let Some(failure) = &self.program {
+            return (false, failure.reason, &failure.message);
         }
         if let Some(failure) = &self.inbox {
             return (false, failure.reason, &failure.message);
@@ -125,7 +130,8 @@ impl RuntimeStatus {
     /// A report with the reason `Starting`, or `SecretMissing` with this message.
     #[must_use]
     pub fn new(run_generation: u64, missing_secret: Option<String>) -> Self {
-        let inputs = StatusInputs { session: SessionState::Starting, missing_secret, inbox: None, model: None, stopping: false };
+        let inputs =
+            StatusInputs { session: SessionState::Starting, missing_secret, program: None, inbox: None, model: None, stopping: false };
         let (ready, reason, message) = inputs.condition();
         let report = RuntimeReport {
             run_generation,
@@ -150,6 +156,21 @@ impl RuntimeStatus {
     /// Sets why the inbox takes no messages; `None` when it does.
     pub fn set_inbox_failure(&self, failure: Option<NotReady>) {
         self.update(|inputs| inputs.inbox = failure);
+    }
+
+    /// Sets why the program that is the agent cannot run; `None` when it can.
+    pub fn set_program_failure(&self, failure: Option<NotReady>) {
+        self.update(|inputs| inputs.program = failure);
+    }
+
+    /// Sets what the kernel lacks of the frame; `None`: nothing.
+    pub fn set_scope(&self, scope: Option<String>) {
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { scope, ..report.clone() }));
+    }
+
+    /// Sets that the program is of a version that its preset does not name; `None`: it is not.
+    pub fn set_program_version(&self, program: Option<String>) {
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { program, ..report.clone() }));
     }
 
     /// Reports that the runtime stops. This hides every other reason.

@@ -181,6 +181,12 @@ impl ProgramAgent {
         }
     }
 
+    /// Whether the image holds it.
+    #[must_use]
+    pub fn is_in_image(&self) -> bool {
+        self.processes.has_program(&self.preset.program)
+    }
+
     /// Why the program cannot run, in a sentence for people.
     #[must_use]
     pub fn missing_message(&self) -> String {

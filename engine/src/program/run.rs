@@ -58,10 +58,6 @@ pub struct RunInput<'a> {
 pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog) -> ProgramEnd {
     let expects_result = reports_result(agent.preset.parser);
     let not_started = |exit, last_words| ProgramEnd { exit, last_words, expects_result };
-    let parser = match parser(agent.preset.parser) {
-        Ok(parser) => parser,
-        Err(error) => return not_started(ProgramExit::NotStarted, format!("the preset {} cannot be used: {error}", agent.preset.name)),
-    };
     let RunInput { input, session, token, access, tokens_used_up } = given;
     let values = RunValues { input, session, proxy: access.proxy.as_deref().unwrap_or_default(), token };
     if let Err(error) = block_in_place(|| prepare_home(agent, &values)) {
@@ -79,7 +75,7 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
         }
     };
     let stdin = (agent.preset.input == PresetInput::Stdin).then(|| input.as_bytes());
-    let (exit, last_words) = Reading::new(parser, log).read(process, stdin, tokens_used_up).await;
+    let (exit, last_words) = Reading::new(parser(agent.preset.parser), log).read(process, stdin, tokens_used_up).await;
     ProgramEnd { exit, last_words, expects_result }
 }
 

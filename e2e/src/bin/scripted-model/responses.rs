@@ -102,10 +102,15 @@ fn output(answer: &Answer) -> Vec<Value> {
         items.push(json!({"id": id("msg"), "type": "message", "status": status(answer), "role": "assistant", "content": [content]}));
     }
     items.extend(answer.scripted.calls.iter().enumerate().map(|(n, (call_id, call))| {
-        json!({
+        let mut item = json!({
             "id": format!("{}_{n}", id("fc")), "type": "function_call", "status": "completed", "call_id": call_id, "name": call.tool,
             "arguments": call.arguments_text(),
-        })
+        });
+        // https://github.com/openai/openai-python, types/responses/response_function_tool_call.py
+        if let Some(namespace) = &call.namespace {
+            item["namespace"] = namespace.as_str().into();
+        }
+        item
     }));
     items
 }

@@ -19,6 +19,7 @@
 //!     toolCalls:
 //!     - tool: Shell
 //!       args: {command: ls}       # `{{user}}` is replaced by the user message, `{{call}}` by the call's id
+//!       namespace: mcp__yoi       # Responses only: the namespace of tools that the request has the tool in
 //!       id: call-1                # default: made from rule, step and position
 //!       rawArgs: '{"command": '   # in place of args: sent as it is, whether it is JSON or not
 //!     expect: [README]            # answer 400 unless the conversation holds each of these
@@ -152,6 +153,8 @@ pub struct Call {
     #[serde(default)]
     pub id: Option<String>,
     pub tool: String,
+    #[serde(default)]
+    pub namespace: Option<String>,
     #[serde(default)]
     pub args: Map<String, Value>,
     #[serde(default)]

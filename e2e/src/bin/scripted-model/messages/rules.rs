@@ -28,6 +28,10 @@ const FIELDS: &[&str] = &[
     "top_p",
 ];
 
+/// Fields that a beta adds, with the name of that beta in the header `anthropic-beta` up to its date. Source:
+/// https://github.com/anthropics/anthropic-sdk-python, `types/beta/message_create_params.py`.
+const BETA_FIELDS: &[(&str, &str)] = &[("context_management", "context-management-"), ("mcp_servers", "mcp-client-")];
+
 pub const RULES: &[Rule] = &[
     Rule {
         name: "the version of the API is named",
@@ -51,9 +55,14 @@ pub const RULES: &[Rule] = &[
         name: "a request has only fields of the API",
         source: "https://github.com/anthropics/anthropic-sdk-python, types/message_create_params.py; the text as in \
                  https://github.com/BerriAI/litellm/issues/30835",
-        check: |request| match unknown_field(request.body, FIELDS) {
-            Some(field) => Err(Refusal::invalid(format!("{field}: Extra inputs are not permitted"))),
-            None => Ok(()),
+        check: |request| {
+            let betas = request.headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>();
+            let asked = |beta: &str| betas.iter().flat_map(|value| value.split(',')).any(|name| name.trim().starts_with(beta));
+            let added = BETA_FIELDS.iter().filter(|(_, beta)| asked(beta)).map(|(field, _)| *field);
+            match unknown_field(request.body, &FIELDS.iter().copied().chain(added).collect::<Vec<_>>()) {
+                Some(field) => Err(Refusal::invalid(format!("{field}: Extra inputs are not permitted"))),
+                None => Ok(()),
+            }
         },
     },
     Rule {

@@ -4,9 +4,11 @@ use super::item_rules;
 use crate::endpoint::json::{is_plain_name, list, text, unknown_field};
 use crate::endpoint::rule::{Refusal, Request, Rule, demand};
 
-/// Fields of a request. Source: https://github.com/openai/openai-python, `types/responses/response_create_params.py`.
+/// Fields of a request. Source: https://github.com/openai/openai-python, `types/responses/response_create_params.py`; `client_metadata`,
+/// which the endpoint takes from Codex with a key of the API too: https://github.com/openai/codex, `codex-rs/codex-api/src/common.rs`.
 const FIELDS: &[&str] = &[
     "background",
+    "client_metadata",
     "conversation",
     "include",
     "input",

@@ -1,0 +1,150 @@
+use super::{MAX_OTHER_BYTES, PROGRAMS, Program, may_be_silent, parser_of};
+use crate::program::event::ProgramEvent;
+
+const VARIANTS: u64 = 10_000;
+
+/// The same numbers in every run.
+struct Xorshift(u64);
+
+impl Xorshift {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % u64::try_from(end.max(1)).expect("a length fits")).expect("below a length")
+    }
+}
+
+/// Some lines of recorded runs, of this program or any other, cut, doubled, swapped or with other bytes in them.
+fn variant(program: &Program, random: &mut Xorshift) -> Vec<Vec<u8>> {
+    let mut lines: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..=random.below(6) {
+        let from = if random.below(4) == 0 { &PROGRAMS[random.below(PROGRAMS.len())] } else { program };
+        let run: Vec<&str> = from.runs[random.below(from.runs.len())].1.lines().collect();
+        lines.push(run[random.below(run.len())].as_bytes().to_vec());
+    }
+    for _ in 0..=random.below(5) {
+        let at = random.below(lines.len());
+        let place = random.below(lines[at].len());
+        match random.below(8) {
+            0 => lines[at].truncate(place),
+            1 => drop(lines[at].drain(..place)),
+            2 => {
+                let whole = lines[at].clone();
+                lines.push(whole);
+            }
+            3 => {
+                let other = random.below(lines.len());
+                let tail = lines[other].clone();
+                lines[at].truncate(place);
+                lines[at].extend(tail);
+            }
+            4 if place < lines[at].len() => lines[at][place] = random.next().to_le_bytes()[0],
+            5 => lines[at].insert(place, b"\"{}[],:0\\n\xff"[random.below(11)]),
+            // Another value for a field: a text becomes a number, null, a list, an object.
+            6 | 7 => {
+                if let Ok(mut value) = serde_json::from_slice(&lines[at]) {
+                    replace_one(&mut value, random);
+                    lines[at] = value.to_string().into_bytes();
+                }
+            }
+            _ => {}
+        }
+    }
+    lines.iter().flat_map(|line| line.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)).collect()
+}
+
+fn replace_one(value: &mut serde_json::Value, random: &mut Xorshift) {
+    use serde_json::{Value, json};
+    let inner = match value {
+        Value::Object(fields) if !fields.is_empty() && random.below(5) > 0 => {
+            let at = random.below(fields.len());
+            fields.values_mut().nth(at)
+        }
+        Value::Array(items) if !items.is_empty() && random.below(5) > 0 => {
+            let at = random.below(items.len());
+            items.get_mut(at)
+        }
+        _ => None,
+    };
+    match inner {
+        Some(inner) => replace_one(inner, random),
+        None => {
+            *value = [Value::Null, json!(-1), json!(u64::MAX), json!("text"), json!([]), json!([{"type": "text"}]), json!({}), json!(true)]
+                [random.below(8)]
+            .clone();
+        }
+    }
+}
+
+fn bytes_of(event: &ProgramEvent) -> usize {
+    format!("{event:?}").len()
+}
+
+#[test]
+fn ten_thousand_cut_mixed_and_mutated_outputs_of_each_program_neither_panic_nor_lose_a_line() {
+    for program in PROGRAMS {
+        let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
+        let mut others = 0;
+        for _ in 0..VARIANTS {
+            let mut parser = parser_of(program.parser).expect("a program with a parser");
+            for line in variant(program, &mut random) {
+                let events = parser.push_line(&line);
+                others += events.iter().filter(|event| matches!(event, ProgramEvent::Other { .. })).count();
+                assert!(
+                    !events.is_empty() || may_be_silent(program, &line),
+                    "{:?} lost a line: {}",
+                    program.parser,
+                    String::from_utf8_lossy(&line)
+                );
+            }
+            parser.finish();
+        }
+        assert!(others > 1000, "{:?}: the variants hold lines that no parser knows, and {others} were told", program.parser);
+    }
+}
+
+#[test]
+fn a_parser_gathers_no_more_than_a_bounded_text_and_passes_on_all_of_it() {
+    let piece = "x".repeat(1000);
+    let line = format!(r#"{{"type":"message","role":"assistant","content":"{piece}","delta":true}}"#);
+    let mut parser = parser_of(yoi_wire::preset::ParserName::Gemini).expect("a program with a parser");
+    let mut answered = 0;
+    let mut events: Vec<ProgramEvent> = (0..5000).flat_map(|_| parser.push_line(line.as_bytes())).collect();
+    events.extend(parser.finish());
+    for event in &events {
+        if let ProgramEvent::Answer(answer) = event {
+            assert!(answer.text.len() <= super::super::MAX_GATHERED_BYTES + piece.len());
+            answered += answer.text.len();
+        }
+    }
+    assert_eq!(answered, 5_000_000, "no text is lost");
+}
+
+#[test]
+fn a_line_that_no_parser_knows_is_kept_up_to_its_bound_and_says_how_much_is_missing() {
+    for program in PROGRAMS {
+        let mut parser = parser_of(program.parser).expect("a program with a parser");
+        let events = parser.push_line(&vec![b'['; 1 << 20]);
+        let [ProgramEvent::Other { line }] = events.as_slice() else { panic!("{:?}: {} events", program.parser, events.len()) };
+        assert!(line.ends_with(&format!("[{} more bytes]", (1 << 20) - MAX_OTHER_BYTES)));
+        assert!(bytes_of(&events[0]) < 2 * MAX_OTHER_BYTES);
+    }
+}
+
+#[test]
+fn calls_that_codex_never_ends_take_bounded_memory() {
+    let mut parser = parser_of(yoi_wire::preset::ParserName::Codex).expect("a program with a parser");
+    let mut started = 0;
+    for number in 0..10_000 {
+        let item = format!(r#"{{"id":"item_{number}","type":"command_execution","command":"sleep 1"}}"#);
+        let events = parser.push_line(format!(r#"{{"type":"item.started","item":{item}}}"#).as_bytes());
+        assert!(!events.is_empty(), "the line is told in some form");
+        started += events.iter().filter(|event| matches!(event, ProgramEvent::CallStarted { .. })).count();
+    }
+    assert_eq!(started, 256, "the others are kept as lines");
+}
