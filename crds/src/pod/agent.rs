@@ -110,16 +110,26 @@ mod tests {
 
     #[test]
     fn an_agent_is_exactly_one_of_three_and_a_program_has_exactly_one_preset() {
-        for known in [r#"{"builtin":{}}"#, r#"{"cli":{"preset":"p"}}"#, r#"{"cli":{"presetFrom":{"name":"m"}}}"#, r#"{"command":["true"]}"#] {
+        for known in [r#"{"builtin":{}}"#, r#"{"cli":{"preset":"p"}}"#, r#"{"cli":{"presetFrom":{"name":"m"}}}"#, r#"{"command":["true"]}"#]
+        {
             assert_eq!(agent(known).unknown_field(), None, "{known}");
         }
-        for unknown in ["{}", r#"{"tomorrow":{}}"#, r#"{"command":[]}"#, r#"{"builtin":{},"command":["true"]}"#, r#"{"builtin":{},"cli":{"preset":"p"}}"#] {
+        for unknown in [
+            "{}",
+            r#"{"tomorrow":{}}"#,
+            r#"{"command":[]}"#,
+            r#"{"builtin":{},"command":["true"]}"#,
+            r#"{"builtin":{},"cli":{"preset":"p"}}"#,
+        ] {
             assert_eq!(agent(unknown).unknown_field(), Some("spec.agent"), "{unknown}");
         }
         for unknown in [r#"{"cli":{}}"#, r#"{"cli":{"tomorrow":{}}}"#, r#"{"cli":{"preset":"p","presetFrom":{"name":"m"}}}"#] {
             assert_eq!(agent(unknown).unknown_field(), Some("spec.agent.cli"), "{unknown}");
         }
-        assert_eq!(agent(r#"{"cli":{"presetFrom":{"name":"m"}}}"#).cli.and_then(|cli| Some(cli.preset_from?.key)).as_deref(), Some("preset.yaml"));
+        assert_eq!(
+            agent(r#"{"cli":{"presetFrom":{"name":"m"}}}"#).cli.and_then(|cli| Some(cli.preset_from?.key)).as_deref(),
+            Some("preset.yaml")
+        );
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! which one, so the file is optional and a variable asks for the same key: the kubelet then names what is missing.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapKeySelector, ConfigMapVolumeSource, EnvVar, EnvVarSource, KeyToPath, SecretKeySelector, SecretVolumeSource, Volume, VolumeMount,
+    ConfigMapKeySelector, ConfigMapVolumeSource, EnvVar, EnvVarSource, KeyToPath, SecretKeySelector, SecretVolumeSource, Volume,
+    VolumeMount,
 };
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::pod::{Agent, CliAgent, ModelApi, ModelEndpointSpec, ModelProvider, PresetSource, SecretRef};
