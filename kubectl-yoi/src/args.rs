@@ -11,7 +11,8 @@ mod values;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
-    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, PullOptions,
+    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, ProgramOptions,
+    PullOptions,
     RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;

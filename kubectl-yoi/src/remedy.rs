@@ -23,13 +23,18 @@ fn model_secret(yoipod: &YoiPod, project: Option<&YoiProject>) -> Option<SecretK
     model.endpoint.auth_secret_ref.clone()
 }
 
-/// Returns the command that makes the model's Secret, if the condition says that this one is missing.
+/// Returns the command that makes the model's Secret or that of a program's login, if the condition says that this one is missing.
 pub fn missing_secret_command(pod: &YoiPod, project: Option<&YoiProject>, ready: Option<&Condition>, namespace: &str) -> Option<String> {
-    let secret = model_secret(pod, project)?;
     let ready = ready.filter(|ready| ready.reason == reason::SECRET_MISSING)?;
     // Another one may be missing: what a variable of the Pod needs.
-    let is_named = ready.message.split_whitespace().any(|word| word == secret.name);
-    is_named.then(|| create_secret_command(&secret, namespace))
+    let is_named = |name: &str| ready.message.split_whitespace().any(|word| word == name);
+    if let Some(login) =
+        pod.spec.agent.cli.as_ref().and_then(|cli| cli.credentials_secret_ref.as_ref()).filter(|login| is_named(&login.name))
+    {
+        return Some(format!("kubectl create secret generic {} -n {namespace} --from-file=KEY=FILE", login.name));
+    }
+    let secret = model_secret(pod, project)?;
+    is_named(&secret.name).then(|| create_secret_command(&secret, namespace))
 }
 
 /// Returns the command that makes this Secret.

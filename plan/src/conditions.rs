@@ -114,8 +114,8 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
             continue;
         }
         let warning = c.status != ConditionStatus::True && Reason::from_name(&c.reason).is_some_and(Reason::warns);
-        // Nobody needs to hear that a spec makes sense, or that a manifest is what spec and project say.
-        let routine = [condition::ACCEPTED, condition::MANIFEST_CURRENT].contains(&c.type_.as_str());
+        // Nobody needs to hear that a spec makes sense, that a manifest is what spec and project say, or that each run is in its frame.
+        let routine = [condition::ACCEPTED, condition::MANIFEST_CURRENT, condition::SCOPE_ENFORCED].contains(&c.type_.as_str());
         let good = c.status == ConditionStatus::True && !routine;
         let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
         if (warning || good || stopped) && !events.iter().any(|e| e.note == c.message) {
@@ -166,12 +166,15 @@ mod tests {
             (condition::ACCEPTED, ConditionValue::yes(reason::VALID, "valid")),
             (condition::MANIFEST_CURRENT, ConditionValue::yes(reason::UP_TO_DATE, "current")),
             (condition::READY, ConditionValue::yes(reason::ALL_MET, "ready")),
+            (condition::SCOPE_ENFORCED, ConditionValue::yes(reason::FRAME_ENFORCED, "framed")),
             (condition::SESSION_READY, ConditionValue::yes(reason::REPLAYED, "replayed")),
             (condition::TASK_COMPLETE, ConditionValue::yes(reason::TASK_SUCCEEDED, "done")),
             (condition::WORKSPACE_READY, ConditionValue::yes(reason::ALL_MET, "workspace")),
         ]);
         assert_eq!(reasons(&[], &after), ["WorkspaceReady", "Replayed", "Ready", "TaskSucceeded"]);
         assert_eq!(reasons(&after, &after), Vec::<String>::new());
+        let lacking = conditions(&[(condition::SCOPE_ENFORCED, ConditionValue::no(reason::FRAME_INCOMPLETE, "no Landlock"))]);
+        assert_eq!(reasons(&after, &lacking), ["FrameIncomplete"]);
     }
 
     #[test]

@@ -28,7 +28,15 @@ async fn invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
         ("YoiProject", "p", json!({ "source": { "empty": {} }, "path": "/yoi" }), "system folder"),
         ("YoiProject", "Upper", json!({ "source": { "empty": {} } }), "lowercase"),
         ("YoiProject", "with.dot", json!({ "source": { "empty": {} } }), "DNS label"),
-        ("YoiPod", "a", json!({ "projectRef": project, "agent": {} }), "builtin"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": {} }), "exactly one of builtin, cli and command"),
+        (
+            "YoiPod",
+            "a",
+            json!({ "projectRef": project, "agent": { "builtin": {}, "command": ["true"] } }),
+            "exactly one of builtin, cli and command",
+        ),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": { "cli": {} } }), "exactly one of preset and presetFrom"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": { "command": [""] } }), "must not be empty"),
         ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "completion": "Stop" }), "needs a task"),
         (
             "YoiPod",

@@ -98,7 +98,10 @@ fn now() -> Timestamp {
 
 fn settings() -> Settings {
     let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings::new("agent", gateway)
+    let claude = json!({ "name": "claude", "program": "claude", "firstArgs": ["-p"], "speaks": ["Anthropic", "ChatCompletions"], "parser": "Claude",
+        "credentials": [{ "key": ".credentials.json", "path": ".claude/.credentials.json" }] });
+    let claude = serde_json::from_value(claude).expect("a preset of this file");
+    Settings { presets: BTreeMap::from([("claude".to_owned(), claude)]), ..Settings::new("agent", gateway) }
 }
 
 fn nodes() -> Arc<Nodes> {

@@ -119,6 +119,11 @@ pub fn all() -> Vec<Specimen> {
         spec
     };
     let of = |kind, label, existing, spec| Specimen { kind, label, existing, spec };
+    let program = |runs: Value, session: Value| {
+        let mut spec = agent(template(json!({ "empty": {} })), session);
+        spec["agent"] = runs;
+        spec
+    };
     let mut all = vec![
         of(Kind::YoiProject, "git", "p-git", project(json!({ "git": git }))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
@@ -128,7 +133,23 @@ pub fn all() -> Vec<Specimen> {
         of(Kind::YoiPod, "template of a folder of the host", "y-host", agent(template(json!({ "host": host })), own.clone())),
         of(Kind::YoiPod, "template of a project", "y-project", agent(template(json!({ "project": { "name": "q" } })), own.clone())),
         of(Kind::YoiPod, "template of a fork", "y-fork", agent(template(json!({ "workspace": { "name": "v" } })), own.clone())),
-        of(Kind::YoiPod, "template of nothing", "y-empty", agent(template(json!({ "empty": {} })), own)),
+        of(Kind::YoiPod, "template of nothing", "y-empty", agent(template(json!({ "empty": {} })), own.clone())),
+        of(
+            Kind::YoiPod,
+            "program",
+            "y-program",
+            program(
+                json!({ "cli": { "preset": "claude", "args": ["--effort", "high"], "credentialsSecretRef": { "name": "login" } } }),
+                own.clone(),
+            ),
+        ),
+        of(
+            Kind::YoiPod,
+            "program of one's own",
+            "y-own",
+            program(json!({ "cli": { "presetFrom": { "name": "mine", "key": "preset.yaml" }, "args": [] } }), own.clone()),
+        ),
+        of(Kind::YoiPod, "command", "y-command", program(json!({ "command": ["make", "test"] }), own)),
         of(Kind::YoiPeer, "pair", "y.z", json!({ "members": ["a", "b"] })),
         of(
             Kind::AgentWorkspace,
@@ -219,7 +240,8 @@ fn status(kind: Kind) -> Value {
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
             "session": { "id": "i", "segment": "s" }, "task": { "id": "t", "state": "Failed", "reason": "Cancelled" },
             "live": { "podUID": "u", "activity": "Idle", "observedAt": "2026-01-01T00:00:00Z" },
-            "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1 },
+            "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1,
+                "scope": "The kernel has no Landlock.", "program": "claude is 3.0.1, and 2. is known." },
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },
             "conditions": conditions }),
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),

@@ -19,8 +19,10 @@ pub struct RunOptions {
     #[arg(short, long)]
     pub task: Option<String>,
     /// Added to the system prompt.
-    #[arg(short, long, default_value = "")]
+    #[arg(short, long, default_value = "", conflicts_with_all = ["program", "command"])]
     pub instruction: String,
+    #[command(flatten)]
+    pub program: ProgramOptions,
     /// Stop the agent when its task is done.
     #[arg(long, requires = "task")]
     pub stop_when_done: bool,
@@ -52,6 +54,26 @@ pub struct RunOptions {
     pub timeout: Duration,
     #[command(flatten)]
     pub dry_run: DryRunOption,
+}
+
+/// What the agent is, when it is not the runtime's own loop.
+#[derive(Debug, Default, Args)]
+pub struct ProgramOptions {
+    /// Let this program be the agent, as a preset of the chart drives it, e.g. claude. The agent's image must hold it.
+    #[arg(long, value_name = "PRESET", value_parser = object_name, conflicts_with = "command")]
+    pub program: Option<String>,
+    /// Added to the program's arguments; may be given again.
+    #[arg(long, value_name = "ARG", requires = "program", allow_hyphen_values = true)]
+    pub program_arg: Vec<String>,
+    /// Secret with a login of the program's own. Without it, the program uses the agent's model, and no key is beside it.
+    #[arg(long, value_name = "SECRET", requires = "program", value_parser = subdomain)]
+    pub credentials: Option<String>,
+    /// Let the command behind `--` be the agent: once for each message, with the message as its input.
+    #[arg(long, requires = "words")]
+    pub command: bool,
+    /// The command and its arguments.
+    #[arg(last = true, value_name = "WORD", requires = "command")]
+    pub words: Vec<String>,
 }
 
 #[derive(Debug, Args)]

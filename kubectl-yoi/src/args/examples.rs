@@ -5,6 +5,8 @@ pub const RUN: &str = "Examples:
   kubectl yoi run dave -p yoi -t - --stop-when-done --wait < task.txt
   kubectl yoi run eve -p yoi --fork alice --peer alice --env LEVEL=2
   kubectl yoi run dave -p yoi --claim dave-session     # go on with the session of a former dave
+  kubectl yoi run web -p yoi --program claude --image IMAGE --task \"Mend the build.\" --wait
+  kubectl yoi run lint -p yoi --command --task \"all\" --wait -- make lint
   kubectl yoi run dave -p yoi --dry-run=client -o yaml";
 pub const LS: &str = "Examples:
   kubectl yoi ls

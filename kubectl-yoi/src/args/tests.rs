@@ -151,3 +151,29 @@ fn a_name_that_no_object_can_have_is_answered_by_the_rule() {
     assert!(parsed(&format!("run {} -p p", "a".repeat(50))).is_ok());
     assert!(parsed(&format!("ls -n {}", "n".repeat(63))).is_ok(), "a namespace may be longer");
 }
+
+#[test]
+fn an_agent_is_the_runtimes_own_loop_a_program_or_a_command() {
+    for line in [
+        "run a -p p --program claude",
+        "run a -p p --program claude --program-arg --effort --program-arg high --credentials login",
+        "run a -p p --command -- make -j 4 --keep-going",
+        "run a -p p -t work --wait --command -- true",
+        "run a -p p -i x",
+    ] {
+        assert!(parsed(line).is_ok(), "{line}: {}", parsed(line).unwrap_err());
+    }
+    for line in [
+        "run a -p p --program claude --command -- true",
+        "run a -p p --program claude -i x",
+        "run a -p p --command -i x -- true",
+        "run a -p p --command",
+        "run a -p p -- true",
+        "run a -p p --program-arg x",
+        "run a -p p --credentials login",
+        "run a -p p --command --credentials login -- true",
+        "run a -p p --program Claude",
+    ] {
+        assert!(parsed(line).is_err_and(|error| error.exit_code() == 2), "{line}");
+    }
+}

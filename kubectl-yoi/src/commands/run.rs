@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use yoi_crds::condition::{ConditionStatus, find, is_true};
 use yoi_crds::pod::{
-    Agent, BuiltinAgent, Compaction, Completion, EnvVar, Limits, Model, ModelEndpointSpec, ModelProvider, PodSettings, PodWorkspace,
-    SecretKeyRef, SessionSettings, WorkspaceTemplate,
+    Agent, BuiltinAgent, CliAgent, Compaction, Completion, EnvVar, Limits, Model, ModelEndpointSpec, ModelProvider, PodSettings,
+    PodWorkspace, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
 };
 use yoi_crds::reason::condition;
 use yoi_crds::source::{NamedRef, WorkspaceSource};
@@ -18,7 +18,7 @@ use yoi_wire::hub::Activity;
 
 use super::peer;
 use super::stop_start::not_ready;
-use crate::args::{ModelOptions, ModelWireFormat, OutputFormat, RunOptions};
+use crate::args::{ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions};
 use crate::cluster::{Cluster, Wait};
 use crate::error::{Error, RefusalKind};
 use crate::show;
@@ -56,7 +56,8 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
 
 /// Checks what the operator would refuse later.
 async fn check(cluster: &Cluster, args: &RunOptions, project: &YoiProject) -> Result<(), Error> {
-    if args.model.model.is_none() && project.spec.defaults.model.is_none() {
+    let can_do_without = args.program.command || args.program.credentials.is_some();
+    if args.model.model.is_none() && project.spec.defaults.model.is_none() && !can_do_without {
         let message = format!("neither the command nor {} says which model to use", cluster.display_name::<YoiProject>(&args.project));
         let next = "give --model-provider, --model and --model-url, or set spec.defaults.model of the project";
         return Err(cluster.refused_error::<YoiPod>("run", &args.name, message, next));
@@ -96,6 +97,21 @@ async fn check_former_session(cluster: &Cluster, args: &RunOptions) -> Result<()
     Err(Error::refused_error(operation, message, next, RefusalKind::Other))
 }
 
+fn agent(program: ProgramOptions, instruction: String) -> Agent {
+    let ProgramOptions { program, program_arg, credentials, command, words } = program;
+    match program {
+        Some(preset) => {
+            let credentials_secret_ref = credentials.map(|name| SecretRef { name });
+            Agent {
+                cli: Some(CliAgent { preset: Some(preset), args: program_arg, credentials_secret_ref, ..CliAgent::default() }),
+                ..Agent::default()
+            }
+        }
+        None if command => Agent { command: words, ..Agent::default() },
+        None => Agent { builtin: Some(BuiltinAgent { instruction }), ..Agent::default() },
+    }
+}
+
 fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
     let model = model(&args.model);
     let fork = args.fork.map(|name| PodWorkspace {
@@ -110,7 +126,7 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
     Ok(YoiPodSpec {
         project_ref: NamedRef { name: args.project },
         workspace: fork,
-        agent: Agent { builtin: Some(BuiltinAgent { instruction: args.instruction }) },
+        agent: agent(args.program, args.instruction),
         task: args.task.map(super::send::text_or_stdin).transpose()?,
         completion: if args.stop_when_done { Completion::Stop } else { Completion::Keep },
         model,

@@ -128,6 +128,35 @@ async fn run_takes_peers_image_environment_and_seconds() -> Result<()> {
 }
 
 #[tokio::test]
+async fn run_makes_a_program_or_a_command_the_agent_and_asks_for_a_model_only_where_one_is_needed() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut without_model = project(&[]);
+    without_model["spec"]["defaults"] = json!({});
+    server.put(without_model);
+    let made = |name: &str| server.object("YoiPod", name).map(|agent| agent["spec"]["agent"].clone());
+    let refused = plugin.run(&["run", "web", "-p", "p", "--program", "claude"]).await?.expect_code(1)?;
+    ensure!(refused.err.contains("says which model to use") && made("web").is_none(), "{refused:?}");
+    let model = ["--model-provider", "anthropic", "--model", "m"];
+    let words = ["run", "web", "-p", "p", "--program", "claude", "--program-arg", "--effort", "--program-arg", "high"];
+    plugin.run(&[&words[..], &model[..]].concat()).await?.expect_code(0)?;
+    ensure!(made("web") == Some(json!({ "cli": { "preset": "claude", "args": ["--effort", "high"] } })), "{:?}", made("web"));
+    plugin.run(&["run", "own", "-p", "p", "--program", "claude", "--credentials", "login"]).await?.expect_code(0)?;
+    ensure!(
+        made("own") == Some(json!({ "cli": { "preset": "claude", "credentialsSecretRef": { "name": "login" } } })),
+        "{:?}",
+        made("own")
+    );
+    plugin.run(&["run", "lint", "-p", "p", "--command", "--", "make", "-j", "--wait"]).await?.expect_code(0)?;
+    ensure!(made("lint") == Some(json!({ "command": ["make", "-j", "--wait"] })), "{:?}", made("lint"));
+
+    let listed = plugin.run(&["ls", "agents", "-o", "wide"]).await?.expect_code(0)?;
+    let line = |name: &str| listed.out.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default().to_owned();
+    ensure!(listed.out.contains("RUNS") && line("own").contains("claude") && line("lint").contains("make"), "{listed:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_dry_run_changes_nothing() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;

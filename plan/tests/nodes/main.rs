@@ -5,6 +5,7 @@ mod heartbeat;
 mod hints;
 mod host;
 mod manifests;
+mod programs;
 mod projects;
 #[path = "../samples/observed.rs"]
 mod samples;

@@ -19,7 +19,7 @@ fn project(model: &str) -> Arc<YoiProject> {
 }
 
 /// An agent with a tree that takes its model from the project, and has no Pod.
-fn new_agent() -> yoipod::Observed {
+pub fn new_agent() -> yoipod::Observed {
     let mut seen = agent(&[sealed_on(&project("old"), "a")], nodes(vec![("a", plain(3))]), None, "AllMet");
     let tree = Arc::make_mut(seen.workspace.as_mut().expect("a workspace"));
     let conditions = [is_true("Provisioned"), is_true("Ready")];
@@ -29,7 +29,7 @@ fn new_agent() -> yoipod::Observed {
     seen
 }
 
-fn change(seen: &mut yoipod::Observed, f: impl FnOnce(&mut YoiPod)) {
+pub fn change(seen: &mut yoipod::Observed, f: impl FnOnce(&mut YoiPod)) {
     f(Arc::make_mut(&mut seen.yoipod));
     seen.users = vec![seen.yoipod.clone()];
 }
@@ -38,11 +38,11 @@ fn run(seen: &yoipod::Observed) -> Plan<YoiPodStatus> {
     yoipod::plan(seen, &settings(), now())
 }
 
-fn made_pod(plan: &Plan<YoiPodStatus>) -> Option<&Pod> {
+pub fn made_pod(plan: &Plan<YoiPodStatus>) -> Option<&Pod> {
     plan.steps.iter().find_map(|s| if let Step::EnsurePod(p) = s { Some(&**p) } else { None })
 }
 
-fn made_map(plan: &Plan<YoiPodStatus>) -> Option<&ConfigMap> {
+pub fn made_map(plan: &Plan<YoiPodStatus>) -> Option<&ConfigMap> {
     plan.steps.iter().find_map(|s| if let Step::EnsureConfigMap(m) = s { Some(&**m) } else { None })
 }
 

@@ -330,6 +330,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
             .status
             .as_ref()
             .is_some_and(|s| s.task.as_ref().is_some_and(|t| matches!(t.state.known(), Some(TaskState::Succeeded | TaskState::Failed)))),
+        reason::PRESET_UNKNOWN => y.spec.agent.cli.as_ref().is_some_and(|cli| cli.preset.as_deref() == Some("gone")),
         reason::SOURCE_NOT_FOUND | reason::INVALID_SPEC => {
             // Its own reason, or its workspace's.
             let theirs = workspace.and_then(|w| w.status.as_ref()).is_some_and(|s| ready(&s.conditions).1 == why);

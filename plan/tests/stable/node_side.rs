@@ -201,6 +201,9 @@ const FAILURES: &[Option<ReportReason>] = &[
     Some(ReportReason::ModelRefused),
     Some(ReportReason::DiskFull),
     Some(ReportReason::DiskFailed),
+    Some(ReportReason::ProgramMissing),
+    Some(ReportReason::PresetInvalid),
+    Some(ReportReason::ModelFormatNotSpoken),
     None,
 ];
 
@@ -247,8 +250,8 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             reason: why,
             message: "said".into(),
             volume_run_generation: None,
-            scope: None,
-            program: None,
+            scope: (title == "b").then(|| "the kernel has no Landlock".to_owned()),
+            program: (title == "b").then(|| "claude is 3.0.1, and 2. is known".to_owned()),
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {

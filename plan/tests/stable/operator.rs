@@ -59,7 +59,10 @@ pub struct Operator {
 
 fn settings() -> Settings {
     let gateway = yoi_wire::manifest::Gateway { lines: "l".into(), service: "s".into(), server_name: "s".into(), ca: "ca".into() };
-    Settings { network: Some(network()), ..Settings::new("agent", gateway) }
+    let claude = serde_json::json!({"name": "claude", "program": "claude", "firstArgs": ["-p"], "speaks": ["Anthropic"], "parser": "Claude",
+        "credentials": [{"key": "login", "path": "login"}]});
+    let claude = serde_json::from_value(claude).expect("a preset");
+    Settings { network: Some(network()), presets: BTreeMap::from([("claude".to_owned(), claude)]), ..Settings::new("agent", gateway) }
 }
 
 /// What the network policies allow.

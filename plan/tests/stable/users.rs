@@ -210,6 +210,14 @@ fn yoipod(c: &mut Cluster, random: &mut Random) {
         c.coverage.feature("yoipod: nodeSelector");
         spec["pod"] = json!({"nodeSelector": {"zone": random.pick(&["z-n1", "z-n2", "z-n3"]).expect("names")}});
     }
+    let (agent, feature) = match title {
+        "a" => (json!({"builtin": {}}), "yoipod: the runtime's own loop"),
+        "b" => (json!({"cli": {"preset": "claude", "credentialsSecretRef": {"name": "login"}}}), "yoipod: a program"),
+        _ if spec["session"]["claimTemplate"].is_object() => (json!({"cli": {"preset": "gone"}}), "yoipod: a program of no preset"),
+        _ => (json!({"command": ["true"]}), "yoipod: a command"),
+    };
+    c.coverage.feature(feature);
+    spec["agent"] = agent;
     let mut yoipod = YoiPod::new(title, made(spec));
     match random.roll(6) {
         0 | 1 => {

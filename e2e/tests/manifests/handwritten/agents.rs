@@ -7,6 +7,7 @@ use super::Table;
 pub(super) fn agents(t: &mut Table) {
     let a = "template of nothing";
     t.expect_refused("agent", a, &[("/spec/agent", json!({}))], "builtin");
+    programs(t);
     t.expect_refused("agent", a, &[("/spec/completion", json!("Stop")), ("/spec/task", Value::Null)], "task");
     t.expect_accepted("agent", a, &[("/spec/completion", json!("Stop"))]);
     t.expect_refused("agent", "ref", &[("/spec/workspace", json!({ "ref": { "name": "w" }, "template": {} }))], "exactly one");
@@ -28,6 +29,45 @@ pub(super) fn agents(t: &mut Table) {
         a,
         &[("/spec/task", json!("\u{1}".repeat(65_536))), ("/spec/agent/builtin/instruction", json!("\u{1}".repeat(65_536)))],
     );
+}
+
+fn programs(t: &mut Table) {
+    let (a, p, own, c) = ("template of nothing", "program", "program of one's own", "command");
+    let login = json!({ "name": "login" });
+    for two in [
+        json!({ "builtin": {}, "cli": { "preset": "claude" } }),
+        json!({ "builtin": {}, "command": ["true"] }),
+        json!({ "cli": { "preset": "claude" }, "command": ["true"] }),
+    ] {
+        t.expect_refused("program", a, &[("/spec/agent", two)], "exactly one of builtin, cli and command");
+    }
+    for preset in [json!({}), json!({ "credentialsSecretRef": login }), json!({ "preset": "claude", "presetFrom": { "name": "mine" } })] {
+        t.expect_refused("program", p, &[("/spec/agent/cli", preset)], "exactly one of preset and presetFrom");
+    }
+    for name in ["Claude", "a/b", "../x", "", "a b", "-a", &"p".repeat(51)] {
+        t.expect_refused("program", p, &[("/spec/agent/cli/preset", json!(name))], "preset");
+    }
+    for (key, name) in [("a/b", "m"), ("", "m"), ("k", ""), ("k", "Upper"), ("..", "m"), ("k\n", "m")] {
+        t.expect_refused("reference", own, &[("/spec/agent/cli/presetFrom", json!({ "name": name, "key": key }))], "presetFrom");
+    }
+    for name in ["", "Upper", "a b", ".."] {
+        t.expect_refused("reference", p, &[("/spec/agent/cli/credentialsSecretRef", json!({ "name": name }))], "credentialsSecretRef");
+    }
+    let many = |count: usize| json!(vec!["a"; count]);
+    for args in [many(65), json!(["a".repeat(4097)]), json!(["a\u{0}"]), json!("-v")] {
+        t.expect_refused("program", p, &[("/spec/agent/cli/args", args.clone())], "args");
+        t.expect_refused("program", c, &[("/spec/agent/command", args)], "command");
+    }
+    t.expect_refused("program", c, &[("/spec/agent/command", json!([]))], "command");
+    t.expect_refused("program", c, &[("/spec/agent/command", json!([""]))], "must not be empty");
+    t.expect_accepted("program", p, &[("/spec/agent/cli", json!({ "preset": "claude" }))]);
+    t.expect_accepted("program", own, &[("/spec/agent/cli", json!({ "presetFrom": { "name": "mine" } }))]);
+    t.expect_accepted(
+        "program",
+        c,
+        &[("/spec/agent/command", json!(["sh", "-c", "cat; printf '%s\\n' \"$0\"", ""])), ("/spec/model", Value::Null)],
+    );
+    t.expect_accepted("program", c, &[("/spec/agent/command", many(64))]);
 }
 
 const QUANTITIES: [&str; 18] =
@@ -123,6 +163,7 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
         (json!({ "name": "v" }), "exactly one"),
         (json!({ "name": "v", "emptyDir": {}, "configMap": { "name": "m" } }), "exactly one"),
         (json!({ "name": "tree", "emptyDir": {} }), "take another name"),
+        (json!({ "name": "yoi-credentials", "emptyDir": {} }), "take another name"),
         (json!({ "name": "v", "csi": { "driver": "csi.yoi.dev" } }), "spec.workspace"),
         (json!({ "name": "v", "projected": { "sources": [{}] } }), "exactly one"),
         (json!({ "name": "v", "configMap": { "name": "m", "items": [{ "key": "k", "path": "../k" }] } }), "path"),
@@ -138,6 +179,8 @@ fn settings(t: &mut Table, label: &'static str, pod: &str) {
         "/yoi/bin",
         "/session",
         "/etc/yoi",
+        "/etc/yoi-preset",
+        "/etc/yoi-credentials/x",
         "/var/run/yoi/x",
         "/tmp",
         "/home/agent",

@@ -8,6 +8,7 @@ mod dns;
 mod nodes;
 mod pod;
 mod policies;
+mod programs;
 mod rights;
 mod stuck;
 mod tokens;
@@ -31,6 +32,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("dns", dns::check),
     ("policies", policies::check),
     ("agents", agents::check),
+    ("programs", programs::check),
     ("stuck", stuck::check),
     ("rights", rights::check),
 ];

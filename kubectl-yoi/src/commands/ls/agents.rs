@@ -85,7 +85,7 @@ impl Rows for AgentRows<'_> {
         header.extend(self.links.as_ref().map(|_| "sees"));
         header.push("age");
         if wide {
-            header.extend(["node", "pod", "session", "restorable"]);
+            header.extend(["runs", "node", "pod", "session", "restorable"]);
         }
         header.push("message");
         header
@@ -109,6 +109,7 @@ impl Rows for AgentRows<'_> {
         row.push(show::cell(show::age(pod.creation_timestamp().map(|t| t.0))));
         if wide {
             row.extend([
+                show::cell(pod.spec.agent.title()),
                 show::cell(status.workspace.and_then(|w| w.node_name).unwrap_or_default()),
                 show::cell(status.pod.map(|pod| pod.name).unwrap_or_default()),
                 show::cell(status.session.map(|session| session.id).unwrap_or_default()),
