@@ -44,7 +44,7 @@ pub fn example_git() -> Result<Archive> {
     oci::write(&image("example-git")?.with(&tree)?)
 }
 
-fn image(name: &str) -> Result<Image> {
+pub fn image(name: &str) -> Result<Image> {
     let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}{}", suite(), std::env::consts::ARCH))[..8]);
     let tar = cache().join(format!("agent-root-{key}.tar"));
     if !tar.exists() {

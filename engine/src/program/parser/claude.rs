@@ -109,7 +109,8 @@ fn results(message: &Value, events: &mut Vec<ProgramEvent>) -> Line {
 
 /// The three numbers of the input are disjoint there.
 fn usage(usage: &Value) -> TokenUsage {
-    let (cached_tokens, cache_write_tokens) = (count_at(usage, "/cache_read_input_tokens"), count_at(usage, "/cache_creation_input_tokens"));
+    let (cached_tokens, cache_write_tokens) =
+        (count_at(usage, "/cache_read_input_tokens"), count_at(usage, "/cache_creation_input_tokens"));
     TokenUsage {
         input_tokens: count_at(usage, "/input_tokens").saturating_add(cached_tokens).saturating_add(cache_write_tokens),
         output_tokens: count_at(usage, "/output_tokens"),

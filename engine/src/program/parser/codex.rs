@@ -89,7 +89,10 @@ fn call_of(item: &Value) -> Option<ToolCall> {
 }
 
 fn succeeded(item: &Value) -> bool {
-    item["status"] != "failed" && item["status"] != "declined" && item["exit_code"].as_i64().unwrap_or_default() == 0 && item["error"].is_null()
+    item["status"] != "failed"
+        && item["status"] != "declined"
+        && item["exit_code"].as_i64().unwrap_or_default() == 0
+        && item["error"].is_null()
 }
 
 fn output(item: &Value) -> String {

@@ -79,8 +79,9 @@ impl ProgramLines for Copilot {
 fn message(data: &Value) -> Option<Assistant> {
     let text = text_at(data, "/content")?.to_owned();
     let calls = data["toolRequests"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
-    let tool_calls: Vec<_> =
-        calls.map(|asked| Some(call(text_at(asked, "/toolCallId")?, text_at(asked, "/name")?, &asked["arguments"]))).collect::<Option<_>>()?;
+    let tool_calls: Vec<_> = calls
+        .map(|asked| Some(call(text_at(asked, "/toolCallId")?, text_at(asked, "/name")?, &asked["arguments"])))
+        .collect::<Option<_>>()?;
     let stop = Some(if tool_calls.is_empty() { StopReason::End } else { StopReason::ToolCalls });
     let model = text_at(data, "/model").unwrap_or_default().to_owned();
     Some(Assistant { text, tool_calls, model, stop, ..Assistant::default() })

@@ -30,7 +30,8 @@ impl ProgramLines for Opencode {
                 None => Line::Unknown,
             },
             Some("tool_use") => {
-                let (Some(id), Some(tool), Some(status)) = (text_at(part, "/callID"), text_at(part, "/tool"), text_at(part, "/state/status"))
+                let (Some(id), Some(tool), Some(status)) =
+                    (text_at(part, "/callID"), text_at(part, "/tool"), text_at(part, "/state/status"))
                 else {
                     return Line::Unknown;
                 };

@@ -28,15 +28,11 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         parser: ParserName::Codex,
-        runs: runs!("codex-first", "codex-resumed", "codex-pods"),
+        runs: runs!("codex-first", "codex-resumed"),
         silent: &["turn.started", "item.started", "item.updated", "item.completed"],
     },
     Program { parser: ParserName::Gemini, runs: runs!("gemini-first", "gemini-pods"), silent: &["message"] },
-    Program {
-        parser: ParserName::Copilot,
-        runs: runs!("copilot-first", "copilot-resumed", "copilot-pods"),
-        silent: copilot::SILENT,
-    },
+    Program { parser: ParserName::Copilot, runs: runs!("copilot-first", "copilot-resumed", "copilot-pods"), silent: copilot::SILENT },
     Program {
         parser: ParserName::Opencode,
         runs: runs!("opencode-first", "opencode-resumed", "opencode-pods"),
