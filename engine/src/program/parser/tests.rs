@@ -28,7 +28,7 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         parser: ParserName::Codex,
-        runs: runs!("codex-first", "codex-resumed"),
+        runs: runs!("codex-first", "codex-resumed", "codex-pods"),
         silent: &["turn.started", "item.started", "item.updated", "item.completed"],
     },
     Program { parser: ParserName::Gemini, runs: runs!("gemini-first", "gemini-pods"), silent: &["message"] },

@@ -79,24 +79,22 @@ fn a_task_of_codex_is_told_item_by_item_and_its_tokens_are_not_counted() {
     assert_eq!(
         of(ParserName::Codex, "codex-first"),
         [
-            r##"session 01a20f9d-5de0-7521-89be-0218813d1a78"##,
+            r##"session 01a20fb8-1953-7052-a138-e51a5525191e"##,
             r##"other {"type":"item.completed","item":{"id":"item_0","type":"error"##,
-            r##"other {"type":"item.completed","item":{"id":"item_1","type":"error"##,
-            r##"other {"type":"item.completed","item":{"id":"item_2","type":"error"##,
             r##"answer "I read the file first.""##,
-            r##"answer "" item_4=command_execution{"command":"/bin/bash -lc 'cat greeting.txt'"}"##,
-            r##"started item_4 command_execution"##,
-            r##"ended item_4 Succeeded "hello world""##,
+            r##"answer "" item_2=command_execution{"command":"/bin/bash -lc 'cat greeting.txt'"}"##,
+            r##"started item_2 command_execution"##,
+            r##"ended item_2 Succeeded "hello world""##,
             r##"answer "I change it.""##,
-            r##"answer "" item_6=command_execution{"command":"/bin/bash -lc \"sed -i 's/hello/good morning/' greeting.txt\""}"##,
+            r##"answer "" item_4=command_execution{"command":"/bin/bash -lc \"sed -i 's/hello/good morning/' greeting.txt\""}"##,
+            r##"started item_4 command_execution"##,
+            r##"ended item_4 Succeeded """##,
+            r##"answer "" item_5=command_execution{"command":"/bin/bash -lc 'cat greeting.txt; test -f missing.txt'"}"##,
+            r##"started item_5 command_execution"##,
+            r##"ended item_5 Failed "good morning world""##,
+            r##"answer "" item_6=command_execution{"command":"/bin/bash -lc 'echo $YOI_CANARY; git status --short'"}"##,
             r##"started item_6 command_execution"##,
             r##"ended item_6 Succeeded """##,
-            r##"answer "" item_7=command_execution{"command":"/bin/bash -lc 'cat greeting.txt; test -f missing.txt'"}"##,
-            r##"started item_7 command_execution"##,
-            r##"ended item_7 Failed "good morning world""##,
-            r##"answer "" item_8=command_execution{"command":"/bin/bash -lc 'echo $YOI_CANARY; git status --short'"}"##,
-            r##"started item_8 command_execution"##,
-            r##"ended item_8 Succeeded """##,
             r##"answer "The greeting is changed.""##,
             r##"result true None"##,
         ]
@@ -108,9 +106,25 @@ fn a_resumed_run_of_codex_has_the_session_of_the_first_one() {
     assert_eq!(
         of(ParserName::Codex, "codex-resumed"),
         [
-            r##"session 01a20f9d-5de0-7521-89be-0218813d1a78"##,
+            r##"session 01a20fb8-1953-7052-a138-e51a5525191e"##,
             r##"other {"type":"item.completed","item":{"id":"item_0","type":"error"##,
             r##"answer "It was changed before.""##,
+            r##"result true None"##,
+        ]
+    );
+}
+
+#[test]
+fn codex_tells_calls_over_mcp() {
+    assert_eq!(
+        of(ParserName::Codex, "codex-pods"),
+        [
+            r##"session 01a20fb8-2474-7d63-b962-eefea64f188d"##,
+            r##"other {"type":"item.completed","item":{"id":"item_0","type":"error"##,
+            r##"answer "" item_1=mcp__yoi__ListPods{}"##,
+            r##"started item_1 mcp__yoi__ListPods"##,
+            r##"ended item_1 Succeeded "pod-one Ready""##,
+            r##"answer "There is one.""##,
             r##"result true None"##,
         ]
     );
