@@ -46,6 +46,9 @@ pub enum XtaskCommand {
     Images {
         #[arg(long, value_enum, default_value_t)]
         name: Instance,
+        /// Build the images of the programs that agents can be instead, from npm: one of each and one with all. They are not published
+        #[arg(long)]
+        programs: bool,
     },
     /// Write the generated files: CRDs for kubectl and for the chart, the page of reasons
     Generate {

@@ -2,6 +2,7 @@
 
 mod base;
 mod oci;
+mod programs;
 mod registry;
 
 use crate::command::{capture, command, find_program, run};
@@ -42,6 +43,20 @@ pub fn build_and_import(instance: Instance) -> Result<Built> {
     let built = build_all()?;
     import_all(instance, &built)?;
     Ok(built)
+}
+
+/// Builds the images of the programs that agents can be, and imports them. They are in no list of what is published or pushed.
+pub fn build_and_import_programs(instance: Instance) -> Result<()> {
+    if !instance.state().exists() {
+        bail!("the cluster {instance} is not there; run `cargo xtask cluster up --name {instance}` first");
+    }
+    packages::for_images()?;
+    let archives = programs::build()?;
+    cluster::import(instance, &archives)?;
+    for archive in &archives {
+        progress::note(&format!("{}: {}", archive.name, archive.reference()));
+    }
+    Ok(())
 }
 
 /// Imports, writes down the references, and only then complains of what is missing.

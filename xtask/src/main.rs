@@ -17,6 +17,8 @@ mod lanes;
 mod law;
 mod packages;
 mod planted;
+#[cfg(test)]
+mod presets;
 mod progress;
 mod test_environment;
 mod tree;
@@ -47,7 +49,8 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
         }
         XtaskCommand::Down { name } => cluster::down(name)?,
         XtaskCommand::Cluster { action } => return run_on_cluster(action),
-        XtaskCommand::Images { name } => {
+        XtaskCommand::Images { name, programs: true } => images::build_and_import_programs(name)?,
+        XtaskCommand::Images { name, programs: false } => {
             images::build_and_import(name)?;
         }
         XtaskCommand::Generate { check } => generate::run(check)?,

@@ -11,8 +11,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-const PACKAGES: &str = "bash,ca-certificates,coreutils,curl,dash,diffutils,findutils,git,git-lfs,grep,jq,less,libc6-dev,make,openssh-client,\
-                        patch,procps,ripgrep,sed,tcc,xz-utils";
+/// libatomic1 and libstdc++6 are for Node, which programs in images of their own bring.
+const PACKAGES: &str = "bash,ca-certificates,coreutils,curl,dash,diffutils,findutils,git,git-lfs,grep,jq,less,libatomic1,libc6-dev,libstdc++6,\
+                        make,openssh-client,patch,procps,ripgrep,sed,tcc,xz-utils";
 
 /// uid and gid 1000 own the trees, so the same must have a name and a home.
 const AGENT: &str = r#"set -eu
@@ -44,7 +45,7 @@ pub fn example_git() -> Result<Archive> {
     oci::write(&image("example-git")?.with(&tree)?)
 }
 
-fn image(name: &str) -> Result<Image> {
+pub fn image(name: &str) -> Result<Image> {
     let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}{}", suite(), std::env::consts::ARCH))[..8]);
     let tar = cache().join(format!("agent-root-{key}.tar"));
     if !tar.exists() {

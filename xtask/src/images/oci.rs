@@ -45,6 +45,12 @@ impl Image {
         Ok(self)
     }
 
+    /// One more layer on top, of an uncompressed tar.
+    pub fn with_tar(mut self, tar: PathBuf) -> Self {
+        self.layers.push(Layer::File(tar));
+        self
+    }
+
     /// The program is only what runs when a container names nothing else.
     pub fn arguments_only(&mut self) {
         self.command = std::mem::take(&mut self.entrypoint);

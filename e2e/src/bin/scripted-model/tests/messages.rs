@@ -139,3 +139,14 @@ async fn a_request_that_is_too_large_is_refused_as_such() {
     let reply = endpoint.ask(Format::Messages, &request).await;
     assert_eq!((reply.status, &reply.json()["error"]["type"]), (413, &json!("request_too_large")));
 }
+
+#[tokio::test]
+async fn a_field_of_a_beta_is_taken_with_the_name_of_that_beta_and_refused_without() {
+    let endpoint = Endpoint::start().await;
+    let mut body = second_request(&endpoint).await;
+    body["context_management"] = json!({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]});
+    for (beta, status) in [("claude-code-20250219,context-management-2025-06-27", 200), ("claude-code-20250219", 400)] {
+        let headers = [("anthropic-version", "2023-06-01"), ("anthropic-beta", beta)];
+        assert_eq!(endpoint.send("POST", "/v1/messages", &headers, body.to_string()).await.status, status, "{beta}");
+    }
+}
