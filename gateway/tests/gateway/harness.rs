@@ -186,6 +186,10 @@ impl TestCluster {
             .route(runtime_api::CONTROL, post(control))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
+            .route(
+                runtime_api::BUNDLE,
+                get(async |uri: http::Uri| format!("{{\"query\":{:?}}}", uri.query().unwrap_or_default())).post(committed),
+            )
             .with_state(state.clone());
         let lines = LineSet::keep(resolver, dial, routes, policy, Arc::new(|| 0.5));
         let mut lines_state = lines.state();
@@ -370,4 +374,12 @@ pub fn refusal<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, Refusa
         Err(CallError::Status { status, body, .. }) => (status.as_u16(), serde_json::from_slice(&body).unwrap()),
         other => panic!("not refused: {other:?}"),
     }
+}
+
+/// The answer of a runtime that commits what it is told to, unless a run is under way.
+async fn committed(body: String) -> (StatusCode, String) {
+    if body.contains("while it runs") {
+        return (StatusCode::CONFLICT, r#"{"reason":"Invalid","message":"a run is under way"}"#.to_owned());
+    }
+    (StatusCode::OK, format!("{{\"commit\":{body:?}}}"))
 }

@@ -188,3 +188,32 @@ async fn discovery_lists_the_subresources_and_an_empty_schema() {
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(cluster.request(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_is_read_by_those_who_may_get_it_and_a_commit_is_made_by_those_who_may_create_it() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "get bundle");
+    cluster.api.allow("bob", "create bundle");
+    let replica = cluster.replica().await;
+    let _a = cluster.runtime(&[&replica], "token-p-a").await;
+    for path in ["bundle?", "log?bundle=true&"] {
+        let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{A}/{path}branch=x%26y%3Dz"), None).await;
+        assert_eq!((status, &body), (StatusCode::OK, &json!({"query": "branch=x%26y%3Dz"})), "{path}");
+        let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{A}/{path}branch=..%2Fx"), None).await;
+        assert!(status == StatusCode::BAD_REQUEST && body["message"].as_str().unwrap().contains("`../x` is no name of a branch"), "{body}");
+    }
+    let commit = json!({"message": "left"});
+    let path = format!("{A}/bundle");
+    assert_eq!(cluster.request(&replica, "alice", "POST", &path, Some(commit.clone())).await.0, StatusCode::FORBIDDEN);
+    let (status, body) = cluster.request(&replica, "bob", "POST", &path, Some(commit.clone())).await;
+    assert_eq!((status, body["commit"].as_str().unwrap()), (StatusCode::OK, &*commit.to_string()));
+    for (wrong, words) in [
+        (json!({"message": " "}), "a commit has a message"),
+        (json!({"text": "t"}), "the body must be"),
+        (json!({"message": "while it runs"}), "a run is under way"),
+    ] {
+        let (status, body) = cluster.request(&replica, "bob", "POST", &path, Some(wrong)).await;
+        assert!(status == StatusCode::BAD_REQUEST && body["message"].as_str().unwrap().contains(words), "{status} {body}");
+    }
+}
