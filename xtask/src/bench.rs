@@ -25,14 +25,16 @@ pub enum Benchmark {
     Tools,
     /// Memory of an agent's process, and how well its requests can be cached
     Runtime,
-    /// All of the four that follow, or those of them that are named too
+    /// All of the five that follow, or those of them that are named too
     Cluster,
     Agents,
+    /// What an attached person waits for
+    Attach,
     Claims,
     Messages,
     Objects,
 }
-use Benchmark::{Agents, Claims, Cluster, Messages, Objects, Providers, Runtime, Session, Tools, Workspace};
+use Benchmark::{Agents, Attach, Claims, Cluster, Messages, Objects, Providers, Runtime, Session, Tools, Workspace};
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
 const ALONE: [(Benchmark, &str, &str, &[&str]); 5] = [
@@ -42,7 +44,8 @@ const ALONE: [(Benchmark, &str, &str, &[&str]); 5] = [
     (Tools, "tools", "yoi-engine", &["--bench", "grep"]),
     (Runtime, "runtime", "yoi-runtime", &["--bench", "agent"]),
 ];
-const PARTS: [(Benchmark, &str); 4] = [(Agents, "agents"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
+const PARTS: [(Benchmark, &str); 5] =
+    [(Agents, "agents"), (Attach, "attach"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
 
 /// The parts of the cluster benchmark to run. None means that no cluster is needed.
 fn parts(wanted: &[Benchmark], keep: bool) -> Result<Vec<&'static str>> {
@@ -128,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_part_is_reason_enough_for_a_cluster_and_the_cluster_alone_means_every_part() {
-        let all = ["agents", "claims", "messages", "objects"];
+        let all = ["agents", "attach", "claims", "messages", "objects"];
         let parts = |wanted: &[Benchmark]| parts(wanted, false).unwrap();
         assert_eq!(parts(&[]), all);
         assert_eq!(parts(&[Workspace, Cluster]), all);

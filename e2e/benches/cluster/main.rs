@@ -4,6 +4,7 @@
 //! `YOI_BENCH_OUT` names a folder, writes them there as `cluster-agents.json`, `cluster-claims.json` and so on.
 
 mod agents;
+mod attach;
 mod claims;
 #[allow(dead_code, reason = "the security tests use the rest of it")]
 #[path = "../../tests/security/gateway_client.rs"]
@@ -24,6 +25,9 @@ async fn main() -> Result<()> {
     let mut failed = vec![];
     if is_wanted("agents") {
         failed.extend(write_rows("agents", agents::run().await));
+    }
+    if is_wanted("attach") {
+        failed.extend(write_rows("attach", attach::run().await));
     }
     if is_wanted("claims") {
         failed.extend(write_rows("claims", claims::run().await));

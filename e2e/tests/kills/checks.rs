@@ -1,5 +1,7 @@
 //! What must hold for a log, whatever was killed. The checks are pure functions; their tests give them logs with planted faults.
 
+pub mod steering;
+
 use std::collections::BTreeMap;
 
 use yoi_wire::entry::{Body, ToolOutcome};
@@ -162,6 +164,7 @@ pub fn unlogged_model_input(agent: &str, log: &[String], shown: &str) -> Vec<Str
         .filter_map(|line| match &line.entry.body {
             Body::Input(input) => Some(("user", input.text.clone())),
             Body::PeerMessage(message) => Some(("user", format!("[message from agent {}]\n{}", message.from.name, message.text))),
+            Body::SystemItem(item) => Some(("user", item.text.clone())),
             Body::Assistant(turn) => Some(("assistant", turn.text.clone())),
             Body::ToolEnded(end) => Some(("result", end.output.clone())),
             _ => None,

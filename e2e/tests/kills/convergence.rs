@@ -98,6 +98,7 @@ async fn observe(workload: &Workload, churn: &Churn) -> Result<ClusterView> {
         }
     }
     pending.extend(workload.agent_clients.iter().filter_map(|agent_client| agent_client.pending()));
+    pending.extend(workload.persons.iter().filter_map(|person| person.pending()));
     for pod in pods.iter().filter(|p| ["yoi-system", "yoi-node"].contains(&p.namespace().unwrap_or_default().as_str())) {
         if !pod_ready(pod) {
             pending.push(format!("Pod {} is not Ready", pod.name_any()));

@@ -1,7 +1,8 @@
 //! Promise: whatever process is killed, stopped or cut off, at any moment, no acknowledged message and no log entry is lost, no tool call runs
 //! twice, everything converges, and nothing is left over.
 //!
-//! Three agents work, clients send messages and read logs, and objects come and go (`workload`, `agent_client`, `churn`). Each round injects one
+//! Three agents work, clients send messages and read logs, a person steers and attaches to each agent, and objects come and go (`workload`,
+//! `agent_client`, `person`, `churn`). Each round injects one
 //! fault at random moments (`faults`) and waits until everything is as requested (`convergence`). Then it compares the logs with what clients
 //! got (`checks`), and node and API server with the objects that exist (`objects`, `inventory`). A round fails with a sentence for each
 //! broken promise and the seed that repeats it.
@@ -26,6 +27,7 @@ mod inventory;
 mod node;
 mod objects;
 mod partition;
+mod person;
 mod power;
 mod reboot;
 mod rng;

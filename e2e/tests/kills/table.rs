@@ -15,6 +15,8 @@ pub struct Row {
     /// Messages acknowledged so far in this workload.
     acknowledged: usize,
     repeated: u64,
+    /// Requests of persons that were carried out so far in this workload.
+    steered: usize,
     calls: usize,
     unknown: usize,
     pub broken: Vec<String>,
@@ -25,12 +27,12 @@ impl Row {
         let (unknown, calls) = workload.calls();
         let acknowledged = workload.agent_clients.iter().map(|agent_client| agent_client.acknowledged_ids().len()).sum();
         let repeated = workload.agent_clients.iter().map(|agent_client| agent_client.repeat_count()).sum();
-        Row { kind, actions, convergence, acknowledged, repeated, calls, unknown, broken }
+        Row { kind, actions, convergence, acknowledged, repeated, steered: workload.steered(), calls, unknown, broken }
     }
 
     pub fn failed(kind: FaultKind, why: String) -> Row {
         let convergence = Convergence::default();
-        Row { kind, actions: String::new(), convergence, acknowledged: 0, repeated: 0, calls: 0, unknown: 0, broken: vec![why] }
+        Row { kind, actions: String::new(), convergence, acknowledged: 0, repeated: 0, steered: 0, calls: 0, unknown: 0, broken: vec![why] }
     }
 }
 
@@ -40,13 +42,14 @@ pub struct Table(Vec<Row>);
 impl Table {
     pub fn add(&mut self, number: usize, row: Row) {
         println!(
-            "round {number:>3}  {:<20} converged {:>5.1} s, of it back-off {:>4.1} s, clean after {:>4.1} s | in this workload: {} messages ({} repeated), {} calls ({} unknown) | {}",
+            "round {number:>3}  {:<20} converged {:>5.1} s, of it back-off {:>4.1} s, clean after {:>4.1} s | in this workload: {} messages ({} repeated), {} requests carried out, {} calls ({} unknown) | {}",
             row.kind.name(),
             row.convergence.took.as_secs_f32(),
             row.convergence.backed_off.as_secs_f32(),
             row.convergence.cleared.as_secs_f32(),
             row.acknowledged,
             row.repeated,
+            row.steered,
             row.calls,
             row.unknown,
             row.actions,

@@ -25,33 +25,40 @@ use crate::endpoints;
 use crate::inventory::{self, NodeInventory};
 use crate::node::Node;
 use crate::objects::{self, ObjectName};
+use crate::person::Person;
 use crate::power::Disk;
 use crate::rng::SeededRng;
 
 pub const AGENTS: [&str; 3] = ["a", "b", "c"];
 
-/// For each message the agent runs a command that appends the call's id to a file and commits it, so a second execution is visible.
+/// For each message the agent runs a command that appends the call's id to a file and commits it, so a second execution is visible. A person may
+/// interrupt any answer, so a rule goes on with its last step, and a conversation that was turned back gives no call the id of an earlier one.
 const SCRIPT: &str = r#"
 rules:
 - name: heard
   when: { lastUserContains: "told pass" }
+  repeat: true
   steps: [{ text: I heard it. }]
 - name: a-to-b
   when: { lastUserContains: "pass ", systemContains: 'the agent "a"' }
+  repeat: true
   steps:
-  - toolCalls: [{ tool: SendToPeerPod, args: { to: b, message: "told {{user}}" } }]
+  - toolCalls: [{ tool: SendToPeerPod, id: 'pass {{user}}', args: { to: b, message: "told {{user}}" } }]
   - text: Passed on.
 - name: b-to-a
   when: { lastUserContains: "pass ", systemContains: 'the agent "b"' }
+  repeat: true
   steps:
-  - toolCalls: [{ tool: SendToPeerPod, args: { to: a, message: "told {{user}}" } }]
+  - toolCalls: [{ tool: SendToPeerPod, id: 'pass {{user}}', args: { to: a, message: "told {{user}}" } }]
   - text: Passed on.
 - name: work
   when: {}
+  repeat: true
   steps:
   - text: I write it down.
     toolCalls:
     - tool: Shell
+      id: 'work {{user}}'
       args:
         command: |
           test -d .git || { git init -q -b main . && printf 'traces\n' > .git/info/exclude; }
@@ -69,6 +76,8 @@ pub struct Workload {
     pub node: Node,
     pub disk: Option<Disk>,
     pub agent_clients: Vec<Arc<AgentClient>>,
+    /// One for each agent, in the same order.
+    pub persons: Vec<Arc<Person>>,
     /// UIDs of the agents' trees.
     pub trees: BTreeMap<&'static str, String>,
     /// The provider that made them.
@@ -115,16 +124,23 @@ impl Workload {
         for agent_client in &agent_clients {
             agent_client.start(&ns.client, &mut tasks, rng.branch(&agent_client.agent));
         }
+        let persons: Vec<_> = AGENTS.iter().map(|agent| Person::new(&ns.name, agent)).collect();
+        for person in &persons {
+            person.start(&ns.client, &mut tasks, &rng.branch(&format!("person of {}", person.agent)));
+        }
         // The disk's mounts and volumes exist as long as the workload.
         let with_disk = NodeInventory::collect(&client, node).await?;
         let before = before.with(disk.iter().flat_map(|disk| with_disk.matching(&disk.name)));
         let first_objects = objects::list(&ns).await?;
-        Ok(Workload { ns, node: node.clone(), disk, agent_clients, trees, provider, before, first_objects, other_runtimes, tasks })
+        Ok(Workload { ns, node: node.clone(), disk, agent_clients, persons, trees, provider, before, first_objects, other_runtimes, tasks })
     }
 
     pub fn set_busy(&self, on: bool) {
         for agent_client in &self.agent_clients {
             agent_client.set_busy(on);
+        }
+        for person in &self.persons {
+            person.set_busy(on);
         }
     }
 
@@ -140,13 +156,18 @@ impl Workload {
         let mut violations = Vec::new();
         let model_inputs = self.model_inputs().await?;
         let mut logs = BTreeMap::new();
-        for agent_client in &self.agent_clients {
+        for (agent_client, person) in self.agent_clients.iter().zip(&self.persons) {
+            // What was answered and shown before the log is read is in it.
+            let (answered, attached) = (person.answered(), person.attached_entries());
             let read = agent_client.lines_read();
             let log = self.read_log(agent_client).await?;
             let traces = self.node.file(&self.trees[agent_client.agent.as_str()], "traces").await?;
             let acknowledged = agent_client.acknowledged_ids();
             let history = AgentHistory { agent: &agent_client.agent, log: &log, read: &read, acknowledged: &acknowledged, traces: &traces };
             violations.extend(agent_client.reader_errors());
+            violations.extend(person.errors());
+            violations.extend(checks::steering::answer_violations(&agent_client.agent, &log, &answered));
+            violations.extend(checks::steering::attached_violations(&agent_client.agent, &log, &attached));
             violations.extend(checks::violations(&history));
             violations.extend(checks::unlogged_model_input(&agent_client.agent, &log, &model_inputs));
             logs.insert(agent_client.agent.clone(), log);
@@ -202,6 +223,11 @@ impl Workload {
     async fn model_inputs(&self) -> Result<String> {
         let path = format!("/api/v1/namespaces/{}/pods/scripted-model:8080/proxy/shown", self.ns.name);
         Ok(self.ns.client.request_text(Request::get(path).body(Vec::new())?).await?)
+    }
+
+    /// Returns how many requests of persons were carried out so far.
+    pub fn steered(&self) -> usize {
+        self.persons.iter().flat_map(|person| person.answered()).filter(|answered| answered.response.done.is_some()).count()
     }
 
     /// Returns the number of calls with an unknown outcome, and of all calls, so far.

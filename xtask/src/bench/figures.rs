@@ -23,8 +23,9 @@ impl Set {
 }
 
 /// In the order of the page.
-pub const SETS: [Set; 10] = [
+pub const SETS: [Set; 11] = [
     Set::new("agents", "cluster-agents"),
+    Set::new("attach", "cluster-attach"),
     Set::new("claims", "cluster-claims"),
     Set::new("messages", "cluster-messages"),
     Set::new("objects", "cluster-objects"),

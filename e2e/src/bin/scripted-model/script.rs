@@ -20,7 +20,7 @@
 //!     - tool: Shell
 //!       args: {command: ls}       # `{{user}}` is replaced by the user message, `{{call}}` by the call's id
 //!       namespace: mcp__yoi       # Responses only: the namespace of tools that the request has the tool in
-//!       id: call-1                # default: made from rule, step and position
+//!       id: call-1                # default: made from rule, step and position; with `{{user}}`, of the user message and the step instead
 //!       rawArgs: '{"command": '   # in place of args: sent as it is, whether it is JSON or not
 //!     expect: [README]            # answer 400 unless the conversation holds each of these
 //!     delayMs: 100                # wait before the answer
@@ -251,7 +251,12 @@ impl Script {
             let calls = step.tool_calls.iter().enumerate();
             let calls = calls
                 .map(|(n, call)| {
-                    let id = call.id.clone().unwrap_or_else(|| call_id(&format!("call-{name}-{place}-{turns}-{n}")));
+                    let id = match &call.id {
+                        // A conversation that was turned back has another message in the same place.
+                        Some(id) if id.contains("{{user}}") => call_id(&format!("{}-{turns}", id.replace("{{user}}", user))),
+                        Some(id) => id.clone(),
+                        None => call_id(&format!("call-{name}-{place}-{turns}-{n}")),
+                    };
                     let args = call.args.iter().map(|(name, value)| (name.clone(), substitute(value, user, &id))).collect();
                     (id, Call { args, ..call.clone() })
                 })
