@@ -122,7 +122,10 @@ fn host_root(fixture: &Fixture) -> Verdict {
         assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{below}");
     }
     fs::write(Path::new(COUNTING).join("file"), "the host's own mount stays as it is").unwrap();
-    rustix::mount::mount_bind(COUNTING, root.join(COUNTING.trim_start_matches('/'))).unwrap();
+    // Where the test counts, and where zfs-fuse makes the folders that it mounts on.
+    for kept in [Path::new(COUNTING), &fixture.dir] {
+        rustix::mount::mount_bind(kept, root.join(kept.strip_prefix("/").unwrap())).unwrap();
+    }
     let file = fixture.dir.join("counting.sh");
     fs::write(&file, format!("#!/bin/sh\necho x >>{COUNTING}/counted\nexec {COUNTING}/real \"$@\"\n")).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
