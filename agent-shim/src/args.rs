@@ -113,7 +113,8 @@ impl MounterArgs {
     /// Where trees of provider Zfs are, if they have a dataset.
     pub fn zfs(&self) -> Option<ZfsOptions> {
         let host_root = self.host_root.clone();
-        self.zfs_dataset.clone().map(|dataset| ZfsOptions { host_root, ..ZfsOptions::new(dataset) })
+        let on_detour = |text: &str| tracing::warn!("{text}");
+        self.zfs_dataset.clone().map(|dataset| ZfsOptions { host_root, on_detour, ..ZfsOptions::new(dataset) })
     }
 }
 

@@ -249,7 +249,14 @@ pub(crate) fn harden_mount(mount: impl AsFd, read_only: bool, may_clear: bool) -
         propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
-    mount_setattr(mount.as_fd().as_raw_fd(), &attr)
+    mount_setattr(mount.as_fd().as_raw_fd(), &attr, 0)
+}
+
+/// Makes a mount and all below it read-only.
+pub(crate) fn make_mounts_read_only(mount: impl AsFd) -> io::Result<()> {
+    const AT_RECURSIVE: i32 = 0x8000;
+    let attr = MountAttr { attr_set: MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    mount_setattr(mount.as_fd().as_raw_fd(), &attr, AT_RECURSIVE)
 }
 
 /// Makes the current directory, a mount point, the root of this thread's mount namespace. The former root is mounted on top of it.
@@ -316,10 +323,17 @@ pub(crate) fn missing_calls() -> Vec<String> {
     CALLS.iter().filter(|(_, number)| lacks(*number)).map(|(name, _)| (*name).to_owned()).collect()
 }
 
-fn mount_setattr(fd: i32, attr: &MountAttr) -> io::Result<()> {
+fn mount_setattr(fd: i32, attr: &MountAttr, flags: i32) -> io::Result<()> {
     // SAFETY: the path is a C string and the structure is as long as we say.
     let done = unsafe {
-        libc::syscall(libc::SYS_mount_setattr, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, std::ptr::from_ref(attr), size_of::<MountAttr>())
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd,
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | flags,
+            std::ptr::from_ref(attr),
+            size_of::<MountAttr>(),
+        )
     };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -200,6 +200,13 @@ pub fn unbind(root: &TargetRoot, target: &Path) -> Result<(), MountError> {
     }
 }
 
+/// Makes a mount, and all that is mounted below it, read-only. Device nodes and sockets in them can be used as before.
+pub fn make_read_only(path: &Path) -> Result<(), SysError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty()).step("open a mount")?;
+    host::make_mounts_read_only(&dir).step("make mounts read-only")
+}
+
 fn top_mount<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     table.iter().rfind(|m| m.mount_point == path)
 }

@@ -74,9 +74,14 @@ impl Projects {
         Ok(true)
     }
 
+    /// Why nothing is counted now: whoever keeps the node may have turned quotas off since the data root was opened.
+    fn why_not_now(&self, root: BorrowedFd) -> Option<String> {
+        self.why_not.clone().or_else(|| Self::of(root).why_not)
+    }
+
     /// Limits the tree, or ends that.
     pub fn set_quota(&self, root: BorrowedFd, uid: Uid, quota: Option<Quota>) -> Result<QuotaState, SysError> {
-        match (self.why_not(), quota) {
+        match (self.why_not_now(root), quota) {
             (Some(_), None) => return Ok(QuotaState::Enforced),
             (Some(reason), Some(_)) => return Ok(QuotaState::unsupported(reason)),
             (None, _) => {}
@@ -93,7 +98,7 @@ impl Projects {
 
     /// The bytes that the file system counts for the tree.
     pub fn charged(&self, root: BorrowedFd, uid: Uid) -> Result<Option<u64>, SysError> {
-        if self.why_not.is_some() {
+        if self.why_not_now(root).is_some() {
             return Ok(None);
         }
         let Some(id) = find(root, uid)? else { return Ok(None) };

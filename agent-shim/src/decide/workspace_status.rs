@@ -1,6 +1,7 @@
 //! The shim's part of a workspace's status. Each write contains the whole part.
 
 use super::node_status::{DataRootFailure, provider_name};
+use super::provision;
 use serde_json::{Value, json};
 use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
 use yoi_crds::node::quantity;
@@ -164,6 +165,14 @@ pub fn measured_volume(ws: &AgentWorkspace, usage: &DiskUsage) -> Option<VolumeS
         exclusive_bytes: Some(exclusive),
         ..before
     })
+}
+
+/// The quota of a tree that is said to be enforced, while the file system counts nothing for the tree: whoever keeps the node may have turned
+/// quotas off.
+pub fn quota_to_check(ws: &AgentWorkspace, usage: &DiskUsage) -> Option<Quota> {
+    let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let is_said = condition::is_true(conditions, type_::QUOTA_ENFORCED);
+    provision::wanted_quota(ws).filter(|_| is_said && usage.charged_bytes.is_none())
 }
 
 /// The condition QuotaEnforced.

@@ -8,7 +8,8 @@ use yoi_workspace::{SysError, mountinfo};
 /// What programs of the host need of it: themselves, their settings, and what the kernel shows.
 const KEPT: [&str; 9] = ["bin", "dev", "etc", "lib", "lib64", "proc", "sbin", "sys", "usr"];
 
-/// Detaches everything that is mounted below `host_root`, but for what programs need. The host's own mounts stay as they are.
+/// Detaches everything that is mounted below `host_root`, but for what programs need, and makes that read-only, too: the runtime makes so only what is
+/// on top. The host's own mounts stay as they are.
 ///
 /// The container runtime shows all mounts of the host there. The kubelet's and the data root's would stand in the table a second time, and each
 /// that the host ends later would be kept in use.
@@ -28,5 +29,5 @@ pub fn detach_mounts(host_root: &Path) -> Result<(), SysError> {
             }
         }
     }
-    Ok(())
+    yoi_workspace::mount::make_read_only(host_root)
 }

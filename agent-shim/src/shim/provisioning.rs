@@ -150,6 +150,15 @@ async fn set_quota(state: &ShimState, uid: Uid, quota: Option<Quota>, update: St
     }
 }
 
+/// Sets the quota of a tree once more, and says whether it is enforced now. None while the disk does not answer.
+pub async fn quota_again(state: &ShimState, uid: Uid, quota: Quota) -> Option<ConditionValue> {
+    let _tree = state.tree_locks.lock(uid).await;
+    match state.mounter.set_quota(uid, Some(quota)).await {
+        Ok(done) => Some(workspace_status::quota_value(Some(quota), &done)),
+        Err(failure) => refusal(state, failure).ok().map(|(reason, message)| ConditionValue::no(reason, message)),
+    }
+}
+
 async fn create(
     state: &ShimState,
     ws: &AgentWorkspace,

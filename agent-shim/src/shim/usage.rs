@@ -12,6 +12,7 @@ use yoi_crds::reason::condition as type_;
 use yoi_wire::error_chain;
 use yoi_workspace::{DiskUsage, Uid};
 
+use super::provisioning;
 use super::state::ShimState;
 use super::workspace_report::WorkspaceReporter;
 use super::workspaces::uid_of;
@@ -99,6 +100,10 @@ pub async fn measure(state: &ShimState, uid: Uid) -> Option<(Arc<AgentWorkspace>
     state.usages.set(uid, usage, in_use);
     let latest = known()?;
     let update = StatusUpdate { volume: workspace_status::measured_volume(&latest, &usage), ..StatusUpdate::default() };
+    let update = match workspace_status::quota_to_check(&latest, &usage) {
+        Some(quota) => update.with(type_::QUOTA_ENFORCED, provisioning::quota_again(state, uid, quota).await?),
+        None => update,
+    };
     let update = match workspace_status::health(&latest, state.data_root_failure().as_ref(), Some(&usage)) {
         Some(health) => update.with(type_::HEALTHY, health),
         None => update,

@@ -164,6 +164,32 @@ fn a_tree_over_its_quota_is_not_healthy_until_it_is_measured_below_it() {
     assert_eq!(health(&workspace(1, limited(None, &[("Healthy", "False", "QuotaExceeded")])), None).unwrap().1, "AllMet");
 }
 
+#[tokio::test]
+async fn a_quota_that_is_turned_off_on_the_node_is_no_longer_said_to_be_enforced() {
+    let shim = TestShim::new();
+    look(&shim, limited(Some(10), &[])).await;
+    shim.assign_pod(1, 7);
+    // In use, so that it is measured each time.
+    shim.node().await.node_publish_volume(shim.tree(7, 1)).await.unwrap();
+    let told: &[_] = &[("QuotaEnforced", "True", "Enforced"), ("Provisioned", "True", "TreeCreated")];
+    shim.apply_event(Event::Apply(workspace(1, limited(Some(10), told))));
+    let seen = async |charged| {
+        shim.mounter.usages.lock().unwrap().insert(uid(1), usage(MIB, MIB, charged));
+        shim.mounter.take_requests();
+        let (_, update) = measure(&shim.state, uid(1)).await.unwrap();
+        (shim.mounter.take_requests(), condition(&update, "QuotaEnforced"))
+    };
+    let asked = Request::Usage { uid: uid(1) };
+    assert_eq!(seen(Some(MIB)).await, (vec![asked.clone()], None), "it counts");
+    *shim.mounter.quota_state.lock().unwrap() = Some(QuotaState::Unsupported { reason: "quotas are off".into() });
+    let (requests, said) = seen(None).await;
+    assert_eq!(requests, [asked, Request::SetQuota { uid: uid(1), quota: quota(10) }]);
+    assert_eq!(said, Some((ConditionStatus::False, "Unsupported".to_owned(), "quotas are off".to_owned())));
+    // Said once, it is not asked again.
+    shim.apply_event(Event::Apply(workspace(1, limited(Some(10), &[("QuotaEnforced", "False", "Unsupported"), told[1]]))));
+    assert_eq!(seen(None).await.0.len(), 1);
+}
+
 #[test]
 fn figures_are_written_for_a_change_of_more_than_5_percent() {
     let with = |logical: u64, exclusive: u64| {

@@ -88,7 +88,7 @@ pub const WORKSPACE: &str = "Examples:
 pub const WORKSPACE_CREATE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace create ci-2 --git https://git.example/p.git --ref main --claim --immediate --wait
-  kubectl yoi workspace create try --fork alice --claim";
+  kubectl yoi workspace create try --fork alice --claim --quota 10Gi";
 pub const WORKSPACE_LS: &str = "Examples:
   kubectl yoi workspace ls -A -o wide
   kubectl yoi workspace ls -w";

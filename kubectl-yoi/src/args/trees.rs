@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::agents::{DryRunOption, PlainDryRunOption};
-use super::values::{duration, git_url, object_name, ttl};
+use super::values::{duration, git_url, object_name, quota, ttl};
 
 #[derive(Debug, Args)]
 pub struct LsOptions {
@@ -117,6 +117,9 @@ pub struct WorkspaceCreateOptions {
     /// Delete it so long after its claim was released, e.g. 30s, 10m.
     #[arg(long, requires = "claim", value_parser = ttl, value_name = "DURATION")]
     pub ttl: Option<String>,
+    /// How much the tree may take on its node's disk, e.g. 500Mi or 10Gi. Without it, what the project says.
+    #[arg(long, value_parser = quota, value_name = "SIZE")]
+    pub quota: Option<String>,
     /// Where the containers of YoiPods see the tree; a Pod that mounts the claim says it in its own mountPath. Without it, where the project, the
     /// forked tree or the folder of the node has it, else /workspace.
     #[arg(long)]

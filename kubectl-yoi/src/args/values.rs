@@ -105,6 +105,14 @@ pub fn ttl(text: &str) -> Result<String, String> {
     if sound { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a time like 30s, 10m or 2h")) }
 }
 
+/// Accepts a size of a tree, as the schema does.
+pub fn quota(text: &str) -> Result<String, String> {
+    match yoi_crds::quota::quota_bytes(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("a quota is a size of at least 1Mi, like 500Mi or 10Gi: without one, leave it out".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

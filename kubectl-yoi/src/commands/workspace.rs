@@ -34,7 +34,7 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
         binding: if args.immediate { Binding::Immediate } else { Binding::WaitForConsumer },
         read_only: false,
         ttl_after_release: args.ttl,
-        quota: None,
+        quota: args.quota,
         base: None,
     };
     let mut made = cluster.create(&AgentWorkspace::new(&name, spec)).await?;

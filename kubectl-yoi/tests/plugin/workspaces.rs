@@ -95,3 +95,18 @@ async fn take_writes_another_word_each_time_and_only_into_a_project_of_a_folder(
     ensure!(words[0] != words[1] && words.iter().all(|word| word.len() == 20 && word.ends_with('Z')), "{words:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_quota_of_a_workspace_is_given_by_a_flag() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    plugin.run(&["workspace", "create", "w", "--empty", "--quota", "1.5Gi"]).await?.expect_code(0)?;
+    let spec = server.object("AgentWorkspace", "w").map(|w| w["spec"].clone()).unwrap_or_default();
+    ensure!(spec["quota"] == "1.5Gi", "{spec}");
+    plugin.run(&["workspace", "create", "without", "--empty"]).await?.expect_code(0)?;
+    let spec = server.object("AgentWorkspace", "without").map(|w| w["spec"].clone()).unwrap_or_default();
+    ensure!(spec["empty"].is_null() && spec["quota"].is_null(), "{spec}");
+    plugin.run(&["workspace", "create", "x", "--empty", "--quota", "10"]).await?.expect_code(2)?;
+    ensure!(server.object("AgentWorkspace", "x").is_none(), "it was made");
+    Ok(())
+}

@@ -16,6 +16,7 @@ pub const NO_SIMPLE_QUOTAS: &str = "this kernel has no simple quotas of Btrfs";
 const QUOTAS: &[&str] = &[
     "w37_a_quota_goes_up_and_down_and_below_what_is_used",
     "w37_a_fork_has_a_quota_of_its_own",
+    "w37_quotas_that_are_turned_off_later_are_known",
     "planted_a_quota_not_set_on_a_clone_is_found",
 ];
 
@@ -31,7 +32,11 @@ pub const BETWEEN_COMMANDS: &str = "its fault is between two system calls on the
 /// The reason of the lanes of provider Zfs.
 pub const DESTROYED_WHOLE: &str = "a dataset is destroyed by its name, and no folder of it is visited";
 
+/// The reason of the lane whose daemon keeps none.
+pub const NO_ACLS: &str = "zfs-fuse has no ACLs of Linux";
+
 const TABLE: &[Row] = &[
+    (&[ZfsFuse], NO_ACLS, &["w42_an_acl_of_a_file_is_kept_in_its_clone"]),
     (&[ZfsFuse, Zfs], DESTROYED_WHOLE, &["a_tree_is_destroyed_while_its_folders_become_links"]),
     (&[ZfsFuse], TELLS_NO_HOLES, &["a_host_folder_of_strange_files_is_captured_whole"]),
     (

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -21,6 +22,7 @@ pub const CASES: &[Case] = &[
     ("a_quota_above_the_data_root_is_refused_with_both_figures", too_large),
     ("the_usage_that_is_counted_is_the_usage_that_a_visit_finds", counted),
     ("where_classic_quota_groups_are_on_nothing_is_changed", classic),
+    ("w37_quotas_that_are_turned_off_later_are_known", turned_off),
     ("planted_a_quota_not_set_on_a_clone_is_found", not_set),
 ];
 
@@ -286,6 +288,47 @@ fn classic(fixture: &Fixture) -> Verdict {
     provider.create_empty(uid, crate::fixture::current_owner()).unwrap();
     assert_eq!(provider.set_quota(uid, quota(2)).unwrap(), QuotaState::Unsupported { reason });
     assert_eq!(provider.usage(uid).unwrap().charged_bytes, None);
+    provider.destroy(uid).unwrap();
+    drop(root);
+    rustix::mount::unmount(&at, rustix::mount::UnmountFlags::empty()).unwrap();
+    Verdict::Ran
+}
+
+/// Turns the enforcement of project quotas off.
+fn turn_project_quotas_off(at: &Path) {
+    const PROJECTS_ENFORCED: u32 = 1 << 5;
+    const PROJECT: u32 = 2;
+    const QUOTA_OFF: u32 = (b'X' as u32) << 8 | 2;
+    let (dir, mut flags) = (fs::File::open(at).unwrap(), PROJECTS_ENFORCED);
+    // SAFETY: XQUOTAOFF reads a u32.
+    let done = unsafe { libc::syscall(libc::SYS_quotactl_fd, dir.as_raw_fd(), QUOTA_OFF << 8 | PROJECT, 0, &raw mut flags) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn turned_off(fixture: &Fixture) -> Verdict {
+    if fixture.kind() == ProviderKind::Zfs {
+        return Verdict::NotRun(OWN_QUOTAS);
+    }
+    if !fixture.enforces_quotas {
+        return not_enforced(fixture);
+    }
+    let temp = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (image, at) = (temp.path().join("image"), temp.path().join("at"));
+    fixture.lane.disk().make(&image, 400 << 20, &at);
+    let root = DataRoot::open(&at).unwrap();
+    assert_eq!(root.set_up_quotas().unwrap(), QuotaState::Enforced);
+    let (provider, uid) = (root.provider(fixture.kind()).unwrap(), fixture.uid());
+    provider.create_empty(uid, crate::fixture::current_owner()).unwrap();
+    assert_eq!(provider.set_quota(uid, quota(2)).unwrap(), QuotaState::Enforced);
+    assert!(provider.usage(uid).unwrap().charged_bytes.is_some());
+    match fixture.kind() {
+        ProviderKind::Btrfs => run("btrfs", &["quota".as_ref(), "disable".as_ref(), &at]),
+        _ => turn_project_quotas_off(&at),
+    }
+    assert_eq!(provider.usage(uid).unwrap().charged_bytes, None);
+    let QuotaState::Unsupported { reason } = provider.set_quota(uid, quota(2)).unwrap() else { panic!("it is said to be enforced") };
+    println!("    {reason}");
+    assert_eq!(root.marker(uid).unwrap().quota, None);
     provider.destroy(uid).unwrap();
     drop(root);
     rustix::mount::unmount(&at, rustix::mount::UnmountFlags::empty()).unwrap();

@@ -7,17 +7,40 @@ use yoi_workspace::{CloneAccess, DataRoot, Error, PlantedFault, Provider, Provid
 
 use crate::fixture::{Fixture, current_owner, planted, write_in};
 use crate::lanes::{DiskKind, Lane};
+use crate::not_run::NO_ACLS;
 use crate::{Case, Verdict};
+
+const ACL: &str = "system.posix_acl_access";
 
 pub const CASES: &[Case] = &[
     ("w12_reflink_shares_every_block_or_refuses_and_leaves_nothing", refused),
     ("planted_a_reflink_that_falls_back_to_a_copy_is_found", falls_back),
     ("what_is_written_to_a_clone_is_its_own_and_nothing_else", own_bytes),
     ("planted_shared_blocks_that_count_as_exclusive_are_found", counted),
+    ("w42_an_acl_of_a_file_is_kept_in_its_clone", acl),
 ];
 
 fn reflink(root: &DataRoot) -> &dyn Provider {
     root.provider(ProviderKind::Reflink).unwrap()
+}
+
+fn acl(fixture: &Fixture) -> Verdict {
+    if fixture.lane == Lane::ZfsFuse {
+        return Verdict::NotRun(NO_ACLS);
+    }
+    // `user::rwx,user:1001:r--,group::r--,mask::r--,other::---`, as Linux keeps it.
+    let entries: [(u16, u16, u32); 5] = [(1, 7, !0), (2, 4, 1001), (4, 4, !0), (16, 4, !0), (32, 0, !0)];
+    let entry = |(tag, rights, id): &(u16, u16, u32)| [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat();
+    let acl = [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat();
+    let (base, path) = fixture.empty();
+    fs::write(path.join("file"), "x").unwrap();
+    rustix::fs::setxattr(path.join("file"), ACL, &acl, rustix::fs::XattrFlags::empty()).unwrap();
+    fixture.provider().seal(base).unwrap();
+    let (_, clone) = fixture.clone_of(base);
+    let mut found = vec![0; 1000];
+    let length = rustix::fs::getxattr(clone.join("file"), ACL, &mut found[..]).unwrap();
+    assert_eq!(found[..length], acl);
+    Verdict::Ran
 }
 
 /// Makes a sealed base with a file whose blocks cannot be shared. `None` where each file's can.

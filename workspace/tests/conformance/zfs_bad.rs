@@ -113,6 +113,19 @@ fn host_root(fixture: &Fixture) -> Verdict {
     // Before the view is made, so that it is in it at the same path.
     let _kept = PrivateFolder::new(COUNTING);
     rustix::mount::mount_bind_recursive("/", &root).unwrap();
+    // As the mounter does, and not on top only.
+    let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+    rustix::mount::mount_change(&root, private).unwrap();
+    yoi_workspace::mount::make_read_only(&root).unwrap();
+    for below in ["", "dev/shm", COUNTING] {
+        let refused = fs::write(root.join(below.trim_start_matches('/')).join("file"), "x").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{below}");
+    }
+    fs::write(Path::new(COUNTING).join("file"), "the host's own mount stays as it is").unwrap();
+    // Where the test counts, and where zfs-fuse makes the folders that it mounts on.
+    for kept in [Path::new(COUNTING), &fixture.dir] {
+        rustix::mount::mount_bind(kept, root.join(kept.strip_prefix("/").unwrap())).unwrap();
+    }
     let file = fixture.dir.join("counting.sh");
     fs::write(&file, format!("#!/bin/sh\necho x >>{COUNTING}/counted\nexec {COUNTING}/real \"$@\"\n")).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
