@@ -25,6 +25,8 @@ pub struct Settings {
     pub default_session_class: Option<String>,
     /// How agents reach the gateway; part of every manifest.
     pub gateway: Gateway,
+    /// The HTTP proxy of the Pods that fill bases from git; they connect directly when absent.
+    pub git_proxy: Option<GitProxy>,
     /// What the network policies allow; when absent, plans make no policies.
     pub network: Option<Network>,
 }
@@ -41,6 +43,7 @@ impl Settings {
             runtime_digest: None,
             default_session_class: None,
             gateway,
+            git_proxy: None,
             network: None,
         }
     }
@@ -55,6 +58,15 @@ pub fn populator_resources() -> ResourceRequirements {
     };
     // git needs memory in proportion to the largest objects of a repository.
     ResourceRequirements { requests: quantities("50m", "64Mi"), limits: quantities("2", "2Gi"), claims: None }
+}
+
+/// An HTTP proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitProxy {
+    /// Without user and password.
+    pub url: String,
+    /// Hosts and domains that are reached without it, separated by commas.
+    pub except: String,
 }
 
 /// What the network policies of users' namespaces let agents and populators reach, beside DNS.

@@ -21,7 +21,7 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
     let source = WorkspaceSource {
         project: args.project.map(|name| NamedRef { name }),
         workspace: args.fork.map(|name| NamedRef { name }),
-        git: args.git.map(|url| GitSource { url, ref_: args.ref_ }),
+        git: args.git.map(|url| GitSource { url, ref_: args.ref_, ..GitSource::default() }),
         host: args.host.map(|name| HostSource { name, take: None }),
         empty: args.empty.then_some(EmptySource {}),
     };
