@@ -16,7 +16,8 @@ fn served(name: &str) -> (Folder, GitServer, String) {
 fn a_private_repository_is_fetched_over_https_and_its_token_is_nowhere_else() {
     let (folder, server, token) = served("https");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
-    let pod = Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).secret(&[("username", USER), ("password", &token)]);
+    let pod =
+        Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).secret(&[("username", USER), ("password", &token)]);
     pod.expect_filled();
     assert_eq!(pod.read("src/main.rs"), "fn main() {}\n");
     assert_eq!(pod.git(&["config", "--local", "remote.origin.url"]), server.url("private/p.git"));
@@ -40,7 +41,8 @@ fn a_wrong_token_is_refused_with_the_name_of_its_secret_and_no_token_though_the_
     let (folder, server, token) = served("wrong");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
     let wrong = format!("wrong-{token}");
-    let pod = Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).secret(&[("username", USER), ("password", &wrong)]);
+    let pod =
+        Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).secret(&[("username", USER), ("password", &wrong)]);
     let words = pod.expect_refused();
     for sent_back in [&*wrong, &*basic(USER, &wrong)] {
         assert!(!words.contains(sent_back), "{words}");

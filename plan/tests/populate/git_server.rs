@@ -196,7 +196,12 @@ impl Shared {
         if request.path.starts_with("/private/") && given != format!("Basic {}", basic(USER, &self.token)) {
             // The worst server says back what it was sent.
             let body = format!("no entry with {given}, the token is {}\n", self.token);
-            return respond(stream, "401 Unauthorized", "WWW-Authenticate: Basic realm=\"git\"\r\nContent-Type: text/plain\r\n", body.as_bytes());
+            return respond(
+                stream,
+                "401 Unauthorized",
+                "WWW-Authenticate: Basic realm=\"git\"\r\nContent-Type: text/plain\r\n",
+                body.as_bytes(),
+            );
         }
         if request.path.ends_with("/info/lfs/objects/batch") {
             self.lfs_batch(stream, &request);

@@ -7,7 +7,11 @@ host_of() {
     git://*) host=${1#*://} port=9418 ;;
     ssh://*) host=${1#*://} port=22 ;;
     *://* | -*) return 0 ;;
-    *@*:*) host=${1%%:*}/ port=22 ;;
+    *@*:*)
+      host=${1%%:*} port=22
+      # Without a user before its first colon it is something else, e.g. `ext::command`.
+      case $host in *@*) ;; *) return 0 ;; esac
+      ;;
     *) return 0 ;;
   esac
   host=${host%%[/?#]*}

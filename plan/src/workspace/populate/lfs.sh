@@ -15,6 +15,8 @@ fetch_lfs() {
   # git-lfs reads the file that a link points to, and that need not be in the tree.
   [ ! -L .lfsconfig ] || fail "$2.lfsconfig is a link: git LFS is not fetched with it"
   if [ -e .lfsconfig ]; then
+    git config --file .lfsconfig --get-regexp '^include(if)?[.]' >/tmp/urls || [ $? -eq 1 ]
+    [ ! -s /tmp/urls ] || fail "$2.lfsconfig includes another file: git LFS is not fetched with it"
     git config --file .lfsconfig -z --get-regexp '^(lfs|remote)\.(.*\.)?(url|pushurl|lfsurl|lfspushurl)$' >/tmp/urls || [ $? -eq 1 ]
     tr '\n\0' '\t\n' </tmp/urls | cut -f 2- | while IFS= read -r url; do
       require_host "$url" "the server of git LFS in $2.lfsconfig"
@@ -22,8 +24,9 @@ fetch_lfs() {
   fi
   # A repository may leave files out, which would then be pointers.
   fetching_from "$1" git lfs fetch --include= --exclude= origin HEAD || fail "file $2$pointer of git LFS is not fetched"
+  # git-lfs writes the files only where the filter is there, and without it each of them would look changed.
+  git config --global filter.lfs.clean 'git-lfs clean -- %f'
   git lfs checkout >/dev/null
   pointer=$(first_pointer)
   [ -z "$pointer" ] || fail "file $2$pointer is a pointer of git LFS, and its content was not fetched"
-  : >/tmp/lfs
 }

@@ -11,12 +11,10 @@ populate() {
   fetch_submodules 0 ""
   # When the index is written in the same second as the files, every later status reads all files. This one does so once for all clones.
   sleep 1
-  # Without the filter each file of git LFS would look changed.
-  [ ! -e /tmp/lfs ] || git config --global filter.lfs.clean 'git-lfs clean -- %f'
   git status --porcelain >/dev/null
 }
 
-rm -f /tmp/silent /tmp/submodules /tmp/lfs
+rm -f /tmp/silent /tmp/submodules
 populate >/tmp/said 2>&1 </dev/null &
 if wait $!; then code=0; else code=$?; fi
 report
