@@ -1,6 +1,7 @@
 //! User and token over https.
 
 use crate::Folder;
+use crate::bystander::Proxy;
 use crate::git_server::{GitServer, USER, basic};
 use crate::populator::Populator;
 use crate::repository::Repository;
@@ -100,4 +101,16 @@ fn the_token_goes_to_no_other_host_and_never_over_http() {
     pod.expect_refused();
     assert!(!server.requests().is_empty());
     assert!(server.requests().iter().all(|request| request.ends_with('-')), "{:?}", server.requests());
+}
+
+#[test]
+fn a_proxy_of_the_installation_carries_what_is_fetched_and_reads_no_token() {
+    let (folder, server, token) = served("proxy");
+    Repository::new(&folder.path().join("served"), "private/p").commit("one");
+    let proxy = Proxy::start();
+    let pod =
+        Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).secret(&[("username", USER), ("password", &token)]);
+    pod.with("https_proxy", &proxy.url).with("no_proxy", "git.example").expect_filled();
+    let seen = proxy.seen.lock().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|line| *line == format!("CONNECT {} HTTP/1.1", server.host())), "{seen:?}");
 }

@@ -279,28 +279,3 @@ impl Shared {
         }
     }
 }
-
-/// A server that must never be spoken to.
-pub struct CanaryServer {
-    port: u16,
-    visits: Arc<Mutex<u32>>,
-}
-
-impl CanaryServer {
-    pub fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let visits = Arc::new(Mutex::new(0));
-        let counted = Arc::clone(&visits);
-        std::thread::spawn(move || listener.incoming().for_each(|_| *counted.lock().unwrap() += 1));
-        CanaryServer { port, visits }
-    }
-
-    pub fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    pub fn visits(&self) -> u32 {
-        *self.visits.lock().unwrap()
-    }
-}

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::Folder;
-use crate::git_server::{CanaryServer, GitServer, USER, basic};
+use crate::bystander::CanaryServer;
+use crate::git_server::{GitServer, USER, basic};
 use crate::populator::{Outcome, Populator};
 use crate::repository::Repository;
 

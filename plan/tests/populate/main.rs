@@ -1,6 +1,7 @@
 //! The script of populator Pods, run with the git, git-lfs and ssh of this machine against servers on loopback.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "runs the shipped script, and servers for it")]
 
+mod bystander;
 mod credentials;
 mod git_server;
 mod hostile;
