@@ -145,7 +145,7 @@ fn default_key() -> String {
 }
 
 /// A Secret of this namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SecretRef {
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub name: String,

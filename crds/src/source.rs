@@ -5,24 +5,52 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::open_enum::open_enum;
+use crate::pod::{ConfigMapKeyRef, SecretRef};
 
-/// A git repository, cloned by a restricted populator Pod.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("!self.url.matches('^[a-z]+://[^/?#]*@')",
-    "url must not hold a user, password or token: many people can read the objects, conditions and logs that show it"))]
+/// A git repository, fetched by a restricted populator Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = ("!self.url.matches('^(https?|git)://[^/?#]*@') && !self.url.matches('^ssh://[^/?#@]*:[^/?#@]*@')",
+    "url must not hold a user, password or token: many people can read the objects, conditions and logs that show it; \
+    put them into a Secret and name it in credentialsSecretRef"))]
+#[x_kube(validation = ("!has(self.credentialsSecretRef) || !self.url.matches('^(http|git)://')",
+    "credentialsSecretRef needs an https:// or ssh:// url: over http:// and git:// the credentials would go in the clear"))]
+#[x_kube(validation = ("has(self.credentialsSecretRef) || self.url.matches('^(https?|git)://')",
+    "an ssh url needs credentialsSecretRef: a Secret with the keys ssh-privatekey and known_hosts"))]
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {
-    /// `https://`, `http://` or `git://` URL without user and password.
+    /// `https://`, `http://` or `git://` URL without user and password; or `ssh://user@host:port/path`, or `user@host:path`.
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = (r#"self.matches('^(https?|git)://[^\\s\\x00-\\x1f\\x7f\\x27\\x22]+$')"#,
-        "url must begin with https://, http:// or git://, and hold no space, quote or control character: \
-        write git@host:team/project as https://host/team/project"))]
+    #[x_kube(validation = (GIT_URL_RULE,
+        "url must begin with https://, http://, git:// or ssh://, or be user@host:path, and hold no space, quote or control character"))]
     pub url: String,
-    /// Branch, tag or full commit id; the remote's HEAD when absent.
+    /// Branch, tag, full commit id, or a ref such as `refs/pull/7/head`; the remote's HEAD when absent.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 250), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._/+-]*$"))]
     pub ref_: Option<String>,
+    /// A Secret of this namespace with the keys `username` and `password` (for https; a token is a password), or `ssh-privatekey` and `known_hosts`
+    /// (for ssh). Only the Pod that fetches the repository mounts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<SecretRef>,
+    /// Key of a ConfigMap of this namespace with PEM certificates that are trusted beside the public ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_ref: Option<ConfigMapKeyRef>,
+    /// Hosts beside the url's own from which submodules and objects of git LFS may be fetched, with the same credentials, e.g. `git.example` or
+    /// `git.example:8443`. The url's own host need not be named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(:[0-9]{1,5})?$")))]
+    pub submodule_hosts: Vec<String>,
+    /// Fetch only the last so many commits of the history of `ref` and of no other branch. The whole history of all branches when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub depth: Option<i64>,
 }
+
+/// The forms of [`GitSource::url`]. A host or path of ssh begins with no character that a program would take as an option.
+const GIT_URL_RULE: &str = concat!(
+    r#"self.matches('^(https?|git)://[^\\s\\x00-\\x1f\\x7f\\x27\\x22]+$')"#,
+    r#" || self.matches('^ssh://([A-Za-z0-9_][A-Za-z0-9._+-]*@)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?/[^\\s\\x00-\\x1f\\x7f\\x27\\x22]+$')"#,
+    r#" || self.matches('^[A-Za-z0-9_][A-Za-z0-9._+-]*@[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:[A-Za-z0-9._/~][^\\s\\x00-\\x1f\\x7f\\x27\\x22]*$')"#,
+);
 
 /// A folder of a node, with all that is in it, committed or not. The administrator lists the folders; nothing here is a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

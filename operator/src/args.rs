@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use yoi_crds::pod::ImagePullPolicy;
-use yoi_plan::settings::{Network, Settings, populator_resources};
+use yoi_plan::settings::{GitProxy, Network, Settings, populator_resources};
 use yoi_wire::manifest::Gateway;
 use yoi_wire::preset::Preset;
 
@@ -86,6 +86,12 @@ pub struct OperatorArgs {
     /// The same for the Pods that fill bases.
     #[arg(long, env = "YOI_POPULATOR_EGRESS", value_parser = egress)]
     pub populator_egress: Option<Egress>,
+    /// URL of the HTTP proxy of the Pods that fill bases from git, without user and password.
+    #[arg(long, env = "YOI_GIT_PROXY")]
+    pub git_proxy: Option<String>,
+    /// Hosts and domains that those Pods reach without the proxy, separated by commas.
+    #[arg(long, env = "YOI_GIT_NO_PROXY")]
+    pub git_no_proxy: Option<String>,
     /// Reconciles at the same time, of each kind.
     #[arg(long, env = "YOI_CONCURRENCY", default_value_t = 8)]
     pub concurrency: u16,
@@ -151,6 +157,11 @@ impl OperatorArgs {
                 ca,
             },
             presets,
+            git_proxy: self
+                .git_proxy
+                .clone()
+                .filter(|url| !url.is_empty())
+                .map(|url| GitProxy { url, except: self.git_no_proxy.clone().unwrap_or_default() }),
             network: self.agent_egress.clone().map(|agents| Network {
                 gateway_namespace: ns.clone(),
                 gateway_pod: BTreeMap::from([("app.kubernetes.io/name".to_owned(), self.gateway_app.clone())]),

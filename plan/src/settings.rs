@@ -28,6 +28,8 @@ pub struct Settings {
     pub gateway: Gateway,
     /// The presets of the chart, by their names.
     pub presets: BTreeMap<String, Preset>,
+    /// The HTTP proxy of the Pods that fill bases from git; they connect directly when absent.
+    pub git_proxy: Option<GitProxy>,
     /// What the network policies allow; when absent, plans make no policies.
     pub network: Option<Network>,
 }
@@ -45,6 +47,7 @@ impl Settings {
             default_session_class: None,
             gateway,
             presets: BTreeMap::new(),
+            git_proxy: None,
             network: None,
         }
     }
@@ -59,6 +62,15 @@ pub fn populator_resources() -> ResourceRequirements {
     };
     // git needs memory in proportion to the largest objects of a repository.
     ResourceRequirements { requests: quantities("50m", "64Mi"), limits: quantities("2", "2Gi"), claims: None }
+}
+
+/// An HTTP proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitProxy {
+    /// Without user and password.
+    pub url: String,
+    /// Hosts and domains that are reached without it, separated by commas.
+    pub except: String,
 }
 
 /// What the network policies of users' namespaces let agents and populators reach, beside DNS.

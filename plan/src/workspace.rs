@@ -2,6 +2,7 @@
 
 pub mod claim;
 pub mod populate;
+pub mod populate_pod;
 mod schedule;
 mod workspace_input;
 mod workspace_teardown;
@@ -170,12 +171,18 @@ fn former_source(input: &WorkspaceInput<'_>) -> Option<ConditionValue> {
 fn source_text(source: &ProjectSource) -> String {
     let ProjectSource { git, host, empty: _ } = source;
     match (git, host) {
-        (Some(GitSource { url, ref_: Some(ref_) }), _) => format!("{} at {ref_}", populate::without_user(url)),
-        (Some(GitSource { url, ref_: None }), _) => populate::without_user(url),
+        (Some(git), _) => git_text(git),
         (None, Some(HostSource { name, take: Some(take) })) => format!("the host source {name} as of {take}"),
         (None, Some(HostSource { name, take: None })) => format!("the host source {name}"),
         (None, None) => "empty".to_owned(),
     }
+}
+
+/// The depth too: it says how much of the history is there.
+fn git_text(git: &GitSource) -> String {
+    let of_ref = git.ref_.as_ref().map(|ref_| format!(" at {ref_}")).unwrap_or_default();
+    let of_depth = git.depth.map(|depth| format!(" with a history of depth {depth}")).unwrap_or_default();
+    format!("{}{of_ref}{of_depth}", populate::without_user(&git.url))
 }
 
 fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {

@@ -49,6 +49,10 @@ const TESTS: &[Need] = &[
     // A build in a tree at its source's path.
     Need { what: "cmake", package: "cmake" },
     Need { what: "make", package: "make" },
+    // A repository over ssh, and one with large files.
+    Need { what: "/usr/sbin/sshd", package: "openssh-server" },
+    Need { what: "ssh", package: "openssh-client" },
+    Need { what: "git-lfs", package: "git-lfs" },
 ];
 
 /// What Grep is compared with.

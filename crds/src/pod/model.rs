@@ -151,7 +151,7 @@ pub struct HeaderSource {
 }
 
 /// A key of a ConfigMap of this namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigMapKeyRef {
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub name: String,

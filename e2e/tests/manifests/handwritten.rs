@@ -210,8 +210,15 @@ fn sources(t: &mut Table) {
     }
     for url in [
         "file:///etc/passwd",
-        "ssh://h/p",
-        "git@h:p",
+        "ssh://h",
+        "ssh://user:word@h/p",
+        "ssh://-oProxyCommand=x/p",
+        "ssh://h:x/p",
+        "git@h",
+        "h:p",
+        "git@-oProxyCommand=x:p",
+        "git@h:-p",
+        "git@h:p q",
         "ext::sh -c id",
         "https://",
         "http:// h/p",
@@ -237,7 +244,25 @@ fn sources(t: &mut Table) {
     {
         t.expect_refused("address", "git", &[("/spec/source/git/ref", json!(ref_))], "ref");
     }
-    for ref_ in ["main", "v1.2.3", "feature/x+y", "0123456789abcdef0123456789abcdef01234567"] {
+    for url in ["ssh://h/p", "ssh://git@h:2222/~/p.git", "git@h:p", "git@git.example:team/p.git", "https://h/p"] {
+        t.expect_accepted("address", "git", &[("/spec/source/git/url", json!(url))]);
+    }
+    for url in ["http://h/p", "git://h/p"] {
+        t.expect_refused("address", "git", &[("/spec/source/git/url", json!(url))], "in the clear");
+        t.expect_accepted("address", "git", &[("/spec/source/git", json!({ "url": url }))]);
+    }
+    for url in ["ssh://git@h/p", "git@h:p"] {
+        t.expect_refused("address", "git", &[("/spec/source/git", json!({ "url": url }))], "needs credentialsSecretRef");
+    }
+    for host in ["", "-h", "H", "h/p", "https://h", "h:x", "u@h", "h h"] {
+        t.expect_refused("address", "git", &[("/spec/source/git/submoduleHosts", json!([host]))], "submoduleHosts");
+    }
+    for depth in [json!(0), json!(-1), json!("5"), json!(1_000_001)] {
+        t.expect_refused("address", "git", &[("/spec/source/git/depth", depth)], "depth");
+    }
+    for ref_ in
+        ["main", "v1.2.3", "feature/x+y", "0123456789abcdef0123456789abcdef01234567", "refs/pull/7/head", "refs/merge-requests/7/head"]
+    {
         t.expect_accepted("address", "git", &[("/spec/source/git/ref", json!(ref_))]);
     }
     for url in ["ftp://m/v1/", "m/v1", "javascript:alert(1)", "http://", "http:// m", "https://m/\u{0}", "http://m\n/", ""] {

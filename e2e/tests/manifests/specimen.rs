@@ -103,7 +103,8 @@ fn agent(workspace: Value, session: Value) -> Value {
 }
 
 pub fn all() -> Vec<Specimen> {
-    let git = json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main" });
+    let git = json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main", "credentialsSecretRef": { "name": "clone-key" },
+        "caRef": { "name": "cas", "key": "ca.crt" }, "submoduleHosts": ["git.example"], "depth": 50 });
     let host = json!({ "name": "clone", "take": "1" });
     let template = |source: Value| json!({ "template": { "source": source, "provider": "Auto" } });
     let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete", "segmentSize": "1Mi" });

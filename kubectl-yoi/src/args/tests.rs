@@ -143,10 +143,10 @@ fn a_name_that_no_object_can_have_is_answered_by_the_rule() {
         (format!("run {} -p p", "a".repeat(51)), "a name has at most 50 characters, and this one has 51: take a shorter one"),
         (format!("workspace create {} --empty", "a".repeat(63)), "at most 50 characters, and this one has 63"),
         (format!("run a -p {}", "p".repeat(60)), "at most 50 characters"),
-        ("workspace create w --git git@host:team/p".to_owned(), "give https://host/team/p"),
         ("workspace create w --empty --quota 1000".to_owned(), "a quota is a size of at least 1Mi"),
         ("workspace create w --empty --quota=-1Gi".to_owned(), "a quota is a size of at least 1Mi"),
         ("workspace create w --empty --quota lots".to_owned(), "like 500Mi or 10Gi"),
+        ("workspace create w --git https://me:word@host/p".to_owned(), "name it by --git-secret"),
     ] {
         let error = parsed(&line).expect_err(&line);
         assert!(error.exit_code() == 2 && error.to_string().contains(words), "{error}");

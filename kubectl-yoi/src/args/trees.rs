@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::agents::{DryRunOption, PlainDryRunOption};
-use super::values::{duration, git_url, object_name, quota, ttl};
+use super::values::{duration, git_url, object_name, quota, subdomain, ttl};
 
 #[derive(Debug, Args)]
 pub struct LsOptions {
@@ -99,6 +99,9 @@ pub struct WorkspaceCreateOptions {
     /// From this git repository.
     #[arg(long, value_name = "URL", value_parser = git_url)]
     pub git: Option<String>,
+    /// Secret with the credentials of --git: username and password, or ssh-privatekey and known_hosts.
+    #[arg(long, value_name = "SECRET", requires = "git", value_parser = subdomain)]
+    pub git_secret: Option<String>,
     /// Branch, tag or commit of --git.
     #[arg(long = "ref", requires = "git")]
     pub ref_: Option<String>,

@@ -35,27 +35,29 @@ pub fn subdomain(text: &str) -> Result<String, String> {
     if sound { Ok(text.to_owned()) } else { Err("a name is made of lower-case letters, digits, and `-` or `.` inside".to_owned()) }
 }
 
-/// Accepts what a populator clones: the schema's own rule, with the way for addresses that people copy from a web page.
+/// Accepts what a populator clones: the schema's own rule. An SSH address needs a Secret too, which the API server asks for.
 pub fn git_url(text: &str) -> Result<String, String> {
-    const RULE: &str = "Yoi clones https://, http:// and git:// URLs";
-    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-    match scheme {
-        Some("https" | "http" | "git") => {}
-        Some("ssh") | None if text.contains('@') && text.contains(':') => {
-            let address = text.strip_prefix("ssh://").unwrap_or(text);
-            let (host, path) = address.split_once('@').map_or(address, |(_, rest)| rest).split_once([':', '/']).unwrap_or((address, ""));
-            let way = format!("https://{host}/{}", path.trim_start_matches('/'));
-            return Err(format!("this is an SSH address, and {RULE} only: give {way} if the server offers that without a password"));
+    const RULE: &str = "Yoi clones https://, http://, git:// and ssh:// URLs, and user@host:path";
+    let (scheme, authority) = match (text.split_once("://"), text.split_once(':')) {
+        (Some((scheme, rest)), _) => (scheme, rest.split(['/', '?', '#']).next().unwrap_or_default()),
+        (None, Some((authority, path))) if authority.contains('@') && !authority.contains('/') && !path.starts_with(['-', ':']) => {
+            ("ssh", authority)
         }
-        Some(_) | None => return Err(format!("{RULE} only, e.g. https://git.example/team/project.git")),
+        (None, _) => ("", ""),
+    };
+    let (user, host) = authority.split_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let is_sound = match scheme {
+        "https" | "http" | "git" => user.is_none(),
+        "ssh" => user.is_none_or(|user| !user.contains(':') && !user.is_empty()),
+        _ => return Err(format!("{RULE} only, e.g. https://git.example/team/project.git")),
+    };
+    if !is_sound {
+        return Err("the URL must not hold a user, password or token: it stands in objects, conditions and logs that many may read; \
+            put them into a Secret and name it by --git-secret"
+            .to_owned());
     }
-    let authority = text.split_once("://").map_or("", |(_, rest)| rest).split(['/', '?', '#']).next().unwrap_or_default();
-    if authority.contains('@') {
-        return Err(
-            "the URL must not hold a user, password or token: it stands in objects, conditions and logs that many may read".to_owned()
-        );
-    }
-    if authority.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '\'' || c == '"') {
+    let is_plain = |c: char| !(c.is_whitespace() || c.is_control() || c == '\'' || c == '"');
+    if host.is_empty() || host.starts_with('-') || !text.chars().all(is_plain) {
         return Err("a URL has a host, and no spaces, quotes or control characters".to_owned());
     }
     Ok(text.to_owned())
@@ -125,12 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_cloned_is_answered_with_one_that_can() {
+    fn an_address_that_cannot_be_cloned_is_refused_with_the_rule() {
         for (text, words) in [
-            ("git@github.com:team/project.git", "give https://github.com/team/project.git"),
-            ("ssh://git@host.example/team/p", "give https://host.example/team/p"),
-            ("file:///etc", "https://, http:// and git://"),
-            ("../here", "https://, http:// and git://"),
+            ("ssh://git:word@host.example/team/p", "must not hold a user"),
+            ("ssh://-oProxyCommand=x/p", "has a host"),
+            ("git@-oProxyCommand=x:p", "has a host"),
+            ("ext::sh -c touch@x:y", "user@host:path"),
+            ("file:///etc", "https://, http://, git:// and ssh://"),
+            ("../here", "https://, http://, git:// and ssh://"),
             ("https://me:secret@host/p", "must not hold a user"),
             ("https:///p", "has a host"),
             ("https://h/a b", "no spaces"),
@@ -138,7 +142,13 @@ mod tests {
             let error = git_url(text).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
         }
-        for sound in ["https://git.example/p.git", "git://git.ns.svc:9418/project.git", "http://h/p?x=a@b"] {
+        for sound in [
+            "git@github.com:team/p.git",
+            "ssh://git@host.example:22/p",
+            "https://git.example/p.git",
+            "git://git.ns.svc:9418/project.git",
+            "http://h/p?x=a@b",
+        ] {
             assert_eq!(git_url(sound).as_deref(), Ok(sound));
         }
     }

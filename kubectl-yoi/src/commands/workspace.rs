@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use yoi_crds::condition::{find, is_true};
+use yoi_crds::pod::SecretRef;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{EmptySource, GitSource, HostSource, NamedRef, WorkspaceSource};
 use yoi_crds::workspace::Binding;
@@ -21,7 +22,12 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
     let source = WorkspaceSource {
         project: args.project.map(|name| NamedRef { name }),
         workspace: args.fork.map(|name| NamedRef { name }),
-        git: args.git.map(|url| GitSource { url, ref_: args.ref_ }),
+        git: args.git.map(|url| GitSource {
+            url,
+            ref_: args.ref_,
+            credentials_secret_ref: args.git_secret.map(|name| SecretRef { name }),
+            ..GitSource::default()
+        }),
         host: args.host.map(|name| HostSource { name, take: None }),
         empty: args.empty.then_some(EmptySource {}),
     };

@@ -1,31 +1,26 @@
 //! Filling a base: one restricted Pod at a time. When it fails, another one tries again after a pause.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Toleration;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
-use yoi_crds::name::label;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{DEFAULT_PATH, GitSource, TreeOwner};
+use yoi_crds::source::{GitSource, TreeOwner};
 
+use super::populate_pod::{self, PodParts};
 use super::workspace_input::{Source, WorkspaceInput};
 use crate::duration::time_left;
 use crate::meta::annotation;
-use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::ObservedBase;
-use crate::{names, restricted};
 
 /// Number of the attempt that a populator Pod is.
 pub const ATTEMPT: &str = "yoi.dev/attempt";
-const SCRIPT: &str = include_str!("populate.sh");
-const CONTAINER: &str = "populate";
+pub(super) const CONTAINER: &str = "populate";
 /// How long the Pod may wait for room on its node, before the base counts as stuck.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the Pod may wait on its node for its image and its volumes, before the base counts as stuck.
@@ -48,10 +43,12 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
     let git = match &input.source {
         Source::Git(git) => *git,
         // The node takes a folder of its own when it makes the tree.
-        Source::Host(_) | Source::Project { .. } | Source::Fork { .. } | Source::Empty => return PopulatePlan::done_plan(Vec::new(), None),
+        Source::Host(_) | Source::Project { .. } | Source::Fork { .. } | Source::Empty => {
+            return PopulatePlan::done_plan(Vec::new(), None, None);
+        }
     };
     if base.workspace.is_true(condition::SEALED) {
-        return PopulatePlan::done_plan(delete_all(input.populators.iter().copied()), None);
+        return PopulatePlan::done_plan(delete_all(input.populators.iter().copied()), None, git.depth);
     }
     let context = PopulateContext {
         base: base.workspace,
@@ -69,8 +66,10 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
 }
 
 impl PopulatePlan {
-    fn done_plan(steps: Vec<Step>, pod: Option<Populator<'_>>) -> Self {
-        Self::new(steps, ConditionValue::yes(reason::FILLED, "the source's content is in the base"), pod)
+    /// `depth` is how many commits of the history are there; all of them when absent.
+    fn done_plan(steps: Vec<Step>, pod: Option<Populator<'_>>, depth: Option<i64>) -> Self {
+        let history = depth.map(|depth| format!(", with a history of depth {depth}")).unwrap_or_default();
+        Self::new(steps, ConditionValue::yes(reason::FILLED, format!("the source's content is in the base{history}")), pod)
     }
 
     fn new(steps: Vec<Step>, populated: ConditionValue, pod: Option<Populator<'_>>) -> Self {
@@ -120,7 +119,7 @@ impl PopulateContext<'_> {
         let newest = pods.iter().copied().filter(|p| !p.pod.is_deleting()).max_by_key(|p| p.attempt);
         if self.base.is_true(condition::POPULATED) {
             // The Pod may be gone by now; the base is filled all the same.
-            return PopulatePlan::done_plan(Vec::new(), newest);
+            return PopulatePlan::done_plan(Vec::new(), newest, self.git.depth);
         }
         // There is one writer: a Pod that may still write stays the one that may mount the base until it is done or gone.
         let writer = pods.iter().copied().filter(|p| p.may_write()).min_by_key(|p| p.attempt);
@@ -145,7 +144,7 @@ impl PopulateContext<'_> {
         // A former attempt exists only between the making of its successor and its own removal.
         let steps = delete_all(pods.iter().filter(|p| p.attempt < current.attempt).map(|p| p.pod));
         match current.phase {
-            PodPhase::Succeeded => PopulatePlan::done_plan(steps, Some(current)),
+            PodPhase::Succeeded => PopulatePlan::done_plan(steps, Some(current), self.git.depth),
             PodPhase::Failed => self.failed_plan(steps, current),
             PodPhase::Running | PodPhase::Other => {
                 let waits = waits_on_node(current.pod.get());
@@ -187,64 +186,19 @@ impl PopulateContext<'_> {
     }
 
     fn ensure(&self, attempt: u32) -> Option<Step> {
-        Some(Step::EnsurePod(Box::new(self.pod(attempt, self.node?))))
-    }
-
-    fn pod(&self, attempt: u32, node: &str) -> Pod {
-        let base = self.base;
-        let plain = |key: &str, value: &str| EnvVar { name: key.to_owned(), value: Some(value.to_owned()), value_from: None };
-        // A base has a path in its spec from the first write on.
-        let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
-        let labels = BTreeMap::from([
-            (label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()),
-            (label::WORKSPACE.to_owned(), base.name().to_owned()),
-        ]);
-        let container = Container {
-            name: CONTAINER.to_owned(),
-            image: Some(self.settings.populator_image.clone()),
-            image_pull_policy: self.settings.image_pull_policy.map(restricted::pull_policy),
-            command: Some(["/bin/sh", "-eu", "-c", SCRIPT].map(str::to_owned).to_vec()),
-            env: Some(vec![
-                plain("URL", &self.git.url),
-                plain("REF", self.git.ref_.as_deref().unwrap_or_default()),
-                plain("REVISION", self.revision.as_deref().unwrap_or_default()),
-                plain("DEST", path),
-            ]),
-            working_dir: Some("/".to_owned()),
-            resources: Some(self.settings.populator_resources.clone()),
-            security_context: Some(restricted::container_security()),
-            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-            volume_mounts: Some(vec![restricted::mount("tree", path, false), restricted::mount("tmp", "/tmp", false)]),
-            ..Container::default()
+        let parts = PodParts {
+            base: self.base,
+            git: self.git,
+            owner: self.owner,
+            node: self.node?,
+            attempt,
+            revision: self.revision.as_deref(),
+            tolerations: self.tolerations(),
+            settings: self.settings,
         };
-        Pod {
-            metadata: ObjectMeta {
-                name: Some(names::populator(base.name(), attempt)),
-                namespace: Some(base.namespace().to_owned()),
-                labels: Some(labels),
-                annotations: Some(BTreeMap::from([(ATTEMPT.to_owned(), attempt.to_string())])),
-                owner_references: Some(vec![base.owner_reference()]),
-                ..ObjectMeta::default()
-            },
-            spec: Some(PodSpec {
-                affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity(None)),
-                tolerations: self.tolerations(),
-                automount_service_account_token: Some(false),
-                enable_service_links: Some(false),
-                containers: vec![container],
-                restart_policy: Some("Never".to_owned()),
-                security_context: Some(restricted::pod_security(self.owner)),
-                termination_grace_period_seconds: Some(5),
-                active_deadline_seconds: Some(3600),
-                volumes: Some(vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp")]),
-                ..PodSpec::default()
-            }),
-            status: None,
-        }
+        Some(Step::EnsurePod(Box::new(populate_pod::pod(parts))))
     }
-}
 
-impl PopulateContext<'_> {
     /// Where a consumer is already, its Pod runs whatever the taints. Elsewhere the agents of the project are expected.
     fn tolerations(&self) -> Option<Vec<Toleration>> {
         if self.follows_consumer {

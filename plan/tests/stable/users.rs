@@ -70,7 +70,7 @@ pub fn act(c: &mut Cluster, random: &mut Random) {
 }
 
 fn git(n: u64) -> GitSource {
-    GitSource { url: format!("https://example.invalid/{n}"), ref_: None }
+    GitSource { url: format!("https://example.invalid/{n}"), ..GitSource::default() }
 }
 
 fn project(c: &mut Cluster, random: &mut Random) {

@@ -1,0 +1,22 @@
+# Fills DEST with a clone of URL.
+populate() {
+  set_environment
+  check_credentials
+  cd "$DEST"
+  # A former attempt may have left files.
+  find . -mindepth 1 -delete
+  fetch_source
+  take_revision
+  fetch_lfs "$URL" ""
+  fetch_submodules 0 ""
+  # When the index is written in the same second as the files, every later status reads all files. This one does so once for all clones.
+  sleep 1
+  git status --porcelain >/dev/null
+}
+
+rm -f /tmp/silent /tmp/submodules
+populate >/tmp/said 2>&1 </dev/null &
+if wait $!; then code=0; else code=$?; fi
+report
+rm -f /tmp/said
+exit "$code"

@@ -1,0 +1,65 @@
+# A full commit id.
+is_commit_id() {
+  case $1 in *[!0-9a-f]*) return 1 ;; esac
+  [ "${#1}" -eq 40 ] || [ "${#1}" -eq 64 ]
+}
+
+clone() {
+  fetching_from "$URL" git clone --quiet "$@" -- "$URL" . || exit 1
+}
+
+# Fetches one ref or commit that no branch need hold.
+fetch_one() {
+  fetching_from "$URL" git fetch --quiet --no-tags ${DEPTH:+"--depth=$DEPTH"} origin "$1"
+}
+
+no_such_ref() {
+  fail "the source has no branch, tag or commit $REF"
+}
+
+fetch_source() {
+  branch=$REF tag=$REF
+  case $REF in
+    refs/heads/*) branch=${REF#refs/heads/} tag= ;;
+    refs/tags/*) branch= tag=${REF#refs/tags/} ;;
+    refs/*) branch= tag= ;;
+  esac
+  # A commit id is no name, whatever the names of branches are.
+  if is_commit_id "$REF"; then branch= tag=; fi
+  if [ -z "$DEPTH" ]; then
+    clone
+  elif [ -z "$REF" ]; then
+    clone --depth "$DEPTH"
+  elif [ -n "$branch$tag" ]; then
+    clone --depth "$DEPTH" --branch "${branch:-$tag}"
+  else
+    git init --quiet .
+    git remote add origin "$URL"
+  fi
+  [ -z "$REF" ] || checkout_ref
+}
+
+checkout_ref() {
+  if [ -n "$branch" ] && git rev-parse --quiet --verify "refs/remotes/origin/$branch" >/dev/null; then
+    git checkout --quiet -B "$branch" --track "origin/$branch"
+  elif [ -n "$tag" ] && git rev-parse --quiet --verify "refs/tags/$tag^{commit}" >/dev/null; then
+    git checkout --quiet --detach "refs/tags/$tag"
+  elif is_commit_id "$REF"; then
+    git cat-file -e "$REF^{commit}" 2>/dev/null || fetch_one "$REF" || no_such_ref
+    git checkout --quiet --detach "$REF^{commit}"
+    [ "$(git rev-parse HEAD)" = "$REF" ] || no_such_ref
+  elif [ -n "$branch$tag" ] && git rev-parse --quiet --verify "$REF^{commit}" >/dev/null; then
+    git checkout --quiet --detach "$REF"
+  else
+    fetch_one "$REF" || no_such_ref
+    git checkout --quiet --detach FETCH_HEAD
+  fi
+}
+
+# Another node holds this generation already, so this one takes the same commit, though the branch has moved on.
+take_revision() {
+  [ -n "$REVISION" ] && [ "$(git rev-parse --verify HEAD 2>/dev/null || true)" != "$REVISION" ] || return 0
+  git cat-file -e "$REVISION^{commit}" 2>/dev/null || fetch_one "$REVISION" ||
+    fail "another node holds commit $REVISION of the source, and the server does not give it any more"
+  git reset --quiet --hard "$REVISION"
+}

@@ -1,0 +1,43 @@
+//! The script of populator Pods, run with the git, git-lfs and ssh of this machine against servers on loopback.
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "runs the shipped script, and servers for it")]
+
+mod bystander;
+mod credentials;
+mod git_server;
+mod hostile;
+mod lfs;
+mod populator;
+mod refs;
+mod repository;
+mod ssh;
+mod ssh_server;
+mod submodules;
+
+use std::path::{Path, PathBuf};
+
+/// A directory of the test's own. It is removed when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("yoi-populate-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Fails by name where the machine lacks what a test takes.
+fn require(program: &str, package: &str) {
+    let found = std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()));
+    assert!(found || Path::new("/usr/sbin").join(program).exists(), "this test runs {program}, of the package {package}: install it");
+}

@@ -1,0 +1,123 @@
+//! A populator Pod as a process: its variables, the folders that it mounts, and what it leaves.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use yoi_plan::workspace::populate_pod::SCRIPT;
+
+pub struct Populator {
+    folder: PathBuf,
+    variables: Vec<(&'static str, String)>,
+}
+
+/// How the script ended.
+pub struct Outcome {
+    pub succeeded: bool,
+    /// What a person reads in the condition and the Pod's log.
+    pub words: String,
+}
+
+impl Populator {
+    pub fn new(folder: &Path, url: &str) -> Self {
+        for name in ["tmp", "tree", "yoi"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        Populator { folder: folder.to_owned(), variables: vec![("URL", url.to_owned())] }
+    }
+
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
+    /// Mounts a Secret with these keys, as the kubelet does. No key: the Secret is missing.
+    pub fn secret(self, keys: &[(&str, &str)]) -> Self {
+        let mounted = self.folder.join("yoi/credentials");
+        fs::create_dir_all(&mounted).unwrap();
+        for (key, value) in keys {
+            fs::write(mounted.join(key), value).unwrap();
+            fs::set_permissions(mounted.join(key), fs::Permissions::from_mode(0o400)).unwrap();
+        }
+        self.with("SECRET", "clone-key")
+    }
+
+    pub fn ca(self, pem: &str) -> Self {
+        fs::create_dir_all(self.folder.join("yoi/ca")).unwrap();
+        fs::write(self.folder.join("yoi/ca/ca.crt"), pem).unwrap();
+        self.with("CA", "key ca.crt of ConfigMap cas")
+    }
+
+    pub fn tree(&self) -> PathBuf {
+        self.folder.join("tree")
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.tree().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// Output of git in the tree, as an agent would call it.
+    pub fn git(&self, args: &[&str]) -> String {
+        let mut git = Command::new("git");
+        let filter = ["-c", "filter.lfs.clean=git-lfs clean -- %f", "-c", "filter.lfs.smudge=git-lfs smudge --skip -- %f"];
+        git.current_dir(self.tree()).args(filter).args(args).env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", &self.folder);
+        let done = git.output().unwrap();
+        assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    }
+
+    pub fn run(&self) -> Outcome {
+        let tmp = self.folder.join("tmp");
+        let yoi = format!("{}/yoi/", self.folder.display());
+        let script = SCRIPT.replace("/tmp", tmp.to_str().unwrap()).replace("/yoi/", &yoi);
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-eu", "-c", &script]).current_dir("/").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        for name in ["REF", "REVISION", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
+            shell.env(name, "");
+        }
+        shell.env("DEST", self.tree()).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let done = shell.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "");
+        Outcome { succeeded: done.status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() }
+    }
+
+    pub fn expect_filled(&self) -> &Self {
+        let done = self.run();
+        assert!(done.succeeded, "{}", done.words);
+        assert_eq!(self.git(&["status", "--porcelain"]), "", "the tree is not what the commit holds");
+        self
+    }
+
+    /// The words of a run that must fail, and so is not sealed.
+    pub fn expect_refused(&self) -> String {
+        let done = self.run();
+        assert!(!done.succeeded, "it would be sealed as Ready; {}", done.words);
+        done.words
+    }
+
+    /// Fails if one of these texts stands in a file of the tree, its .git included, or of the Pod's /tmp.
+    pub fn expect_no_trace(&self, texts: &[&str]) {
+        let mut folders = vec![self.tree(), self.folder.join("tmp")];
+        let mut count = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() {
+                    folders.push(entry.path());
+                } else if kind.is_file() {
+                    count += 1;
+                    let content = fs::read(entry.path()).unwrap();
+                    for text in texts {
+                        assert!(!holds(&content, text), "{} is in {}", text, entry.path().display());
+                    }
+                }
+            }
+        }
+        assert!(count > 0, "nothing was searched");
+    }
+}
+
+pub fn holds(content: &[u8], text: &str) -> bool {
+    content.windows(text.len()).any(|window| window == text.as_bytes())
+}
