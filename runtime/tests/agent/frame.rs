@@ -59,7 +59,7 @@ async fn open_ways(frame: bool) -> (Vec<String>, usize) {
     ways.extend(FOLDER_WAYS.map(|way| way.replace('D', &path("session"))));
     ways.extend(SIGNAL_WAYS.map(|way| way.replace('P', "$RUNTIME")));
     let count = ways.len();
-    let mut script = "RUNTIME=$PPID\n".to_owned();
+    let mut script = "export RUNTIME=$PPID\n".to_owned();
     for (number, way) in ways.iter().enumerate() {
         script.push_str(&format!("( {way}\n) > /dev/null 2>&1 && echo 'open '{number}; rm -rf x own\n"));
     }

@@ -133,7 +133,7 @@ async fn a_program_asks_its_model_through_the_proxy_and_its_tokens_are_counted_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_returns_when_its_call_is_in_the_log_and_a_tool_of_yois_runs_as_a_call() {
+async fn a_hook_returns_when_its_call_is_in_the_log() {
     // What the log has when the hook has returned is copied by the test, because the program cannot read it.
     let script = "cat > /dev/null; \
         echo '{\"tool_name\":\"Bash\",\"tool_input\":{\"command\":\"ls\"},\"tool_use_id\":\"t1\"}' | $RUNTIME hook before && touch begun; \
