@@ -43,7 +43,7 @@ fn job(n: usize) -> String {
         call("Grep", json!({"pattern": "fn main", "glob": "*.rs"})),
         shell("find . -name '*.rs' -not -path './.git/*' | xargs cat | wc -l >built"),
         // The process dies while this runs, in some jobs.
-        shell(&format!("touch ../at-{n}; sleep 0.2")),
+        shell(&format!("touch $TMPDIR/at-{n}; sleep 0.2")),
         shell(&format!("git add notes && git commit -qm 'job {n}' || git status --short notes")),
         json!({"text": format!("Job {n} is done.")}),
     ];
@@ -124,7 +124,7 @@ async fn a_day_of_work_leaves_the_right_commits_a_whole_log_and_no_memory_behind
     for n in 0..JOBS {
         run(&harness, &format!("job-{n}"), n).await;
         if DEATHS.contains(&n) {
-            let at = harness.dir.path().join(format!("at-{n}"));
+            let at = harness.dir.path().join(format!("tmp/at-{n}"));
             harness.wait_until("the command in which the process dies", |_| at.exists()).await;
             runtime.kill();
             generation += 1;
