@@ -63,10 +63,10 @@ pub struct ProgramOptions {
     #[arg(long, value_name = "PRESET", value_parser = object_name, conflicts_with = "command")]
     pub program: Option<String>,
     /// Added to the program's arguments; may be given again.
-    #[arg(long, value_name = "ARG", requires = "program", allow_hyphen_values = true)]
+    #[arg(long, value_name = "ARG", requires = "program", conflicts_with = "command", allow_hyphen_values = true)]
     pub program_arg: Vec<String>,
     /// Secret with a login of the program's own. Without it, the program uses the agent's model, and no key is beside it.
-    #[arg(long, value_name = "SECRET", requires = "program", value_parser = subdomain)]
+    #[arg(long, value_name = "SECRET", requires = "program", conflicts_with = "command", value_parser = subdomain)]
     pub credentials: Option<String>,
     /// Let the command behind `--` be the agent: once for each message, with the message as its input.
     #[arg(long, requires = "words")]
