@@ -74,7 +74,7 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
             return not_started(ProgramExit::NotStarted, without_os_error_number(&message));
         }
     };
-    let stdin = (agent.preset.input == PresetInput::Stdin).then(|| input.as_bytes());
+    let stdin = (agent.preset.input == PresetInput::Stdin).then_some(input.as_bytes());
     let (exit, last_words) = Reading::new(parser(agent.preset.parser), log).read(process, stdin, tokens_used_up).await;
     ProgramEnd { exit, last_words, expects_result }
 }
