@@ -12,8 +12,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
     AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, ProgramOptions,
-    PullOptions,
-    RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
+    PullOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};

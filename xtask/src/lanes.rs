@@ -136,6 +136,9 @@ fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
     if whole {
         tests.env(MUST_RUN, "1");
     }
+    if selection.all {
+        tests.env("YOI_HISTORIES", "200");
+    }
     selection.run("unit", tests, format!("cargo {}", words.join(" ")))
 }
 

@@ -7,11 +7,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::api_server::{ApiServer, status};
-use crate::generated_history::{GeneratedHistory, objects_of};
+use crate::generated_history::{GeneratedHistory, histories, objects_of};
 use crate::plugin::{Output, Plugin, agent};
-
-/// Histories of the property test.
-const HISTORIES: u64 = 200;
 
 fn git(folder: &Path, words: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
@@ -156,9 +153,9 @@ async fn a_branch_that_is_checked_out_or_went_another_way_is_left_alone() -> Res
 }
 
 #[tokio::test]
-async fn two_hundred_histories_arrive_object_by_object() -> Result<()> {
+async fn generated_histories_arrive_object_by_object() -> Result<()> {
     let scene = Scene::new().await?;
-    for seed in 0..HISTORIES {
+    for seed in 0..histories() {
         let history = GeneratedHistory::new(seed, &scene.base);
         history.import(&scene.agents());
         let name = format!("refs/heads/{}", history.branch);

@@ -8,12 +8,9 @@ use serde_json::{Value, json};
 use yoi_wire::bundle::{BundleHead, query_value};
 
 use crate::diffs::{git, shim_with_base};
-use crate::generated_history::{GeneratedHistory, objects_of};
+use crate::generated_history::{GeneratedHistory, histories, objects_of};
 use crate::harness::{EXAMPLE, Harness, Runtime};
 use crate::readers::start_reader;
-
-/// Histories of the property test.
-const HISTORIES: u64 = 200;
 
 fn git_in(folder: &Path, args: &[&str]) -> String {
     let done = Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(folder).output().unwrap();
@@ -52,14 +49,14 @@ async fn refused(harness: &Harness, query: &str) -> (StatusCode, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_histories_leave_the_tree_object_by_object_and_nothing_else_does() {
+async fn generated_histories_leave_the_tree_object_by_object_and_nothing_else_does() {
     let harness = Harness::new(EXAMPLE).await;
     let base = repository(&harness);
     let clone = harness.dir.path().join("clone");
     git_in(harness.dir.path(), &["clone", "-q", "tree", "clone"]);
     let _runtime = started(&harness).await;
     let file = harness.dir.path().join("b.bundle");
-    for seed in 0..HISTORIES {
+    for seed in 0..histories() {
         let history = GeneratedHistory::new(seed, &base);
         history.import(&harness.tree());
         let (head, bytes) = bundle(&harness, &format!("?branch={}", query_value(&history.branch))).await;

@@ -4,6 +4,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// How many histories a test tries: `cargo xtask test --all` tries 200.
+pub fn histories() -> u64 {
+    std::env::var("YOI_HISTORIES").map_or(40, |count| count.parse().expect("YOI_HISTORIES is a number"))
+}
+
 /// Names that programs get wrong.
 const NAMES: [&[u8]; 10] = [
     b"plain.txt",

@@ -33,6 +33,7 @@ fn restorable(pod: &YoiPod) -> String {
         Some(ReportReason::Replayed | ReportReason::Starting | ReportReason::Stopping | ReportReason::SessionLocked)
         | Some(ReportReason::DiskFull | ReportReason::DiskFailed | ReportReason::SecretMissing)
         | Some(ReportReason::ModelUnreachable | ReportReason::ModelRefused)
+        | Some(ReportReason::ProgramMissing | ReportReason::PresetInvalid | ReportReason::ModelFormatNotSpoken)
         | None => "yes".to_owned(),
     }
 }
