@@ -42,7 +42,7 @@ pub enum ListKind {
 pub enum WorkspaceCommand {
     /// Make an isolated tree.
     #[command(after_help = super::examples::WORKSPACE_CREATE)]
-    Create(WorkspaceCreateOptions),
+    Create(Box<WorkspaceCreateOptions>),
     /// List trees.
     #[command(after_help = super::examples::WORKSPACE_LS)]
     Ls(ListFilter),

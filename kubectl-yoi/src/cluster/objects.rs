@@ -64,7 +64,7 @@ impl Cluster {
         for item in items {
             match understood(item) {
                 Ok(object) => each.objects.push(object),
-                Err(unreadable) => each.unreadable.push(unreadable),
+                Err(unreadable) => each.unreadable.push(*unreadable),
             }
         }
         Ok(each)
@@ -150,10 +150,10 @@ fn list_params(selector: Option<&str>) -> ListParams {
 }
 
 /// The object of its kind, or what cannot be read of it. A list's items name no kind.
-pub fn understood<K: NamespacedObject>(mut item: DynamicObject) -> Result<K, UnreadableObject> {
+pub fn understood<K: NamespacedObject>(mut item: DynamicObject) -> Result<K, Box<UnreadableObject>> {
     item.types = Some(kube::core::TypeMeta::resource::<K>());
     let (namespace, name) = (item.namespace().unwrap_or_default(), item.name_any());
-    let unreadable = |error: serde_json::Error, object| UnreadableObject { namespace, name, error: error.to_string(), object };
+    let unreadable = |error: serde_json::Error, object| Box::new(UnreadableObject { namespace, name, error: error.to_string(), object });
     match serde_json::to_value(item) {
         Ok(object) => K::deserialize(&object).map_err(|error| unreadable(error, object.clone())),
         Err(error) => Err(unreadable(error, Value::Null)),

@@ -28,11 +28,11 @@ async fn program(script: &str, more: Value) -> Harness {
 }
 
 fn last_end(entries: &[yoi_wire::entry::Entry]) -> RunEnded {
-    let ends = entries.iter().filter_map(|entry| match &entry.body {
+    let mut ends = entries.iter().filter_map(|entry| match &entry.body {
         Body::RunEnded(end) => Some(end.clone()),
         _ => None,
     });
-    ends.last().unwrap()
+    ends.next_back().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

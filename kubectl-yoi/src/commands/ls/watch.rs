@@ -40,7 +40,7 @@ pub async fn watch<R: Rows>(cluster: &Cluster, output: Option<OutputFormat>, fil
                 continue;
             }
         };
-        let changed: Vec<Result<R::Object, UnreadableObject>> = changed.into_iter().map(understood).collect();
+        let changed: Vec<Result<R::Object, Box<UnreadableObject>>> = changed.into_iter().map(understood).collect();
         let changed: Vec<_> = changed.into_iter().filter(|object| object.as_ref().map_or(true, |object| rows.has(object))).collect();
         let is_table = matches!(output, None | Some(OutputFormat::Wide));
         let text = match output {
@@ -52,14 +52,14 @@ pub async fn watch<R: Rows>(cluster: &Cluster, output: Option<OutputFormat>, fil
                 lines.text(cells.map(|row| row.iter().map(comfy_table::Cell::content).collect()).collect())
             }
             Some(OutputFormat::Name) => {
-                let name = |object: &Result<R::Object, UnreadableObject>| match object {
+                let name = |object: &Result<R::Object, Box<UnreadableObject>>| match object {
                     Ok(object) => rows.name(object),
                     Err(unreadable) => Some(super::program_name::<R::Object>(&unreadable.name)),
                 };
                 changed.iter().filter_map(name).map(|name| name + "\n").collect()
             }
             Some(format) => {
-                let document = |object: &Result<R::Object, UnreadableObject>| match object {
+                let document = |object: &Result<R::Object, Box<UnreadableObject>>| match object {
                     Ok(object) => show::document(format, object),
                     Err(unreadable) => show::document(format, &unreadable.object),
                 };
@@ -67,7 +67,8 @@ pub async fn watch<R: Rows>(cluster: &Cluster, output: Option<OutputFormat>, fil
             }
         };
         if !is_table || !R::HAS_MESSAGE {
-            let unreadable: Vec<_> = changed.iter().filter_map(|object| object.as_ref().err().cloned()).collect();
+            let unreadable: Vec<_> =
+                changed.iter().filter_map(|object| object.as_ref().err().map(|unreadable| (**unreadable).clone())).collect();
             say_unreadable(R::WHAT, &unreadable);
         }
         if show::write(&text)? == Written::Closed {
