@@ -90,6 +90,7 @@ pub const FEATURES: &[&str] = &[
     "network policy: opened",
     "namespace: terminating",
     "deleted: project",
+    "deleted: project, by force",
     "deleted: workspace",
     "deleted: yoipod",
     "deleted: peer",

@@ -347,7 +347,13 @@ fn delete(c: &mut Cluster, random: &mut Random) {
         }
     }
     match random.roll(16) {
-        0 => any::<YoiProject>(c, random, "deleted: project"),
+        0 => {
+            any::<YoiProject>(c, random, "deleted: project");
+            if let Some(title) = c.names::<YoiProject>().first().filter(|_| random.0.is_multiple_of(9)).cloned() {
+                c.coverage.feature("deleted: project, by force");
+                c.purge::<YoiProject>(&title);
+            }
+        }
         1..=3 => any::<AgentWorkspace>(c, random, "deleted: workspace"),
         4..=7 => any::<YoiPod>(c, random, "deleted: yoipod"),
         8 => any::<YoiPeer>(c, random, "deleted: peer"),
