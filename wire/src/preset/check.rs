@@ -41,8 +41,8 @@ pub enum PresetError {
     /// The program would never see what it is asked.
     #[error("input is Argument, and {0} does not hold ${{input}}")]
     NoInput(&'static str),
-    /// The program would begin anew instead of going on.
-    #[error("resumedArgs does not hold ${{session}}")]
+    /// The program would begin anew instead of going on. Arguments that name a session themselves are those of a first run, too.
+    #[error("resumedArgs does not hold ${{session}}, nor is it firstArgs")]
     NoSession,
 }
 
@@ -69,7 +69,7 @@ impl Preset {
             return Err(PresetError::NoInput(field));
         }
         match &self.resumed_args {
-            Some(args) if !has(args, "${session}") => Err(PresetError::NoSession),
+            Some(args) if !has(args, "${session}") && *args != self.first_args => Err(PresetError::NoSession),
             Some(_) | None => Ok(()),
         }
     }
