@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "opt/programs";
 /// Part of the key of what is kept: it grows with each change to this file that changes a layer.
 const RECIPE: &str = "1";
-/// Lists of packages come by one name each, and their sizes by hundreds of MiB, so a slow line needs its time.
-const NPM: [&str; 5] = ["ci", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-timeout=600000"];
+/// `npm ci` refuses a lock that lacks packages for other systems, which not every registry holds. `install` takes each locked package by its version and
+/// digest, too. Their sizes go by hundreds of MiB, so a slow line needs its time.
+const NPM: [&str; 6] = ["install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-timeout=600000"];
 
 /// A layer of packages of npm.
 struct Packages {
@@ -143,7 +144,7 @@ fn write_layer(installed: &Path, packages: &Packages, tar: &Path) -> Result<()> 
     let program = installed.join(below(packages.program.1));
     if !program.exists() {
         bail!(
-            "failed to find the program {} at {} after npm ci: its package has no version for {}, or changed its files",
+            "failed to find the program {} at {} after npm install: its package has no version for {}, or changed its files",
             packages.name,
             program.display(),
             std::env::consts::ARCH
