@@ -59,7 +59,7 @@ fn program(parser: ParserName) -> &'static Program {
 }
 
 /// An event in one short line, for comparisons. Deltas are left out: they repeat the answers.
-fn told(events: &[ProgramEvent]) -> Vec<String> {
+fn event_lines(events: &[ProgramEvent]) -> Vec<String> {
     let short = |text: &str| text.lines().next().unwrap_or_default().chars().take(60).collect::<String>();
     let line = |event: &ProgramEvent| match event {
         ProgramEvent::Session { id } => Some(format!("session {id}")),

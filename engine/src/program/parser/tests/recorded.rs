@@ -1,10 +1,10 @@
 use yoi_wire::preset::ParserName;
 
-use super::{program, told};
+use super::{event_lines, program};
 
 fn of(parser: ParserName, run: &str) -> Vec<String> {
     let program = program(parser);
-    told(&program.events_of(program.run(run).as_bytes()))
+    event_lines(&program.events_of(program.run(run).as_bytes()))
 }
 
 #[test]
@@ -14,15 +14,15 @@ fn a_task_of_claude_is_told_block_by_block_with_the_tokens_of_each_answer() {
         [
             r##"session cef21737-bb54-4c76-b2d6-f7d3e66fbe2a"##,
             r##"answer "I read the file first.""##,
-            r##"answer "" call-claude-task-0-0-0=Read{"file_path":"/work/tree/greeting.txt"}"##,
+            r##"answer "" call-claude-task-0-0-0=Read{"file_path":"/home/tree/greeting.txt"}"##,
             r##"started call-claude-task-0-0-0 Read"##,
             r##"usage 28816 read, 0 of them cached, 28816 written to the cache; 28 written"##,
             r##"ended call-claude-task-0-0-0 Succeeded "1\thello world""##,
             r##"answer "I change it.""##,
-            r##"answer "" call-claude-task-0-1-0=Edit{"replace_all":false,"file_path":"/work/tree/greeting.txt","old_string":"hello","new_string":"good morning"}"##,
+            r##"answer "" call-claude-task-0-1-0=Edit{"replace_all":false,"file_path":"/home/tree/greeting.txt","old_string":"hello","new_string":"good morning"}"##,
             r##"started call-claude-task-0-1-0 Edit"##,
             r##"usage 28913 read, 28816 of them cached, 97 written to the cache; 37 written"##,
-            r##"ended call-claude-task-0-1-0 Succeeded "The file /work/tree/greeting.txt has been updated successful""##,
+            r##"ended call-claude-task-0-1-0 Succeeded "The file /home/tree/greeting.txt has been updated successful""##,
             r##"answer "" call-claude-task-0-2-0=Bash{"command":"cat greeting.txt; test -f missing.txt","description":"Look at the file"}"##,
             r##"started call-claude-task-0-2-0 Bash"##,
             r##"answer "" call-claude-task-0-2-1=Bash{"command":"echo $YOI_CANARY; git status --short","description":"State"}"##,
@@ -176,12 +176,12 @@ fn a_task_of_copilot_is_told_with_two_calls_in_one_answer() {
     assert_eq!(
         of(ParserName::Copilot, "copilot-first"),
         [
-            r##"answer "I read the file first." call-copilot-task-0-0-0=view{"path":"/work/tree/greeting.txt"}"##,
+            r##"answer "I read the file first." call-copilot-task-0-0-0=view{"path":"/home/tree/greeting.txt"}"##,
             r##"started call-copilot-task-0-0-0 view"##,
             r##"ended call-copilot-task-0-0-0 Succeeded "hello world""##,
-            r##"answer "I change it." call-copilot-task-0-1-0=edit{"new_str":"good morning","old_str":"hello","path":"/work/tree/greeting.txt"}"##,
+            r##"answer "I change it." call-copilot-task-0-1-0=edit{"new_str":"good morning","old_str":"hello","path":"/home/tree/greeting.txt"}"##,
             r##"started call-copilot-task-0-1-0 edit"##,
-            r##"ended call-copilot-task-0-1-0 Succeeded "File /work/tree/greeting.txt updated with changes.""##,
+            r##"ended call-copilot-task-0-1-0 Succeeded "File /home/tree/greeting.txt updated with changes.""##,
             r##"answer "" call-copilot-task-0-2-0=bash{"command":"cat greeting.txt; test -f missing.txt","description":"Look at the file"} call-copilot-task-0-2-1=bash{"command":"echo $YOI_CANARY; git status --short","description":"State"}"##,
             r##"started call-copilot-task-0-2-0 bash"##,
             r##"started call-copilot-task-0-2-1 bash"##,
@@ -224,12 +224,12 @@ fn a_task_of_opencode_is_told_call_by_call_and_its_last_step_is_the_result() {
         [
             r##"session ses_df061c39dffeqsj2r0pTelGB1q"##,
             r##"answer "I read the file first.""##,
-            r##"answer "" call-opencode-task-0-0-0=read{"filePath":"/work/tree/greeting.txt"}"##,
+            r##"answer "" call-opencode-task-0-0-0=read{"filePath":"/home/tree/greeting.txt"}"##,
             r##"started call-opencode-task-0-0-0 read"##,
-            r##"ended call-opencode-task-0-0-0 Succeeded "<path>/work/tree/greeting.txt</path>""##,
+            r##"ended call-opencode-task-0-0-0 Succeeded "<path>/home/tree/greeting.txt</path>""##,
             r##"usage 8340 read, 0 of them cached, 0 written to the cache; 28 written"##,
             r##"answer "I change it.""##,
-            r##"answer "" call-opencode-task-0-1-0=edit{"filePath":"/work/tree/greeting.txt","newString":"good morning","oldString":"hello"}"##,
+            r##"answer "" call-opencode-task-0-1-0=edit{"filePath":"/home/tree/greeting.txt","newString":"good morning","oldString":"hello"}"##,
             r##"started call-opencode-task-0-1-0 edit"##,
             r##"ended call-opencode-task-0-1-0 Succeeded "Edit applied successfully.""##,
             r##"usage 8449 read, 8320 of them cached, 0 written to the cache; 37 written"##,
