@@ -25,7 +25,7 @@ rules:
   - { text: done }
 - when: { lastUserContains: end yourself }
   steps:
-  - { toolCalls: [{ tool: Shell, args: { command: "echo begun >> begun; kill -TERM 1; sleep 1000" } }] }
+  - { toolCalls: [{ tool: Shell, args: { command: "echo begun >> begun; kill -TERM 1 2>&1; echo went on" } }] }
   - { toolCalls: [{ tool: Shell, args: { command: "wc -l < begun" } }] }
   - { text: done }
 - when: { lastUserContains: never end }
@@ -74,8 +74,10 @@ async fn commands_that_misbehave_end_and_the_agent_stays_responsive_and_stops() 
         ns.wait_task_complete("self-killer").await?;
         let log = ns.log("self-killer").await?;
         let ends = tool_ends(&log);
-        ensure!(ends[0].outcome == ToolOutcome::Unknown && ends[1].output.starts_with("1\n"), "{ends:?}");
-        ensure!(run_outcomes(&log).first() == Some(&RunOutcome::Interrupted), "{:?}", run_outcomes(&log));
+        // The frame lets no process of the agent signal the runtime.
+        let first = &ends[0].output;
+        ensure!(first.contains("Operation not permitted") && first.contains("went on") && ends[1].output.starts_with("1\n"), "{ends:?}");
+        ensure!(run_outcomes(&log) == [RunOutcome::Finished], "{:?}", run_outcomes(&log));
         Ok(())
     };
     let stuck = async {

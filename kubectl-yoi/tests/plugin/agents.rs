@@ -85,8 +85,8 @@ async fn names_addresses_and_invalid_objects_are_answered_by_the_rule() -> Resul
     let long = "a".repeat(51);
     let refused = plugin.run(&["run", &long, "-p", "p"]).await?.expect_code(2)?;
     ensure!(refused.err.contains("at most 50 characters, and this one has 51: take a shorter one"), "{refused:?}");
-    let ssh = plugin.run(&["workspace", "create", "w", "--git", "git@github.com:team/p.git"]).await?.expect_code(2)?;
-    ensure!(ssh.err.contains("give https://github.com/team/p.git") && !ssh.err.contains("^("), "{ssh:?}");
+    let token = plugin.run(&["workspace", "create", "w", "--git", "https://me:token@github.com/team/p.git"]).await?.expect_code(2)?;
+    ensure!(token.err.contains("name it by --git-secret") && !token.err.contains("^("), "{token:?}");
     ensure!(server.requests().is_empty(), "the cluster was asked");
     let mut invalid: Value =
         serde_json::from_str(&status(422, "Invalid", "YoiPod.yoi.dev \"a\" is invalid: <nil>: Invalid value: \"object\": no such"))?;
