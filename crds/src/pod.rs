@@ -94,7 +94,7 @@ pub struct PodWorkspace {
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub ref_: Option<NamedRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<WorkspaceTemplate>,
+    pub template: Option<Box<WorkspaceTemplate>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -82,7 +82,7 @@ pub struct NamedRef {
 #[serde(rename_all = "camelCase")]
 pub struct ProjectSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub git: Option<GitSource>,
+    pub git: Option<Box<GitSource>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ pub struct WorkspaceSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<NamedRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub git: Option<GitSource>,
+    pub git: Option<Box<GitSource>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_generation_changes_with_each_of_its_inputs() {
-        let git = |url: &str| WorkspaceSource { git: Some(GitSource { url: url.into(), ..Default::default() }), ..Default::default() };
+        let git =
+            |url: &str| WorkspaceSource { git: Some(Box::new(GitSource { url: url.into(), ..Default::default() })), ..Default::default() };
         let owner = TreeOwner::default();
         let one = generation("u", &git("https://a/b"), owner, Some("/workspace"), ProviderName::Auto);
         assert_eq!(one.len(), 10);
@@ -101,7 +102,8 @@ mod tests {
     #[test]
     fn a_generation_without_a_path_is_the_same_as_with_the_default_but_of_a_folder() {
         let (owner, auto) = (TreeOwner::default(), ProviderName::Auto);
-        let git = WorkspaceSource { git: Some(GitSource { url: "https://a/b".into(), ..Default::default() }), ..Default::default() };
+        let git =
+            WorkspaceSource { git: Some(Box::new(GitSource { url: "https://a/b".into(), ..Default::default() })), ..Default::default() };
         let host = WorkspaceSource { host: Some(HostSource { name: "clone".into(), take: None }), ..Default::default() };
         let name = |source, path| generation("u", source, owner, path, auto);
         // The names of former versions, which wrote the default into every object: no base is made anew.

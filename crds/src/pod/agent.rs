@@ -18,7 +18,7 @@ pub struct Agent {
     pub builtin: Option<BuiltinAgent>,
     /// A coding agent's program in the agent's image, e.g. Claude Code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cli: Option<CliAgent>,
+    pub cli: Option<Box<CliAgent>>,
     /// Any program and its arguments. One process is one run: it is given what is asked on its standard input, its output is the answer, and its exit code the
     /// outcome. It needs no model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

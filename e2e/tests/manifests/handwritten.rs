@@ -249,10 +249,15 @@ fn sources(t: &mut Table) {
     }
     for url in ["http://h/p", "git://h/p"] {
         t.expect_refused("address", "git", &[("/spec/source/git/url", json!(url))], "in the clear");
+        t.expect_refused("address", "git tree", &[("/spec/source/git/url", json!(url))], "in the clear");
+        t.expect_refused("address", "template of git", &[("/spec/workspace/template/source/git/url", json!(url))], "in the clear");
         t.expect_accepted("address", "git", &[("/spec/source/git", json!({ "url": url }))]);
     }
     for url in ["ssh://git@h/p", "git@h:p"] {
         t.expect_refused("address", "git", &[("/spec/source/git", json!({ "url": url }))], "needs credentialsSecretRef");
+        t.expect_refused("address", "git tree", &[("/spec/source/git", json!({ "url": url }))], "needs credentialsSecretRef");
+        let template = [("/spec/workspace/template/source/git", json!({ "url": url }))];
+        t.expect_refused("address", "template of git", &template, "needs credentialsSecretRef");
     }
     for host in ["", "-h", "H", "h/p", "https://h", "h:x", "u@h", "h h"] {
         t.expect_refused("address", "git", &[("/spec/source/git/submoduleHosts", json!([host]))], "submoduleHosts");

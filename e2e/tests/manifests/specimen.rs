@@ -103,8 +103,7 @@ fn agent(workspace: Value, session: Value) -> Value {
 }
 
 pub fn all() -> Vec<Specimen> {
-    let git = json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main", "credentialsSecretRef": { "name": "clone-key" },
-        "caRef": { "name": "cas", "key": "ca.crt" }, "submoduleHosts": ["git.example"], "depth": 50 });
+    let git = git_source();
     let host = json!({ "name": "clone", "take": "1" });
     let template = |source: Value| json!({ "template": { "source": source, "provider": "Auto" } });
     let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete", "segmentSize": "1Mi" });
@@ -230,6 +229,12 @@ pub fn statuses(kind: Kind) -> Vec<Value> {
     all
 }
 
+/// Every field of a git source. Its Secret does not exist.
+fn git_source() -> Value {
+    json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main", "credentialsSecretRef": { "name": "clone-key" },
+        "caRef": { "name": "cas", "key": "ca.crt" }, "submoduleHosts": ["git.example"], "depth": 50 })
+}
+
 fn status(kind: Kind) -> Value {
     let condition = json!({ "type": "Ready", "status": "False", "reason": "Creating", "message": "It is being made.",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 });
@@ -247,7 +252,7 @@ fn status(kind: Kind) -> Value {
             "conditions": conditions }),
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),
         Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none", "path": "/workspace",
-            "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": { "url": "https://127.0.0.1:1/p.git", "ref": "main" } } },
+            "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": git_source() } },
             "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u",
             "provider": { "selected": "Copy", "reason": "the only one" },
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "exclusiveBytes": 1, "entries": 1 }, "conditions": conditions }),

@@ -103,7 +103,7 @@ fn agent(program: ProgramOptions, instruction: String) -> Agent {
         Some(preset) => {
             let credentials_secret_ref = credentials.map(|name| SecretRef { name });
             Agent {
-                cli: Some(CliAgent { preset: Some(preset), args: program_arg, credentials_secret_ref, ..CliAgent::default() }),
+                cli: Some(Box::new(CliAgent { preset: Some(preset), args: program_arg, credentials_secret_ref, ..CliAgent::default() })),
                 ..Agent::default()
             }
         }
@@ -116,10 +116,10 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
     let model = model(&args.model);
     let fork = args.fork.map(|name| PodWorkspace {
         ref_: None,
-        template: Some(WorkspaceTemplate {
+        template: Some(Box::new(WorkspaceTemplate {
             source: Some(WorkspaceSource { workspace: Some(NamedRef { name }), ..Default::default() }),
             provider: None,
-        }),
+        })),
     });
     let env = args.env.into_iter().map(|(name, value)| EnvVar { name, value, value_from: None }).collect();
     let limits = Limits::default();

@@ -22,11 +22,13 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
     let source = WorkspaceSource {
         project: args.project.map(|name| NamedRef { name }),
         workspace: args.fork.map(|name| NamedRef { name }),
-        git: args.git.map(|url| GitSource {
-            url,
-            ref_: args.ref_,
-            credentials_secret_ref: args.git_secret.map(|name| SecretRef { name }),
-            ..GitSource::default()
+        git: args.git.map(|url| {
+            Box::new(GitSource {
+                url,
+                ref_: args.ref_,
+                credentials_secret_ref: args.git_secret.map(|name| SecretRef { name }),
+                ..GitSource::default()
+            })
         }),
         host: args.host.map(|name| HostSource { name, take: None }),
         empty: args.empty.then_some(EmptySource {}),

@@ -79,7 +79,7 @@ fn project(c: &mut Cluster, random: &mut Random) {
         8..=10 => (ProjectSource { host: Some(host_sources::any(random)), ..Default::default() }, "project: host source"),
         0 | 1 => (ProjectSource { empty: Some(EmptySource {}), ..Default::default() }, "project: empty source"),
         2 => (ProjectSource::default(), "project: no source at all"),
-        n => (ProjectSource { git: Some(git(n % 2)), ..Default::default() }, "project: git source"),
+        n => (ProjectSource { git: Some(Box::new(git(n % 2))), ..Default::default() }, "project: git source"),
     };
     c.coverage.feature(feature);
     let model = !random.one_in(8);
@@ -123,7 +123,7 @@ fn source(c: &mut Cluster, random: &mut Random, own: &str) -> WorkspaceSource {
     let none = WorkspaceSource::default();
     let (source, feature) = match random.roll(14) {
         12 | 13 => (WorkspaceSource { host: Some(host_sources::any(random)), ..none }, "workspace: host source"),
-        0 | 1 => (WorkspaceSource { git: Some(git(7)), ..none }, "workspace: git source"),
+        0 | 1 => (WorkspaceSource { git: Some(Box::new(git(7))), ..none }, "workspace: git source"),
         2 | 3 => (WorkspaceSource { empty: Some(EmptySource {}), ..none }, "workspace: empty source"),
         4..=6 => {
             let parent = *random.pick(&["a", "b", "v", "w"]).expect("names");
