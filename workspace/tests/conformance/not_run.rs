@@ -35,7 +35,15 @@ pub const DESTROYED_WHOLE: &str = "a dataset is destroyed by its name, and no fo
 /// The reason of the lane whose daemon keeps none.
 pub const NO_ACLS: &str = "zfs-fuse has no ACLs of Linux";
 
+/// The reason of the lane whose daemon cannot do two things at a time.
+pub const ONE_AT_A_TIME: &str = "zfs-fuse closes descriptors of other calls, or stops to answer, when calls run side by side";
+
 const TABLE: &[Row] = &[
+    (
+        &[ZfsFuse],
+        ONE_AT_A_TIME,
+        &["w35_trees_destroyed_at_once_do_not_wait_for_each_other", "a_live_tree_is_forked_at_one_moment_or_refused"],
+    ),
     (&[ZfsFuse], NO_ACLS, &["w42_an_acl_of_a_file_is_kept_in_its_clone"]),
     (&[ZfsFuse, Zfs], DESTROYED_WHOLE, &["a_tree_is_destroyed_while_its_folders_become_links"]),
     (&[ZfsFuse], TELLS_NO_HOLES, &["a_host_folder_of_strange_files_is_captured_whole"]),
