@@ -520,6 +520,10 @@ fn diff(fixture: &Fixture) -> Verdict {
     fs::write(at.join("new \u{e9}"), "x").unwrap();
     rewrite_quietly(&at.join("src/file7.rs"));
     check("edits", 4 + 6);
+    if !has_diff {
+        // A ctime moves by whole seconds in zfs-fuse. In the second in which the base was sealed, another name is no change of the file.
+        std::thread::sleep(Duration::from_millis(1100));
+    }
     fs::hard_link(at.join("src/file8.rs"), at.join("other-name")).unwrap();
     check("another name", 4 + 6 + 2);
     fs::write(at.join("other-name"), "by its other name").unwrap();
