@@ -9,6 +9,26 @@ pub const GROUP: &str = "runtime.yoi.dev";
 /// Its version.
 pub const VERSION: &str = "v1alpha1";
 
+/// What a refused request waits for, when the same request may succeed soon: the reason of the cause in the refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// The Pod that reads for an agent that has stopped.
+    Reader,
+    /// The agent's line to a gateway that has just started.
+    Line,
+}
+
+impl WaitsFor {
+    /// As it stands in the cause.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WaitsFor::Reader => "ReaderStarting",
+            WaitsFor::Line => "LineStarting",
+        }
+    }
+}
+
 /// One line of `yoipods/log`: NDJSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use yoi_wire::hub::{Refusal, RefusalReason};
-use yoi_wire::people::GROUP;
+use yoi_wire::people::{GROUP, WaitsFor};
 
 /// A failed request of the API port.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct ApiFailure {
     /// The YoiPod that it is about.
     name: Option<String>,
     /// What the request waits for, when trying again soon helps.
-    waits_for: Option<String>,
+    waits_for: Option<(WaitsFor, String)>,
 }
 
 impl ApiFailure {
@@ -28,8 +28,8 @@ impl ApiFailure {
     }
 
     /// Says in the Status that the same request may succeed in a second, and, as its cause, what it waits for.
-    pub fn retry(self, waits_for: &str) -> Self {
-        ApiFailure { waits_for: Some(waits_for.to_owned()), ..self }
+    pub fn retry(self, waits_for: WaitsFor, why: &str) -> Self {
+        ApiFailure { waits_for: Some((waits_for, why.to_owned())), ..self }
     }
 
     pub fn not_served(path: &str) -> Self {
@@ -82,9 +82,9 @@ fn reason(code: StatusCode) -> &'static str {
 impl IntoResponse for ApiFailure {
     fn into_response(self) -> Response {
         let mut details = self.name.map(|name| json!({"name": name, "group": GROUP, "kind": "yoipods"}));
-        if let (Some(details), Some(why)) = (details.as_mut(), self.waits_for) {
+        if let (Some(details), Some((waits_for, why))) = (details.as_mut(), self.waits_for) {
             details["retryAfterSeconds"] = json!(1);
-            details["causes"] = json!([{"message": why}]);
+            details["causes"] = json!([{"reason": waits_for.as_str(), "message": why}]);
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use yoi_wire::hub::Refusal;
+use yoi_wire::people::WaitsFor;
 
 use super::ApiFailure;
 use super::target::unreachable;
@@ -109,7 +110,7 @@ fn no_reader(namespace: &str, name: &str, why: &NoReader) -> ApiFailure {
     };
     let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name} {sentence}")).about(name);
     match why {
-        NoReader::NotYet(why) => failure.retry(why),
+        NoReader::NotYet(why) => failure.retry(WaitsFor::Reader, why),
         NoReader::NothingToRead(_) | NoReader::NotStopped | NoReader::Request(_) => failure,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use yoi_crds::pod::DesiredState;
-use yoi_wire::people::GROUP;
+use yoi_wire::people::{GROUP, WaitsFor};
 
 use super::ApiFailure;
 use crate::GatewayState;
@@ -64,6 +64,7 @@ pub fn forbidden(user: &str, request: &AccessRequest) -> String {
 /// Why this agent does not answer, and what to do next.
 pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
+    let mut waits_for = None;
     let (code, why) = match (record.desired, &record.unready) {
         _ if record.is_stopped => (StatusCode::CONFLICT, stopped_advice(record)),
         (DesiredState::Stopped, _) => (StatusCode::CONFLICT, "is being deleted".to_owned()),
@@ -71,12 +72,20 @@ pub fn unreachable(record: &AgentRecord) -> ApiFailure {
             StatusCode::SERVICE_UNAVAILABLE,
             format!("is not reachable ({reason}: {message}); see kubectl describe yoipod {name} -n {namespace}"),
         ),
-        (DesiredState::Running | DesiredState::Unknown, None) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}"),
-        ),
+        (DesiredState::Running | DesiredState::Unknown, None) => {
+            // An agent learns of a new replica by DNS, whose answers may be kept for half a minute.
+            waits_for = Some("it learns of a new gateway within half a minute");
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}"),
+            )
+        }
     };
-    ApiFailure::new(code, format!("YoiPod {namespace}/{name} {why}")).about(name)
+    let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name} {why}")).about(name);
+    match waits_for {
+        Some(waits_for) => failure.retry(WaitsFor::Line, waits_for),
+        None => failure,
+    }
 }
 
 #[cfg(test)]

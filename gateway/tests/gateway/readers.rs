@@ -101,7 +101,10 @@ async fn an_agent_that_is_to_run_gets_no_reader() {
     cluster.put_agent("a", "u-a", "", "Running");
     cluster.api.allow("alice", "get log");
     let replica = cluster.replica().await;
-    let (status, _) = cluster.request(&replica, "alice", "GET", LOG, None).await;
+    let (status, body) = cluster.request(&replica, "alice", "GET", LOG, None).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    // Its line may come in a moment: whoever asks is told to ask again.
+    assert_eq!(body["details"]["retryAfterSeconds"], json!(1), "{body}");
+    assert_eq!(body["details"]["causes"][0]["reason"], json!("LineStarting"), "{body}");
     assert_eq!(cluster.api.get("yoipods", "ns", "a")["status"]["reader"], Value::Null);
 }

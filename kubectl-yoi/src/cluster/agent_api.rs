@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
 use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
-use yoi_wire::people::{GROUP, VERSION};
+use yoi_wire::people::{GROUP, VERSION, WaitsFor};
 
 use super::Cluster;
 use crate::error::Error;
@@ -16,6 +16,8 @@ use crate::progress::Progress;
 
 /// How long a read waits for the reader of a stopped agent: an image may have to be pulled.
 const READER_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a request waits for an agent to learn of a gateway that has just started: answers of DNS may be kept for half a minute.
+const LINE_TIMEOUT: Duration = Duration::from_secs(45);
 const RETRY_AFTER: Duration = Duration::from_millis(300);
 /// How often a request whose answer was lost is sent again under its id.
 const REPEAT_LOST: u32 = 3;
@@ -68,6 +70,12 @@ impl Cluster {
         self.read(name, subresource, subresource, query, |request| self.client.request(request)).await
     }
 
+    /// As [`Cluster::fetch`], and of an agent that cannot answer yet the refusal.
+    pub async fn fetch_now<T: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<T, Error> {
+        let request = self.get_request(name, subresource, "", 0)?;
+        self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
+    }
+
     /// A `GET` that waits so many seconds for the reader of a stopped agent.
     fn get_request(&self, name: &str, subresource: &str, query: &str, seconds: u32) -> Result<http::Request<Vec<u8>>, Error> {
         let request = http::Request::get(format!("{}?{query}&waitSeconds={seconds}", self.runtime_path(name, subresource)));
@@ -83,31 +91,35 @@ impl Cluster {
         query: &str,
         send: impl Fn(http::Request<Vec<u8>>) -> R,
     ) -> Result<T, Error> {
-        let end = Instant::now() + READER_TIMEOUT;
-        let mut progress = None;
+        let mut wait = Wait::new(name);
         loop {
             // An agent that runs, and a reader that is there, answer at once. What else is waited for is shown at once, and then as it changes.
-            let seconds = if progress.is_none() { 0 } else { 3 };
+            let seconds = if wait.progress.is_none() { 0 } else { 3 };
             let request = self.get_request(name, subresource, query, seconds)?;
             let error = match send(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            match starting_reader(&error).filter(|_| Instant::now() < end) {
-                Some(why) => progress.get_or_insert_with(Progress::start).set(&format!("starting a reader of {name}'s session: {why}")),
-                None => return Err(self.api_error::<YoiPod>(&format!("read the {what} of"), name)(error)),
+            if !wait.goes_on(&error).await {
+                return Err(self.api_error::<YoiPod>(&format!("read the {what} of"), name)(error));
             }
-            tokio::time::sleep(RETRY_AFTER).await;
         }
     }
 
     pub async fn post<T: DeserializeOwned>(&self, name: &str, subresource: &str, body: &impl Serialize) -> Result<T, Error> {
         let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
-        let request = http::Request::post(self.runtime_path(name, subresource))
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(bytes)
-            .map_err(|e| self.invalid_request(name, e))?;
-        self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("post a {subresource} to"), name))
+        let mut wait = Wait::new(name);
+        loop {
+            let request = http::Request::post(self.runtime_path(name, subresource))
+                .header(http::header::CONTENT_TYPE, "application/json")
+                .body(bytes.clone())
+                .map_err(|e| self.invalid_request(name, e))?;
+            match self.client.request(request).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if wait.goes_on(&error).await => {}
+                Err(error) => return Err(self.api_error::<YoiPod>(&format!("post a {subresource} to"), name)(error)),
+            }
+        }
     }
 }
 
@@ -118,6 +130,7 @@ impl Cluster {
         let body = ControlRequest { id: uuid::Uuid::now_v7().to_string(), action };
         let bytes = serde_json::to_vec(&body).map_err(|e| self.invalid_request(name, e))?;
         let mut tried = 0;
+        let mut wait = Wait::new(name);
         loop {
             let request = http::Request::post(self.runtime_path(name, "control"))
                 .header(http::header::CONTENT_TYPE, "application/json")
@@ -126,6 +139,7 @@ impl Cluster {
             match self.client.request(request).await {
                 Ok(response) => return Ok(response),
                 Err(error) if is_lost(&error) && tried < REPEAT_LOST => tried += 1,
+                Err(error) if wait.goes_on(&error).await => continue,
                 Err(error) => return Err(self.api_error::<YoiPod>(operation, name)(error)),
             }
             tokio::time::sleep(RETRY_AFTER).await;
@@ -155,11 +169,38 @@ fn is_lost(error: &kube::Error) -> bool {
     }
 }
 
-/// Returns what the reader of a stopped agent waits for, if that is why there is no answer yet. The gateway says so by `retryAfterSeconds` and a cause.
-fn starting_reader(error: &kube::Error) -> Option<&str> {
-    let kube::Error::Api(status) = error else { return None };
-    let details = status.details.as_ref().filter(|details| status.code == 503 && details.retry_after_seconds > 0)?;
-    Some(details.causes.first().map_or(&status.message, |cause| &cause.message))
+/// The wait for an agent that will answer soon. The gateway says so by `retryAfterSeconds`, and by a cause why.
+struct Wait<'a> {
+    name: &'a str,
+    begun: Instant,
+    /// Absent until there is something to wait for.
+    progress: Option<Progress>,
+}
+
+impl<'a> Wait<'a> {
+    fn new(name: &'a str) -> Self {
+        Wait { name, begun: Instant::now(), progress: None }
+    }
+
+    /// Shows what is waited for and pauses; false at once if the error says of no such wait, or it took too long.
+    async fn goes_on(&mut self, error: &kube::Error) -> bool {
+        let kube::Error::Api(status) = error else { return false };
+        let Some(details) = status.details.as_ref().filter(|details| status.code == 503 && details.retry_after_seconds > 0) else {
+            return false;
+        };
+        let cause = details.causes.first();
+        let why = cause.map_or(&status.message, |cause| &cause.message);
+        let (timeout, sentence) = match cause.filter(|cause| cause.reason == WaitsFor::Line.as_str()) {
+            Some(_) => (LINE_TIMEOUT, format!("waiting for {}: {why}", self.name)),
+            None => (READER_TIMEOUT, format!("starting a reader of {}'s session: {why}", self.name)),
+        };
+        if self.begun.elapsed() >= timeout {
+            return false;
+        }
+        self.progress.get_or_insert_with(Progress::start).set(&sentence);
+        tokio::time::sleep(RETRY_AFTER).await;
+        true
+    }
 }
 
 /// Splits a stream into lines without their newline.

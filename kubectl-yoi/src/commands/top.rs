@@ -54,7 +54,7 @@ async fn usage_of(cluster: &Cluster, pod: YoiPod) -> AgentUsage {
     if yoi_plan::yoipod::is_stopped(&pod) {
         return AgentUsage { namespace, name, usage: None, error: Some("Stopped".to_owned()) };
     }
-    match cluster.in_namespace(namespace.clone()).fetch(&name, "usage", "").await {
+    match cluster.in_namespace(namespace.clone()).fetch_now(&name, "usage").await {
         Ok(usage) => AgentUsage { namespace, name, usage: Some(usage), error: None },
         Err(error) => AgentUsage { namespace, name, usage: None, error: Some(error.to_string()) },
     }

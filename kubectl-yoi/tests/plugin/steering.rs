@@ -57,6 +57,35 @@ async fn a_refusal_is_an_error_with_its_next_step() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_request_to_an_agent_that_learns_of_a_new_gateway_is_sent_again_until_it_is_taken() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let not_yet = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 503, "reason": "ServiceUnavailable",
+        "message": "YoiPod ns/a has no line to this gateway yet", "details": { "name": "a", "kind": "yoipods", "retryAfterSeconds": 1,
+        "causes": [{ "reason": "LineStarting", "message": "it learns of a new gateway" }] } });
+    let sent = json!({ "messageId": "m", "duplicate": false }).to_string();
+    for (words, subresource, code, taken) in
+        [(&["pause", "a"][..], "control", 200, done("it is so")), (&["send", "a", "hello"], "message", 201, sent)]
+    {
+        server.answer_for("a", subresource, 503, not_yet.to_string());
+        let gateway = server.clone();
+        let line = tokio::spawn(async move {
+            while gateway.requests_for("a", subresource).len() < 3 {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            gateway.answer_for("a", subresource, code, taken);
+        });
+        let said = plugin.run(words).await?.expect_code(0)?;
+        line.await?;
+        ensure!(said.err.contains("waiting for a: it learns of a new gateway"), "{said:?}");
+        let ids = |body: &Value| (body["id"].clone(), body["messageId"].clone());
+        let requests = server.requests_for("a", subresource);
+        ensure!(requests.iter().all(|request| ids(&request.body) == ids(&requests[0].body)), "it was sent under another id");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_request_whose_answer_was_lost_is_sent_again_under_its_id() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
