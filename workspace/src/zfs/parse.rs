@@ -256,27 +256,39 @@ mod tests {
         assert!(datasets(bad[1]).unwrap_err().source.to_string().contains("wormhole"));
     }
 
-    /// Of OpenZFS 2.1.11, `zfs diff -FH`: a name with a blank, a backslash, a newline and a byte that is no UTF-8.
-    const DIFF: &str = "M\t/\t/tmp/tree/\n\
-        M\tF\t/tmp/tree/src/file1.rs\n\
-        -\tF\t/tmp/tree/src/file4.rs\n\
-        +\tF\t/tmp/tree/a\\0040b\\0134c\\0012\\0377\n\
-        R\t/\t/tmp/tree/src/deep\t/tmp/tree/moved\n\
-        M\tF\t/tmp/tree/linked\t(+1)\n\
-        +\t@\t/tmp/tree/link\n";
+    /// What `zfs diff -FH` of OpenZFS 2.1.11 answered about a clone of that content: names with a blank, a backslash, a tab and a newline, a folder and a
+    /// file renamed, another link, a link made anew, a pipe, and a file without a name that is still open.
+    const DIFF: &str = "R\t/\t/mnt/c/d\t/mnt/c/e\n\
+        -\t@\t/mnt/c/s\n\
+        M\tF\t/mnt/c/keep\t(+1)\n\
+        +\t/\t/mnt/c/new\n\
+        +\t@\t/mnt/c/s\n\
+        +\t|\t/mnt/c/q2\n\
+        M\t/\t/mnt/c/\n\
+        M\tF\t/mnt/c/f\n\
+        R\tF\t/mnt/c/g\t/mnt/c/e/g2\n\
+        -\tF\t/mnt/c/h\n\
+        M\tF\t/mnt/c/a\\0040b\\0134c\n\
+        M\tF\t/mnt/c/n\\0303\\0251\\0011t\\0012n\n\
+        +\tF\t/mnt/c(on_delete_queue)\n";
 
     #[test]
     fn every_kind_of_difference_is_read_with_whatever_is_in_a_name() {
-        let found = differences(DIFF.as_bytes(), b"/tmp/tree").unwrap();
+        let found = differences(DIFF.as_bytes(), b"/mnt/c").unwrap();
         let of = |is_dir, path: &[u8]| Difference { is_dir, path: path.to_vec(), renamed_to: None, links_changed: false };
         let expected = [
+            Difference { renamed_to: Some(b"e".to_vec()), ..of(true, b"d") },
+            of(false, b"s"),
+            Difference { links_changed: true, ..of(false, b"keep") },
+            of(true, b"new"),
+            of(false, b"s"),
+            of(false, b"q2"),
             of(true, b""),
-            of(false, b"src/file1.rs"),
-            of(false, b"src/file4.rs"),
-            of(false, b"a b\\c\n\xff"),
-            Difference { renamed_to: Some(b"moved".to_vec()), ..of(true, b"src/deep") },
-            Difference { links_changed: true, ..of(false, b"linked") },
-            of(false, b"link"),
+            of(false, b"f"),
+            Difference { renamed_to: Some(b"e/g2".to_vec()), ..of(false, b"g") },
+            of(false, b"h"),
+            of(false, b"a b\\c"),
+            of(false, "n\u{e9}\tt\nn".as_bytes()),
         ];
         assert_eq!(found, expected);
         assert_eq!(differences(b"", b"/tmp/tree").unwrap(), []);
