@@ -6,14 +6,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode};
-use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use rustix::process::{Pid, PidfdFlags};
 use rustix::thread::UnshareFlags;
 
@@ -48,6 +48,8 @@ pub(crate) struct View<'a> {
     pub root: Option<&'a Path>,
     /// Mounts that are attached nowhere, and where the program alone sees them: paths of one name below `/tmp`, which holds nothing else then.
     pub mounts: &'a [(BorrowedFd<'a>, &'static CStr)],
+    /// Where this process has mounts that the program must not see. Only looked at where there are `mounts`. One that is made meanwhile stays.
+    pub without: &'a [PathBuf],
 }
 
 impl View<'_> {
@@ -58,6 +60,8 @@ impl View<'_> {
         }
         let as_text = |root: &Path| CString::new(root.as_os_str().as_bytes()).map_err(io::Error::other);
         let root = self.root.map(as_text).transpose().step("name the root of a program")?;
+        // Of two on one mount point the later is on top.
+        let without = self.without.iter().rev().map(|path| as_text(path)).collect::<io::Result<Vec<_>>>().step("name a mount")?;
         let copy = |(mount, at): &(BorrowedFd, &'static CStr)| Ok((mount.try_clone_to_owned()?, *at));
         let mounts: Vec<_> = self.mounts.iter().map(copy).collect::<io::Result<_>>().step("copy a descriptor")?;
         Ok(Some(move || {
@@ -66,6 +70,10 @@ impl View<'_> {
                 unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
                 // What ends elsewhere ends here, too, and nothing of this is seen elsewhere.
                 rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+                for path in &without {
+                    // It may have ended elsewhere meanwhile.
+                    let _ = rustix::mount::unmount(&**path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+                }
             }
             if let Some(root) = &root {
                 rustix::process::chroot(&**root)?;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::parse::{self, Dataset, DatasetKind, Difference, Refusal};
 use crate::error::ProgramError;
 use crate::faults::{CommandFault, Faults};
 use crate::host::{self, ProgramFailure, Stuck, View};
-use crate::{ErrorReason, SysError, Uid};
+use crate::{ErrorReason, SysError, Uid, mountinfo};
 
 /// The tree's UID; of a snapshot, the UID of the tree that it was made for.
 const UID: &str = "dev.yoi:uid";
@@ -133,17 +133,17 @@ impl Commands {
     }
 
     fn run(&self, step: &'static str, args: &[&str]) -> Result<Vec<u8>, CommandError> {
-        self.run_with(step, args, &[])
+        self.run_with(step, args, View::default())
     }
 
-    fn run_with(&self, step: &'static str, args: &[&str], mounts: &[(BorrowedFd, &'static CStr)]) -> Result<Vec<u8>, CommandError> {
+    fn run_with(&self, step: &'static str, args: &[&str], view: View) -> Result<Vec<u8>, CommandError> {
         let lost = |text: &str| SysError { step, source: io::Error::other(text.to_owned()) };
         let fault = self.faults.on_command(args);
         if fault == CommandFault::NotRun {
             return Err(lost("the command was not run, by a test").into());
         }
         let words: Vec<&OsStr> = args.iter().map(|arg| OsStr::new(*arg)).collect();
-        let view = View { root: self.options.host_root.as_deref(), mounts };
+        let view = View { root: self.options.host_root.as_deref(), ..view };
         let answer = host::run_in(view, &self.stuck, "zfs", &words, self.options.deadline);
         if fault == CommandFault::AnswerLost {
             return Err(lost("the answer of the command was lost, by a test").into());
@@ -195,7 +195,12 @@ impl Commands {
     /// What differs between a snapshot and a dataset that was cloned from it, both of which are mounted for this command alone: the dataset at
     /// [`TREE_AT`].
     pub fn diff(&self, snapshot: &str, dataset: (&str, BorrowedFd), base: BorrowedFd) -> Result<Vec<Difference>, SysError> {
-        let answer = self.run_with("list the changes", &["diff", "-FH", snapshot, dataset.0], &[(dataset.1, TREE_AT), (base, BASE_AT)])?;
+        // `zfs` writes paths from the first mount of the dataset that it finds, and Pods and this process may have others.
+        let of_it = |m: mountinfo::Mount| (m.source == Path::new(dataset.0)).then_some(m.mount_point);
+        let without: Vec<PathBuf> = mountinfo::read()?.into_iter().filter_map(of_it).collect();
+        let mounts = [(dataset.1, TREE_AT), (base, BASE_AT)];
+        let view = View { mounts: &mounts, without: &without, ..View::default() };
+        let answer = self.run_with("list the changes", &["diff", "-FH", snapshot, dataset.0], view)?;
         parse::differences(&answer, TREE_AT.to_bytes())
     }
 
