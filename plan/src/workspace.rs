@@ -3,6 +3,7 @@
 pub mod claim;
 pub mod populate;
 pub mod populate_pod;
+mod prepare;
 mod schedule;
 mod workspace_input;
 mod workspace_teardown;
