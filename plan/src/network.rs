@@ -39,7 +39,8 @@ pub fn ensure_prepare(namespace: &str, network: &Network, existing: &[impl AsRef
     let mut as_agents = of_role(label::ROLE_PREPARE);
     as_agents.insert(label::EGRESS.to_owned(), PrepareEgress::Agents.to_string());
     let egress = std::iter::once(dns()).chain(network.agents.iter().cloned()).collect();
-    let policies = [policy(namespace, PREPARE, of_role(label::ROLE_PREPARE), Vec::new()), policy(namespace, PREPARE_AS_AGENTS, as_agents, egress)];
+    let policies =
+        [policy(namespace, PREPARE, of_role(label::ROLE_PREPARE), Vec::new()), policy(namespace, PREPARE_AS_AGENTS, as_agents, egress)];
     missing(policies, existing)
 }
 
@@ -64,7 +65,8 @@ pub fn with_network_policies(
     existing: &[impl AsRef<NetworkPolicy>],
 ) -> Vec<Step> {
     if let (Some(network), Some(first)) = (network, steps.iter().position(|s| matches!(s, Step::EnsurePod(_)))) {
-        let prepares = |step: &Step| matches!(step, Step::EnsurePod(pod) if meta::label(&pod.metadata, label::ROLE) == Some(label::ROLE_PREPARE));
+        let prepares =
+            |step: &Step| matches!(step, Step::EnsurePod(pod) if meta::label(&pod.metadata, label::ROLE) == Some(label::ROLE_PREPARE));
         let of_prepare = if steps.iter().any(prepares) { ensure_prepare(namespace, network, existing) } else { Vec::new() };
         steps.splice(first..first, ensure(namespace, network, existing).into_iter().chain(of_prepare));
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    CSIVolumeSource, Capabilities, EmptyDirVolumeSource, PodSecurityContext, ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    CSIVolumeSource, Capabilities, EmptyDirVolumeSource, PodSecurityContext, ResourceRequirements, SeccompProfile, SecurityContext, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use yoi_crds::pod::{ImagePullPolicy, Resources};

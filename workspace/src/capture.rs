@@ -17,7 +17,9 @@ use crate::error::StepContext;
 use crate::faults::FaultPoint;
 use crate::tree_copy::Data;
 use crate::trees::{Backend, TreeProvider};
-use crate::{CaptureMethod, Captured, CloneAccess, EntryLocation, Error, HostFolder, Marker, Owner, SysError, TreeOrigin, Uid, dir, projects};
+use crate::{
+    CaptureMethod, Captured, CloneAccess, EntryLocation, Error, HostFolder, Marker, Owner, SysError, TreeOrigin, Uid, dir, projects,
+};
 
 /// So often a copy is begun before the source counts as changing.
 const MAX_PASSES: u32 = 3;

@@ -376,7 +376,11 @@ impl<'a> BaseSet<'a> {
             read_only: false,
             ttl_after_release: None,
             quota: None,
-            base: Some(BaseRef { generation: self.generation.clone(), node: node.to_owned(), prepare: self.prepare.cloned().map(Box::new) }),
+            base: Some(BaseRef {
+                generation: self.generation.clone(),
+                node: node.to_owned(),
+                prepare: self.prepare.cloned().map(Box::new),
+            }),
         };
         let mut base = AgentWorkspace::new(&title, spec);
         base.metadata = ObjectMeta {

@@ -15,11 +15,12 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
 
 use super::populate_pod::{self, PodParts};
+use super::populate_report::{failure, terminated, waits_on_node, without_user};
 use super::prepare::{self, PreparePod};
 use super::workspace_input::{Source, WorkspaceInput};
 use crate::duration::time_left;
 use crate::meta::{self, annotation};
-use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
+use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
@@ -28,14 +29,8 @@ use crate::tree::base_set::ObservedBase;
 /// Number of the attempt to fill and prepare the base that a Pod is of.
 pub const ATTEMPT: &str = "yoi.dev/attempt";
 pub(super) const CONTAINER: &str = "populate";
-/// How long the Pod may wait for room on its node, before the base counts as stuck.
-const ROOM_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the Pod may wait on its node for its image and its volumes, before the base counts as stuck.
-const START_PATIENCE: Duration = Duration::from_secs(60);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// Characters of a Pod's output that the condition's message holds: as many as a person reads.
-const MAX_FAILURE_CHARS: usize = 500;
 const PREPARING: &str = "the source's content is in the base, and prepare runs in it";
 
 /// What to make and delete, the value of the condition Populated, and which Pod may mount the base.
@@ -205,8 +200,7 @@ impl PopulateContext<'_> {
     }
 
     fn done_plan(&self, steps: Vec<Step>, pod: Option<Populator<'_>>) -> PopulatePlan {
-        let history =
-            self.git().and_then(|git| git.depth).map(|depth| format!(", with a history of depth {depth}")).unwrap_or_default();
+        let history = self.git().and_then(|git| git.depth).map(|depth| format!(", with a history of depth {depth}")).unwrap_or_default();
         let prepared = if self.prepare.is_some() { ", and prepare has succeeded in it" } else { "" };
         let message = format!("the source's content is in the base{history}{prepared}");
         PopulatePlan::new(steps, ConditionValue::yes(reason::FILLED, message), pod)
@@ -262,7 +256,8 @@ impl PopulateContext<'_> {
         let pod = failed.pod.get();
         let populated = match failed.work {
             Work::Fill => {
-                let message = format!("{}: {}", self.sentence("could not be filled from"), failure(pod, self.git().map(|git| git.url.as_str())));
+                let message =
+                    format!("{}: {}", self.sentence("could not be filled from"), failure(pod, self.git().map(|git| git.url.as_str())));
                 ConditionValue::no(reason::POPULATE_FAILED, message)
             }
             Work::Prepare => ConditionValue::no(reason::PREPARE_FAILED, prepare::failure(failed.pod)),
@@ -335,81 +330,7 @@ impl PopulateContext<'_> {
     }
 }
 
-/// User and password of a URL, which may stand before its host.
-fn user_of(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    let host = rest.split('/').next().unwrap_or_default();
-    host.rsplit_once('@').map(|(user, _)| user)
-}
-
-/// The URL as people may read it in conditions and Events.
-pub(super) fn without_user(url: &str) -> String {
-    match user_of(url) {
-        Some(user) => url.replacen(&format!("{user}@"), "", 1),
-        None => url.to_owned(),
-    }
-}
-
 /// How long to wait after this attempt: 10 s, doubled with each attempt.
 fn pause(attempt: u32) -> Duration {
     Duration::from_secs(10_u64 << attempt.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
-}
-
-/// What a Pod waits for that has not started.
-struct Waits {
-    since: jiff::Timestamp,
-    patience: Duration,
-    why: String,
-}
-
-/// `None` for a Pod that runs, or of which nothing is known yet.
-fn waits_on_node(pod: &ObservedPod, container: &str) -> Option<Waits> {
-    if let Some(unscheduled) = &pod.unscheduled {
-        let why = unscheduled.message.clone().unwrap_or_else(|| "no node fits".to_owned());
-        return Some(Waits { since: unscheduled.no_node_since?, patience: ROOM_PATIENCE, why });
-    }
-    let why = match pod.container(container) {
-        Some(ContainerState::Running | ContainerState::Terminated(_)) => return None,
-        Some(ContainerState::Waiting { reason, message }) => {
-            let reason = reason.as_deref().unwrap_or("its container waits");
-            message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
-        }
-        None => "the kubelet has not begun with it".to_owned(),
-    };
-    Some(Waits { since: pod.scheduled_at?, patience: START_PATIENCE, why })
-}
-
-pub(super) fn terminated<'a>(pod: &'a ObservedPod, container: &str) -> Option<&'a Terminated> {
-    match pod.container(container)? {
-        ContainerState::Terminated(terminated) => Some(terminated),
-        ContainerState::Running | ContainerState::Waiting { .. } => None,
-    }
-}
-
-/// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
-fn failure(pod: &ObservedPod, url: Option<&str>) -> String {
-    let text = last_words(pod, CONTAINER).unwrap_or_else(|| why_ended(pod, CONTAINER));
-    let text = match url.and_then(user_of).filter(|user| !user.is_empty()) {
-        Some(user) => text.replace(&format!("{user}@"), ""),
-        None => text,
-    };
-    cut(&text)
-}
-
-/// What the container wrote last, on one line; `None` if nothing is known of it.
-pub(super) fn last_words(pod: &ObservedPod, container: &str) -> Option<String> {
-    let output = terminated(pod, container).and_then(|t| t.message.as_deref()).filter(|m| !m.trim().is_empty())?;
-    Some(output.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
-/// Why the Pod ended, in the words of Kubernetes.
-pub(super) fn why_ended(pod: &ObservedPod, container: &str) -> String {
-    let code = terminated(pod, container).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
-    pod.message.clone().or_else(|| pod.reason.clone()).or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
-}
-
-/// The end of a text, as much of it as a person reads.
-pub(super) fn cut(text: &str) -> String {
-    let count = text.chars().count();
-    text.chars().skip(count.saturating_sub(MAX_FAILURE_CHARS)).collect()
 }

@@ -58,8 +58,10 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         BTreeMap::from([(label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()), (label::WORKSPACE.to_owned(), base.name().to_owned())]);
     let mut volumes = vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp")];
     let mut mounts = vec![restricted::mount("tree", path, false), restricted::mount("tmp", "/tmp", false)];
-    for (volume, mount) in
-        git.into_iter().flat_map(|git| [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)]).flatten()
+    for (volume, mount) in git
+        .into_iter()
+        .flat_map(|git| [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)])
+        .flatten()
     {
         volumes.push(volume);
         mounts.push(mount);

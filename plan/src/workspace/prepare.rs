@@ -10,7 +10,8 @@ use yoi_crds::pod::PodSettings;
 use yoi_crds::prepare::Prepare;
 use yoi_crds::source::{DEFAULT_PATH, TreeOwner};
 
-use super::populate::{ATTEMPT, cut, last_words, terminated, why_ended};
+use super::populate::ATTEMPT;
+use super::populate_report::{cut, last_words, terminated, why_ended};
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
@@ -46,7 +47,8 @@ impl PreparePod<'_> {
             (label::EGRESS, egress.to_string()),
             (label::WORKSPACE, base.name().to_owned()),
         ];
-        let seconds = timeout.as_deref().and_then(|text| duration::parse(text).ok()).and_then(|timeout| i64::try_from(timeout.as_secs()).ok());
+        let seconds =
+            timeout.as_deref().and_then(|text| duration::parse(text).ok()).and_then(|timeout| i64::try_from(timeout.as_secs()).ok());
         let pull_secrets = agents.map(|agents| agents.image_pull_secrets.as_slice()).unwrap_or_default();
         // A base has a path in its spec from the first write on.
         let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
@@ -89,11 +91,7 @@ impl PreparePod<'_> {
                 security_context: Some(restricted::pod_security(owner)),
                 termination_grace_period_seconds: Some(5),
                 active_deadline_seconds: Some(seconds.unwrap_or(TIMEOUT)),
-                volumes: Some(vec![
-                    restricted::tree_volume(base.uid(), false),
-                    restricted::empty("tmp"),
-                    restricted::empty("home"),
-                ]),
+                volumes: Some(vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp"), restricted::empty("home")]),
                 ..PodSpec::default()
             }),
             status: None,
