@@ -30,12 +30,16 @@ pub mod label {
     pub const WORKSPACE: &str = "yoi.dev/workspace";
     /// With its value, what selects the Pods of shims.
     pub const SHIM: &str = "app.kubernetes.io/name=yoi-agent-shim";
-    /// `agent`, `populator` or `reader`: what network policies select.
+    /// `agent`, `populator`, `prepare` or `reader`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
     /// Role of the Pod of an agent.
     pub const ROLE_AGENT: &str = "agent";
     /// Role of the Pod that fills a base.
     pub const ROLE_POPULATOR: &str = "populator";
+    /// Role of the Pod that runs a project's `prepare` in a base.
+    pub const ROLE_PREPARE: &str = "prepare";
+    /// What a Pod of that role may reach: the value of `spec.prepare.egress`.
+    pub const EGRESS: &str = "yoi.dev/egress";
     /// Role of the Pod that reads the session and the tree of a stopped agent.
     pub const ROLE_READER: &str = "reader";
 }

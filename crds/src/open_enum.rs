@@ -2,6 +2,7 @@
 //! never taken for another value.
 
 use crate::pod::{Completion, DesiredState, ImagePullPolicy, Model, PodSettings, SessionRetain};
+use crate::prepare::{Prepare, PrepareEgress};
 use crate::source::{ProjectSource, ProviderName, WorkspaceSource};
 use crate::workspace::Binding;
 use crate::{AgentWorkspaceSpec, YoiPodSpec, YoiProjectSpec};
@@ -44,6 +45,10 @@ fn has_unknown(model: Option<&Model>, field: &str) -> bool {
     model.is_some_and(|m| std::iter::once(&m.endpoint).chain(&m.fallbacks).any(|endpoint| endpoint.unknown_field() == Some(field)))
 }
 
+fn has_unknown_egress(prepare: Option<&Prepare>) -> bool {
+    prepare.is_some_and(|prepare| prepare.egress == PrepareEgress::Unknown)
+}
+
 fn is_unknown_source(source: &WorkspaceSource) -> bool {
     let WorkspaceSource { project, workspace, git, host, empty } = source;
     [project.is_some(), workspace.is_some(), git.is_some(), host.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
@@ -62,6 +67,7 @@ impl YoiProjectSpec {
         first_unknown(&[
             (is_unknown_project_source(&self.source), "spec.source"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
+            (has_unknown_egress(self.prepare.as_deref()), "spec.prepare.egress"),
             (has_unknown(defaults.model.as_ref(), "provider"), "spec.defaults.model.provider"),
             (has_unknown(defaults.model.as_ref(), "api"), "spec.defaults.model.api"),
             (defaults.pod.as_ref().is_some_and(has_unknown_pod_settings), "spec.defaults.pod.imagePullPolicy"),
@@ -77,6 +83,7 @@ impl AgentWorkspaceSpec {
             (is_unknown_source(&self.source), "spec.source"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
             (self.binding == Binding::Unknown, "spec.binding"),
+            (has_unknown_egress(self.base.as_ref().and_then(|base| base.prepare.as_deref())), "spec.base.prepare.egress"),
         ])
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::pod::{Model, PodSettings};
+use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner};
 
@@ -44,6 +45,9 @@ pub struct YoiProjectSpec {
     pub owner: TreeOwner,
     #[serde(default)]
     pub provider: ProviderName,
+    /// Runs in every base before it is sealed: what it builds is in every tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare: Option<Box<Prepare>>,
     /// For YoiPods of this project that do not say otherwise.
     #[serde(default)]
     pub defaults: PodDefaults,
@@ -85,7 +89,7 @@ pub struct YoiProjectStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SealedGeneration {
-    /// Digest of the project's UID, source, owner, path and provider.
+    /// Digest of the project's UID, source, owner, path, provider and prepare.
     pub name: String,
     /// git commit of the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]

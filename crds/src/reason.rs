@@ -215,10 +215,16 @@ reasons! {
     @retried POPULATE_FAILED = "PopulateFailed",
         "The message holds the end of the populator's output: fix the URL, the ref or the way to the server. It is tried again by itself.",
         "kubectl get pods -n $NAMESPACE -l yoi.dev/role=populator";
-    /// The Pod that fills a base cannot run on its node. Another node gets a base, if there is one that can.
+    /// The project's `prepare` runs in the base.
+    PREPARING = "Preparing";
+    /// The project's `prepare` failed in the base. It is tried again in a base that is filled anew.
+    @retried PREPARE_FAILED = "PrepareFailed",
+        "The message holds the last words of the command and names its Pod, whose log has the rest. Mend `spec.prepare` or the source; a changed `spec.prepare` is tried at once.",
+        "kubectl logs -n $NAMESPACE -l yoi.dev/role=prepare --tail=100";
+    /// The Pod that fills or prepares a base cannot run on its node. Another node gets a base, if there is one that can.
     @retried POPULATOR_NOT_RUNNING = "PopulatorNotRunning",
         "The message holds the words of the scheduler or the kubelet: room, a taint, the image. It goes on by itself when that is fixed.",
-        "kubectl describe pods -n $NAMESPACE -l yoi.dev/role=populator";
+        "kubectl describe pods -n $NAMESPACE -l 'yoi.dev/role in (populator,prepare)'";
     /// The source's content is in the base.
     FILLED = "Filled";
     /// The base is read-only and has a manifest digest.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::open_enum::open_enum;
+use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource};
 
@@ -114,6 +115,9 @@ pub struct BaseRef {
     pub generation: String,
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN))]
     pub node: String,
+    /// What runs in it before it is sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare: Option<Box<Prepare>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -140,7 +144,7 @@ pub struct AgentWorkspaceStatus {
     /// Operator: claim of `spec.claim`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
-    /// Operator: the only Pod that may mount the tree inline (a YoiPod's, or a base's populator).
+    /// Operator: the only Pod that may mount the tree inline (a YoiPod's, or the one that fills or prepares a base).
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
     /// Operator: the only Pod that may mount the tree inline read-only, to show what a stopped agent has done.

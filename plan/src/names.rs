@@ -3,6 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use yoi_crds::prepare::Prepare;
 use yoi_crds::source::{DEFAULT_PATH, ProviderName, TreeOwner, WorkspaceSource};
 
 /// Name of the Pod of one run of a YoiPod.
@@ -47,6 +48,12 @@ pub fn populator(base: &str, attempt: u32) -> String {
     format!("{base}-{attempt}")
 }
 
+/// Name of the Pod that prepares a base in the `attempt`-th time that it was filled.
+#[must_use]
+pub fn prepare(base: &str, attempt: u32) -> String {
+    format!("{base}-prepare-{attempt}")
+}
+
 /// Name of the generation of all bases that would hold the same content. `of` is the UID of the project, or of a workspace with a direct source. `path` is
 /// that of its spec.
 #[must_use]
@@ -56,6 +63,12 @@ pub fn generation(of: &str, source: &WorkspaceSource, owner: TreeOwner, path: Op
     // The path of a folder is told by the node that it is taken on, and that node is chosen for a generation.
     let path = path.or(source.host.is_none().then_some(DEFAULT_PATH));
     sha256(&json(&Key(of, source, owner, path, provider)))[..10].to_owned()
+}
+
+/// Name of a generation whose bases are prepared, by the name that it would have if they were not.
+#[must_use]
+pub fn prepared_generation(unprepared: &str, prepare: &Prepare) -> String {
+    sha256(&json(&(unprepared, prepare)))[..10].to_owned()
 }
 
 /// Id of a task. A YoiPod's runtime takes each id once.

@@ -8,7 +8,9 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use yoi_crds::name::label;
+use yoi_crds::prepare::PrepareEgress;
 
+use crate::meta;
 use crate::settings::Network;
 use crate::step::Step;
 
@@ -19,10 +21,31 @@ pub const READERS: &str = "yoi-readers";
 /// Name of the policy that selects the Pods that fill bases.
 pub const POPULATORS: &str = "yoi-populators";
 
+/// Name of the policy that selects the Pods that prepare bases. What they may reach, others add to it.
+pub const PREPARE: &str = "yoi-prepare";
+/// Name of the policy that selects those of them that may reach what agents may.
+pub const PREPARE_AS_AGENTS: &str = "yoi-prepare-as-agents";
+
 /// The steps that make the policies of `namespace` what they should be; none when `existing` already are.
 #[must_use]
 pub fn ensure(namespace: &str, network: &Network, existing: &[impl AsRef<NetworkPolicy>]) -> Vec<Step> {
-    [agents(namespace, network), populators(namespace, network), readers(namespace, network)]
+    let always = [agents(namespace, network), populators(namespace, network), readers(namespace, network)];
+    missing(always, existing)
+}
+
+/// As [`ensure`], the policies of the Pods that prepare bases. Few namespaces have such Pods.
+#[must_use]
+pub fn ensure_prepare(namespace: &str, network: &Network, existing: &[impl AsRef<NetworkPolicy>]) -> Vec<Step> {
+    let mut as_agents = of_role(label::ROLE_PREPARE);
+    as_agents.insert(label::EGRESS.to_owned(), PrepareEgress::Agents.to_string());
+    let egress = std::iter::once(dns()).chain(network.agents.iter().cloned()).collect();
+    let policies =
+        [policy(namespace, PREPARE, of_role(label::ROLE_PREPARE), Vec::new()), policy(namespace, PREPARE_AS_AGENTS, as_agents, egress)];
+    missing(policies, existing)
+}
+
+fn missing(wanted: impl IntoIterator<Item = NetworkPolicy>, existing: &[impl AsRef<NetworkPolicy>]) -> Vec<Step> {
+    wanted
         .into_iter()
         .filter(|wanted| {
             let same = |p: &NetworkPolicy| p.metadata.name == wanted.metadata.name && p.spec == wanted.spec;
@@ -42,7 +65,10 @@ pub fn with_network_policies(
     existing: &[impl AsRef<NetworkPolicy>],
 ) -> Vec<Step> {
     if let (Some(network), Some(first)) = (network, steps.iter().position(|s| matches!(s, Step::EnsurePod(_)))) {
-        steps.splice(first..first, ensure(namespace, network, existing));
+        let prepares =
+            |step: &Step| matches!(step, Step::EnsurePod(pod) if meta::label(&pod.metadata, label::ROLE) == Some(label::ROLE_PREPARE));
+        let of_prepare = if steps.iter().any(prepares) { ensure_prepare(namespace, network, existing) } else { Vec::new() };
+        steps.splice(first..first, ensure(namespace, network, existing).into_iter().chain(of_prepare));
     }
     steps
 }
@@ -50,11 +76,11 @@ pub fn with_network_policies(
 fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
     let mut egress = vec![dns(), gateway(network)];
     egress.extend(network.agents.iter().cloned());
-    policy(namespace, AGENTS, label::ROLE_AGENT, egress)
+    policy(namespace, AGENTS, of_role(label::ROLE_AGENT), egress)
 }
 
 fn readers(namespace: &str, network: &Network) -> NetworkPolicy {
-    policy(namespace, READERS, label::ROLE_READER, vec![dns(), gateway(network)])
+    policy(namespace, READERS, of_role(label::ROLE_READER), vec![dns(), gateway(network)])
 }
 
 fn gateway(network: &Network) -> NetworkPolicyEgressRule {
@@ -73,7 +99,7 @@ fn gateway(network: &Network) -> NetworkPolicyEgressRule {
 fn populators(namespace: &str, network: &Network) -> NetworkPolicy {
     let mut egress = vec![dns()];
     egress.extend(network.populators.iter().cloned());
-    policy(namespace, POPULATORS, label::ROLE_POPULATOR, egress)
+    policy(namespace, POPULATORS, of_role(label::ROLE_POPULATOR), egress)
 }
 
 /// To any address, because the resolver may be a Pod, a Service or a link-local cache. On some clusters it listens on port 5353.
@@ -125,8 +151,11 @@ fn non_empty<T>(list: Option<Vec<T>>) -> Option<Vec<T>> {
     list.filter(|list| !list.is_empty())
 }
 
-fn policy(namespace: &str, name: &str, role: &str, egress: Vec<NetworkPolicyEgressRule>) -> NetworkPolicy {
-    let selector = BTreeMap::from([(label::ROLE.to_owned(), role.to_owned())]);
+fn of_role(role: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(label::ROLE.to_owned(), role.to_owned())])
+}
+
+fn policy(namespace: &str, name: &str, selector: BTreeMap<String, String>, egress: Vec<NetworkPolicyEgressRule>) -> NetworkPolicy {
     NetworkPolicy {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -138,7 +167,8 @@ fn policy(namespace: &str, name: &str, role: &str, egress: Vec<NetworkPolicyEgre
             pod_selector: Some(labels(selector)),
             policy_types: Some(vec!["Ingress".to_owned(), "Egress".to_owned()]),
             ingress: None,
-            egress: Some(as_stored(egress)),
+            // The types of the API server leave an empty list out.
+            egress: non_empty(Some(as_stored(egress))),
         }),
     }
 }

@@ -72,7 +72,13 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         None => reconcile(&input, now),
     };
     // A namespace with a project is a namespace with agents: its policies are there before the first of them.
-    let policies = settings.network.as_ref().map(|network| network::ensure(project.namespace(), network, &seen.network_policies));
+    let policies = settings.network.as_ref().map(|network| {
+        let mut steps = network::ensure(project.namespace(), network, &seen.network_policies);
+        if project.spec.prepare.is_some() {
+            steps.extend(network::ensure_prepare(project.namespace(), network, &seen.network_policies));
+        }
+        steps
+    });
     Plan { steps: policies.into_iter().flatten().chain(plan.steps).collect(), ..plan }
 }
 

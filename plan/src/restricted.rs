@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    CSIVolumeSource, Capabilities, EmptyDirVolumeSource, PodSecurityContext, SeccompProfile, SecurityContext, Volume, VolumeMount,
+    CSIVolumeSource, Capabilities, EmptyDirVolumeSource, PodSecurityContext, ResourceRequirements, SeccompProfile, SecurityContext, Volume,
+    VolumeMount,
 };
-use yoi_crds::pod::ImagePullPolicy;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use yoi_crds::pod::{ImagePullPolicy, Resources};
 use yoi_crds::source::TreeOwner;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
 
@@ -60,6 +62,18 @@ pub(crate) fn empty(name: &str) -> Volume {
 
 pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), read_only: read_only.then_some(true), ..VolumeMount::default() }
+}
+
+/// `None` where nothing is asked for.
+pub(crate) fn resources(wanted: &Resources) -> Option<ResourceRequirements> {
+    let quantities = |map: &BTreeMap<String, String>| {
+        (!map.is_empty()).then(|| map.iter().map(|(k, v)| (k.clone(), Quantity(v.clone()))).collect::<BTreeMap<_, _>>())
+    };
+    (!wanted.is_empty()).then(|| ResourceRequirements {
+        requests: quantities(&wanted.requests),
+        limits: quantities(&wanted.limits),
+        claims: None,
+    })
 }
 
 pub(crate) fn pull_policy(policy: ImagePullPolicy) -> String {

@@ -3,6 +3,8 @@
 pub mod claim;
 pub mod populate;
 pub mod populate_pod;
+mod populate_report;
+mod prepare;
 mod schedule;
 mod workspace_input;
 mod workspace_teardown;
@@ -182,7 +184,7 @@ fn source_text(source: &ProjectSource) -> String {
 fn git_text(git: &GitSource) -> String {
     let of_ref = git.ref_.as_ref().map(|ref_| format!(" at {ref_}")).unwrap_or_default();
     let of_depth = git.depth.map(|depth| format!(" with a history of depth {depth}")).unwrap_or_default();
-    format!("{}{of_ref}{of_depth}", populate::without_user(&git.url))
+    format!("{}{of_ref}{of_depth}", populate_report::without_user(&git.url))
 }
 
 fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {

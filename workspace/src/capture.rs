@@ -17,7 +17,9 @@ use crate::error::StepContext;
 use crate::faults::FaultPoint;
 use crate::tree_copy::Data;
 use crate::trees::{Backend, TreeProvider};
-use crate::{CaptureMethod, Captured, EntryLocation, Error, HostFolder, Marker, Owner, SysError, TreeOrigin, Uid, dir, projects};
+use crate::{
+    CaptureMethod, Captured, CloneAccess, EntryLocation, Error, HostFolder, Marker, Owner, SysError, TreeOrigin, Uid, dir, projects,
+};
 
 /// So often a copy is begun before the source counts as changing.
 const MAX_PASSES: u32 = 3;
@@ -54,8 +56,9 @@ pub(crate) enum CapturePlan {
 
 impl<B: Backend> TreeProvider<B> {
     /// [`crate::Provider::capture`] for a caller that has the lock.
-    pub(crate) fn capture_locked(&self, uid: Uid, source: &HostFolder, owner: Owner) -> Result<Marker, Error> {
-        if self.existing(uid, TreeOrigin::Host { owner })?.is_none() {
+    pub(crate) fn capture_locked(&self, uid: Uid, source: &HostFolder, owner: Owner, access: CloneAccess) -> Result<Marker, Error> {
+        let made = self.existing(uid, TreeOrigin::Host { owner })?;
+        if made.is_none() {
             source.check_owner(owner)?;
             source.check_place(self.layout.root())?;
             self.make_way(uid)?;
@@ -64,6 +67,12 @@ impl<B: Backend> TreeProvider<B> {
                 let _ = self.remove_entry(uid, EntryLocation::Building);
                 return Err(error);
             }
+        }
+        if access == CloneAccess::ReadWrite {
+            return match made {
+                Some(marker) => Ok(marker),
+                None => self.existing(uid, TreeOrigin::Host { owner })?.ok_or(Error::NotFound { uid }),
+            };
         }
         match self.seal_locked(uid) {
             Ok((marker, _)) => Ok(marker),

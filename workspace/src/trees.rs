@@ -219,9 +219,9 @@ impl<B: Backend> Provider for TreeProvider<B> {
         Ok(marker)
     }
 
-    fn capture(&self, uid: Uid, source: &HostFolder, owner: Owner) -> Result<Marker, Error> {
+    fn capture(&self, uid: Uid, source: &HostFolder, owner: Owner, access: CloneAccess) -> Result<Marker, Error> {
         let _guard = self.layout.locks.exclusive(uid);
-        self.capture_locked(uid, source, owner)
+        self.capture_locked(uid, source, owner, access)
     }
 
     fn seal(&self, uid: Uid) -> Result<TreeManifest, Error> {

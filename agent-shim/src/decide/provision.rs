@@ -292,6 +292,12 @@ pub fn captured_reason(because: &str, captured: Option<&Captured>) -> String {
     format!("{because}; {how}: {why}")
 }
 
+/// Whether something is still to be written to a base that is taken from a folder of the node.
+pub fn access_of_base(ws: &AgentWorkspace) -> CloneAccess {
+    let is_prepared = ws.spec.base.as_ref().is_some_and(|base| base.prepare.is_some());
+    if is_prepared { CloneAccess::ReadWrite } else { CloneAccess::ReadOnly }
+}
+
 fn is_filled_base(ws: &AgentWorkspace) -> bool {
     let conditions = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     ws.spec.base.is_some() && yoi_crds::condition::is_true(conditions, condition::POPULATED)

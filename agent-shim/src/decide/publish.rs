@@ -7,6 +7,7 @@ use yoi_crds::AgentWorkspace;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_TREE, VOLUME_WORKSPACE};
 use yoi_workspace::{CloneAccess, ParseUidError, Record, RecordState, TreeOrigin, Uid};
 
+use super::provision::access_of_base;
 use crate::runtime_digest::{ParseRuntimeDigestError, RuntimeDigest};
 use crate::volume::{ForeignTarget, PodVolume};
 
@@ -118,7 +119,7 @@ pub fn admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &Know
         }
     }
     let Some(record) = known.record else { return Admission::Wait(provisioning_message(uid, known.workspace)) };
-    let is_read_only = known.workspace.is_some_and(|ws| ws.spec.read_only) || cloned_read_only(record);
+    let is_read_only = known.workspace.is_some_and(|ws| ws.spec.read_only) || made_read_only(record, known.workspace);
     match record.state {
         RecordState::Creating => Admission::Wait(provisioning_message(uid, known.workspace)),
         RecordState::Destroying => Admission::Deny(format!("the tree of workspace {uid} is being destroyed")),
@@ -156,11 +157,11 @@ fn pod_admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &Know
     }
 }
 
-fn cloned_read_only(record: &Record) -> bool {
+fn made_read_only(record: &Record, ws: Option<&AgentWorkspace>) -> bool {
     match record.origin {
         TreeOrigin::Empty { .. } => false,
-        // It is sealed as soon as it is made.
-        TreeOrigin::Host { .. } => true,
+        // It is sealed as soon as it is made, but where the project prepares it.
+        TreeOrigin::Host { .. } => ws.is_none_or(|ws| access_of_base(ws) == CloneAccess::ReadOnly),
         TreeOrigin::Clone { access, .. } => access == CloneAccess::ReadOnly,
     }
 }

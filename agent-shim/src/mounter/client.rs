@@ -73,15 +73,16 @@ impl dyn Mounter {
         if let Response::Made(_) = self.call(request).await? { Ok(()) } else { Err(MounterFailure::Protocol) }
     }
 
-    /// Makes a tree of a folder of the host. Returns how it was made, and why so.
+    /// Makes a tree of a folder of the host, sealed unless it is to be written to first. Returns how it was made, and why so.
     pub async fn capture(
         &self,
         uid: Uid,
         provider: ProviderKind,
         source: HostSourceName,
         owner: Owner,
+        access: CloneAccess,
     ) -> Result<Option<Captured>, MounterFailure> {
-        let made = self.call(Request::Capture { uid, provider, source, owner }).await?;
+        let made = self.call(Request::Capture { uid, provider, source, owner, access }).await?;
         if let Response::Made(marker) = made { Ok(marker.captured) } else { Err(MounterFailure::Protocol) }
     }
 

@@ -57,7 +57,7 @@ pub enum Request {
         /// Whether the tree or mount can be written.
         access: CloneAccess,
     },
-    /// Makes a tree with the content of a folder of the host, and seals it. Returns [`Response::Made`].
+    /// Makes a tree with the content of a folder of the host, and seals it unless it is to be written to first. Returns [`Response::Made`].
     Capture {
         /// UID of the workspace whose tree it is.
         uid: Uid,
@@ -67,6 +67,8 @@ pub enum Request {
         source: HostSourceName,
         /// Owner that the folder must have.
         owner: Owner,
+        /// Whether something is to be written to the tree before it is sealed.
+        access: CloneAccess,
     },
     /// Which of the listed folders of the host are there. Returns [`Response::HostSources`].
     HostSources,

@@ -156,9 +156,9 @@ impl MounterService {
             Request::Clone { uid, provider, from, access } => {
                 Response::Made(self.root()?.provider(*provider)?.clone_tree(*uid, *from, *access)?)
             }
-            Request::Capture { uid, provider, source, owner } => {
+            Request::Capture { uid, provider, source, owner, access } => {
                 let folder = self.host_sources.open(source, &self.host_sources_dir)?;
-                Response::Made(self.root()?.provider(*provider)?.capture(*uid, &folder, *owner)?)
+                Response::Made(self.root()?.provider(*provider)?.capture(*uid, &folder, *owner, *access)?)
             }
             Request::HostSources => Response::HostSources(self.host_sources.available(&self.host_sources_dir)),
             Request::Seal { uid } => Response::Sealed(self.root()?.provider_of(*uid)?.seal(*uid)?),

@@ -178,7 +178,7 @@ async fn create(
     let made = match making {
         TreeOrigin::Empty { .. } | TreeOrigin::Clone { .. } => state.mounter.make(uid, provider, making).await.map(|()| None),
         TreeOrigin::Host { owner } => match provision::host_source(ws, &state.host_sources) {
-            Ok(source) => state.mounter.capture(uid, provider, source, owner).await,
+            Ok(source) => state.mounter.capture(uid, provider, source, owner, provision::access_of_base(ws)).await,
             Err((_, message)) => Err(MounterRefusal { reason: ErrorReason::SourceForbidden, message }.into()),
         },
     };

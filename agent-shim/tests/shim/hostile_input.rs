@@ -191,7 +191,10 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
     assert!(matches!(send_request(r#"{"Open":{"expected":"Any"}}"#), Some(Ok(Response::Opened(_)))));
     let before = census(dir.path());
     // The same words with a name that is one are understood: no such folder is listed.
-    let capture = format!(r#"{{"Capture":{{"uid":"{}","provider":"Copy","source":"clone","owner":{{"uid":1000,"gid":1000}}}}}}"#, uid(1));
+    let capture = format!(
+        r#"{{"Capture":{{"uid":"{}","provider":"Copy","source":"clone","owner":{{"uid":1000,"gid":1000}},"access":"ReadOnly"}}}}"#,
+        uid(1)
+    );
     let unlisted = send_request(&capture).unwrap().unwrap_err();
     assert_eq!(unlisted.reason, ErrorReason::SourceNotFound, "{unlisted:?}");
     let (good, digest) = (uid(1).to_string(), "a".repeat(64));
@@ -211,10 +214,14 @@ fn no_request_with_a_malformed_name_makes_the_mounter_act() {
             format!(r#"{{"Unpublish":{{"volume":{{"pod":{bad},"name":"tree"}}}}}}"#),
             format!(r#"{{"Changes":{{"uid":{bad},"since":null,"limit":1}}}}"#),
             format!(r#"{{"Open":{{"expected":{{"Named":{bad}}}}}}}"#),
-            format!(r#"{{"Capture":{{"uid":{bad},"provider":"Copy","source":"clone","owner":{{"uid":1000,"gid":1000}}}}}}"#),
+            format!(
+                r#"{{"Capture":{{"uid":{bad},"provider":"Copy","source":"clone","owner":{{"uid":1000,"gid":1000}},"access":"ReadOnly"}}}}"#
+            ),
         ];
         if HostSourceName::try_from(text.clone()).is_err() {
-            verbs.push(format!(r#"{{"Capture":{{"uid":"{good}","provider":"Copy","source":{bad},"owner":{{"uid":1000,"gid":1000}}}}}}"#));
+            verbs.push(format!(
+                r#"{{"Capture":{{"uid":"{good}","provider":"Copy","source":{bad},"owner":{{"uid":1000,"gid":1000}},"access":"ReadOnly"}}}}"#
+            ));
         }
         // Some of these are names that a volume may have, if not a Pod.
         if text.parse::<yoi_agent_shim::volume::VolumeName>().is_err() {

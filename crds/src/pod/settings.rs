@@ -71,7 +71,7 @@ pub enum ImagePullPolicy {
 open_enum!(ImagePullPolicy: Always, IfNotPresent, Never);
 
 /// Quantities as in a Pod: `cpu`, `memory`, `ephemeral-storage`, and what devices a cluster offers under names like `example.com/gpu`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = ("!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) \
     || quantity(self.requests[k]).compareTo(quantity(self.limits[k])) <= 0)", "requests must not be above limits"))]
 #[x_kube(validation = ("!has(self.requests) || self.requests.all(k, !k.contains('/') \

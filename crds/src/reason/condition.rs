@@ -40,7 +40,7 @@ conditions! {
         "YoiPeer" by OPERATOR: "Both members exist and are bound by their UIDs.";
     }
     SOURCE_READY = "SourceReady" {
-        "YoiProject" by OPERATOR: "The source was fetched into a base.";
+        "YoiProject" by OPERATOR: "The source was fetched into a base, and the project's `prepare` has succeeded there, if there is one.";
     }
     SCHEDULED = "Scheduled" {
         "AgentWorkspace" by OPERATOR: "A node was chosen for the tree.";
@@ -58,7 +58,7 @@ conditions! {
         "AgentWorkspace" by SHIM: "The data root of its node works, and the tree is within its quota, after one of these was not so. A tree that never had such a failure has no such condition.";
     }
     POPULATED = "Populated" {
-        "AgentWorkspace" by OPERATOR: "Of a base: the source's content is in it.";
+        "AgentWorkspace" by OPERATOR: "Of a base: the source's content is in it, and the project's `prepare` has succeeded in it, if there is one.";
     }
     SEALED = "Sealed" {
         "AgentWorkspace" by SHIM: "Of a base: it is read-only from now on, and has a manifest digest.";

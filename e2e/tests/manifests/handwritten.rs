@@ -262,6 +262,35 @@ fn sources(t: &mut Table) {
     for host in ["", "-h", "H", "h/p", "https://h", "h:x", "u@h", "h h"] {
         t.expect_refused("address", "git", &[("/spec/source/git/submoduleHosts", json!([host]))], "submoduleHosts");
     }
+    // A base is the operator's, so the rules of its prepare are asked for in a project only.
+    for (field, value, words) in [
+        ("image", json!(""), "image"),
+        ("image", json!("a b"), "image"),
+        ("image", json!("--privileged"), "image"),
+        ("image", json!("i".repeat(513)), "image"),
+        ("command", json!([]), "command"),
+        ("command", json!([""]), "must not be empty"),
+        ("command", json!("make"), "command"),
+        ("command", json!(["make", "a\u{0}b"]), "command"),
+        ("command", json!(["make", "a".repeat(16_385)]), "command"),
+        ("command", json!(vec!["x"; 65]), "command"),
+        ("egress", json!("All"), "egress"),
+        ("egress", json!("Unknown"), "egress"),
+        ("egress", json!("agents"), "egress"),
+        ("timeout", json!("0s"), "timeout"),
+        ("timeout", json!("1d"), "timeout"),
+        ("timeout", json!("1h30m"), "timeout"),
+        ("timeout", json!("1000000h"), "timeout"),
+        ("resources", json!({ "requests": { "cpu": "2" }, "limits": { "cpu": "1" } }), "requests must not be above limits"),
+        ("resources", json!({ "limits": { "apples": "1" } }), "apples"),
+    ] {
+        t.expect_refused("prepare", "git", &[(&format!("/spec/prepare/{field}"), value)], words);
+    }
+    for (field, value) in
+        [("command", json!(["sh", "-c", ""])), ("egress", json!("Agents")), ("timeout", json!("999999h")), ("image", json!("i"))]
+    {
+        t.expect_accepted("prepare", "git", &[(&format!("/spec/prepare/{field}"), value)]);
+    }
     for depth in [json!(0), json!(-1), json!("5"), json!(1_000_001)] {
         t.expect_refused("address", "git", &[("/spec/source/git/depth", depth)], "depth");
     }

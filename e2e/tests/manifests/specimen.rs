@@ -102,6 +102,17 @@ fn agent(workspace: Value, session: Value) -> Value {
     })
 }
 
+/// Every field of what runs in a base.
+fn prepare() -> Value {
+    json!({ "image": "registry.example/builder:1", "command": ["make", "-j4"], "egress": "None", "timeout": "90m",
+        "resources": { "requests": { "cpu": "10m" }, "limits": { "cpu": "1" } } })
+}
+
+fn prepared(mut project: Value) -> Value {
+    project["prepare"] = prepare();
+    project
+}
+
 pub fn all() -> Vec<Specimen> {
     let git = git_source();
     let host = json!({ "name": "clone", "take": "1" });
@@ -125,7 +136,7 @@ pub fn all() -> Vec<Specimen> {
         spec
     };
     let mut all = vec![
-        of(Kind::YoiProject, "git", "p-git", project(json!({ "git": git }))),
+        of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": git })))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
         of(Kind::YoiProject, "host", "p-host", project(json!({ "host": host }))),
         of(Kind::YoiPod, "ref", "y-ref", agent(json!({ "ref": { "name": "w" } }), named)),
@@ -164,7 +175,7 @@ pub fn all() -> Vec<Specimen> {
             Kind::AgentWorkspace,
             "base",
             "w-base",
-            tree(json!({ "empty": {} }), json!({ "base": { "generation": "0123456789", "node": "none" } })),
+            tree(json!({ "empty": {} }), json!({ "base": { "generation": "0123456789", "node": "none", "prepare": prepare() } })),
         ),
         of(Kind::WorkspaceNode, "node", "", json!({})),
     ];

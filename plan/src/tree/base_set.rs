@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::PodSettings;
+use yoi_crds::prepare::Prepare;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{ProjectSource, ProviderName, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
@@ -34,7 +35,7 @@ pub const FOLLOWS_CONSUMER: &str = "yoi.dev/follows-consumer";
 /// the parent is in the same namespace is for the caller to check.
 #[must_use]
 pub fn base_parent_uid(base: &AgentWorkspace) -> Option<&str> {
-    let BaseRef { generation, node } = base.spec.base.as_ref()?;
+    let BaseRef { generation, node, prepare: _ } = base.spec.base.as_ref()?;
     let parent = meta::controller(&base.metadata)?;
     let is_a_parent = [YoiProject::KIND, AgentWorkspace::KIND].contains(&parent.kind.as_str()) && parent.api_version == meta::API_VERSION;
     (is_a_parent && meta::name(&base.metadata) == names::base(generation, node)).then_some(parent.uid.as_str())
@@ -66,6 +67,8 @@ pub(crate) struct ObservedBase<'a> {
     pub workspace: Stored<'a, AgentWorkspace>,
     pub generation: &'a str,
     pub node: &'a str,
+    /// What runs in it before it is sealed.
+    pub prepare: Option<&'a Prepare>,
 }
 
 impl<'a> ObservedBase<'a> {
@@ -76,8 +79,8 @@ impl<'a> ObservedBase<'a> {
 
     /// `None` for a workspace that is no base.
     pub(crate) fn new(workspace: Stored<'a, AgentWorkspace>) -> Option<Self> {
-        let BaseRef { generation, node } = workspace.get().spec.base.as_ref()?;
-        Some(ObservedBase { workspace, generation, node })
+        let BaseRef { generation, node, prepare } = workspace.get().spec.base.as_ref()?;
+        Some(ObservedBase { workspace, generation, node, prepare: prepare.as_deref() })
     }
 
     /// Trees can be cloned from it.
@@ -118,6 +121,7 @@ pub(crate) struct BaseSet<'a> {
     path: Option<&'a str>,
     owner: TreeOwner,
     pub provider: ProviderName,
+    prepare: Option<&'a Prepare>,
     pub generation: String,
     /// The settings of the agents that have none of their own. The nodes that these select get the base first, and those that these tolerate get one too.
     agents: Option<&'a PodSettings>,
@@ -132,7 +136,9 @@ impl<'a> BaseSet<'a> {
         let spec = &project.get().spec;
         let ProjectSource { git, host, empty } = spec.source.clone();
         let source = WorkspaceSource { git, host, empty, ..WorkspaceSource::default() };
+        let prepare = spec.prepare.as_deref();
         let generation = names::generation(project.uid().as_str(), &source, spec.owner, spec.path.as_deref(), spec.provider);
+        let generation = prepare.map_or(generation.clone(), |prepare| names::prepared_generation(&generation, prepare));
         BaseSet {
             parent: project.owner_reference(),
             parent_uid: project.uid(),
@@ -142,6 +148,7 @@ impl<'a> BaseSet<'a> {
             path: spec.path.as_deref(),
             owner: spec.owner,
             provider: spec.provider,
+            prepare,
             generation,
             agents: spec.defaults.pod.as_ref(),
             observed,
@@ -162,6 +169,7 @@ impl<'a> BaseSet<'a> {
             path: spec.path.as_deref(),
             owner,
             provider: spec.provider,
+            prepare: None,
             generation: names::generation(workspace.uid().as_str(), &spec.source, owner, spec.path.as_deref(), spec.provider),
             agents: None,
             observed,
@@ -258,11 +266,16 @@ impl<'a> BaseSet<'a> {
             return why;
         }
         let mut populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
-        if let Some(failed) = populated.find(|c| c.reason == reason::POPULATE_FAILED) {
-            return ConditionValue::no(reason::POPULATE_FAILED, failed.message.clone());
+        let failed = |c: &Condition| [reason::POPULATE_FAILED, reason::PREPARE_FAILED].into_iter().find(|reason| c.reason == *reason);
+        if let Some((reason, message)) = populated.find_map(|c| Some((failed(c)?, &c.message))) {
+            return ConditionValue::no(reason, message.clone());
         }
         if let Some(why) = self.all_stuck(now).or_else(|| self.no_node()) {
             return why;
+        }
+        let mut populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
+        if let Some(preparing) = populated.find(|c| c.reason == reason::PREPARING) {
+            return ConditionValue::no(reason::PREPARING, preparing.message.clone());
         }
         let mut ready = self.living().filter_map(|base| Some((base, conditions::find(base.workspace.conditions(), condition::READY)?)));
         match ready.find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
@@ -363,7 +376,11 @@ impl<'a> BaseSet<'a> {
             read_only: false,
             ttl_after_release: None,
             quota: None,
-            base: Some(BaseRef { generation: self.generation.clone(), node: node.to_owned() }),
+            base: Some(BaseRef {
+                generation: self.generation.clone(),
+                node: node.to_owned(),
+                prepare: self.prepare.cloned().map(Box::new),
+            }),
         };
         let mut base = AgentWorkspace::new(&title, spec);
         base.metadata = ObjectMeta {

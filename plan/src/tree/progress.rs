@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use yoi_crds::Condition;
 use yoi_crds::condition::find;
 use yoi_crds::reason::{self, condition};
 
@@ -13,7 +14,7 @@ use crate::nodes::Node;
 /// nothing, and its WorkspaceNode still offers its providers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the source may fail to be fetched on the node of a consumer. It was fetched on another node before, so a consumer need not wait here.
+/// How long the source may fail to be fetched or prepared on the node of a consumer. It was on another node before, so a consumer need not wait here.
 const FETCH_PATIENCE: Duration = Duration::from_secs(180);
 
 /// How far a base is.
@@ -43,7 +44,8 @@ impl Progress {
             let why = find(conditions, condition::PROVISIONED).map(|c| c.message.clone());
             (created, why.unwrap_or_else(|| "its yoi-agent-shim has not made the tree".to_owned()))
         });
-        let failed = populated.filter(|c| base.follows_consumer() && c.reason == reason::POPULATE_FAILED);
+        let has_failed = |c: &&Condition| c.reason == reason::POPULATE_FAILED || c.reason == reason::PREPARE_FAILED;
+        let failed = populated.filter(has_failed).filter(|_| base.follows_consumer());
         let not_fetched = failed.map(|c| (created, FETCH_PATIENCE, c.message.clone()));
         let silent = node.and_then(Node::silent_since).map(|(since, why)| (since, why.to_owned()));
         let waits = not_ready.into_iter().chain(silent).chain(not_begun).map(|(since, why)| (since, PATIENCE, why)).chain(not_fetched);

@@ -1,32 +1,37 @@
-//! Filling a base: one restricted Pod at a time. When it fails, another one tries again after a pause.
+//! Filling a base, and preparing it: one restricted Pod at a time. When one fails, another one fills the base again after a pause.
+//!
+//! A run of `prepare` that was cut short leaves files that look finished: build tools go by their times. So each run begins in a base that was just filled
+//! from nothing, and a base is sealed only as one whole run has left it. Populated becomes True after it: the node seals what is populated.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Toleration;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::name::label;
+use yoi_crds::pod::PodSettings;
+use yoi_crds::prepare::Prepare;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
 
 use super::populate_pod::{self, PodParts};
+use super::populate_report::{failure, terminated, waits_on_node, without_user};
+use super::prepare::{self, PreparePod};
 use super::workspace_input::{Source, WorkspaceInput};
 use crate::duration::time_left;
-use crate::meta::annotation;
-use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
+use crate::meta::{self, annotation};
+use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::ObservedBase;
 
-/// Number of the attempt that a populator Pod is.
+/// Number of the attempt to fill and prepare the base that a Pod is of.
 pub const ATTEMPT: &str = "yoi.dev/attempt";
 pub(super) const CONTAINER: &str = "populate";
-/// How long the Pod may wait for room on its node, before the base counts as stuck.
-const ROOM_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the Pod may wait on its node for its image and its volumes, before the base counts as stuck.
-const START_PATIENCE: Duration = Duration::from_secs(60);
-/// Characters of git's output that the condition's message holds: as many as a person reads.
-const MAX_FAILURE_CHARS: usize = 500;
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+const PREPARING: &str = "the source's content is in the base, and prepare runs in it";
 
 /// What to make and delete, the value of the condition Populated, and which Pod may mount the base.
 pub(super) struct PopulatePlan {
@@ -40,56 +45,77 @@ pub(super) struct PopulatePlan {
 /// The plan of a base that is provisioned.
 #[must_use]
 pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings: &Settings, now: jiff::Timestamp) -> PopulatePlan {
-    let git = match &input.source {
-        Source::Git(git) => *git,
+    let filling = match &input.source {
+        Source::Git(git) => Filling::Git(git),
+        Source::Empty if base.prepare.is_some() => Filling::Empty,
+        Source::Host(_) if base.prepare.is_some() => Filling::Taken,
         // The node takes a folder of its own when it makes the tree.
         Source::Host(_) | Source::Project { .. } | Source::Fork { .. } | Source::Empty => {
-            return PopulatePlan::done_plan(Vec::new(), None, None);
+            let populated = ConditionValue::yes(reason::FILLED, "the source's content is in the base");
+            return PopulatePlan::new(Vec::new(), populated, None);
         }
     };
-    if base.workspace.is_true(condition::SEALED) {
-        return PopulatePlan::done_plan(delete_all(input.populators.iter().copied()), None, git.depth);
-    }
     let context = PopulateContext {
         base: base.workspace,
-        git,
+        filling,
+        prepare: base.prepare,
+        agents: input.project_pods(),
         owner: input.owner(),
         node: input.node_name.filter(|node| input.nodes.exists(node)),
         follows_consumer: base.follows_consumer(),
-        tolerations: input.project_tolerations(),
         revision: base.pinned_revision(&input.bases),
         settings,
         now,
     };
+    if base.workspace.is_true(condition::SEALED) {
+        return context.done_plan(delete_all(input.populators.iter().copied()), None);
+    }
     let pods: Vec<Populator<'_>> = input.populators.iter().copied().map(Populator::new).collect();
     context.plan(&pods)
 }
 
 impl PopulatePlan {
-    /// `depth` is how many commits of the history are there; all of them when absent.
-    fn done_plan(steps: Vec<Step>, pod: Option<Populator<'_>>, depth: Option<i64>) -> Self {
-        let history = depth.map(|depth| format!(", with a history of depth {depth}")).unwrap_or_default();
-        Self::new(steps, ConditionValue::yes(reason::FILLED, format!("the source's content is in the base{history}")), pod)
-    }
-
     fn new(steps: Vec<Step>, populated: ConditionValue, pod: Option<Populator<'_>>) -> Self {
         PopulatePlan { steps, populated, pod_uid: pod.map(|p| p.pod.uid().as_str().to_owned()), requeue_after: None }
     }
 }
 
-/// A Pod that fills, or has filled, the base.
+/// What a Pod does in the base, in the order of one attempt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    Fill,
+    Prepare,
+}
+
+impl Work {
+    fn container(self) -> &'static str {
+        match self {
+            Work::Fill => CONTAINER,
+            Work::Prepare => prepare::CONTAINER,
+        }
+    }
+}
+
+/// A Pod that fills or prepares the base, or has done so.
 #[derive(Clone, Copy)]
 struct Populator<'a> {
     pod: Stored<'a, ObservedPod>,
     /// From 1; 0 for a Pod without a number.
     attempt: u32,
+    work: Work,
     phase: PodPhase,
 }
 
 impl<'a> Populator<'a> {
     fn new(pod: Stored<'a, ObservedPod>) -> Self {
         let attempt = annotation(pod.meta(), ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0);
-        Populator { pod, attempt, phase: pod.phase }
+        let is_prepare = meta::label(pod.meta(), label::ROLE) == Some(label::ROLE_PREPARE);
+        Populator { pod, attempt, work: if is_prepare { Work::Prepare } else { Work::Fill }, phase: pod.phase }
+    }
+
+    /// Its place among all that are made one after the other.
+    fn turn(self) -> (u32, Work) {
+        (self.attempt, self.work)
     }
 
     /// It runs, or will.
@@ -98,16 +124,28 @@ impl<'a> Populator<'a> {
     }
 }
 
+/// How the base gets its source's content.
+#[derive(Clone, Copy)]
+enum Filling<'a> {
+    /// A Pod fetches it.
+    Git(&'a GitSource),
+    /// A Pod removes what is there.
+    Empty,
+    /// The node took it from a folder of its own when it made the base: only a base that is made anew has it as it was.
+    Taken,
+}
+
 /// What a populator Pod is made from.
 struct PopulateContext<'a> {
     base: Stored<'a, AgentWorkspace>,
-    git: &'a GitSource,
+    filling: Filling<'a>,
+    prepare: Option<&'a Prepare>,
+    /// The settings of the project's agents.
+    agents: Option<&'a PodSettings>,
     owner: TreeOwner,
     /// The base's node; `None` while it does not exist.
     node: Option<&'a str>,
     follows_consumer: bool,
-    /// Of the project's agents.
-    tolerations: &'a [Toleration],
     revision: Option<String>,
     settings: &'a Settings,
     now: jiff::Timestamp,
@@ -116,13 +154,13 @@ struct PopulateContext<'a> {
 impl PopulateContext<'_> {
     /// `pods` are the populators of this base that still exist.
     fn plan(&self, pods: &[Populator<'_>]) -> PopulatePlan {
-        let newest = pods.iter().copied().filter(|p| !p.pod.is_deleting()).max_by_key(|p| p.attempt);
+        let newest = pods.iter().copied().filter(|p| !p.pod.is_deleting()).max_by_key(|p| p.turn());
         if self.base.is_true(condition::POPULATED) {
             // The Pod may be gone by now; the base is filled all the same.
-            return PopulatePlan::done_plan(Vec::new(), newest, self.git.depth);
+            return self.done_plan(Vec::new(), newest);
         }
         // There is one writer: a Pod that may still write stays the one that may mount the base until it is done or gone.
-        let writer = pods.iter().copied().filter(|p| p.may_write()).min_by_key(|p| p.attempt);
+        let writer = pods.iter().copied().filter(|p| p.may_write()).min_by_key(|p| p.turn());
         match (newest, writer) {
             (Some(newest), None) => self.follow(newest, pods),
             (Some(newest), Some(writer)) if writer.pod.uid() == newest.pod.uid() => self.follow(newest, pods),
@@ -131,64 +169,134 @@ impl PopulateContext<'_> {
                 ConditionValue::no(reason::POPULATING, self.sentence("is about to be filled anew from")),
                 Some(writer),
             ),
-            (None, None) => PopulatePlan::new(
-                self.ensure(1).into_iter().collect(),
+            (None, None) => self.first_plan(),
+        }
+    }
+
+    /// The plan of a base without a Pod.
+    fn first_plan(&self) -> PopulatePlan {
+        let former = self.base.get().status.as_ref().and_then(|status| status.pod_uid.clone());
+        match (self.filling, self.prepare, former) {
+            (Filling::Taken, Some(prepare), None) => PopulatePlan::new(
+                self.ensure_prepare(1, prepare).into_iter().collect(),
+                ConditionValue::no(reason::PREPARING, PREPARING),
+                None,
+            ),
+            // Somebody has deleted the Pod, and nobody knows how far it was. The UID stays in the status until the base is gone.
+            (Filling::Taken, _, former) => {
+                let populated = ConditionValue::no(reason::PREPARING, "the base is made anew: the Pod that prepared it is gone");
+                PopulatePlan { pod_uid: former, ..PopulatePlan::new(self.base.delete().into_iter().collect(), populated, None) }
+            }
+            (Filling::Git(_) | Filling::Empty, ..) => PopulatePlan::new(
+                self.ensure_filling(1).into_iter().collect(),
                 ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
                 None,
             ),
         }
     }
 
-    /// The plan while `current` fills the base, or after it has tried to.
+    fn git(&self) -> Option<&GitSource> {
+        if let Filling::Git(git) = self.filling { Some(git) } else { None }
+    }
+
+    fn done_plan(&self, steps: Vec<Step>, pod: Option<Populator<'_>>) -> PopulatePlan {
+        let history = self.git().and_then(|git| git.depth).map(|depth| format!(", with a history of depth {depth}")).unwrap_or_default();
+        let prepared = if self.prepare.is_some() { ", and prepare has succeeded in it" } else { "" };
+        let message = format!("the source's content is in the base{history}{prepared}");
+        PopulatePlan::new(steps, ConditionValue::yes(reason::FILLED, message), pod)
+    }
+
+    /// The plan while `current` fills or prepares the base, or after it has tried to.
     fn follow(&self, current: Populator<'_>, pods: &[Populator<'_>]) -> PopulatePlan {
-        // A former attempt exists only between the making of its successor and its own removal.
-        let steps = delete_all(pods.iter().filter(|p| p.attempt < current.attempt).map(|p| p.pod));
-        match current.phase {
-            PodPhase::Succeeded => PopulatePlan::done_plan(steps, Some(current), self.git.depth),
-            PodPhase::Failed => self.failed_plan(steps, current),
-            PodPhase::Running | PodPhase::Other => {
-                let waits = waits_on_node(current.pod.get());
-                let left = waits.as_ref().map(|waits| time_left(waits.since, waits.patience, self.now));
-                let last_failure = find(self.base.conditions(), condition::POPULATED).filter(|c| c.reason == reason::POPULATE_FAILED);
-                let populated = match (waits, left, last_failure) {
-                    (Some(waits), Some(None), _) => {
-                        let message = format!("Pod {} cannot fill the base: {}", current.pod.name(), waits.why);
-                        ConditionValue::no(reason::POPULATOR_NOT_RUNNING, message)
-                    }
-                    // Until this attempt ends, people want to read why the last one failed.
-                    (_, _, Some(c)) => ConditionValue::no(reason::POPULATE_FAILED, c.message.clone()),
-                    (_, _, None) => ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
-                };
-                PopulatePlan { requeue_after: left.flatten(), ..PopulatePlan::new(steps, populated, Some(current)) }
-            }
+        // A former Pod exists only between the making of its successor and its own removal: where the one that prepares is deleted by somebody, none is
+        // left, and the base is filled anew. What prepare has said can be read until its next run.
+        let is_read = |p: &Populator<'_>| p.work == Work::Prepare && current.work == Work::Fill;
+        let steps = delete_all(pods.iter().filter(|p| p.turn() < current.turn() && !is_read(p)).map(|p| p.pod));
+        match (current.phase, current.work, self.prepare) {
+            (PodPhase::Succeeded, Work::Fill, Some(prepare)) => self.filled_plan(steps, current, prepare),
+            (PodPhase::Succeeded, Work::Fill | Work::Prepare, _) => self.done_plan(steps, Some(current)),
+            (PodPhase::Failed, ..) => self.failed_plan(steps, current),
+            (PodPhase::Running | PodPhase::Other, ..) => self.running_plan(steps, current),
         }
     }
 
+    /// The plan once the base is filled, and is to be prepared.
+    fn filled_plan(&self, mut steps: Vec<Step>, filled: Populator<'_>, prepare: &Prepare) -> PopulatePlan {
+        steps.extend(self.ensure_prepare(filled.attempt, prepare));
+        let populated = self.last_failure().unwrap_or_else(|| ConditionValue::no(reason::PREPARING, PREPARING));
+        PopulatePlan::new(steps, populated, Some(filled))
+    }
+
+    fn running_plan(&self, steps: Vec<Step>, current: Populator<'_>) -> PopulatePlan {
+        let waits = waits_on_node(current.pod.get(), current.work.container());
+        let left = waits.as_ref().map(|waits| time_left(waits.since, waits.patience, self.now));
+        let populated = match (waits, left, self.last_failure()) {
+            (Some(waits), Some(None), _) => {
+                let verb = if current.work == Work::Fill { "fill" } else { "prepare" };
+                let message = format!("Pod {} cannot {verb} the base: {}", current.pod.name(), waits.why);
+                ConditionValue::no(reason::POPULATOR_NOT_RUNNING, message)
+            }
+            // Until this attempt ends, people want to read why the last one failed.
+            (_, _, Some(failure)) => failure,
+            (_, _, None) if current.work == Work::Prepare => {
+                ConditionValue::no(reason::PREPARING, format!("{PREPARING}: Pod {}", current.pod.name()))
+            }
+            (_, _, None) => ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
+        };
+        PopulatePlan { requeue_after: left.flatten(), ..PopulatePlan::new(steps, populated, Some(current)) }
+    }
+
+    /// What Populated says of the attempt before, while it does.
+    fn last_failure(&self) -> Option<ConditionValue> {
+        let populated = find(self.base.conditions(), condition::POPULATED)?;
+        let reason = [reason::POPULATE_FAILED, reason::PREPARE_FAILED].into_iter().find(|reason| populated.reason == *reason)?;
+        Some(ConditionValue::no(reason, populated.message.clone()))
+    }
     fn failed_plan(&self, mut steps: Vec<Step>, failed: Populator<'_>) -> PopulatePlan {
         let pod = failed.pod.get();
-        let message = format!("{}: {}", self.sentence("could not be filled from"), failure(pod, &self.git.url));
-        let populated = ConditionValue::no(reason::POPULATE_FAILED, message);
+        let populated = match failed.work {
+            Work::Fill => {
+                let message =
+                    format!("{}: {}", self.sentence("could not be filled from"), failure(pod, self.git().map(|git| git.url.as_str())));
+                ConditionValue::no(reason::POPULATE_FAILED, message)
+            }
+            Work::Prepare => ConditionValue::no(reason::PREPARE_FAILED, prepare::failure(failed.pod)),
+        };
         let tried = failed.attempt;
-        let ended = terminated(pod).and_then(|t| t.finished_at).or(pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
-        let due = ended.map_or(self.now, |at| at.saturating_add(pause(tried)).unwrap_or(self.now));
+        let wait = match self.filling {
+            Filling::Git(_) | Filling::Empty => pause(tried),
+            // The attempts of a base that is made anew begin with the first, so no pause would ever be longer.
+            Filling::Taken => LONGEST_PAUSE,
+        };
+        let ended =
+            terminated(pod, failed.work.container()).and_then(|t| t.finished_at).or(pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
+        let due = ended.map_or(self.now, |at| at.saturating_add(wait).unwrap_or(self.now));
         let left = Duration::try_from(due.duration_since(self.now)).unwrap_or(Duration::ZERO);
         if left > Duration::ZERO {
             return PopulatePlan { requeue_after: Some(left), ..PopulatePlan::new(steps, populated, Some(failed)) };
         }
         // The failed Pod stays until the new one exists: its number gives the new one's.
-        steps.extend(self.ensure(tried + 1));
+        steps.extend(match self.filling {
+            Filling::Git(_) | Filling::Empty => self.ensure_filling(tried + 1),
+            Filling::Taken => self.base.delete(),
+        });
         PopulatePlan::new(steps, populated, Some(failed))
     }
 
     /// "the base WHAT URL", without the URL's credentials.
     fn sentence(&self, what: &str) -> String {
-        format!("the base {what} {}", without_user(&self.git.url))
+        let source = match self.filling {
+            Filling::Git(git) => without_user(&git.url),
+            Filling::Empty => "an empty source".to_owned(),
+            Filling::Taken => "a folder of its node".to_owned(),
+        };
+        format!("the base {what} {source}")
     }
 
-    fn ensure(&self, attempt: u32) -> Option<Step> {
+    fn ensure_filling(&self, attempt: u32) -> Option<Step> {
         let parts = PodParts {
             base: self.base,
-            git: self.git,
+            git: self.git(),
             owner: self.owner,
             node: self.node?,
             attempt,
@@ -199,81 +307,30 @@ impl PopulateContext<'_> {
         Some(Step::EnsurePod(Box::new(populate_pod::pod(parts))))
     }
 
+    fn ensure_prepare(&self, attempt: u32, prepare: &Prepare) -> Option<Step> {
+        let parts = PreparePod {
+            base: self.base,
+            prepare,
+            agents: self.agents,
+            owner: self.owner,
+            node: self.node?,
+            attempt,
+            tolerations: self.tolerations(),
+            settings: self.settings,
+        };
+        Some(Step::EnsurePod(Box::new(parts.pod())))
+    }
+
     /// Where a consumer is already, its Pod runs whatever the taints. Elsewhere the agents of the project are expected.
     fn tolerations(&self) -> Option<Vec<Toleration>> {
         if self.follows_consumer {
             return Some(vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]);
         }
-        (!self.tolerations.is_empty()).then(|| self.tolerations.to_vec())
+        self.agents.map(|agents| agents.tolerations.clone()).filter(|tolerations| !tolerations.is_empty())
     }
 }
 
-/// User and password of a URL, which may stand before its host.
-fn user_of(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    let host = rest.split('/').next().unwrap_or_default();
-    host.rsplit_once('@').map(|(user, _)| user)
-}
-
-/// The URL as people may read it in conditions and Events.
-pub(super) fn without_user(url: &str) -> String {
-    match user_of(url) {
-        Some(user) => url.replacen(&format!("{user}@"), "", 1),
-        None => url.to_owned(),
-    }
-}
-
-/// How long to wait after this attempt: 10 s, doubled with each attempt, at most 10 min.
+/// How long to wait after this attempt: 10 s, doubled with each attempt.
 fn pause(attempt: u32) -> Duration {
-    Duration::from_secs((10_u64 << attempt.saturating_sub(1).min(6)).min(600))
-}
-
-/// What a Pod waits for that has not started.
-struct Waits {
-    since: jiff::Timestamp,
-    patience: Duration,
-    why: String,
-}
-
-/// `None` for a Pod that runs, or of which nothing is known yet.
-fn waits_on_node(pod: &ObservedPod) -> Option<Waits> {
-    if let Some(unscheduled) = &pod.unscheduled {
-        let why = unscheduled.message.clone().unwrap_or_else(|| "no node fits".to_owned());
-        return Some(Waits { since: unscheduled.no_node_since?, patience: ROOM_PATIENCE, why });
-    }
-    let why = match pod.container(CONTAINER) {
-        Some(ContainerState::Running | ContainerState::Terminated(_)) => return None,
-        Some(ContainerState::Waiting { reason, message }) => {
-            let reason = reason.as_deref().unwrap_or("its container waits");
-            message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
-        }
-        None => "the kubelet has not begun with it".to_owned(),
-    };
-    Some(Waits { since: pod.scheduled_at?, patience: START_PATIENCE, why })
-}
-
-fn terminated(pod: &ObservedPod) -> Option<&Terminated> {
-    match pod.container(CONTAINER)? {
-        ContainerState::Terminated(terminated) => Some(terminated),
-        ContainerState::Running | ContainerState::Waiting { .. } => None,
-    }
-}
-
-/// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
-fn failure(pod: &ObservedPod, url: &str) -> String {
-    let output = terminated(pod).and_then(|t| t.message.as_deref()).map(str::trim).filter(|m| !m.is_empty());
-    let text = match output {
-        Some(output) => output.split_whitespace().collect::<Vec<_>>().join(" "),
-        None => {
-            let why = pod.message.clone().or_else(|| pod.reason.clone());
-            let code = terminated(pod).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
-            why.or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
-        }
-    };
-    let text = match user_of(url).filter(|user| !user.is_empty()) {
-        Some(user) => text.replace(&format!("{user}@"), ""),
-        None => text,
-    };
-    let count = text.chars().count();
-    text.chars().skip(count.saturating_sub(MAX_FAILURE_CHARS)).collect()
+    Duration::from_secs(10_u64 << attempt.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
 }

@@ -29,6 +29,8 @@ pub const SCRIPT: &str = concat!(
     include_str!("populate/submodules.sh"),
     include_str!("populate/main.sh"),
 );
+/// The same for an empty source. A former attempt may have left files.
+const EMPTY_SCRIPT: &str = r#"find "$DEST" -mindepth 1 -delete"#;
 const CREDENTIALS_PATH: &str = "/yoi/credentials";
 const CA_PATH: &str = "/yoi/ca";
 const CA_FILE: &str = "ca.crt";
@@ -36,7 +38,8 @@ const CA_FILE: &str = "ca.crt";
 /// What a populator Pod is made from.
 pub(super) struct PodParts<'a> {
     pub base: Stored<'a, AgentWorkspace>,
-    pub git: &'a GitSource,
+    /// `None`: the source is empty, and what is in the base is removed.
+    pub git: Option<&'a GitSource>,
     pub owner: TreeOwner,
     pub node: &'a str,
     /// From 1.
@@ -55,8 +58,10 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         BTreeMap::from([(label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()), (label::WORKSPACE.to_owned(), base.name().to_owned())]);
     let mut volumes = vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp")];
     let mut mounts = vec![restricted::mount("tree", path, false), restricted::mount("tmp", "/tmp", false)];
-    for (volume, mount) in
-        [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)].into_iter().flatten()
+    for (volume, mount) in git
+        .into_iter()
+        .flat_map(|git| [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)])
+        .flatten()
     {
         volumes.push(volume);
         mounts.push(mount);
@@ -65,8 +70,11 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         name: CONTAINER.to_owned(),
         image: Some(settings.populator_image.clone()),
         image_pull_policy: settings.image_pull_policy.map(restricted::pull_policy),
-        command: Some(["/bin/sh", "-eu", "-c", SCRIPT].map(str::to_owned).to_vec()),
-        env: Some(environment(git, revision.unwrap_or_default(), path, settings)),
+        command: Some(["/bin/sh", "-eu", "-c", if git.is_some() { SCRIPT } else { EMPTY_SCRIPT }].map(str::to_owned).to_vec()),
+        env: Some(match git {
+            Some(git) => environment(git, revision.unwrap_or_default(), path, settings),
+            None => vec![variable("DEST", path.to_owned())],
+        }),
         working_dir: Some("/".to_owned()),
         resources: Some(settings.populator_resources.clone()),
         security_context: Some(restricted::container_security()),
@@ -118,7 +126,11 @@ fn environment(git: &GitSource, revision: &str, path: &str, settings: &Settings)
     if let Some(proxy) = &settings.git_proxy {
         variables.extend([("https_proxy", proxy.url.clone()), ("http_proxy", proxy.url.clone()), ("no_proxy", proxy.except.clone())]);
     }
-    variables.into_iter().map(|(name, value)| EnvVar { name: name.to_owned(), value: Some(value), value_from: None }).collect()
+    variables.into_iter().map(|(name, value)| variable(name, value)).collect()
+}
+
+fn variable(name: &str, value: String) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
 }
 
 /// Optional, as a required one that is missing keeps the Pod waiting without a word; the script says what is missing. The Pod's group may read it.

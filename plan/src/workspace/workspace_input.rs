@@ -1,6 +1,6 @@
 //! The validated input of a workspace's plan.
 
-use k8s_openapi::api::core::v1::Toleration;
+use yoi_crds::pod::PodSettings;
 use yoi_crds::quota::quota_bytes;
 use yoi_crds::reason::condition;
 use yoi_crds::source::{DEFAULT_PATH, GitSource, HostSource, TreeOwner};
@@ -84,10 +84,9 @@ impl<'a> WorkspaceInput<'a> {
         })
     }
 
-    /// What the agents of a base's project tolerate; empty for another tree.
-    pub(super) fn project_tolerations(&self) -> &'a [Toleration] {
-        let pod = self.project_of_base.and_then(|project| project.get().spec.defaults.pod.as_ref());
-        pod.map(|pod| pod.tolerations.as_slice()).unwrap_or_default()
+    /// The settings of the agents of a base's project; `None` for another tree.
+    pub(super) fn project_pods(&self) -> Option<&'a PodSettings> {
+        self.project_of_base.and_then(|project| project.get().spec.defaults.pod.as_ref())
     }
 
     /// The bases that the tree can be cloned from; `None` when it is made without one.

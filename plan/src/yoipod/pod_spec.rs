@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, ConfigMapVolumeSource, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, EnvVarSource,
     LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource,
-    ResourceRequirements, SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
-use yoi_crds::pod::{EnvSource, PodSettings, Resources, SecuritySettings};
+use yoi_crds::pod::{EnvSource, PodSettings, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
@@ -108,7 +107,7 @@ fn container(context: &PodContext<'_>) -> Container {
         image_pull_policy,
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "agent".to_owned()]),
         env: Some(environment(context)),
-        resources: resources(&settings.resources),
+        resources: restricted::resources(&settings.resources),
         security_context: Some(restricted::container_security()),
         volume_mounts: Some(mounts(context)),
         // An agent may close the root of its tree to itself, and then a container that starts there would not start again.
@@ -179,17 +178,6 @@ fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
     all.extend(context.resolved.model.iter().flat_map(model_endpoint::variables));
     all.extend(program::variables(&context.yoipod.spec.agent, context.settings));
     all
-}
-
-fn resources(wanted: &Resources) -> Option<ResourceRequirements> {
-    let quantities = |map: &BTreeMap<String, String>| {
-        (!map.is_empty()).then(|| map.iter().map(|(k, v)| (k.clone(), Quantity(v.clone()))).collect::<BTreeMap<_, _>>())
-    };
-    (!wanted.is_empty()).then(|| ResourceRequirements {
-        requests: quantities(&wanted.requests),
-        limits: quantities(&wanted.limits),
-        claims: None,
-    })
 }
 
 /// The binary `yoi-runtime` of this digest, and the Pod's socket to the node's shim.

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use yoi_plan::workspace::populate_pod::SCRIPT;
 
@@ -68,6 +70,37 @@ impl Populator {
     }
 
     pub fn run(&self) -> Outcome {
+        let done = self.command().output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "");
+        Outcome { succeeded: done.status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() }
+    }
+
+    /// Runs it for so long at most, and then kills every process of it, as a node that loses its power. `None`: it was killed.
+    pub fn run_for(&self, limit: Duration) -> Option<Outcome> {
+        let mut child = self.command().process_group(0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        let ended = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if begun.elapsed() >= limit => break None,
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        if ended.is_none() {
+            let group = format!("-{}", child.id());
+            assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success(), "group {group} is gone");
+        }
+        let done = child.wait_with_output().unwrap();
+        ended.map(|status| Outcome { succeeded: status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() })
+    }
+
+    /// The next Pod has another `/tmp`.
+    pub fn renew_tmp(&self) {
+        fs::remove_dir_all(self.folder.join("tmp")).unwrap();
+        fs::create_dir(self.folder.join("tmp")).unwrap();
+    }
+
+    fn command(&self) -> Command {
         let tmp = self.folder.join("tmp");
         let yoi = format!("{}/yoi/", self.folder.display());
         let script = SCRIPT.replace("/tmp", tmp.to_str().unwrap()).replace("/yoi/", &yoi);
@@ -77,9 +110,7 @@ impl Populator {
             shell.env(name, "");
         }
         shell.env("DEST", self.tree()).envs(self.variables.iter().map(|(name, value)| (name, value)));
-        let done = shell.output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&done.stdout), "");
-        Outcome { succeeded: done.status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() }
+        shell
     }
 
     pub fn expect_filled(&self) -> &Self {

@@ -62,7 +62,7 @@ pub fn opened(path: &Path) -> Result<HostFolder, Error> {
 }
 
 pub fn capture_with(provider: &dyn Provider, uid: Uid, path: &Path) -> Result<Marker, Error> {
-    provider.capture(uid, &opened(path)?, USER)
+    provider.capture(uid, &opened(path)?, USER, CloneAccess::ReadOnly)
 }
 
 fn capture(fixture: &Fixture, path: &Path) -> Result<(Uid, Marker), Error> {
@@ -297,7 +297,10 @@ fn w41(fixture: &Fixture) -> Verdict {
     // It goes between the moment at which it is opened and the copy.
     let folder = opened(&top.join("real")).unwrap();
     fs::remove_dir(top.join("real")).unwrap();
-    assert_eq!(fixture.provider().capture(fixture.uid(), &folder, USER).unwrap_err().reason(), ErrorReason::SourceNotFound);
+    assert_eq!(
+        fixture.provider().capture(fixture.uid(), &folder, USER, CloneAccess::ReadOnly).unwrap_err().reason(),
+        ErrorReason::SourceNotFound
+    );
     // The data root itself, a part of it, and what contains it.
     fs::create_dir(fixture.dir.join("inner")).unwrap();
     for path in [fixture.dir.clone(), fixture.dir.join("inner"), fixture.dir.parent().unwrap().to_owned()] {

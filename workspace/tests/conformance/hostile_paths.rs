@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::plan::DiskStep;
-use yoi_workspace::{Change, ChangeKind, ChangeLimits, HostFolder, Marker, Uid, mountinfo};
+use yoi_workspace::{Change, ChangeKind, ChangeLimits, CloneAccess, HostFolder, Marker, Uid, mountinfo};
 
 use crate::fixture::{Fixture, needs_root};
 use crate::host;
@@ -152,7 +152,7 @@ fn sources(fixture: &Fixture) -> Verdict {
         let plain = path.components().all(|c| matches!(c, std::path::Component::Normal(_)));
         assert!(plain && !path.starts_with("link"), "{path:?}");
         let uid = fixture.uid();
-        if fixture.provider().capture(uid, &folder, host::USER).is_ok() {
+        if fixture.provider().capture(uid, &folder, host::USER, CloneAccess::ReadOnly).is_ok() {
             assert!(fixture.provider().usage(uid).unwrap().logical_bytes < 1 << 40, "{path:?}");
             fixture.provider().destroy(uid).unwrap();
             captured.fetch_add(1, Ordering::Relaxed);
@@ -164,7 +164,7 @@ fn sources(fixture: &Fixture) -> Verdict {
     // The one folder that may be captured.
     let folder = HostFolder::open(&root, Path::new("dir"), Path::new("dir")).unwrap();
     let uid = fixture.uid();
-    fixture.provider().capture(uid, &folder, host::USER).unwrap();
+    fixture.provider().capture(uid, &folder, host::USER, CloneAccess::ReadOnly).unwrap();
     fixture.provider().destroy(uid).unwrap();
     fixture.assert_only(&[]);
     Verdict::Ran

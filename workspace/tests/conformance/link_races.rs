@@ -210,7 +210,7 @@ fn captured(fixture: &Fixture) -> Verdict {
         opened += 1;
         let uid = fixture.uid();
         // It may be refused as changing, but no link may be followed.
-        if fixture.provider().capture(uid, &folder, host::USER).is_ok() {
+        if fixture.provider().capture(uid, &folder, host::USER, CloneAccess::ReadOnly).is_ok() {
             assert!(fixture.provider().usage(uid).unwrap().logical_bytes < 1 << 40, "it captured what is outside");
             whole += 1;
             fixture.provider().destroy(uid).unwrap();

@@ -24,6 +24,7 @@ mod outside;
 mod overlay;
 mod power;
 mod power_log;
+mod prepared_build;
 mod quota;
 mod sharing;
 mod syscall_faults;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         usage::CASES,
         host::CASES,
         host_build::CASES,
+        prepared_build::CASES,
         hostile_trees::CASES,
         mounts::CASES,
         hostile_paths::CASES,

@@ -10,6 +10,7 @@ mod pod;
 mod policies;
 mod programs;
 mod rights;
+mod sources;
 mod stuck;
 mod tokens;
 mod versions;
@@ -31,6 +32,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("classes", classes::check),
     ("dns", dns::check),
     ("policies", policies::check),
+    ("sources", sources::check),
     ("agents", agents::check),
     ("programs", programs::check),
     ("stuck", stuck::check),

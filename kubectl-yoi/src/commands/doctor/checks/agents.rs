@@ -9,7 +9,7 @@ use yoi_plan::yoipod::workspace_name;
 
 use super::super::finding::{Finding, Severity};
 use super::super::observed::{ObservedCluster, display_name, listed};
-use super::{or_ok, pod};
+use super::{or_ok, pod, sources};
 use crate::remedy::{self, fill_command, fix_command};
 
 /// An object that is not Ready for longer than this is not merely starting. In seconds.
@@ -21,7 +21,10 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let mut reported = Vec::new();
     for project in listed(&observed.projects).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
         let conditions = project.status.as_ref().map(|s| s.conditions.as_slice());
-        found.extend(not_ready(observed, project, conditions, None));
+        // The check of sources knows more of it.
+        if sources::finding(observed, project).is_none() {
+            found.extend(not_ready(observed, project, conditions, None));
+        }
     }
     for yoipod in listed(&observed.yoipods).iter().filter(|p| p.metadata.deletion_timestamp.is_none()) {
         let conditions = yoipod.status.as_ref().map(|s| s.conditions.as_slice());

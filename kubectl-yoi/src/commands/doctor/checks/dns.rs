@@ -45,7 +45,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
 fn unresolved_name(object: &str, condition: Option<&yoi_crds::Condition>) -> Option<Finding> {
     let condition =
         condition.filter(|c| c.status != ConditionStatus::True && RESOLUTION_ERRORS.iter().any(|words| c.message.contains(words)))?;
-    let command = "kubectl get networkpolicies,pods -A -l 'yoi.dev/role in (agent,populator,reader)'";
+    let command = "kubectl get networkpolicies,pods -A -l 'yoi.dev/role in (agent,populator,prepare,reader)'";
     Some(Finding::error(object, format!("it cannot resolve a name: {}", condition.message), command))
 }
 

@@ -1,0 +1,87 @@
+//! What people read of a Pod that fills or prepares a base: what it waits for, and why it ended.
+
+use std::time::Duration;
+
+use super::populate::CONTAINER;
+use crate::observed_pod::{ContainerState, ObservedPod, Terminated};
+
+/// How long the Pod may wait for room on its node, before the base counts as stuck.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the Pod may wait on its node for its image and its volumes, before the base counts as stuck.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Characters of a Pod's output that the condition's message holds: as many as a person reads.
+const MAX_FAILURE_CHARS: usize = 500;
+
+/// User and password of a URL, which may stand before its host.
+fn user_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let host = rest.split('/').next().unwrap_or_default();
+    host.rsplit_once('@').map(|(user, _)| user)
+}
+
+/// The URL as people may read it in conditions and Events.
+pub(super) fn without_user(url: &str) -> String {
+    match user_of(url) {
+        Some(user) => url.replacen(&format!("{user}@"), "", 1),
+        None => url.to_owned(),
+    }
+}
+
+/// What a Pod waits for that has not started.
+pub(super) struct Waits {
+    pub since: jiff::Timestamp,
+    pub patience: Duration,
+    pub why: String,
+}
+
+/// `None` for a Pod that runs, or of which nothing is known yet.
+pub(super) fn waits_on_node(pod: &ObservedPod, container: &str) -> Option<Waits> {
+    if let Some(unscheduled) = &pod.unscheduled {
+        let why = unscheduled.message.clone().unwrap_or_else(|| "no node fits".to_owned());
+        return Some(Waits { since: unscheduled.no_node_since?, patience: ROOM_PATIENCE, why });
+    }
+    let why = match pod.container(container) {
+        Some(ContainerState::Running | ContainerState::Terminated(_)) => return None,
+        Some(ContainerState::Waiting { reason, message }) => {
+            let reason = reason.as_deref().unwrap_or("its container waits");
+            message.as_ref().map_or_else(|| reason.to_owned(), |message| format!("{reason}: {message}"))
+        }
+        None => "the kubelet has not begun with it".to_owned(),
+    };
+    Some(Waits { since: pod.scheduled_at?, patience: START_PATIENCE, why })
+}
+
+pub(super) fn terminated<'a>(pod: &'a ObservedPod, container: &str) -> Option<&'a Terminated> {
+    match pod.container(container)? {
+        ContainerState::Terminated(terminated) => Some(terminated),
+        ContainerState::Running | ContainerState::Waiting { .. } => None,
+    }
+}
+
+/// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
+pub(super) fn failure(pod: &ObservedPod, url: Option<&str>) -> String {
+    let text = last_words(pod, CONTAINER).unwrap_or_else(|| why_ended(pod, CONTAINER));
+    let text = match url.and_then(user_of).filter(|user| !user.is_empty()) {
+        Some(user) => text.replace(&format!("{user}@"), ""),
+        None => text,
+    };
+    cut(&text)
+}
+
+/// What the container wrote last, on one line; `None` if nothing is known of it.
+pub(super) fn last_words(pod: &ObservedPod, container: &str) -> Option<String> {
+    let output = terminated(pod, container).and_then(|t| t.message.as_deref()).filter(|m| !m.trim().is_empty())?;
+    Some(output.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Why the Pod ended, in the words of Kubernetes.
+pub(super) fn why_ended(pod: &ObservedPod, container: &str) -> String {
+    let code = terminated(pod, container).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
+    pod.message.clone().or_else(|| pod.reason.clone()).or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
+}
+
+/// The end of a text, as much of it as a person reads.
+pub(super) fn cut(text: &str) -> String {
+    let count = text.chars().count();
+    text.chars().skip(count.saturating_sub(MAX_FAILURE_CHARS)).collect()
+}

@@ -1,0 +1,111 @@
+//! The Pod that runs a project's `prepare` in a base. It mounts the base and nothing of the source's.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, LocalObjectReference, Pod, PodSpec, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::AgentWorkspace;
+use yoi_crds::name::label;
+use yoi_crds::pod::PodSettings;
+use yoi_crds::prepare::Prepare;
+use yoi_crds::source::{DEFAULT_PATH, TreeOwner};
+
+use super::populate::ATTEMPT;
+use super::populate_report::{cut, last_words, terminated, why_ended};
+use crate::node_affinity::NodeChoice;
+use crate::observed_pod::ObservedPod;
+use crate::settings::Settings;
+use crate::stored::Stored;
+use crate::{duration, names, restricted};
+
+pub(super) const CONTAINER: &str = "prepare";
+/// Where agents have theirs, too.
+const HOME: &str = "/home/agent";
+/// Seconds that the command may take if the project does not say.
+const TIMEOUT: i64 = 3600;
+
+/// What a Pod is made from that prepares a base.
+pub(super) struct PreparePod<'a> {
+    pub base: Stored<'a, AgentWorkspace>,
+    pub prepare: &'a Prepare,
+    /// How the images of the project's agents are pulled and run.
+    pub agents: Option<&'a PodSettings>,
+    pub owner: TreeOwner,
+    pub node: &'a str,
+    /// That of the Pod which has filled the base.
+    pub attempt: u32,
+    pub tolerations: Option<Vec<Toleration>>,
+    pub settings: &'a Settings,
+}
+
+impl PreparePod<'_> {
+    pub(super) fn pod(self) -> Pod {
+        let PreparePod { base, prepare, agents, owner, node, attempt, tolerations, settings } = self;
+        let Prepare { image, command, egress, resources, timeout } = prepare;
+        let labels = [
+            (label::ROLE, label::ROLE_PREPARE.to_owned()),
+            (label::EGRESS, egress.to_string()),
+            (label::WORKSPACE, base.name().to_owned()),
+        ];
+        let seconds =
+            timeout.as_deref().and_then(|text| duration::parse(text).ok()).and_then(|timeout| i64::try_from(timeout.as_secs()).ok());
+        let pull_secrets = agents.map(|agents| agents.image_pull_secrets.as_slice()).unwrap_or_default();
+        // A base has a path in its spec from the first write on.
+        let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
+        let container = Container {
+            name: CONTAINER.to_owned(),
+            image: Some(image.clone()),
+            image_pull_policy: agents.and_then(|agents| agents.image_pull_policy).map(restricted::pull_policy),
+            command: Some(command.clone()),
+            env: Some(vec![EnvVar { name: "HOME".to_owned(), value: Some(HOME.to_owned()), value_from: None }]),
+            working_dir: Some(path.to_owned()),
+            resources: Some(restricted::resources(resources).unwrap_or_else(|| settings.populator_resources.clone())),
+            security_context: Some(restricted::container_security()),
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+            volume_mounts: Some(vec![
+                restricted::mount("tree", path, false),
+                restricted::mount("tmp", "/tmp", false),
+                restricted::mount("home", HOME, false),
+            ]),
+            ..Container::default()
+        };
+        Pod {
+            metadata: ObjectMeta {
+                name: Some(names::prepare(base.name(), attempt)),
+                namespace: Some(base.namespace().to_owned()),
+                labels: Some(labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()),
+                annotations: Some(BTreeMap::from([(ATTEMPT.to_owned(), attempt.to_string())])),
+                owner_references: Some(vec![base.owner_reference()]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PodSpec {
+                affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity(None)),
+                tolerations,
+                automount_service_account_token: Some(false),
+                enable_service_links: Some(false),
+                image_pull_secrets: (!pull_secrets.is_empty())
+                    .then(|| pull_secrets.iter().map(|secret| LocalObjectReference { name: secret.name.clone() }).collect()),
+                runtime_class_name: agents.and_then(|agents| agents.runtime_class_name.clone()),
+                containers: vec![container],
+                restart_policy: Some("Never".to_owned()),
+                security_context: Some(restricted::pod_security(owner)),
+                termination_grace_period_seconds: Some(5),
+                active_deadline_seconds: Some(seconds.unwrap_or(TIMEOUT)),
+                volumes: Some(vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp"), restricted::empty("home")]),
+                ..PodSpec::default()
+            }),
+            status: None,
+        }
+    }
+}
+
+/// Why `pod`, which has failed, could not prepare its base: how the command ended, and its last words.
+pub(super) fn failure(pod: Stored<'_, ObservedPod>) -> String {
+    let how = match (pod.reason.as_deref(), terminated(pod.get(), CONTAINER)) {
+        (Some("DeadlineExceeded"), _) => "it took longer than spec.prepare.timeout allows".to_owned(),
+        (_, Some(terminated)) => format!("the command ended with exit code {}", terminated.exit_code),
+        (_, None) => why_ended(pod.get(), CONTAINER),
+    };
+    let words = last_words(pod.get(), CONTAINER).map(|words| format!(": {}", cut(&words))).unwrap_or_default();
+    format!("the base could not be prepared by Pod {}: {how}{words}", pod.name())
+}
