@@ -6,6 +6,7 @@ mod credentials;
 mod git_server;
 mod hostile;
 mod lfs;
+mod look;
 mod populator;
 mod refs;
 mod repository;

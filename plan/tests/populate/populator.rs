@@ -68,9 +68,13 @@ impl Populator {
     }
 
     pub fn run(&self) -> Outcome {
+        self.run_script(SCRIPT)
+    }
+
+    pub fn run_script(&self, script: &str) -> Outcome {
         let tmp = self.folder.join("tmp");
         let yoi = format!("{}/yoi/", self.folder.display());
-        let script = SCRIPT.replace("/tmp", tmp.to_str().unwrap()).replace("/yoi/", &yoi);
+        let script = script.replace("/tmp", tmp.to_str().unwrap()).replace("/yoi/", &yoi);
         let mut shell = Command::new("/bin/sh");
         shell.args(["-eu", "-c", &script]).current_dir("/").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         for name in ["REF", "REVISION", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
