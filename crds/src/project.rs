@@ -79,17 +79,46 @@ pub struct YoiProjectStatus {
     /// Where every agent sees the tree, resolved. Absent until a folder of a node is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// What the looks at the git repository have found. Absent until the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<Box<RefreshStatus>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]
     pub conditions: Vec<Condition>,
 }
 
+/// What the looks at a project's git repository have found. It is written with each look, and by nothing else but a generation that follows from one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefreshStatus {
+    /// Digest of the source that was looked at. With another source, nothing here counts any more.
+    pub source: String,
+    /// When the last look ended, RFC 3339.
+    pub looked_at: String,
+    /// What the last look failed with. Absent when it did not fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// The commit that the ref was at when a look last found one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// Which look found the ref at that commit first, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The commit of the generation that new trees are made from. Absent while that is the one that was fetched first. It becomes `revision` once that
+    /// commit is sealed on a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<String>,
+    /// The request of `kubectl yoi refresh` that was last carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+}
+
 /// The content that new workspaces start from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SealedGeneration {
-    /// Digest of the project's UID, source, owner, path, provider and prepare.
+    /// Digest of the project's UID, source, owner, path, provider and prepare, and of the commit once the branch has moved.
     pub name: String,
     /// git commit of the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -225,6 +225,12 @@ reasons! {
     @retried POPULATOR_NOT_RUNNING = "PopulatorNotRunning",
         "The message holds the words of the scheduler or the kubelet: room, a taint, the image. It goes on by itself when that is fixed.",
         "kubectl describe pods -n $NAMESPACE -l 'yoi.dev/role in (populator,prepare)'";
+    /// Trees are made from the commit that the last look at the git repository found.
+    REFRESHED = "Refreshed";
+    /// The last look at the git repository failed. Trees are made from the commit that is there.
+    @retried REFRESH_FAILED = "RefreshFailed",
+        "The message holds git's words: fix the URL, the ref, the Secret or the way to the server. The next look is after `spec.source.git.refresh`, or now with the command.",
+        "kubectl yoi refresh $NAME -n $NAMESPACE";
     /// The source's content is in the base.
     FILLED = "Filled";
     /// The base is read-only and has a manifest digest.

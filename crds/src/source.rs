@@ -16,6 +16,8 @@ use crate::pod::{ConfigMapKeyRef, SecretRef};
     "credentialsSecretRef needs an https:// or ssh:// url: over http:// and git:// the credentials would go in the clear"))]
 #[x_kube(validation = ("has(self.credentialsSecretRef) || self.url.matches('^(https?|git)://')",
     "an ssh url needs credentialsSecretRef: a Secret with the keys ssh-privatekey and known_hosts"))]
+#[x_kube(validation = ("!has(self.refresh) || !has(self.ref) || !self.ref.matches('^([0-9a-f]{40}|[0-9a-f]{64})$')",
+    "refresh needs a ref that can move: a commit id never does"))]
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {
     /// `https://`, `http://` or `git://` URL without user and password; or `ssh://user@host:port/path`, or `user@host:path`.
@@ -43,6 +45,11 @@ pub struct GitSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub depth: Option<i64>,
+    /// Of a project: look so often whether `ref` has moved, e.g. `10m`; at least `1m`. A branch that has moved makes the next generation, and trees that
+    /// exist keep theirs. When absent, only `kubectl yoi refresh` looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8), regex(pattern = r"^[1-9][0-9]{0,5}(m|h)$"))]
+    pub refresh: Option<String>,
 }
 
 /// The forms of [`GitSource::url`]. A host or path of ssh begins with no character that a program would take as an option.
@@ -75,6 +82,18 @@ pub struct NamedRef {
     pub name: String,
 }
 
+/// A project of the same namespace, and which commit of its repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct ProjectRevision {
+    #[schemars(length(min = 1, max = 50), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// The commit that the tree is of: a full commit id, or a branch, a tag or a ref such as `refs/pull/7/head` as it is when the tree is made. Of a
+    /// project with a git source. When absent, the tree is of the project's current generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 250), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._/+-]*$"))]
+    pub revision: Option<String>,
+}
+
 /// What fills a project's base.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = ("[has(self.git), has(self.host), has(self.empty)].filter(x, x).size() == 1",
@@ -93,11 +112,12 @@ pub struct ProjectSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = ("[has(self.project), has(self.workspace), has(self.git), has(self.host), has(self.empty)].filter(x, x).size() == 1",
     "exactly one of project, workspace, git, host and empty must be set"))]
+#[x_kube(validation = ("!has(self.git) || !has(self.git.refresh)", "refresh is of a project: a workspace is fetched once"))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSource {
-    /// The sealed base of a YoiProject.
+    /// The sealed base of a YoiProject, or one commit of its repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub project: Option<NamedRef>,
+    pub project: Option<Box<ProjectRevision>>,
     /// A fork of another AgentWorkspace as it is at this moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<NamedRef>,
@@ -107,6 +127,12 @@ pub struct WorkspaceSource {
     pub host: Option<HostSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty: Option<EmptySource>,
+}
+
+/// Whether the text is a full commit id of git.
+#[must_use]
+pub fn is_commit_id(text: &str) -> bool {
+    [40, 64].contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// Owner of every file in a tree, and the user that agents run as.

@@ -28,6 +28,7 @@ use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSour
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.provider.selected"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
     printcolumn(name = "Claim", type_ = "string", json_path = ".status.claimName"),
+    printcolumn(name = "Revision", type_ = "string", json_path = ".status.origin.revision", priority = 1),
     printcolumn(name = "In Use", type_ = "string", json_path = ".status.conditions[?(@.type==\"InUse\")].status", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -118,6 +119,10 @@ pub struct BaseRef {
     /// What runs in it before it is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<Box<Prepare>>,
+    /// The commit that it is filled with, when the project's ref was found at it. What `ref` of the source holds when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 40, max = 64), regex(pattern = r"^([0-9a-f]{40}|[0-9a-f]{64})$"))]
+    pub revision: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -174,6 +179,9 @@ pub struct Origin {
     /// Of a clone of a project's base: the project's source at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<ProjectSource>,
+    /// Of a clone of a base that was fetched from git: the commit of the tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]

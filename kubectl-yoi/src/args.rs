@@ -16,7 +16,9 @@ pub use agents::{
 };
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
-pub use trees::{ListFilter, ListKind, LsOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions};
+pub use trees::{
+    ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
+};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -125,6 +127,9 @@ pub enum Command {
     /// Take the folder that a project is made from as it is now. Agents that have a tree keep it.
     #[command(after_help = examples::TAKE)]
     Take(TakeOptions),
+    /// Look now whether the branch that a project is made from has moved. Agents that have a tree keep it.
+    #[command(after_help = examples::REFRESH)]
+    Refresh(RefreshOptions),
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
@@ -196,6 +201,7 @@ impl Command {
             Command::Restart(args) => args.dry_run.dry_run,
             Command::Rm(args) => args.dry_run.dry_run,
             Command::Take(args) => args.dry_run.dry_run,
+            Command::Refresh(args) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,

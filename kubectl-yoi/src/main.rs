@@ -92,6 +92,7 @@ async fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Rm(args) => commands::rm::rm(&cluster, output, &args).await,
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
         Command::Take(args) => commands::take::take(&cluster, output, &args).await,
+        Command::Refresh(args) => commands::refresh::refresh(&cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
         Command::Pull(args) => commands::pull::pull(&cluster, output, &args).await,
         Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, *args).await,

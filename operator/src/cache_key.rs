@@ -92,6 +92,9 @@ pub(crate) fn pod_keys(pod: &ObservedPod) -> Vec<CacheKey> {
     let mut keys = Vec::new();
     keys.extend(label_value(label::YOIPOD).map(|name| CacheKey::YoiPod(namespace(), name)));
     keys.extend(label_value(label::WORKSPACE).map(|name| CacheKey::Workspace(namespace(), name)));
+    // Of the Pods with this role only one that looks at a project's source bears the project's name.
+    let is_look = meta::label(&pod.metadata, label::ROLE) == Some(label::ROLE_POPULATOR);
+    keys.extend(label_value(label::PROJECT).filter(|_| is_look).map(|name| CacheKey::Project(namespace(), name)));
     keys
 }
 

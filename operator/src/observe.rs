@@ -24,7 +24,10 @@ pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observ
     let is_deleting = object.metadata.deletion_timestamp.is_some();
     let bases = caches.workspaces.by_key(&CacheKey::BaseOf(object.uid().unwrap_or_default()));
     let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| caches.workspaces.contains_key(&CacheKey::Origin(uid.clone())));
+    let uid = object.uid().unwrap_or_default();
+    let looks = caches.pods.by_key(&key).into_iter().filter(|p| yoi_plan::meta::controlled_by(&p.metadata, &uid)).collect();
     project::Observed {
+        looks,
         origins: used.collect(),
         agents: if is_deleting { caches.yoipods.by_key(&key) } else { Vec::new() },
         trees: if is_deleting { caches.workspaces.by_key(&key) } else { Vec::new() },
@@ -48,6 +51,10 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
     let parent = source.workspace.as_ref().and_then(|w| caches.workspaces.get(&namespace, &w.name));
     let base_parent =
         base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
+    let mut bases = caches.workspaces.by_key(&CacheKey::BaseOf(base_parent));
+    if source.project.as_ref().is_some_and(|p| p.revision.is_some()) {
+        bases.extend(caches.workspaces.by_key(&CacheKey::BaseOf(uid.clone())));
+    }
     let users = caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
     let agents = users.iter().flat_map(|u| caches.pods.by_key(&CacheKey::YoiPod(namespace.clone(), u.name_any()))).collect();
     let pods = caches.pods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
@@ -57,7 +64,7 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
         terminating: caches.is_terminating(&namespace),
         project,
         parent,
-        bases: caches.workspaces.by_key(&CacheKey::BaseOf(base_parent)),
+        bases,
         users,
         agents,
         populators,

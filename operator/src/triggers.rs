@@ -138,8 +138,9 @@ impl WatchCaches {
                     // A workspace's claim has the workspace's name.
                     trigger(&self.senders.workspaces, namespace, name);
                 }
+                CacheKey::Project(namespace, name) => trigger(&self.senders.projects, namespace, name),
                 CacheKey::Namespace(_) => trigger_all(&self.senders.projects, &self.projects.by_key(key)),
-                CacheKey::Parent(..) | CacheKey::Project(..) | CacheKey::BaseOf(_) | CacheKey::Origin(_) | CacheKey::Itself(_) => {}
+                CacheKey::Parent(..) | CacheKey::BaseOf(_) | CacheKey::Origin(_) | CacheKey::Itself(_) => {}
             }
         }
     }

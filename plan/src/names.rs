@@ -71,6 +71,18 @@ pub fn prepared_generation(unprepared: &str, prepare: &Prepare) -> String {
     sha256(&json(&(unprepared, prepare)))[..10].to_owned()
 }
 
+/// Name of the generation of a project whose branch has moved to `commit`. `first` is the name of the one that was fetched first.
+#[must_use]
+pub fn refreshed_generation(first: &str, commit: &str) -> String {
+    sha256(&json(&(first, commit)))[..10].to_owned()
+}
+
+/// Name of the Pod that looks at a project's git repository.
+#[must_use]
+pub fn look(project: &str) -> String {
+    format!("{project}-look")
+}
+
 /// Id of a task. A YoiPod's runtime takes each id once.
 #[must_use]
 pub fn task(yoipod_uid: &str, text: &str) -> String {

@@ -1,6 +1,8 @@
-//! YoiProject: one sealed generation of its source, on as many nodes as need it.
+//! YoiProject: one sealed generation of its source, on as many nodes as need it; and the next one, when its branch has moved.
 
+pub mod look_pod;
 mod project_teardown;
+mod refresh;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use yoi_crds::{AgentWorkspace, YoiPod, YoiProject, YoiProjectStatus};
 use crate::conditions::{self, ConditionSet};
 use crate::network;
 use crate::nodes::Nodes;
+use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
@@ -37,6 +40,8 @@ pub struct Observed {
     pub agents: Vec<Arc<YoiPod>>,
     /// Workspaces that name this project as their source; read only while it is being deleted.
     pub trees: Vec<Arc<AgentWorkspace>>,
+    /// Pods of this project that look at its git repository.
+    pub looks: Vec<Arc<ObservedPod>>,
     /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
     /// Those of the namespace.
@@ -49,6 +54,7 @@ struct ProjectInput<'a> {
     status: YoiProjectStatus,
     bases: Vec<ObservedBase<'a>>,
     origins: &'a BTreeSet<String>,
+    looks: Vec<Stored<'a, ObservedPod>>,
     nodes: &'a Nodes,
 }
 
@@ -66,10 +72,17 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         return Plan::only(vec![step]);
     }
     let status = project.status.clone().unwrap_or_default();
-    let input = ProjectInput { project, status, bases: ObservedBase::all(&seen.bases), origins: &seen.origins, nodes: &seen.nodes };
+    let input = ProjectInput {
+        project,
+        status,
+        bases: ObservedBase::all(&seen.bases),
+        origins: &seen.origins,
+        looks: Stored::all(&seen.looks).into_iter().filter(|pod| pod.is_controlled_by(project.uid())).collect(),
+        nodes: &seen.nodes,
+    };
     let plan = match project.spec.unknown_field() {
         Some(field) => unknown_field_plan(&input, field, now),
-        None => reconcile(&input, now),
+        None => reconcile(&input, settings, now),
     };
     // A namespace with a project is a namespace with agents: its policies are there before the first of them.
     let policies = settings.network.as_ref().map(|network| {
@@ -86,18 +99,28 @@ fn unknown_field_plan(input: &ProjectInput<'_>, field: &str, now: jiff::Timestam
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, conditions::unknown_field(field));
     conditions.set_ready(&[condition::SOURCE_READY], "");
-    input.plan(Vec::new(), input.status.generation.clone(), input.status.path.clone(), conditions, None)
+    let YoiProjectStatus { generation, path, refresh, .. } = input.status.clone();
+    input.plan(Vec::new(), YoiProjectStatus { generation, path, refresh, ..YoiProjectStatus::default() }, conditions, None)
 }
 
-fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
+fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let base_set = BaseSet::of_project(input.project, &input.bases, input.nodes);
     let living: Vec<ObservedBase<'_>> = base_set.living().collect();
     let sealed: Vec<ObservedBase<'_>> = living.iter().copied().filter(|base| base.is_sealed()).collect();
-    let (mut steps, requeue_after) = base_set.first_base(now);
+    let (mut steps, mut requeue_after) = base_set.first_base(now);
     if !sealed.is_empty() {
         steps.extend(base_set.delete_stuck(input.origins, now));
     }
-    steps.extend(input.delete_former(&base_set, !sealed.is_empty()));
+    let next = base_set.next(input.project);
+    if let Some(next) = &next {
+        let (first, after) = next.first_base(now);
+        steps.extend(first);
+        requeue_after = requeue_after.into_iter().chain(after).min();
+    }
+    steps.extend(input.delete_former(&base_set, next.as_ref(), !sealed.is_empty()));
+    let refresh = refresh::plan(input.project, &input.looks, &base_set, next.as_ref(), settings, now);
+    steps.extend(refresh.steps);
+    let requeue_after = requeue_after.into_iter().chain(refresh.requeue_after).min();
 
     let no_node = base_set.no_node();
     let sealed_condition = match (sealed.len(), living.is_empty(), &no_node) {
@@ -115,9 +138,18 @@ fn reconcile(input: &ProjectInput<'_>, now: jiff::Timestamp) -> Plan<YoiProjectS
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, source_condition);
     conditions.set(condition::SEALED, sealed_condition);
+    if let Some(refreshed) = refresh.condition {
+        conditions.set(condition::REFRESHED, refreshed);
+    }
     conditions.set_ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
     let path = base_set.tree_path().map(str::to_owned);
-    input.plan(steps, generation(&base_set, &sealed), path, conditions, requeue_after)
+    let generation = generation(&base_set, &sealed);
+    input.plan(
+        steps,
+        YoiProjectStatus { generation, path, refresh: refresh.status, ..YoiProjectStatus::default() },
+        conditions,
+        requeue_after,
+    )
 }
 
 impl ProjectInput<'_> {
@@ -125,23 +157,24 @@ impl ProjectInput<'_> {
         ConditionSet::new(&self.status.conditions, self.project.meta().generation, now)
     }
 
+    /// `status` says all but the conditions and what was observed.
     fn plan(
         &self,
         steps: Vec<Step>,
-        generation: Option<SealedGeneration>,
-        path: Option<String>,
+        status: YoiProjectStatus,
         conditions: ConditionSet<'_>,
         requeue_after: Option<Duration>,
     ) -> Plan<YoiProjectStatus> {
         let observed_generation = self.project.meta().generation;
-        let status = YoiProjectStatus { observed_generation, generation, path, conditions: conditions.into_conditions() };
+        let status = YoiProjectStatus { observed_generation, conditions: conditions.into_conditions(), ..status };
         Plan { steps, status: Some(status), requeue_after }
     }
 
     /// Steps that delete bases of former generations that no tree was made from. While the current generation is not sealed, the last generation that was
     /// sealed stays: somebody may take the change back.
-    fn delete_former(&self, base_set: &BaseSet<'_>, is_sealed: bool) -> Vec<Step> {
-        let former = || self.bases.iter().filter(|base| base.generation != base_set.generation);
+    fn delete_former(&self, base_set: &BaseSet<'_>, next: Option<&BaseSet<'_>>, is_sealed: bool) -> Vec<Step> {
+        let is_next = |base: &ObservedBase<'_>| next.is_some_and(|next| base.generation == next.generation);
+        let former = || self.bases.iter().filter(|base| base.generation != base_set.generation && !is_next(base));
         let is_used = |base: &ObservedBase<'_>| self.origins.contains(base.workspace.uid().as_str());
         let created = |base: &&ObservedBase<'_>| base.workspace.meta().creation_timestamp.as_ref().map(|t| t.0);
         let last = former().filter(|base| base.is_sealed()).max_by_key(created).map(|base| base.generation).filter(|_| !is_sealed);

@@ -22,8 +22,11 @@ pub(crate) fn holder<'a>(workspace: Stored<'_, AgentWorkspace>, users: &[Stored<
 /// What the spec of a workspace says its tree is made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TreeSource<'a> {
-    /// The bases of the YoiProject of this name.
-    Project(&'a str),
+    /// The bases of the YoiProject of this name, or one of `revision`.
+    Project {
+        name: &'a str,
+        revision: Option<&'a str>,
+    },
     /// The tree of the AgentWorkspace of this name.
     Fork(&'a str),
     Git(&'a GitSource),
@@ -37,7 +40,7 @@ impl<'a> TreeSource<'a> {
     pub(crate) fn new(source: &'a WorkspaceSource) -> Self {
         let WorkspaceSource { project, workspace, git, host, empty: _ } = source;
         match (project, workspace, git, host) {
-            (Some(project), _, _, _) => TreeSource::Project(&project.name),
+            (Some(project), _, _, _) => TreeSource::Project { name: &project.name, revision: project.revision.as_deref() },
             (None, Some(parent), _, _) => TreeSource::Fork(&parent.name),
             (None, None, Some(git), _) => TreeSource::Git(git),
             (None, None, None, Some(host)) => TreeSource::Host(host),

@@ -3,7 +3,7 @@
 pub mod claim;
 pub mod populate;
 pub mod populate_pod;
-mod populate_report;
+pub(crate) mod populate_report;
 mod prepare;
 mod schedule;
 mod workspace_input;
@@ -26,6 +26,7 @@ use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
 use crate::step::Plan;
+use crate::tree::base_set::tree_source;
 use schedule::Schedule;
 use workspace_input::{Consumer, Source, WorkspaceInput};
 
@@ -160,9 +161,9 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
 
 /// What the tree was made from, when its project has another source now: the spec was changed, or another project bears the name.
 fn former_source(input: &WorkspaceInput<'_>) -> Option<ConditionValue> {
-    let Source::Project { name, project: Some(project) } = &input.source else { return None };
+    let Source::Project { name, project: Some(project), .. } = &input.source else { return None };
     let made_from = input.origin?.source.as_ref()?;
-    if project.spec.source == *made_from {
+    if tree_source(&project.spec.source) == *made_from {
         return None;
     }
     let now = source_text(&project.spec.source);
@@ -207,12 +208,17 @@ fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
     match &input.source {
         // A tree that is made no longer needs what it was made from.
         _ if input.origin.is_some() => {}
-        Source::Project { name, project: None } => return missing("YoiProject", name),
-        Source::Project { name, project: Some(project) } if project.is_deleting() => {
+        Source::Project { name, project: None, .. } => return missing("YoiProject", name),
+        Source::Project { name, project: Some(project), .. } if project.is_deleting() => {
             return ConditionValue::no(
                 reason::SOURCE_NOT_FOUND,
                 format!("YoiProject {name} is being deleted, and nothing new begins from it"),
             );
+        }
+        Source::Project { name, project: Some(project), revision: Some(revision) } if project.spec.source.git.is_none() => {
+            let message =
+                format!("YoiProject {name} has no git source, so there is no revision {revision}: leave out source.project.revision");
+            return ConditionValue::no(reason::INVALID_SPEC, message);
         }
         Source::Fork { name, .. } if *name == workspace.name() => {
             return ConditionValue::no(reason::INVALID_SPEC, "a workspace cannot be a fork of itself");

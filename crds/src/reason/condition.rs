@@ -64,6 +64,9 @@ conditions! {
         "AgentWorkspace" by SHIM: "Of a base: it is read-only from now on, and has a manifest digest.";
         "YoiProject" by OPERATOR: "At least one node holds the current generation sealed.";
     }
+    REFRESHED = "Refreshed" {
+        "YoiProject" by OPERATOR: "The last look at its git repository did not fail, and trees are made from the commit that it found. A project that was never looked at has no such condition.";
+    }
     BOUND = "Bound" {
         "AgentWorkspace" by OPERATOR: "Of a workspace with a claim: the claim is bound to the tree.";
     }

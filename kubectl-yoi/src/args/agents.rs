@@ -26,6 +26,9 @@ pub struct RunOptions {
     /// Stop the agent when its task is done.
     #[arg(long, requires = "task")]
     pub stop_when_done: bool,
+    /// Work in a tree of this commit of the project's repository: a full commit id, a branch, a tag, or a ref such as refs/pull/7/head.
+    #[arg(long, value_name = "REVISION", conflicts_with = "fork")]
+    pub revision: Option<String>,
     /// Work in a fork of this AgentWorkspace, taken now.
     #[arg(long, value_name = "WORKSPACE", value_parser = object_name)]
     pub fork: Option<String>,

@@ -81,6 +81,9 @@ pub const PULL: &str = "Examples:
 pub const TAKE: &str = "Examples:
   kubectl yoi take yoi                  # as its folder is now, with what is not committed
   kubectl yoi take yoi --wait           # until agents can be made from it";
+pub const REFRESH: &str = "Examples:
+  kubectl yoi refresh yoi               # until trees are made from the commit that the branch is at
+  kubectl yoi refresh yoi -o json | jq -r .status.generation.revision";
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls
@@ -88,6 +91,7 @@ pub const WORKSPACE: &str = "Examples:
 pub const WORKSPACE_CREATE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace create ci-2 --git https://git.example/p.git --ref main --claim --immediate --wait
+  kubectl yoi workspace create pr-7 --project yoi --revision refs/pull/7/head --claim
   kubectl yoi workspace create try --fork alice --claim --quota 10Gi";
 pub const WORKSPACE_LS: &str = "Examples:
   kubectl yoi workspace ls -A -o wide

@@ -67,6 +67,18 @@ pub struct TakeOptions {
 }
 
 #[derive(Debug, Args)]
+pub struct RefreshOptions {
+    /// The YoiProject, whose source is a git repository.
+    #[arg(value_name = "PROJECT", value_parser = object_name)]
+    pub project: String,
+    /// How long to wait until trees are made from the commit that was found.
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunOption,
+}
+
+#[derive(Debug, Args)]
 pub struct WorkspaceRmOptions {
     /// The AgentWorkspaces.
     #[arg(value_name = "WORKSPACE", value_parser = object_name, required_unless_present_any = ["all", "selector"])]
@@ -93,6 +105,9 @@ pub struct WorkspaceCreateOptions {
     /// From the sealed base of this YoiProject.
     #[arg(long, value_parser = object_name)]
     pub project: Option<String>,
+    /// Of this commit of --project's repository: a full commit id, a branch, a tag, or a ref such as refs/pull/7/head.
+    #[arg(long, requires = "project", value_name = "REVISION")]
+    pub revision: Option<String>,
     /// As a fork of this AgentWorkspace.
     #[arg(long, value_name = "WORKSPACE", value_parser = object_name)]
     pub fork: Option<String>,

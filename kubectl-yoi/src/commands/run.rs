@@ -10,7 +10,7 @@ use yoi_crds::pod::{
     PodWorkspace, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
 };
 use yoi_crds::reason::condition;
-use yoi_crds::source::{NamedRef, WorkspaceSource};
+use yoi_crds::source::{NamedRef, ProjectRevision, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodSpec, YoiProject};
 use yoi_plan::names;
 use yoi_plan::yoipod::MADE_FOR;
@@ -114,18 +114,19 @@ fn agent(program: ProgramOptions, instruction: String) -> Agent {
 
 fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
     let model = model(&args.model);
-    let fork = args.fork.map(|name| PodWorkspace {
-        ref_: None,
-        template: Some(Box::new(WorkspaceTemplate {
-            source: Some(WorkspaceSource { workspace: Some(NamedRef { name }), ..Default::default() }),
-            provider: None,
-        })),
-    });
+    let fork = args.fork.map(|name| WorkspaceSource { workspace: Some(NamedRef { name }), ..Default::default() });
+    let of_revision = |revision| {
+        let project = ProjectRevision { name: args.project.clone(), revision: Some(revision) };
+        WorkspaceSource { project: Some(Box::new(project)), ..Default::default() }
+    };
+    let source = fork.or_else(|| args.revision.map(of_revision));
+    let workspace = source
+        .map(|source| PodWorkspace { ref_: None, template: Some(Box::new(WorkspaceTemplate { source: Some(source), provider: None })) });
     let env = args.env.into_iter().map(|(name, value)| EnvVar { name, value, value_from: None }).collect();
     let limits = Limits::default();
     Ok(YoiPodSpec {
         project_ref: NamedRef { name: args.project },
-        workspace: fork,
+        workspace,
         agent: agent(args.program, args.instruction),
         task: args.task.map(super::send::text_or_stdin).transpose()?,
         completion: if args.stop_when_done { Completion::Stop } else { Completion::Keep },

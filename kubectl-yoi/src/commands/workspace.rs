@@ -5,7 +5,7 @@ use std::time::Duration;
 use yoi_crds::condition::{find, is_true};
 use yoi_crds::pod::SecretRef;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{EmptySource, GitSource, HostSource, NamedRef, WorkspaceSource};
+use yoi_crds::source::{EmptySource, GitSource, HostSource, NamedRef, ProjectRevision, WorkspaceSource};
 use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject};
 
@@ -20,7 +20,7 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
     let (name, project) = (args.name, args.project.clone());
     let is_late = !args.immediate;
     let source = WorkspaceSource {
-        project: args.project.map(|name| NamedRef { name }),
+        project: args.project.map(|name| Box::new(ProjectRevision { name, revision: args.revision })),
         workspace: args.fork.map(|name| NamedRef { name }),
         git: args.git.map(|url| {
             Box::new(GitSource {

@@ -32,7 +32,7 @@ pub(super) fn plan(project: Stored<'_, YoiProject>, seen: &Observed, now: jiff::
     }
     let before = project.status.clone().unwrap_or_default();
     let mut conditions = ConditionSet::new(&before.conditions, project.meta().generation, now);
-    for type_ in [condition::SOURCE_READY, condition::SEALED] {
+    for type_ in [condition::SOURCE_READY, condition::SEALED, condition::REFRESHED] {
         if let Some(c) = find(&before.conditions, type_) {
             conditions.set(type_, value_of(c.status, &c.reason, &c.message));
         }

@@ -5,6 +5,9 @@
 //! the session volume that is on that node.
 
 mod folder;
+mod revision;
+
+pub(crate) use revision::{first_generation, refresh_status, tree_source};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::PodSettings;
 use yoi_crds::prepare::Prepare;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::source::{ProjectSource, ProviderName, TreeOwner, WorkspaceSource};
+use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condition as conditions};
 
@@ -35,7 +38,7 @@ pub const FOLLOWS_CONSUMER: &str = "yoi.dev/follows-consumer";
 /// the parent is in the same namespace is for the caller to check.
 #[must_use]
 pub fn base_parent_uid(base: &AgentWorkspace) -> Option<&str> {
-    let BaseRef { generation, node, prepare: _ } = base.spec.base.as_ref()?;
+    let BaseRef { generation, node, prepare: _, revision: _ } = base.spec.base.as_ref()?;
     let parent = meta::controller(&base.metadata)?;
     let is_a_parent = [YoiProject::KIND, AgentWorkspace::KIND].contains(&parent.kind.as_str()) && parent.api_version == meta::API_VERSION;
     (is_a_parent && meta::name(&base.metadata) == names::base(generation, node)).then_some(parent.uid.as_str())
@@ -79,7 +82,7 @@ impl<'a> ObservedBase<'a> {
 
     /// `None` for a workspace that is no base.
     pub(crate) fn new(workspace: Stored<'a, AgentWorkspace>) -> Option<Self> {
-        let BaseRef { generation, node, prepare } = workspace.get().spec.base.as_ref()?;
+        let BaseRef { generation, node, prepare, revision: _ } = workspace.get().spec.base.as_ref()?;
         Some(ObservedBase { workspace, generation, node, prepare: prepare.as_deref() })
     }
 
@@ -123,6 +126,10 @@ pub(crate) struct BaseSet<'a> {
     pub provider: ProviderName,
     prepare: Option<&'a Prepare>,
     pub generation: String,
+    /// The commit that its bases are filled with; that of the source's ref when absent.
+    revision: Option<String>,
+    /// The generation that this one follows after: its nodes are preferred.
+    former: Option<String>,
     /// The settings of the agents that have none of their own. The nodes that these select get the base first, and those that these tolerate get one too.
     agents: Option<&'a PodSettings>,
     /// Bases of the parent, of every generation.
@@ -131,31 +138,6 @@ pub(crate) struct BaseSet<'a> {
 }
 
 impl<'a> BaseSet<'a> {
-    /// The bases of a project. `observed` are all bases that it controls.
-    pub(crate) fn of_project(project: Stored<'a, YoiProject>, observed: &'a [ObservedBase<'a>], nodes: &'a Nodes) -> Self {
-        let spec = &project.get().spec;
-        let ProjectSource { git, host, empty } = spec.source.clone();
-        let source = WorkspaceSource { git, host, empty, ..WorkspaceSource::default() };
-        let prepare = spec.prepare.as_deref();
-        let generation = names::generation(project.uid().as_str(), &source, spec.owner, spec.path.as_deref(), spec.provider);
-        let generation = prepare.map_or(generation.clone(), |prepare| names::prepared_generation(&generation, prepare));
-        BaseSet {
-            parent: project.owner_reference(),
-            parent_uid: project.uid(),
-            namespace: project.namespace(),
-            project: Some(project.name()),
-            source,
-            path: spec.path.as_deref(),
-            owner: spec.owner,
-            provider: spec.provider,
-            prepare,
-            generation,
-            agents: spec.defaults.pod.as_ref(),
-            observed,
-            nodes,
-        }
-    }
-
     /// The bases of a workspace with a direct git source.
     pub(crate) fn of_workspace(workspace: Stored<'a, AgentWorkspace>, observed: &'a [ObservedBase<'a>], nodes: &'a Nodes) -> Self {
         let spec = &workspace.get().spec;
@@ -171,6 +153,8 @@ impl<'a> BaseSet<'a> {
             provider: spec.provider,
             prepare: None,
             generation: names::generation(workspace.uid().as_str(), &spec.source, owner, spec.path.as_deref(), spec.provider),
+            revision: None,
+            former: None,
             agents: None,
             observed,
             nodes,
@@ -335,7 +319,8 @@ impl<'a> BaseSet<'a> {
     /// As [`Self::make_next`], on a node that `allowed` lets through, for Pods with these tolerations.
     fn make_on_best(&self, tolerations: &[Toleration], allowed: impl Fn(&str) -> bool, follows_consumer: bool) -> Option<Step> {
         let mut nodes = self.nodes.eligible_for_pods(self.provider, tolerations);
-        nodes.sort_by_key(|node| self.agents.is_some_and(|agents| !self.nodes.is_allowed_by(node, agents)));
+        let lacks_former = |node: &str| self.former.is_some() && !self.holds_former(node);
+        nodes.sort_by_key(|node| (self.agents.is_some_and(|agents| !self.nodes.is_allowed_by(node, agents)), lacks_former(node)));
         nodes.into_iter().filter(|node| allowed(node)).find_map(|node| self.make_on(node, follows_consumer))
     }
 
@@ -380,6 +365,7 @@ impl<'a> BaseSet<'a> {
                 generation: self.generation.clone(),
                 node: node.to_owned(),
                 prepare: self.prepare.cloned().map(Box::new),
+                revision: self.revision.clone(),
             }),
         };
         let mut base = AgentWorkspace::new(&title, spec);

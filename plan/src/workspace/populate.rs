@@ -63,7 +63,7 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
         owner: input.owner(),
         node: input.node_name.filter(|node| input.nodes.exists(node)),
         follows_consumer: base.follows_consumer(),
-        revision: base.pinned_revision(&input.bases),
+        revision: base.pinned_revision(&input.bases).or_else(|| base.wanted_revision()),
         settings,
         now,
     };
@@ -256,8 +256,11 @@ impl PopulateContext<'_> {
         let pod = failed.pod.get();
         let populated = match failed.work {
             Work::Fill => {
-                let message =
-                    format!("{}: {}", self.sentence("could not be filled from"), failure(pod, self.git().map(|git| git.url.as_str())));
+                let message = format!(
+                    "{}: {}",
+                    self.sentence("could not be filled from"),
+                    failure(pod, CONTAINER, self.git().map(|git| git.url.as_str()))
+                );
                 ConditionValue::no(reason::POPULATE_FAILED, message)
             }
             Work::Prepare => ConditionValue::no(reason::PREPARE_FAILED, prepare::failure(failed.pod)),

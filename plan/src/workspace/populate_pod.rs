@@ -58,11 +58,7 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         BTreeMap::from([(label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()), (label::WORKSPACE.to_owned(), base.name().to_owned())]);
     let mut volumes = vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp")];
     let mut mounts = vec![restricted::mount("tree", path, false), restricted::mount("tmp", "/tmp", false)];
-    for (volume, mount) in git
-        .into_iter()
-        .flat_map(|git| [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)])
-        .flatten()
-    {
+    for (volume, mount) in git.into_iter().flat_map(git_volumes) {
         volumes.push(volume);
         mounts.push(mount);
     }
@@ -108,9 +104,14 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
     }
 }
 
+/// The volumes of the source's credentials and certificates, with their mounts.
+pub(crate) fn git_volumes(git: &GitSource) -> impl Iterator<Item = (Volume, VolumeMount)> {
+    [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)].into_iter().flatten()
+}
+
 /// Names only: the content of the Secret is in no variable.
-fn environment(git: &GitSource, revision: &str, path: &str, settings: &Settings) -> Vec<EnvVar> {
-    let GitSource { url, ref_, credentials_secret_ref, ca_ref, submodule_hosts, depth } = git;
+pub(crate) fn environment(git: &GitSource, revision: &str, path: &str, settings: &Settings) -> Vec<EnvVar> {
+    let GitSource { url, ref_, credentials_secret_ref, ca_ref, submodule_hosts, depth, refresh: _ } = git;
     let ca = ca_ref.as_ref().map(|ConfigMapKeyRef { name, key }| format!("key {key} of ConfigMap {name}"));
     let mut variables = vec![
         ("URL", url.clone()),

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::populate::CONTAINER;
 use crate::observed_pod::{ContainerState, ObservedPod, Terminated};
 
 /// How long the Pod may wait for room on its node, before the base counts as stuck.
@@ -20,7 +19,7 @@ fn user_of(url: &str) -> Option<&str> {
 }
 
 /// The URL as people may read it in conditions and Events.
-pub(super) fn without_user(url: &str) -> String {
+pub(crate) fn without_user(url: &str) -> String {
     match user_of(url) {
         Some(user) => url.replacen(&format!("{user}@"), "", 1),
         None => url.to_owned(),
@@ -51,7 +50,8 @@ pub(super) fn waits_on_node(pod: &ObservedPod, container: &str) -> Option<Waits>
     Some(Waits { since: pod.scheduled_at?, patience: START_PATIENCE, why })
 }
 
-pub(super) fn terminated<'a>(pod: &'a ObservedPod, container: &str) -> Option<&'a Terminated> {
+/// How the container of this name ended.
+pub(crate) fn terminated<'a>(pod: &'a ObservedPod, container: &str) -> Option<&'a Terminated> {
     match pod.container(container)? {
         ContainerState::Terminated(terminated) => Some(terminated),
         ContainerState::Running | ContainerState::Waiting { .. } => None,
@@ -59,8 +59,8 @@ pub(super) fn terminated<'a>(pod: &'a ObservedPod, container: &str) -> Option<&'
 }
 
 /// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
-pub(super) fn failure(pod: &ObservedPod, url: Option<&str>) -> String {
-    let text = last_words(pod, CONTAINER).unwrap_or_else(|| why_ended(pod, CONTAINER));
+pub(crate) fn failure(pod: &ObservedPod, container: &str, url: Option<&str>) -> String {
+    let text = last_words(pod, container).unwrap_or_else(|| why_ended(pod, container));
     let text = match url.and_then(user_of).filter(|user| !user.is_empty()) {
         Some(user) => text.replace(&format!("{user}@"), ""),
         None => text,

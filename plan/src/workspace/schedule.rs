@@ -16,7 +16,7 @@ use crate::meta;
 use crate::nodes::{Node, Nodes};
 use crate::step::Step;
 use crate::stored::{Object as _, Stored};
-use crate::tree::base_set::BaseSet;
+use crate::tree::base_set::{BaseSet, ObservedBase};
 use crate::tree::progress::Progress;
 
 /// The node that makes the tree, and what it makes the tree from.
@@ -50,7 +50,9 @@ impl Schedule {
             let WorkspaceSource { git, host, empty, project: _, workspace: _ } = base.get().spec.source.clone();
             ProjectSource { git, host, empty }
         });
-        let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid, source: of_project } };
+        let revision = source.filter(|_| kind == OriginKind::Base).and_then(ObservedBase::new).and_then(ObservedBase::sealed_revision);
+        let revision = revision.map(str::to_owned);
+        let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid, source: of_project, revision } };
         Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None }
     }
 }
@@ -91,12 +93,9 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
     if let Source::Fork { name: _, parent } = &input.source {
         return fork(input, *parent);
     }
-    // The first base comes before any consumer, so that the consumer's Pod has a node to go to.
-    let (first, requeue_after) = match (&input.source, &base_set) {
-        (Source::Git(_) | Source::Host(_), Some(base_set)) => base_set.first_base(now),
-        // A project's own plan makes its first base.
-        _ => (Vec::new(), None),
-    };
+    // The first base comes before any consumer, so that the consumer's Pod has a node to go to. A project's own plan makes that of the project.
+    let own = base_set.as_ref().filter(|base_set| base_set.is_of(input.workspace.uid()));
+    let (first, requeue_after) = own.map_or_else(|| (Vec::new(), None), |base_set| base_set.first_base(now));
     let makes_base = first.iter().any(|step| matches!(step, Step::EnsureWorkspace(_)));
     let chosen = match choose_node(input, base_set.as_ref(), now) {
         Ok(node) => clone_for_consumer(input, &node, base_set.as_ref(), now),
@@ -104,7 +103,11 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
     };
     let more = chosen.steps.into_iter().filter(|step| !makes_base || !matches!(step, Step::EnsureWorkspace(_)));
     let requeue_after = requeue_after.into_iter().chain(chosen.requeue_after).min();
-    Schedule { assignment: chosen.assignment, steps: first.into_iter().chain(more).collect(), requeue_after }
+    // Before a consumer is there, somebody wants to read that its tree cannot be fetched.
+    let failed = own.filter(|base_set| base_set.sealed_nodes().is_empty()).map(|base_set| base_set.not_populated(now));
+    let failed = failed.filter(|why| why.reason == reason::POPULATE_FAILED);
+    let assignment = chosen.assignment.map_err(|why| failed.unwrap_or(why));
+    Schedule { assignment, steps: first.into_iter().chain(more).collect(), requeue_after }
 }
 
 /// What a tree begins with that is not made from another.

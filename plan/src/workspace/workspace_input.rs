@@ -17,8 +17,16 @@ use crate::tree::{TreeSource, holder};
 
 /// What the tree is made from: the spec's source, and the object that it names.
 pub(super) enum Source<'a> {
-    Project { name: &'a str, project: Option<Stored<'a, YoiProject>> },
-    Fork { name: &'a str, parent: Option<Stored<'a, AgentWorkspace>> },
+    /// `revision`: of this commit, and not of the project's current generation.
+    Project {
+        name: &'a str,
+        project: Option<Stored<'a, YoiProject>>,
+        revision: Option<&'a str>,
+    },
+    Fork {
+        name: &'a str,
+        parent: Option<Stored<'a, AgentWorkspace>>,
+    },
     Git(&'a GitSource),
     Host(&'a HostSource),
     Empty,
@@ -57,7 +65,7 @@ impl<'a> WorkspaceInput<'a> {
     pub(super) fn new(seen: &'a Observed) -> Option<Self> {
         let workspace = Stored::new(&*seen.workspace)?;
         let source = match TreeSource::new(&seen.workspace.spec.source) {
-            TreeSource::Project(name) => Source::Project { name, project: Stored::of(&seen.project) },
+            TreeSource::Project { name, revision } => Source::Project { name, project: Stored::of(&seen.project), revision },
             TreeSource::Fork(name) => Source::Fork { name, parent: Stored::of(&seen.parent) },
             TreeSource::Git(git) => Source::Git(git),
             TreeSource::Host(host) => Source::Host(host),
@@ -92,7 +100,10 @@ impl<'a> WorkspaceInput<'a> {
     /// The bases that the tree can be cloned from; `None` when it is made without one.
     pub(super) fn base_set(&self) -> Option<BaseSet<'_>> {
         match &self.source {
-            Source::Project { project, .. } => project.map(|project| BaseSet::of_project(project, &self.bases, self.nodes)),
+            Source::Project { project, revision: None, .. } => project.map(|project| BaseSet::of_project(project, &self.bases, self.nodes)),
+            Source::Project { project, revision: Some(revision), .. } => {
+                project.and_then(|project| BaseSet::of_revision(self.workspace, project, revision, &self.bases, self.nodes))
+            }
             Source::Git(_) | Source::Host(_) if self.base.is_none() => Some(BaseSet::of_workspace(self.workspace, &self.bases, self.nodes)),
             Source::Git(_) | Source::Host(_) | Source::Fork { .. } | Source::Empty => None,
         }

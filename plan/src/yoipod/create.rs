@@ -2,7 +2,7 @@
 
 use yoi_crds::name::{finalizer, label};
 use yoi_crds::pod::ManifestRef;
-use yoi_crds::source::{DEFAULT_PATH, TreeOwner, WorkspaceSource};
+use yoi_crds::source::{DEFAULT_PATH, ProjectRevision, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod, YoiProject};
 
@@ -99,12 +99,12 @@ pub(super) fn tree_path(input: &YoiPodInput<'_>, project: Option<Stored<'_, YoiP
 /// Where a tree of this source shows, as far as it is known. What is known is written into the workspace, so that its Pod need not wait for a status.
 fn path_of_source(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>, source: &WorkspaceSource) -> Option<String> {
     match TreeSource::new(source) {
-        TreeSource::Project(name) if name == project.name() => {
+        TreeSource::Project { name, .. } if name == project.name() => {
             BaseSet::of_project(project, &input.bases, input.nodes).tree_path().map(str::to_owned)
         }
         TreeSource::Fork(_) => input.parent.and_then(|parent| parent.get().tree_path().map(str::to_owned)),
         TreeSource::Git(_) | TreeSource::Empty => Some(DEFAULT_PATH.to_owned()),
-        TreeSource::Project(_) | TreeSource::Host(_) => None,
+        TreeSource::Project { .. } | TreeSource::Host(_) => None,
     }
 }
 
@@ -112,7 +112,8 @@ fn path_of_source(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>, sour
 pub(super) fn workspace(input: &YoiPodInput<'_>, project: Stored<'_, YoiProject>) -> AgentWorkspace {
     let yoipod = input.yoipod;
     let template = yoipod.spec.workspace.as_ref().and_then(|w| w.template.clone()).unwrap_or_default();
-    let of_project = WorkspaceSource { project: Some(yoipod.spec.project_ref.clone()), ..WorkspaceSource::default() };
+    let of_project = ProjectRevision { name: yoipod.spec.project_ref.name.clone(), revision: None };
+    let of_project = WorkspaceSource { project: Some(Box::new(of_project)), ..WorkspaceSource::default() };
     let source = template.source.unwrap_or(of_project);
     let is_clone = source.project.is_some() || source.workspace.is_some();
     let path = project.spec.path.clone().or_else(|| path_of_source(input, project, &source));

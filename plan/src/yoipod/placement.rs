@@ -40,9 +40,12 @@ impl<'a> Placement<'a> {
     ) -> Self {
         let source = TreeSource::new(&workspace.get().spec.source);
         let base_set = match source {
-            TreeSource::Project(title) => {
-                let project = input.project.filter(|p| p.name() == title && p.spec.unknown_field().is_none());
-                project.map(|project| BaseSet::of_project(project, &input.bases, input.nodes))
+            TreeSource::Project { name, revision } => {
+                let project = input.project.filter(|p| p.name() == name && p.spec.unknown_field().is_none());
+                project.and_then(|project| match revision {
+                    None => Some(BaseSet::of_project(project, &input.bases, input.nodes)),
+                    Some(revision) => BaseSet::of_revision(workspace, project, revision, &input.bases, input.nodes),
+                })
             }
             TreeSource::Git(_) | TreeSource::Host(_) if workspace.spec.base.is_none() => {
                 Some(BaseSet::of_workspace(workspace, &input.bases, input.nodes))
@@ -177,10 +180,14 @@ impl<'a> Placement<'a> {
 
     fn not_sealed(&self) -> ConditionValue {
         match (self.source, self.input.project) {
-            (TreeSource::Project(title), Some(project)) if project.is_deleting() => {
+            (TreeSource::Project { name: title, .. }, Some(project)) if project.is_deleting() => {
                 ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {title} is being deleted"))
             }
-            (TreeSource::Project(title), Some(project)) => {
+            // A base of its own says why it is not there.
+            _ if let Some(base_set) = self.base_set.as_ref().filter(|base_set| base_set.is_of(self.workspace.uid())) => {
+                base_set.not_populated(self.now)
+            }
+            (TreeSource::Project { name: title, .. }, Some(project)) => {
                 let conditions = project.get().status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                 let why = find(conditions, condition::READY).map_or("its source is not sealed on any node yet", |c| c.message.as_str());
                 ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {title}: {why}"))

@@ -8,6 +8,7 @@ mod host;
 mod manifests;
 mod programs;
 mod projects;
+mod refresh;
 #[path = "../samples/observed.rs"]
 mod samples;
 mod workspaces;
@@ -84,6 +85,7 @@ fn git_project(url: &str) -> Arc<YoiProject> {
 
 fn project_with(project: &Arc<YoiProject>, bases: &[Arc<AgentWorkspace>], nodes: &Arc<Nodes>) -> project::Observed {
     project::Observed {
+        looks: Vec::new(),
         project: project.clone(),
         terminating: false,
         bases: bases.to_vec(),

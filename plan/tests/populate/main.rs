@@ -7,6 +7,7 @@ mod git_server;
 mod hostile;
 mod kills;
 mod lfs;
+mod look;
 mod populator;
 mod refs;
 mod repository;

@@ -70,14 +70,18 @@ impl Populator {
     }
 
     pub fn run(&self) -> Outcome {
-        let done = self.command().output().unwrap();
+        self.run_script(SCRIPT)
+    }
+
+    pub fn run_script(&self, script: &str) -> Outcome {
+        let done = self.command(script).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&done.stdout), "");
         Outcome { succeeded: done.status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() }
     }
 
     /// Runs it for so long at most, and then kills every process of it, as a node that loses its power. `None`: it was killed.
     pub fn run_for(&self, limit: Duration) -> Option<Outcome> {
-        let mut child = self.command().process_group(0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self.command(SCRIPT).process_group(0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let begun = Instant::now();
         let ended = loop {
             match child.try_wait().unwrap() {
@@ -100,10 +104,10 @@ impl Populator {
         fs::create_dir(self.folder.join("tmp")).unwrap();
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, script: &str) -> Command {
         let tmp = self.folder.join("tmp");
         let yoi = format!("{}/yoi/", self.folder.display());
-        let script = SCRIPT.replace("/tmp", tmp.to_str().unwrap()).replace("/yoi/", &yoi);
+        let script = script.replace("/tmp", tmp.to_str().unwrap()).replace("/yoi/", &yoi);
         let mut shell = Command::new("/bin/sh");
         shell.args(["-eu", "-c", &script]).current_dir("/").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         for name in ["REF", "REVISION", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {

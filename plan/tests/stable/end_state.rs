@@ -8,7 +8,7 @@ use yoi_crds::condition::{find, is_true};
 use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE, RESOLVED};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
-use yoi_crds::source::{HostSource, NamedRef};
+use yoi_crds::source::HostSource;
 use yoi_crds::{AgentWorkspace, Condition, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, deleting, name, uid};
 use yoi_plan::network;
@@ -244,8 +244,8 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
             }
         },
         reason::SOURCE_NOT_FOUND | reason::SOURCE_NOT_SEALED => {
-            let gone = |p: &NamedRef| c.now.projects.get(&p.name).is_none_or(|p| deleting(&p.metadata));
-            let project = source.project.as_ref().is_some_and(gone);
+            let gone = |name: &str| c.now.projects.get(name).is_none_or(|p| deleting(&p.metadata));
+            let project = source.project.as_ref().is_some_and(|p| gone(&p.name));
             let tree = |p: &AgentWorkspace| p.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::PROVISIONED));
             let parent = source.workspace.as_ref().map(|p| c.now.workspaces.get(&p.name));
             project || parent.is_some_and(|p| p.is_none_or(|p| deleting(&p.metadata) || !tree(p))) || lost_trees(c)

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use yoi_crds::name::annotation::{NEW_TREE, REFRESH, RESOLVED};
 use yoi_crds::pod::{Completion, DesiredState, SessionRetain};
-use yoi_crds::source::{EmptySource, GitSource, NamedRef, ProjectSource, WorkspaceSource};
+use yoi_crds::source::{EmptySource, GitSource, NamedRef, ProjectRevision, ProjectSource, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPeerSpec, YoiPod, YoiProject};
 use yoi_plan::meta::name;
@@ -119,6 +119,7 @@ pub fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
 }
 
 fn source(c: &mut Cluster, random: &mut Random, own: &str) -> WorkspaceSource {
+    let project = Some(Box::new(ProjectRevision { name: "p".to_owned(), revision: None }));
     let named = |n: &str| Some(NamedRef { name: n.to_owned() });
     let none = WorkspaceSource::default();
     let (source, feature) = match random.roll(14) {
@@ -130,9 +131,9 @@ fn source(c: &mut Cluster, random: &mut Random, own: &str) -> WorkspaceSource {
             let feature = if parent == own { "workspace: fork of itself" } else { "workspace: fork" };
             (WorkspaceSource { workspace: named(parent), ..none }, feature)
         }
-        7 if random.one_in(2) => (WorkspaceSource { project: named("p"), empty: Some(EmptySource {}), ..none }, "workspace: two sources"),
+        7 if random.one_in(2) => (WorkspaceSource { project, empty: Some(EmptySource {}), ..none }, "workspace: two sources"),
         7 => (none, "workspace: no source at all"),
-        _ => (WorkspaceSource { project: named("p"), ..none }, "workspace: of a project"),
+        _ => (WorkspaceSource { project, ..none }, "workspace: of a project"),
     };
     c.coverage.feature(feature);
     source
@@ -166,6 +167,7 @@ fn workspace(c: &mut Cluster, random: &mut Random) {
             generation: "g".into(),
             node: random.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names"),
             prepare: None,
+            revision: None,
         });
     }
     // A Pod that is created together with the fork may get a node before the parent has its tree, on another node.

@@ -31,3 +31,9 @@ require_host() {
   [ -n "$host" ] || fail "$2 has the url $1; only https, http, git and ssh urls without a password are fetched"
   is_allowed "$host" || fail "$2 is on host $host, which nobody has allowed: name it in spec.source.git.submoduleHosts"
 }
+
+# A full commit id.
+is_commit_id() {
+  case $1 in *[!0-9a-f]*) return 1 ;; esac
+  [ "${#1}" -eq 40 ] || [ "${#1}" -eq 64 ]
+}

@@ -1,9 +1,3 @@
-# A full commit id.
-is_commit_id() {
-  case $1 in *[!0-9a-f]*) return 1 ;; esac
-  [ "${#1}" -eq 40 ] || [ "${#1}" -eq 64 ]
-}
-
 clone() {
   fetching_from "$URL" git clone --quiet "$@" -- "$URL" . || exit 1
 }
@@ -56,10 +50,10 @@ checkout_ref() {
   fi
 }
 
-# Another node holds this generation already, so this one takes the same commit, though the branch has moved on.
+# The generation is of this commit, though the branch may have moved on: a look has found it, or another node holds it already.
 take_revision() {
   [ -n "$REVISION" ] && [ "$(git rev-parse --verify HEAD 2>/dev/null || true)" != "$REVISION" ] || return 0
   git cat-file -e "$REVISION^{commit}" 2>/dev/null || fetch_one "$REVISION" ||
-    fail "another node holds commit $REVISION of the source, and the server does not give it any more"
+    fail "this generation is of commit $REVISION of the source, and the server does not give it any more"
   git reset --quiet --hard "$REVISION"
 }

@@ -1,0 +1,189 @@
+//! Whether a project's branch has moved: when a Pod looks, what it found, and what is said of it.
+//!
+//! What was found stands in the status. The Pod that found it goes only once the status says so, so nothing is lost when a write fails. Trees are made
+//! from the former commit until the new one is sealed on a node: a commit that cannot be fetched stops nobody.
+
+use std::time::Duration;
+
+use yoi_crds::YoiProject;
+use yoi_crds::condition::ConditionValue;
+use yoi_crds::name::annotation;
+use yoi_crds::project::RefreshStatus;
+use yoi_crds::reason;
+use yoi_crds::source::{GitSource, is_commit_id};
+
+use super::look_pod::{self, CONTAINER};
+use crate::conditions::format_time;
+use crate::duration::{self, time_left};
+use crate::meta;
+use crate::observed_pod::{ContainerState, ObservedPod, PodPhase};
+use crate::settings::Settings;
+use crate::step::Step;
+use crate::stored::{Stored, delete_all};
+use crate::tree::base_set::{BaseSet, first_generation, refresh_status};
+use crate::workspace::populate_report::{failure, terminated, without_user};
+
+/// How long a look may take, the start of its Pod included.
+const LOOK_PATIENCE: Duration = Duration::from_secs(300);
+
+/// What to make and delete, and what the status says of the looks.
+pub(super) struct RefreshPlan {
+    pub steps: Vec<Step>,
+    pub status: Option<Box<RefreshStatus>>,
+    pub condition: Option<ConditionValue>,
+    pub requeue_after: Option<Duration>,
+}
+
+/// `looks` are the project's Pods that look. `current` are the bases that trees are made from, and `next` those that are to follow.
+pub(super) fn plan(
+    project: Stored<'_, YoiProject>,
+    looks: &[Stored<'_, ObservedPod>],
+    current: &BaseSet<'_>,
+    next: Option<&BaseSet<'_>>,
+    settings: &Settings,
+    now: jiff::Timestamp,
+) -> RefreshPlan {
+    let Some(git) = project.get().spec.source.git.as_deref() else {
+        return RefreshPlan { steps: delete_all(looks.iter().copied()), status: None, condition: None, requeue_after: None };
+    };
+    let source = first_generation(project);
+    let before = refresh_status(project);
+    let mut status = before.cloned().map(Box::new);
+    let context = LookContext { project, git, source: &source, before, now };
+    let mut plan = context.looks(looks, current, settings, &mut status);
+    if let (Some(status), Some(next)) = (&mut status, next)
+        && !next.sealed_nodes().is_empty()
+        && status.revision == next.revision()
+    {
+        status.in_use = status.revision.clone();
+    }
+    plan.condition = status.as_deref().map(|status| context.condition(status, current, next));
+    plan.status = status;
+    plan
+}
+
+struct LookContext<'a> {
+    project: Stored<'a, YoiProject>,
+    git: &'a GitSource,
+    source: &'a str,
+    /// What earlier looks have found.
+    before: Option<&'a RefreshStatus>,
+    now: jiff::Timestamp,
+}
+
+impl LookContext<'_> {
+    fn looks(
+        &self,
+        pods: &[Stored<'_, ObservedPod>],
+        current: &BaseSet<'_>,
+        settings: &Settings,
+        status: &mut Option<Box<RefreshStatus>>,
+    ) -> RefreshPlan {
+        let planned = |steps, requeue_after| RefreshPlan { steps, status: None, condition: None, requeue_after };
+        let Some(pod) = pods.first().copied() else {
+            let (is_due, requeue_after) = self.due(!current.sealed_nodes().is_empty());
+            let make = || Step::EnsurePod(Box::new(look_pod::pod(self.project, self.git, self.source, self.request(), settings)));
+            return planned(is_due.then(make).into_iter().collect(), requeue_after);
+        };
+        if meta::annotation(pod.meta(), annotation::LOOKS_AT) != Some(self.source) {
+            return planned(delete_all(pods.iter().copied()), None);
+        }
+        let (ended, found) = match self.ended(pod.get()) {
+            Ok(ended) => ended,
+            Err(requeue_after) => return planned(Vec::new(), requeue_after),
+        };
+        let looked_at = format_time(ended);
+        // The status tells it already, so the Pod is not needed any more.
+        let request = meta::annotation(pod.meta(), annotation::LOOK).map(str::to_owned);
+        if self.before.is_some_and(|before| before.looked_at >= looked_at && (request.is_none() || before.request == request)) {
+            return planned(delete_all(pods.iter().copied()), None);
+        }
+        let told = status.get_or_insert_default();
+        told.source = self.source.to_owned();
+        told.request = request.or(told.request.take());
+        told.failure = found.as_ref().err().cloned();
+        if let Ok(commit) = found
+            && told.revision.as_ref() != Some(&commit)
+        {
+            told.revision = Some(commit);
+            told.since = Some(looked_at.clone());
+        }
+        told.looked_at = looked_at;
+        planned(Vec::new(), None)
+    }
+
+    fn request(&self) -> Option<&str> {
+        meta::annotation(self.project.meta(), annotation::LOOK)
+    }
+
+    /// Whether a look is due, and else when. Nothing is looked at in intervals until something is fetched: the Pod that fetches takes the ref as it is.
+    fn due(&self, is_sealed: bool) -> (bool, Option<Duration>) {
+        // A request is carried out once, whatever the source was at that time.
+        let written = self.project.status.as_ref().and_then(|status| status.refresh.as_deref()?.request.as_deref());
+        if self.request().is_some_and(|request| written != Some(request)) {
+            return (true, None);
+        }
+        let interval = self.git.refresh.as_deref().and_then(|text| duration::parse(text).ok()).filter(|_| is_sealed);
+        let Some(interval) = interval else { return (false, None) };
+        let last = self.before.and_then(|before| before.looked_at.parse::<jiff::Timestamp>().ok());
+        let left = last.and_then(|last| time_left(last, interval, self.now));
+        (left.is_none(), left)
+    }
+
+    /// When the Pod ended, with the commit that it found or its failure; else when to look at it again.
+    fn ended(&self, pod: &ObservedPod) -> Result<(jiff::Timestamp, Result<String, String>), Option<Duration>> {
+        let created = pod.metadata.creation_timestamp.as_ref().map_or(self.now, |t| t.0);
+        let ended = terminated(pod, CONTAINER).and_then(|t| t.finished_at).unwrap_or(created);
+        match pod.phase {
+            PodPhase::Succeeded => {
+                let words = terminated(pod, CONTAINER).and_then(|t| t.message.as_deref()).unwrap_or_default().trim();
+                let commit = is_commit_id(words).then(|| words.to_owned());
+                Ok((ended, commit.ok_or_else(|| "its Pod named no commit".to_owned())))
+            }
+            PodPhase::Failed => Ok((ended, Err(failure(pod, CONTAINER, Some(&self.git.url))))),
+            PodPhase::Running | PodPhase::Other => match time_left(created, LOOK_PATIENCE, self.now) {
+                Some(left) => Err(Some(left)),
+                None => {
+                    let over = created.saturating_add(LOOK_PATIENCE).unwrap_or(self.now);
+                    Ok((
+                        over,
+                        Err(format!("Pod {} did not look within {} s: {}", meta::name(&pod.metadata), LOOK_PATIENCE.as_secs(), waits(pod))),
+                    ))
+                }
+            },
+        }
+    }
+
+    fn condition(&self, status: &RefreshStatus, current: &BaseSet<'_>, next: Option<&BaseSet<'_>>) -> ConditionValue {
+        let at = |commit: &Option<String>| commit.as_deref().map(|commit| format!(" at commit {commit}")).unwrap_or_default();
+        let ref_ = self.git.ref_.as_deref().unwrap_or("HEAD");
+        let url = without_user(&self.git.url);
+        if let Some(failure) = &status.failure {
+            let held = current.held_revision().map(str::to_owned);
+            let goes_on = if held.is_some() { format!("; trees are made{}", at(&held).replace(" at ", " from ")) } else { String::new() };
+            return ConditionValue::no(reason::REFRESH_FAILED, format!("failed to look at {ref_} of {url}: {failure}{goes_on}"));
+        }
+        let found = at(&status.revision);
+        match next.filter(|next| status.in_use != next.revision()) {
+            Some(next) => {
+                let why = next.not_populated(self.now);
+                ConditionValue { message: format!("{ref_} has moved, and is{found}: {}", why.message), ..why }
+            }
+            None => ConditionValue::yes(reason::REFRESHED, format!("{ref_} of {url} is{found}")),
+        }
+    }
+}
+
+/// Why a Pod has not ended.
+fn waits(pod: &ObservedPod) -> String {
+    if let Some(unscheduled) = &pod.unscheduled {
+        return unscheduled.message.clone().unwrap_or_else(|| "no node fits".to_owned());
+    }
+    match pod.container(CONTAINER) {
+        Some(ContainerState::Waiting { reason, message }) => {
+            [reason.as_deref(), message.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(": ")
+        }
+        Some(ContainerState::Running | ContainerState::Terminated(_)) => "git goes on".to_owned(),
+        None => "the kubelet has not begun with it".to_owned(),
+    }
+}

@@ -1,0 +1,157 @@
+//! Which commit the bases of a git source are of: that of the ref when it was fetched first, one that the ref has moved to, or one that a workspace names.
+
+use yoi_crds::prepare::Prepare;
+use yoi_crds::project::RefreshStatus;
+use yoi_crds::source::{GitSource, ProjectSource, WorkspaceSource, is_commit_id};
+use yoi_crds::{AgentWorkspace, YoiProject};
+
+use super::{BaseSet, ObservedBase};
+use crate::names;
+use crate::nodes::Nodes;
+use crate::stored::{Stored, Uid};
+
+/// The source without what says how often it is looked at: that changes no tree.
+pub(crate) fn tree_source(source: &ProjectSource) -> ProjectSource {
+    let git = source.git.as_ref().map(|git| Box::new(GitSource { refresh: None, ..(**git).clone() }));
+    ProjectSource { git, ..source.clone() }
+}
+
+/// Name of the generation of a project that is fetched first.
+pub(crate) fn first_generation(project: Stored<'_, YoiProject>) -> String {
+    let spec = &project.get().spec;
+    let ProjectSource { git, host, empty } = tree_source(&spec.source);
+    let source = WorkspaceSource { git, host, empty, ..WorkspaceSource::default() };
+    prepared(names::generation(project.uid().as_str(), &source, spec.owner, spec.path.as_deref(), spec.provider), spec.prepare.as_deref())
+}
+
+/// The name of a generation whose bases are prepared by `prepare`, if there is one.
+fn prepared(generation: String, prepare: Option<&Prepare>) -> String {
+    match prepare {
+        Some(prepare) => names::prepared_generation(&generation, prepare),
+        None => generation,
+    }
+}
+
+/// What the looks at the project's source have found; `None` for looks at a former source.
+pub(crate) fn refresh_status<'a>(project: Stored<'a, YoiProject>) -> Option<&'a RefreshStatus> {
+    let refresh = project.get().status.as_ref()?.refresh.as_deref()?;
+    (refresh.source == first_generation(project)).then_some(refresh)
+}
+
+impl<'a> ObservedBase<'a> {
+    /// The commit that a sealed base holds.
+    pub(crate) fn sealed_revision(self) -> Option<&'a str> {
+        self.workspace.get().status.as_ref()?.volume.as_ref()?.revision.as_deref().filter(|_| self.is_sealed())
+    }
+
+    /// The commit that it is to be filled with.
+    pub(crate) fn wanted_revision(self) -> Option<String> {
+        self.workspace.get().spec.base.as_ref()?.revision.clone()
+    }
+}
+
+impl<'a> BaseSet<'a> {
+    /// The bases that trees of a project are made from now. `observed` are all bases that it controls.
+    pub(crate) fn of_project(project: Stored<'a, YoiProject>, observed: &'a [ObservedBase<'a>], nodes: &'a Nodes) -> Self {
+        let in_use = refresh_status(project).and_then(|refresh| refresh.in_use.clone());
+        Self::of_project_at(project, in_use, observed, nodes)
+    }
+
+    fn of_project_at(
+        project: Stored<'a, YoiProject>,
+        revision: Option<String>,
+        observed: &'a [ObservedBase<'a>],
+        nodes: &'a Nodes,
+    ) -> Self {
+        let spec = &project.get().spec;
+        let ProjectSource { git, host, empty } = tree_source(&spec.source);
+        let first = first_generation(project);
+        BaseSet {
+            parent: project.owner_reference(),
+            parent_uid: project.uid(),
+            namespace: project.namespace(),
+            project: Some(project.name()),
+            source: WorkspaceSource { git, host, empty, ..WorkspaceSource::default() },
+            path: spec.path.as_deref(),
+            owner: spec.owner,
+            provider: spec.provider,
+            prepare: spec.prepare.as_deref(),
+            generation: revision.as_ref().map_or_else(|| first.clone(), |commit| names::refreshed_generation(&first, commit)),
+            revision,
+            former: None,
+            agents: spec.defaults.pod.as_ref(),
+            observed,
+            nodes,
+        }
+    }
+
+    /// The bases of the commit that the last look has found, when trees are made from another one; `self` are those. While nothing is fetched yet there
+    /// are none: the Pod that fetches takes the ref as it is.
+    pub(crate) fn next(&self, project: Stored<'a, YoiProject>) -> Option<Self> {
+        let refresh = refresh_status(project)?;
+        let found = refresh.revision.as_deref()?;
+        let is_held = match refresh.in_use.as_deref() {
+            Some(in_use) => in_use == found,
+            None => {
+                let mut sealed = self.members().filter(|base| base.is_sealed()).peekable();
+                sealed.peek().is_none() || sealed.any(|base| base.sealed_revision() == Some(found))
+            }
+        };
+        if is_held {
+            return None;
+        }
+        let next = Self::of_project_at(project, Some(found.to_owned()), self.observed, self.nodes);
+        Some(BaseSet { former: Some(self.generation.clone()), ..next })
+    }
+
+    /// The bases of the commit that a workspace names: those of the project that hold it already, else the workspace's own. `None` for a project without
+    /// a git source.
+    pub(crate) fn of_revision(
+        workspace: Stored<'a, AgentWorkspace>,
+        project: Stored<'a, YoiProject>,
+        revision: &str,
+        observed: &'a [ObservedBase<'a>],
+        nodes: &'a Nodes,
+    ) -> Option<Self> {
+        let git = project.get().spec.source.git.as_deref()?;
+        let of_project = Self::of_project(project, observed, nodes);
+        let is_at = |base: ObservedBase<'_>| base.sealed_revision() == Some(revision);
+        if is_commit_id(revision) && of_project.members().any(is_at) {
+            return Some(of_project);
+        }
+        let git = GitSource { ref_: Some(revision.to_owned()), refresh: None, ..git.clone() };
+        let source = WorkspaceSource { git: Some(Box::new(git)), ..WorkspaceSource::default() };
+        let BaseSet { path, owner, provider, prepare, .. } = of_project;
+        Some(BaseSet {
+            parent: workspace.owner_reference(),
+            parent_uid: workspace.uid(),
+            project: None,
+            generation: prepared(names::generation(workspace.uid().as_str(), &source, owner, path, provider), prepare),
+            source,
+            revision: None,
+            former: None,
+            agents: None,
+            ..of_project
+        })
+    }
+
+    /// The commit that its bases are filled with; `None` where that is told by the source's ref.
+    pub(crate) fn revision(&self) -> Option<String> {
+        self.revision.clone()
+    }
+
+    /// The commit that trees are made from.
+    pub(crate) fn held_revision(&self) -> Option<&'a str> {
+        self.members().find_map(ObservedBase::sealed_revision)
+    }
+
+    /// Whether they belong to the object of this UID.
+    pub(crate) fn is_of(&self, parent: Uid<'_>) -> bool {
+        self.parent_uid == parent
+    }
+
+    /// Whether `node` holds the generation that this one follows after.
+    pub(super) fn holds_former(&self, node: &str) -> bool {
+        self.observed.iter().any(|base| base.node == node && Some(base.generation) == self.former.as_deref() && base.is_sealed())
+    }
+}

@@ -1,0 +1,41 @@
+# Prints the commit that REF of URL is at, as a clone would take it: a branch before a tag.
+commit_of_ref() {
+  branch=$REF tag=$REF
+  case $REF in
+    '') branch= tag= ;;
+    refs/heads/*) branch=${REF#refs/heads/} tag= ;;
+    refs/tags/*) branch= tag=${REF#refs/tags/} ;;
+    refs/*) branch= tag= ;;
+  esac
+  set -- "${REF:-HEAD}"
+  [ -z "$branch" ] || set -- "$@" "refs/heads/$branch"
+  [ -z "$tag" ] || set -- "$@" "refs/tags/$tag^{}" "refs/tags/$tag"
+  fetching_from "$URL" sh -c 'exec git ls-remote --quiet -- "$@" >/tmp/refs' look "$URL" "$@" || exit 1
+  # The server's answer holds more than what was asked for: a pattern is also the end of another name.
+  shift
+  [ -n "$branch$tag" ] || set -- "${REF:-HEAD}"
+  for wanted in "$@"; do
+    while read -r commit name; do
+      if [ "$name" = "$wanted" ]; then
+        is_commit_id "$commit" || fail "the server names no commit for $wanted"
+        echo "$commit" >/tmp/commit
+        return 0
+      fi
+    done </tmp/refs
+  done
+  fail "the source has no branch or tag $REF now"
+}
+
+# Finds out which commit REF is at, and fetches nothing.
+look() {
+  set_environment
+  check_credentials
+  if is_commit_id "$REF"; then echo "$REF" >/tmp/commit; else commit_of_ref; fi
+}
+
+rm -f /tmp/silent /tmp/commit
+look >/tmp/said 2>&1 </dev/null &
+if wait $!; then code=0; else code=$?; fi
+if [ "$code" -eq 0 ]; then cat /tmp/commit >"$ANSWER"; else report; fi
+rm -f /tmp/said
+exit "$code"
