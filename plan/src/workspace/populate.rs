@@ -166,7 +166,7 @@ impl PopulateContext<'_> {
 
     fn failed_plan(&self, mut steps: Vec<Step>, failed: Populator<'_>) -> PopulatePlan {
         let pod = failed.pod.get();
-        let message = format!("{}: {}", self.sentence("could not be filled from"), failure(pod, &self.git.url));
+        let message = format!("{}: {}", self.sentence("could not be filled from"), failure(pod, CONTAINER, &self.git.url));
         let populated = ConditionValue::no(reason::POPULATE_FAILED, message);
         let tried = failed.attempt;
         let ended = terminated(pod).and_then(|t| t.finished_at).or(pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
@@ -216,7 +216,7 @@ fn user_of(url: &str) -> Option<&str> {
 }
 
 /// The URL as people may read it in conditions and Events.
-pub(super) fn without_user(url: &str) -> String {
+pub(crate) fn without_user(url: &str) -> String {
     match user_of(url) {
         Some(user) => url.replacen(&format!("{user}@"), "", 1),
         None => url.to_owned(),
@@ -253,20 +253,17 @@ fn waits_on_node(pod: &ObservedPod) -> Option<Waits> {
 }
 
 fn terminated(pod: &ObservedPod) -> Option<&Terminated> {
-    match pod.container(CONTAINER)? {
-        ContainerState::Terminated(terminated) => Some(terminated),
-        ContainerState::Running | ContainerState::Waiting { .. } => None,
-    }
+    pod.terminated(CONTAINER)
 }
 
 /// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
-fn failure(pod: &ObservedPod, url: &str) -> String {
-    let output = terminated(pod).and_then(|t| t.message.as_deref()).map(str::trim).filter(|m| !m.is_empty());
+pub(crate) fn failure(pod: &ObservedPod, container: &str, url: &str) -> String {
+    let output = pod.terminated(container).and_then(|t| t.message.as_deref()).map(str::trim).filter(|m| !m.is_empty());
     let text = match output {
         Some(output) => output.split_whitespace().collect::<Vec<_>>().join(" "),
         None => {
             let why = pod.message.clone().or_else(|| pod.reason.clone());
-            let code = terminated(pod).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
+            let code = pod.terminated(container).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
             why.or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
         }
     };
