@@ -30,7 +30,7 @@ pub mod label {
     pub const WORKSPACE: &str = "yoi.dev/workspace";
     /// With its value, what selects the Pods of shims.
     pub const SHIM: &str = "app.kubernetes.io/name=yoi-agent-shim";
-    /// `agent`, `populator`, `prepare` or `reader`: what network policies select.
+    /// `agent`, `populator`, `prepare`, `reader` or `pusher`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
     /// Role of the Pod of an agent.
     pub const ROLE_AGENT: &str = "agent";
@@ -42,6 +42,8 @@ pub mod label {
     pub const EGRESS: &str = "yoi.dev/egress";
     /// Role of the Pod that reads the session and the tree of a stopped agent.
     pub const ROLE_READER: &str = "reader";
+    /// Role of the Pod that pushes what an agent has committed.
+    pub const ROLE_PUSHER: &str = "pusher";
 }
 
 /// Annotations.
@@ -64,6 +66,8 @@ pub mod annotation {
     pub const LOOKS_AT: &str = "yoi.dev/looks-at";
     /// Of an agent's Pod: `spec.limits.tokens` of its YoiPod, a decimal number, or empty. The runtime sees it in a file, and a change of it at once.
     pub const TOKENS: &str = "yoi.dev/tokens";
+    /// Of a pusher's Pod: id of the push.
+    pub const PUSH: &str = "yoi.dev/push";
     /// The scheduler's choice of node for a late-bound claim.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// How often the scheduler was made to choose another node for a late-bound claim.

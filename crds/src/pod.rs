@@ -3,6 +3,7 @@
 mod agent;
 mod limits;
 mod model;
+mod push;
 mod scheduling;
 mod security;
 mod settings;
@@ -19,6 +20,7 @@ use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
 pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
 pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
+pub use push::{PushAttempts, PushOutcome, PushResult, PushSettings, PushStatus, RequestedPush};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
 pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
@@ -54,6 +56,7 @@ pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderSta
 #[x_kube(validation = ("has(self.session.claimName) == has(oldSelf.session.claimName) \
     && (!has(self.session.claimName) || self.session.claimName == oldSelf.session.claimName)", "session.claimName is immutable"))]
 #[x_kube(validation = ("self.completion != 'Stop' || has(self.task)", "completion Stop needs a task"))]
+#[x_kube(validation = ("!has(self.push) || self.completion == 'Stop'", "push needs completion Stop; kubectl yoi push works for every agent"))]
 #[x_kube(validation = ("has(self.task) == has(oldSelf.task) && (!has(self.task) || self.task == oldSelf.task)",
     "task is immutable: give more work by a message (kubectl yoi send), or make another YoiPod"))]
 #[serde(rename_all = "camelCase")]
@@ -70,6 +73,9 @@ pub struct YoiPodSpec {
     /// What happens when the task is done.
     #[serde(default)]
     pub completion: Completion,
+    /// With completion Stop: once the task has succeeded and the agent has stopped, its commits are pushed to the project's git repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<Box<PushSettings>>,
     /// When absent: the project's default for an agent that cannot do without a model, none for `command` and for `cli` with `credentialsSecretRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Model>,

@@ -394,6 +394,20 @@ reasons! {
     @retried READER_FAILED = "ReaderFailed",
         "The message says how it ended. Its own log says why.",
         "kubectl logs $NAME-reader -n $NAMESPACE";
+    /// The agent's commits are on the branch that the message names.
+    PUSHED = "Pushed";
+    /// The agent has committed nothing since its base, so nothing was pushed.
+    NOTHING_TO_PUSH = "NothingToPush",
+        "See what is not committed. `kubectl yoi push --commit -m MESSAGE` commits and pushes it.",
+        "kubectl yoi diff $NAME -n $NAMESPACE --since-commit";
+    /// A Pod takes the agent's commits and pushes them. It is tried up to three times.
+    PUSHING = "Pushing",
+        "Usually seconds. If it lasts, the message says what it waits for.",
+        "kubectl logs $NAME-push -n $NAMESPACE";
+    /// The agent's commits were not pushed, and nothing on the server has changed; the message says why.
+    @person PUSH_FAILED = "PushFailed",
+        "The message has git's words. Mend what they name (a token, a rule of the server), or choose another branch, and push again.",
+        "kubectl yoi push $NAME -n $NAMESPACE";
     /// The agent's Pod waits for its node, its image or its volumes.
     POD_PENDING = "PodPending",
         "Usually seconds. If it lasts, the message says what it waits for: the scheduler, the image, a volume.",

@@ -15,7 +15,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::pod::{DesiredState, LastReport, LiveHint, ReaderStatus, SessionRef, TaskStatus};
+use yoi_crds::pod::{DesiredState, LastReport, LiveHint, PushStatus, ReaderStatus, RequestedPush, SessionRef, TaskStatus};
 use yoi_crds::reason::condition;
 use yoi_crds::{YoiPeer, YoiPod};
 use yoi_plan::visibility::{PeerLink, agent_ref};
@@ -38,6 +38,10 @@ pub struct AgentRecord {
     pub is_stopped: bool,
     /// UID of the Pod that reads the stopped agent.
     pub reader_pod_uid: Option<String>,
+    /// UID of the Pod that pushes what the agent has committed.
+    pub pusher_pod_uid: Option<String>,
+    /// Id of the push that ended last.
+    pub ended_push: Option<String>,
     /// Reason and message of the ReaderReady condition. `None` when it is True, or when nobody asks for a reader.
     pub reader_unready: Option<(String, String)>,
 }
@@ -51,12 +55,19 @@ pub struct GatewayStatus {
     pub report: Option<LastReport>,
     /// `status.reader.requestedAt`.
     pub reader_requested_at: Option<String>,
+    /// `status.push.request`.
+    pub push: Option<Box<RequestedPush>>,
 }
 
 impl AgentRecord {
     /// `status.live`, if it is about the current Pod.
     pub fn current_live(&self) -> Option<&LiveHint> {
         self.gateway_status.live.as_ref().filter(|live| Some(&live.pod_uid) == self.pod_uid.as_ref())
+    }
+
+    /// The push that was asked for and has not ended.
+    pub fn push_under_way(&self) -> Option<&RequestedPush> {
+        self.gateway_status.push.as_deref().filter(|push| self.ended_push.as_ref() != Some(&push.id))
     }
 }
 
@@ -71,6 +82,7 @@ impl From<YoiPod> for AgentRecord {
         };
         let (unready, reader_unready) = (unmet(condition::READY), unmet(condition::READER_READY));
         let ReaderStatus { requested_at: reader_requested_at, pod: reader } = status.reader.unwrap_or_default();
+        let PushStatus { request: push, pod: pusher, outcome, .. } = status.push.map(|push| *push).unwrap_or_default();
         AgentRecord {
             name,
             resource_version: pod.metadata.resource_version.unwrap_or_default(),
@@ -83,10 +95,13 @@ impl From<YoiPod> for AgentRecord {
                 live: status.live,
                 report: status.report,
                 reader_requested_at,
+                push: push.map(Box::new),
             },
             unready,
             is_stopped,
             reader_pod_uid: reader.map(|reader| reader.uid),
+            pusher_pod_uid: pusher.map(|pusher| pusher.uid),
+            ended_push: outcome.map(|outcome| outcome.id),
             reader_unready,
         }
     }
@@ -101,6 +116,8 @@ enum AgentKey {
     Pod { namespace: String, uid: String },
     /// The Pod that reads the stopped agent.
     Reader { namespace: String, uid: String },
+    /// The Pod that pushes what the agent has committed.
+    Pusher { namespace: String, uid: String },
 }
 
 fn agent_keys(record: &AgentRecord) -> Vec<AgentKey> {
@@ -108,7 +125,8 @@ fn agent_keys(record: &AgentRecord) -> Vec<AgentKey> {
     let namespace = || record.name.namespace.clone();
     let pod = record.pod_uid.as_ref().map(|pod| AgentKey::Pod { namespace: namespace(), uid: pod.clone() });
     let reader = record.reader_pod_uid.as_ref().map(|pod| AgentKey::Reader { namespace: namespace(), uid: pod.clone() });
-    [Some(uid), pod, reader].into_iter().flatten().collect()
+    let pusher = record.pusher_pod_uid.as_ref().map(|pod| AgentKey::Pusher { namespace: namespace(), uid: pod.clone() });
+    [Some(uid), pod, reader, pusher].into_iter().flatten().collect()
 }
 
 /// Namespace and name of an agent that a YoiPeer's spec names.
@@ -166,6 +184,11 @@ impl AgentIndex {
     /// The stopped agent that this Pod reads.
     pub fn by_reader(&self, namespace: &str, pod_uid: &str) -> Option<Arc<AgentRecord>> {
         self.agents.first_by_key(&AgentKey::Reader { namespace: namespace.to_owned(), uid: pod_uid.to_owned() })
+    }
+
+    /// The agent whose commits this Pod pushes.
+    pub fn by_pusher(&self, namespace: &str, pod_uid: &str) -> Option<Arc<AgentRecord>> {
+        self.agents.first_by_key(&AgentKey::Pusher { namespace: namespace.to_owned(), uid: pod_uid.to_owned() })
     }
 
     pub fn by_uid(&self, uid: &str) -> Option<Arc<AgentRecord>> {

@@ -2,7 +2,7 @@
 //!
 //! # Flow
 //! Bearer token → TokenReview with our audience → UID of the Pod it is bound to → the YoiPod whose `status.pod.uid` or
-//! `status.reader.pod.uid` that is, in the service account's namespace. The body of a request plays no part.
+//! `status.reader.pod.uid` or `status.push.pod.uid` that is, in the service account's namespace. The body of a request plays no part.
 //!
 //! # Caveats
 //! A revoked token is still accepted for [`GatewaySettings::review_ttl`](crate::GatewaySettings), ten seconds by default.
@@ -39,6 +39,8 @@ pub enum PodRole {
     Agent,
     /// It reads the stopped agent. It may open a line, and nothing else.
     Reader,
+    /// It pushes what the agent has committed. It may get that, and nothing else.
+    Pusher,
 }
 
 /// The Pod that a token is bound to.
@@ -93,7 +95,7 @@ impl Authenticator {
         let pod = self.review_token(token.ok_or(IdentityError::NoToken)?).await?;
         let (record, role) = match self.wait_in_index(&pod).await {
             Some(found) => found,
-            // Not looked for among readers: the reader dials again, and the index has it soon.
+            // Not looked for among readers and pushers: they ask again, and the index has them soon.
             None => (self.read_from_api(&pod).await?, PodRole::Agent),
         };
         Ok(AuthenticatedAgent { agent: record.name.clone(), pod_uid: pod.pod_uid, run_generation: record.run_generation, role })
@@ -132,6 +134,9 @@ impl Authenticator {
                 }
                 if let Some(record) = self.agents.by_reader(&pod.namespace, &pod.pod_uid) {
                     return (record, PodRole::Reader);
+                }
+                if let Some(record) = self.agents.by_pusher(&pod.namespace, &pod.pod_uid) {
+                    return (record, PodRole::Pusher);
                 }
                 // `self.agents` holds the sender, so the channel does not close.
                 let _ = version.changed().await;

@@ -22,6 +22,7 @@ mod agent_index;
 pub mod args;
 mod body;
 mod certificate;
+mod commits;
 mod delivery;
 mod front_proxy;
 mod gateway_state;

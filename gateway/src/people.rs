@@ -7,6 +7,7 @@ mod discovery;
 mod failure;
 mod log;
 mod message;
+mod push;
 mod read;
 mod register_peer;
 mod target;
@@ -24,7 +25,8 @@ use yoi_line::{Connection, PeerCertificate};
 
 use crate::GatewayState;
 use crate::front_proxy::FrontProxy;
-use failure::ApiFailure;
+pub(crate) use failure::ApiFailure;
+pub(crate) use read::{ReaderWait, WhenStopped, bad_answer, read_from_runtime};
 
 const AGENT: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/{name}";
 
@@ -40,6 +42,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/export"), get(log::export))
         .route(&format!("{AGENT}/usage"), get(log::usage))
         .route(&format!("{AGENT}/patch"), get(log::patch))
+        .route(&format!("{AGENT}/push"), post(push::push))
         .route(&format!("{AGENT}/message"), post(message::send))
         .route("/apis", get(discovery::group_list))
         .route("/apis/runtime.yoi.dev", get(discovery::group))

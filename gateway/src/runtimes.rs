@@ -2,6 +2,7 @@
 
 mod line;
 mod pods;
+mod push;
 mod refusal;
 mod report;
 mod send;
@@ -28,6 +29,7 @@ pub fn router(gateway: Arc<GatewayState>) -> Router {
         .route(gateway_api::REPORT, post(report::receive))
         .route(gateway_api::LIST_PODS, post(pods::list))
         .route(gateway_api::SEND, post(send::send))
+        .route(gateway_api::PUSH, get(push::commits))
         .fallback(async || {
             let refusal = Refusal { reason: RefusalReason::Invalid, message: "the gateway serves no such path".to_owned() };
             (StatusCode::NOT_FOUND, Json(refusal))
@@ -52,8 +54,14 @@ async fn authenticate(State(gateway): State<Arc<GatewayState>>, mut request: Req
     if let Some(connection) = connection {
         connection.set_client(&caller.agent.uid);
     }
-    if caller.role == PodRole::Reader && request.uri().path() != gateway_api::LINE {
-        let message = format!("this Pod reads what {} has done; it may not act for it", caller.agent.name);
+    let path = request.uri().path();
+    let refused = match caller.role {
+        PodRole::Agent => (path == gateway_api::PUSH).then_some("runs it, and pushes nothing"),
+        PodRole::Reader => (path != gateway_api::LINE).then_some("reads what it has done, and may not act for it"),
+        PodRole::Pusher => (path != gateway_api::PUSH).then_some("pushes what it has committed, and may not act for it"),
+    };
+    if let Some(refused) = refused {
+        let message = format!("this Pod of agent {} {refused}", caller.agent.name);
         return Err(RefusalResponse { status: StatusCode::FORBIDDEN, refusal: Refusal { reason: RefusalReason::NotAnAgent, message } });
     }
     let agent = caller.agent.name.clone();

@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_crds::name::field_manager;
-use yoi_crds::pod::{LastReport, LiveHint, SessionRef, TaskStatus};
+use yoi_crds::pod::{LastReport, LiveHint, RequestedPush, SessionRef, TaskStatus};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{self, Activity};
 use yoi_wire::open::Open;
@@ -31,7 +31,7 @@ const TRIES: usize = 6;
 /// How often `status.reader.requestedAt` of one agent is written, at most.
 pub const REQUEST_READER_EVERY: Duration = Duration::from_secs(60);
 
-/// A change of the gateway's fields; all but the last are for one Pod. Such a one does not apply when the agent runs in another Pod.
+/// A change of the gateway's fields; all but the last two are for one Pod. Such a one does not apply when the agent runs in another Pod.
 #[derive(Clone, Debug)]
 pub enum StatusChange {
     /// The runtime in this Pod reported.
@@ -42,6 +42,8 @@ pub enum StatusChange {
     ClearLive { pod_uid: String },
     /// Somebody wants to read what the stopped agent has done.
     RequestReader,
+    /// Somebody wants what the agent has committed to be pushed. Nothing changes while a push is under way.
+    RequestPush(Box<RequestedPush>),
 }
 
 /// The gateway's fields after the change. `None` when they are so already, or when the change is about another Pod.
@@ -83,6 +85,10 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         }
         StatusChange::RequestReader if !record.is_stopped || was_requested_just_now(record, now) => return None,
         StatusChange::RequestReader => desired.reader_requested_at = Some(now.to_owned()),
+        StatusChange::RequestPush(_) if record.push_under_way().is_some() => return None,
+        StatusChange::RequestPush(request) => {
+            desired.push = Some(Box::new(RequestedPush { requested_at: now.to_owned(), ..(**request).clone() }))
+        }
     }
     (desired != record.gateway_status).then_some(desired)
 }
@@ -178,11 +184,18 @@ impl StatusWriter {
 }
 
 fn patch(record: &AgentRecord, gateway_status: &GatewayStatus) -> serde_json::Value {
-    let GatewayStatus { session, task, live, report, reader_requested_at } = gateway_status;
+    let GatewayStatus { session, task, live, report, reader_requested_at, push } = gateway_status;
     let reader = reader_requested_at.as_ref().map(|at| json!({"requestedAt": at}));
+    let push = push.as_ref().map(|request| json!({"request": request}));
     let mut status = serde_json::Map::new();
-    let parts =
-        [("session", json!(session)), ("task", json!(task)), ("live", json!(live)), ("report", json!(report)), ("reader", json!(reader))];
+    let parts = [
+        ("session", json!(session)),
+        ("task", json!(task)),
+        ("live", json!(live)),
+        ("report", json!(report)),
+        ("reader", json!(reader)),
+        ("push", json!(push)),
+    ];
     status.extend(parts.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)));
     json!({
         "apiVersion": "yoi.dev/v1alpha1",
@@ -209,6 +222,8 @@ mod tests {
             unready: None,
             is_stopped: false,
             reader_pod_uid: None,
+            pusher_pod_uid: None,
+            ended_push: None,
             reader_unready: None,
         }
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use yoi_crds::name::field_manager;
-use yoi_crds::pod::ReaderStatus;
+use yoi_crds::pod::{PushStatus, ReaderStatus};
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
 use yoi_plan::conditions::{Conditions, condition_events, is_progress};
@@ -100,8 +100,11 @@ impl OwnedFields for YoiPodStatus {
             live: _,
             report: _,
             reader,
+            push,
             conditions,
         } = self.clone();
+        // The request is the gateway's.
+        let push = push.map(|push| PushStatus { request: None, ..*push }).filter(|push| *push != PushStatus::default()).map(Box::new);
         let reader = reader.filter(|reader| reader.pod.is_some()).map(|reader| ReaderStatus { requested_at: None, ..reader });
         YoiPodStatus {
             observed_generation,
@@ -115,6 +118,7 @@ impl OwnedFields for YoiPodStatus {
             live: None,
             report: None,
             reader,
+            push,
             conditions,
         }
     }

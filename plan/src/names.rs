@@ -18,6 +18,12 @@ pub fn reader(yoipod: &str) -> String {
     format!("{yoipod}-reader")
 }
 
+/// Name of the Pod that pushes what a YoiPod has committed.
+#[must_use]
+pub fn pusher(yoipod: &str) -> String {
+    format!("{yoipod}-push")
+}
+
 /// Name of the session claim of a YoiPod that names none.
 #[must_use]
 pub fn session_claim(yoipod: &str) -> String {
@@ -140,7 +146,9 @@ mod tests {
     #[test]
     fn names_fit_a_dns_label_for_the_longest_yoipod() {
         let longest = "a".repeat(50);
-        for name in [pod(&longest, 999_999_999), reader(&longest), session_claim(&longest), manifest(&longest, &sha256(b"x"))] {
+        for name in
+            [pod(&longest, 999_999_999), reader(&longest), pusher(&longest), session_claim(&longest), manifest(&longest, &sha256(b"x"))]
+        {
             assert!(name.len() <= 63, "{name}");
         }
         assert!(base("0123456789", "n").len() <= 50);

@@ -18,6 +18,8 @@ use crate::step::Step;
 pub const AGENTS: &str = "yoi-agents";
 /// Name of the policy that selects the Pods that read stopped agents.
 pub const READERS: &str = "yoi-readers";
+/// Name of the policy that selects the Pods that push commits.
+pub const PUSHERS: &str = "yoi-pushers";
 /// Name of the policy that selects the Pods that fill bases.
 pub const POPULATORS: &str = "yoi-populators";
 
@@ -29,7 +31,7 @@ pub const PREPARE_AS_AGENTS: &str = "yoi-prepare-as-agents";
 /// The steps that make the policies of `namespace` what they should be; none when `existing` already are.
 #[must_use]
 pub fn ensure(namespace: &str, network: &Network, existing: &[impl AsRef<NetworkPolicy>]) -> Vec<Step> {
-    let always = [agents(namespace, network), populators(namespace, network), readers(namespace, network)];
+    let always = [agents(namespace, network), populators(namespace, network), readers(namespace, network), pushers(namespace, network)];
     missing(always, existing)
 }
 
@@ -81,6 +83,12 @@ fn agents(namespace: &str, network: &Network) -> NetworkPolicy {
 
 fn readers(namespace: &str, network: &Network) -> NetworkPolicy {
     policy(namespace, READERS, of_role(label::ROLE_READER), vec![dns(), gateway(network)])
+}
+
+fn pushers(namespace: &str, network: &Network) -> NetworkPolicy {
+    let mut egress = vec![dns(), gateway(network)];
+    egress.extend(network.populators.iter().cloned());
+    policy(namespace, PUSHERS, of_role(label::ROLE_PUSHER), egress)
 }
 
 fn gateway(network: &Network) -> NetworkPolicyEgressRule {

@@ -122,9 +122,27 @@ impl ObservedPod {
         meta::label(&self.metadata, label::ROLE) == Some(label::ROLE_READER)
     }
 
+    /// Whether it pushes what an agent has committed, and is no run of it.
+    pub(crate) fn is_pusher(&self) -> bool {
+        meta::label(&self.metadata, label::ROLE) == Some(label::ROLE_PUSHER)
+    }
+
+    /// Whether it may be a run of an agent.
+    pub(crate) fn is_run(&self) -> bool {
+        !self.is_reader() && !self.is_pusher()
+    }
+
     /// UID of the workspace that it mounts.
     pub(crate) fn tree(&self) -> Option<Uid<'_>> {
         Uid::new(self.tree.as_deref()?)
+    }
+
+    /// How the container of this name ended, if it has.
+    pub(crate) fn terminated(&self, name: &str) -> Option<&Terminated> {
+        match self.container(name)? {
+            ContainerState::Terminated(terminated) => Some(terminated),
+            ContainerState::Running | ContainerState::Waiting { .. } => None,
+        }
     }
 
     /// State of the container of this name; `None` while nothing is reported of it.

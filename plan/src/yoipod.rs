@@ -10,6 +10,7 @@ mod placement;
 mod pod_settings;
 pub mod pod_spec;
 mod program;
+pub mod push;
 mod reader;
 mod reader_spec;
 mod run;
@@ -57,7 +58,7 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// The workspace that the tree is a fork of, or will be.
     pub parent: Option<Arc<AgentWorkspace>>,
-    /// Pods with this YoiPod's name as label: of agents, and readers.
+    /// Pods with this YoiPod's name as label: of agents, readers and pushers.
     pub pods: Vec<Arc<ObservedPod>>,
     /// The one called [`session_claim_name`].
     pub session_claim: Option<Arc<PersistentVolumeClaim>>,
@@ -106,11 +107,13 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
     let accepted = acceptance::accept(input, settings);
     let run = run::plan(input, accepted.as_ref(), settings, now);
     let reader = reader::plan(input, &run, settings, now);
-    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, now);
+    let push = push::plan(input, settings, now);
+    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, push.pushed, now);
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
     let mut steps = delete_unused_manifests(input, run.record.manifest.as_ref());
     steps.extend(run.steps);
     steps.extend(reader.steps);
+    steps.extend(push.steps);
     // The fields that the operator owns. The gateway's fields keep their values because they are not applied.
     let status = YoiPodStatus {
         observed_generation: input.yoipod.meta().generation,
@@ -124,10 +127,15 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
         }),
         session_claim_name: Some(input.session_claim_name.clone()),
         reader: reader.pod.map(|pod| ReaderStatus { requested_at: None, pod: Some(pod) }),
+        push: push.status.map(Box::new),
         conditions,
         ..YoiPodStatus::default()
     };
-    Plan { steps, status: Some(status), requeue_after: run.requeue_after.into_iter().chain(reader.requeue_after).min() }
+    Plan {
+        steps,
+        status: Some(status),
+        requeue_after: [run.requeue_after, reader.requeue_after, push.requeue_after].into_iter().flatten().min(),
+    }
 }
 
 /// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.

@@ -18,6 +18,9 @@ pub mod gateway_api {
     pub const LIST_PODS: &str = "/v1/pods";
     /// `POST` [`super::SendRequest`], answers [`super::SendResponse`] or [`super::Refusal`]: 413 for a message that is too long.
     pub const SEND: &str = "/v1/send";
+    /// `GET`, of the Pod that pushes an agent's commits alone: [`crate::push`] describes the answer, and another status comes with a sentence. 400, 409
+    /// and 413 are answered the same way the next time.
+    pub const PUSH: &str = "/v1/push";
 }
 
 /// Paths that a runtime serves on its line.

@@ -16,6 +16,7 @@ pub mod node;
 pub mod open;
 pub mod people;
 pub mod preset;
+pub mod push;
 
 mod error_chain;
 

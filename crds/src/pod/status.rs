@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use yoi_wire::hub::{Activity, ReportReason, TaskState};
 use yoi_wire::open::Open;
 
+use super::PushStatus;
 use crate::condition::Condition;
 
 /// Highest run generation: names that are made of it stay DNS labels.
@@ -48,7 +49,10 @@ pub struct YoiPodStatus {
     /// Of a stopped agent: the Pod that people read its session and tree by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<ReaderStatus>,
-    /// Operator: Accepted, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Ready.
+    /// Of the agent's commits to a branch of the project's repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<Box<PushStatus>>,
+    /// Operator: Accepted, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Pushed, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]

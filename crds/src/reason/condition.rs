@@ -101,6 +101,9 @@ conditions! {
     READER_READY = "ReaderReady" {
         "YoiPod" by OPERATOR: "While somebody reads a stopped agent: the Pod that serves its log, diff and patch runs.";
     }
+    PUSHED = "Pushed" {
+        "YoiPod" by OPERATOR: "What the agent had committed is on the branch. An agent of which nothing was to be pushed has no such condition.";
+    }
     IN_USE = "InUse" {
         "AgentWorkspace" by SHIM: "A Pod has the tree mounted.";
     }

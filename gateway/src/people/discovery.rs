@@ -39,6 +39,7 @@ pub async fn resources() -> Json<Value> {
             resource("log", "Log", "get"),
             resource("message", "Message", "create"),
             resource("patch", "Patch", "get"),
+            resource("push", "Push", "create"),
             resource("usage", "Usage", "get"),
         ],
     }))

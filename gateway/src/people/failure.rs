@@ -32,6 +32,11 @@ impl ApiFailure {
         ApiFailure { waits_for: Some((waits_for, why.to_owned())), ..self }
     }
 
+    /// Status and sentence.
+    pub fn into_plain(self) -> (StatusCode, String) {
+        (self.code, self.message)
+    }
+
     pub fn not_served(path: &str) -> Self {
         ApiFailure::new(StatusCode::NOT_FOUND, format!("{GROUP} serves nothing at {path}; see kubectl get --raw /apis/{GROUP}/v1alpha1"))
     }
@@ -39,7 +44,7 @@ impl ApiFailure {
     pub fn method_not_allowed() -> Self {
         ApiFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "message and control are sent with POST, all others are read with GET; bundle takes both",
+            "message, control and push are sent with POST, all others are read with GET; bundle takes both",
         )
     }
 

@@ -95,6 +95,13 @@ pub async fn read_from_runtime(
     })
 }
 
+/// The failure of an agent whose answer cannot be read.
+pub fn bad_answer(record: &AgentRecord, why: &str) -> ApiFailure {
+    let (namespace, name) = (&record.name.namespace, &record.name.name);
+    let message = format!("the answer of YoiPod {namespace}/{name} about its commits cannot be read: {why}; try again");
+    ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, message).about(name)
+}
+
 fn no_reader(namespace: &str, name: &str, why: &NoReader) -> ApiFailure {
     let describe = format!("kubectl describe yoipod {name} -n {namespace}");
     let (code, sentence) = match why {

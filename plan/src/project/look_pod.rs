@@ -10,7 +10,7 @@ use yoi_crds::source::GitSource;
 
 use crate::settings::Settings;
 use crate::stored::Stored;
-use crate::workspace::populate_pod::{environment, git_volumes};
+use crate::workspace::populate_pod::{environment, source_volumes};
 use crate::{names, restricted};
 
 /// What the Pod runs, as one argument of a shell. It writes the commit into the file that `ANSWER` names.
@@ -36,7 +36,7 @@ pub(super) fn pod(project: Stored<'_, YoiProject>, git: &GitSource, source: &str
     let request = request.map(|request| (annotation::LOOK.to_owned(), request.to_owned()));
     let annotations = [(annotation::LOOKS_AT.to_owned(), source.to_owned())].into_iter().chain(request).collect();
     let (mut volumes, mut mounts) = (vec![restricted::empty("tmp")], vec![restricted::mount("tmp", "/tmp", false)]);
-    for (volume, mount) in git_volumes(git) {
+    for (volume, mount) in source_volumes(git) {
         volumes.push(volume);
         mounts.push(mount);
     }

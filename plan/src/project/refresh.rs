@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::{BaseSet, first_generation, refresh_status};
-use crate::workspace::populate_report::{failure, terminated, without_user};
+use crate::workspace::populate_report::{failure, without_user};
 
 /// How long a look may take, the start of its Pod included.
 const LOOK_PATIENCE: Duration = Duration::from_secs(300);
@@ -133,10 +133,10 @@ impl LookContext<'_> {
     /// When the Pod ended, with the commit that it found or its failure; else when to look at it again.
     fn ended(&self, pod: &ObservedPod) -> Result<(jiff::Timestamp, Result<String, String>), Option<Duration>> {
         let created = pod.metadata.creation_timestamp.as_ref().map_or(self.now, |t| t.0);
-        let ended = terminated(pod, CONTAINER).and_then(|t| t.finished_at).unwrap_or(created);
+        let ended = pod.terminated(CONTAINER).and_then(|t| t.finished_at).unwrap_or(created);
         match pod.phase {
             PodPhase::Succeeded => {
-                let words = terminated(pod, CONTAINER).and_then(|t| t.message.as_deref()).unwrap_or_default().trim();
+                let words = pod.terminated(CONTAINER).and_then(|t| t.message.as_deref()).unwrap_or_default().trim();
                 let commit = is_commit_id(words).then(|| words.to_owned());
                 Ok((ended, commit.ok_or_else(|| "its Pod named no commit".to_owned())))
             }

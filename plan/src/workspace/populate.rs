@@ -15,7 +15,7 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
 
 use super::populate_pod::{self, PodParts};
-use super::populate_report::{failure, terminated, waits_on_node, without_user};
+use super::populate_report::{failure, waits_on_node, without_user};
 use super::prepare::{self, PreparePod};
 use super::workspace_input::{Source, WorkspaceInput};
 use crate::duration::time_left;
@@ -272,7 +272,7 @@ impl PopulateContext<'_> {
             Filling::Taken => LONGEST_PAUSE,
         };
         let ended =
-            terminated(pod, failed.work.container()).and_then(|t| t.finished_at).or(pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
+            pod.terminated(failed.work.container()).and_then(|t| t.finished_at).or(pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
         let due = ended.map_or(self.now, |at| at.saturating_add(wait).unwrap_or(self.now));
         let left = Duration::try_from(due.duration_since(self.now)).unwrap_or(Duration::ZERO);
         if left > Duration::ZERO {

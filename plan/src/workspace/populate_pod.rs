@@ -58,7 +58,7 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         BTreeMap::from([(label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()), (label::WORKSPACE.to_owned(), base.name().to_owned())]);
     let mut volumes = vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp")];
     let mut mounts = vec![restricted::mount("tree", path, false), restricted::mount("tmp", "/tmp", false)];
-    for (volume, mount) in git.into_iter().flat_map(git_volumes) {
+    for (volume, mount) in git.into_iter().flat_map(source_volumes) {
         volumes.push(volume);
         mounts.push(mount);
     }
@@ -104,21 +104,31 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
     }
 }
 
-/// The volumes of the source's credentials and certificates, with their mounts.
-pub(crate) fn git_volumes(git: &GitSource) -> impl Iterator<Item = (Volume, VolumeMount)> {
+pub(crate) fn environment(git: &GitSource, revision: &str, path: &str, settings: &Settings) -> Vec<EnvVar> {
+    let own = [
+        ("REF", git.ref_.clone().unwrap_or_default()),
+        ("REVISION", revision.to_owned()),
+        ("DEST", path.to_owned()),
+        ("DEPTH", git.depth.map(|depth| depth.to_string()).unwrap_or_default()),
+    ];
+    source_environment(git, settings).into_iter().chain(own.map(|(name, value)| variable(name, value))).collect()
+}
+
+fn variable(name: &str, value: String) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
+}
+
+/// The source's Secret and certificate, where the scripts expect them.
+pub(crate) fn source_volumes(git: &GitSource) -> impl Iterator<Item = (Volume, VolumeMount)> {
     [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)].into_iter().flatten()
 }
 
-/// Names only: the content of the Secret is in no variable.
-pub(crate) fn environment(git: &GitSource, revision: &str, path: &str, settings: &Settings) -> Vec<EnvVar> {
-    let GitSource { url, ref_, credentials_secret_ref, ca_ref, submodule_hosts, depth, refresh: _ } = git;
+/// What `environment.sh` reads. Names only: the content of the Secret is in no variable.
+pub(crate) fn source_environment(git: &GitSource, settings: &Settings) -> Vec<EnvVar> {
+    let GitSource { url, ref_: _, credentials_secret_ref, ca_ref, submodule_hosts, depth: _, refresh: _ } = git;
     let ca = ca_ref.as_ref().map(|ConfigMapKeyRef { name, key }| format!("key {key} of ConfigMap {name}"));
     let mut variables = vec![
         ("URL", url.clone()),
-        ("REF", ref_.clone().unwrap_or_default()),
-        ("REVISION", revision.to_owned()),
-        ("DEST", path.to_owned()),
-        ("DEPTH", depth.map(|depth| depth.to_string()).unwrap_or_default()),
         ("SECRET", credentials_secret_ref.as_ref().map(|secret| secret.name.clone()).unwrap_or_default()),
         ("CA", ca.unwrap_or_default()),
         ("SUBMODULE_HOSTS", submodule_hosts.join(" ")),
@@ -128,10 +138,6 @@ pub(crate) fn environment(git: &GitSource, revision: &str, path: &str, settings:
         variables.extend([("https_proxy", proxy.url.clone()), ("http_proxy", proxy.url.clone()), ("no_proxy", proxy.except.clone())]);
     }
     variables.into_iter().map(|(name, value)| variable(name, value)).collect()
-}
-
-fn variable(name: &str, value: String) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
 }
 
 /// Optional, as a required one that is missing keeps the Pod waiting without a word; the script says what is missing. The Pod's group may read it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::observed_pod::{ContainerState, ObservedPod, Terminated};
+use crate::observed_pod::{ContainerState, ObservedPod};
 
 /// How long the Pod may wait for room on its node, before the base counts as stuck.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
@@ -50,14 +50,6 @@ pub(super) fn waits_on_node(pod: &ObservedPod, container: &str) -> Option<Waits>
     Some(Waits { since: pod.scheduled_at?, patience: START_PATIENCE, why })
 }
 
-/// How the container of this name ended.
-pub(crate) fn terminated<'a>(pod: &'a ObservedPod, container: &str) -> Option<&'a Terminated> {
-    match pod.container(container)? {
-        ContainerState::Terminated(terminated) => Some(terminated),
-        ContainerState::Running | ContainerState::Waiting { .. } => None,
-    }
-}
-
 /// The end of git's output, where its errors stand; else why Kubernetes ended the Pod. Without the credentials that the URL may hold.
 pub(crate) fn failure(pod: &ObservedPod, container: &str, url: Option<&str>) -> String {
     let text = last_words(pod, container).unwrap_or_else(|| why_ended(pod, container));
@@ -70,13 +62,13 @@ pub(crate) fn failure(pod: &ObservedPod, container: &str, url: Option<&str>) -> 
 
 /// What the container wrote last, on one line; `None` if nothing is known of it.
 pub(super) fn last_words(pod: &ObservedPod, container: &str) -> Option<String> {
-    let output = terminated(pod, container).and_then(|t| t.message.as_deref()).filter(|m| !m.trim().is_empty())?;
+    let output = pod.terminated(container).and_then(|t| t.message.as_deref()).filter(|m| !m.trim().is_empty())?;
     Some(output.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Why the Pod ended, in the words of Kubernetes.
 pub(super) fn why_ended(pod: &ObservedPod, container: &str) -> String {
-    let code = terminated(pod, container).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
+    let code = pod.terminated(container).map(|t| format!("its Pod ended with exit code {}", t.exit_code));
     pod.message.clone().or_else(|| pod.reason.clone()).or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
 }
 

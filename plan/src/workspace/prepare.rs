@@ -11,7 +11,7 @@ use yoi_crds::prepare::Prepare;
 use yoi_crds::source::{DEFAULT_PATH, TreeOwner};
 
 use super::populate::ATTEMPT;
-use super::populate_report::{cut, last_words, terminated, why_ended};
+use super::populate_report::{cut, last_words, why_ended};
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
@@ -101,7 +101,7 @@ impl PreparePod<'_> {
 
 /// Why `pod`, which has failed, could not prepare its base: how the command ended, and its last words.
 pub(super) fn failure(pod: Stored<'_, ObservedPod>) -> String {
-    let how = match (pod.reason.as_deref(), terminated(pod.get(), CONTAINER)) {
+    let how = match (pod.reason.as_deref(), pod.terminated(CONTAINER)) {
         (Some("DeadlineExceeded"), _) => "it took longer than spec.prepare.timeout allows".to_owned(),
         (_, Some(terminated)) => format!("the command ended with exit code {}", terminated.exit_code),
         (_, None) => why_ended(pod.get(), CONTAINER),

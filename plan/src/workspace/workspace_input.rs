@@ -171,7 +171,7 @@ impl<'a> WorkspaceInput<'a> {
 /// The one Pod that may mount the tree. While a former Pod of the holder still exists, it is that one: there is one writer. A Pod that was made for a
 /// former tree of this name mounts another UID.
 fn agent_pod<'a>(workspace: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<Stored<'a, ObservedPod>> {
-    pods_of_holder(workspace, seen).into_iter().filter(|pod| !pod.is_reader()).min_by_key(|pod| pod.run_generation)
+    pods_of_holder(workspace, seen).into_iter().filter(|pod| pod.is_run()).min_by_key(|pod| pod.run_generation)
 }
 
 /// Pods of the YoiPod that the tree is for, which were made for this tree.

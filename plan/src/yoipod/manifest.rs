@@ -49,6 +49,8 @@ pub(crate) fn resolved_before(map: &ConfigMap) -> Option<PodDefaults> {
 #[must_use]
 pub(crate) fn made_from(yoipod: &YoiPod) -> String {
     let YoiPodSpec {
+        // Of what has stopped.
+        push: _,
         // Immutable.
         project_ref: _,
         workspace: _,

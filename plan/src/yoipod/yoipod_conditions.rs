@@ -20,6 +20,7 @@ pub(super) fn conditions(
     refused: Option<&ConditionValue>,
     run: &RunPlan<'_>,
     reader_ready: Option<ConditionValue>,
+    pushed: Option<ConditionValue>,
     now: jiff::Timestamp,
 ) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, run);
@@ -47,6 +48,9 @@ pub(super) fn conditions(
     if let Some(reader_ready) = reader_ready {
         conditions.set(condition::READER_READY, reader_ready);
     }
+    if let Some(pushed) = pushed {
+        conditions.set(condition::PUSHED, pushed);
+    }
     conditions.set(condition::READY, ready);
     conditions.into_conditions()
 }
@@ -54,6 +58,11 @@ pub(super) fn conditions(
 /// The current task has ended, well or not.
 pub(super) fn is_task_done(yoipod: &YoiPod) -> bool {
     matches!(task_state(yoipod), Some(TaskState::Succeeded | TaskState::Failed))
+}
+
+/// The id of the current task, if it has succeeded.
+pub(super) fn succeeded_task(yoipod: &YoiPod) -> Option<String> {
+    manifest::task(yoipod).filter(|_| task_state(yoipod) == Some(TaskState::Succeeded)).map(|task| task.id)
 }
 
 /// What the gateway last reported of the task that the spec names now.

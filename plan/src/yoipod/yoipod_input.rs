@@ -59,6 +59,8 @@ pub(super) struct YoiPodInput<'a> {
     pub own_pods: Vec<Stored<'a, ObservedPod>>,
     /// The Pods that this YoiPod controls and that read its session; one, unless somebody else made more.
     pub readers: Vec<Stored<'a, ObservedPod>>,
+    /// The Pods that this YoiPod controls and that push its commits; as many.
+    pub pushers: Vec<Stored<'a, ObservedPod>>,
     pub session_claim_name: String,
     pub session_claim: SessionClaim<'a>,
     pub session_volume: Option<Stored<'a, PersistentVolume>>,
@@ -70,7 +72,9 @@ impl<'a> YoiPodInput<'a> {
     /// `None` for a YoiPod that no API server has stored. Other objects that are not stored are left out.
     pub(super) fn new(seen: &'a Observed) -> Option<Self> {
         let yoipod = Stored::new(&*seen.yoipod)?;
-        let (readers, pods): (Vec<_>, Vec<_>) = Stored::all(&seen.pods).into_iter().partition(|pod| pod.is_reader());
+        let (pods, others): (Vec<_>, Vec<_>) = Stored::all(&seen.pods).into_iter().partition(|pod| pod.is_run());
+        let own_others = others.into_iter().filter(|pod| pod.is_controlled_by(yoipod.uid()));
+        let (readers, pushers): (Vec<_>, Vec<_>) = own_others.partition(|pod| pod.is_reader());
         let mut own_pods: Vec<_> = pods.iter().copied().filter(|pod| pod.is_controlled_by(yoipod.uid())).collect();
         own_pods.sort_by_key(|pod| Reverse(pod.run_generation));
         let session_claim = Stored::of(&seen.session_claim);
@@ -85,7 +89,8 @@ impl<'a> YoiPodInput<'a> {
             parent: Stored::of(&seen.parent),
             pods,
             own_pods,
-            readers: readers.into_iter().filter(|pod| pod.is_controlled_by(yoipod.uid())).collect(),
+            readers,
+            pushers,
             session_claim_name: session_claim_name(yoipod.get()),
             session_claim: SessionClaim::new(yoipod, session_claim),
             session_volume: Stored::of(&seen.session_volume).filter(|volume| is_bound_to(*volume, session_claim)),

@@ -4,14 +4,14 @@ use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
 use super::yoipod_input::YoiPodInput;
-use super::{reader, session};
+use super::{push, reader, session};
 use crate::names;
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
 
 pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
     let yoipod = input.yoipod;
-    let pods: Vec<_> = input.own_pods.iter().chain(&input.readers).copied().collect();
+    let pods: Vec<_> = input.own_pods.iter().chain(&input.readers).chain(&input.pushers).copied().collect();
     if !pods.is_empty() {
         return Plan::only(delete_all(pods));
     }
@@ -27,6 +27,7 @@ pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
         of: yoipod.uid().as_str().to_owned(),
     }));
     steps.extend(reader::confirm_gone(input));
+    steps.extend(push::confirm_gone(input));
     steps.push(last);
     Plan::only(steps)
 }

@@ -17,6 +17,8 @@ use sha2::Digest as _;
 use crate::populator::holds;
 
 pub const USER: &str = "reader";
+/// What the gateway takes from a pusher.
+pub const GATEWAY_TOKEN: &str = "projected-token";
 
 pub struct GitServer {
     shared: Arc<Shared>,
@@ -35,6 +37,10 @@ struct Shared {
     leaks: Mutex<Vec<String>>,
     /// The answer to each request for objects of git LFS, in place of the right one.
     lfs_status: Mutex<Option<u16>>,
+    /// Status and body of the gateway's answer to a pusher, which comes to whoever has the token of the same name.
+    commits: Mutex<(u16, Vec<u8>)>,
+    /// How many requests that change a repository break off before their answer, and whether they change it all the same.
+    breaks: Mutex<(u32, bool)>,
 }
 
 impl GitServer {
@@ -54,6 +60,8 @@ impl GitServer {
             requests: Mutex::default(),
             leaks: Mutex::default(),
             lfs_status: Mutex::default(),
+            commits: Mutex::default(),
+            breaks: Mutex::default(),
         });
         let https = listen(&shared, Some(Arc::new(tls)));
         let http = listen(&shared, None);
@@ -88,6 +96,16 @@ impl GitServer {
 
     pub fn fail_lfs_with(&self, status: u16) {
         *self.shared.lfs_status.lock().unwrap() = Some(status);
+    }
+
+    /// What a gateway answers at `/v1/push` from now on.
+    pub fn answer_pushers(&self, status: u16, body: Vec<u8>) {
+        *self.shared.commits.lock().unwrap() = (status, body);
+    }
+
+    /// The next `count` pushes get no answer; with `done` they are carried out.
+    pub fn break_pushes(&self, count: u32, done: bool) {
+        *self.shared.breaks.lock().unwrap() = (count, done);
     }
 
     /// Method, path and whether a user was given, of each request.
@@ -203,6 +221,21 @@ impl Shared {
                 body.as_bytes(),
             );
         }
+        if request.path == "/v1/push" {
+            let (status, body) = self.commits.lock().unwrap().clone();
+            let status = if given == format!("Bearer {GATEWAY_TOKEN}") { status } else { 401 };
+            return respond(stream, &format!("{status} Said"), "", &body);
+        }
+        if request.path.ends_with("/git-receive-pack") {
+            let mut breaks = self.breaks.lock().unwrap();
+            if breaks.0 > 0 {
+                breaks.0 -= 1;
+                if breaks.1 {
+                    self.http_backend(&mut std::io::sink(), &request);
+                }
+                return;
+            }
+        }
         if request.path.ends_with("/info/lfs/objects/batch") {
             self.lfs_batch(stream, &request);
         } else if let Some((_, id)) = request.path.split_once("/lfs-objects/") {
@@ -253,6 +286,10 @@ impl Shared {
         backend.env("REQUEST_METHOD", &request.method).env("PATH_INFO", &request.path).env("QUERY_STRING", &request.query);
         backend.env("CONTENT_TYPE", request.header("content-type")).env("HTTP_CONTENT_ENCODING", request.header("content-encoding"));
         backend.env("CONTENT_LENGTH", request.body.len().to_string()).env("GIT_PROTOCOL", request.header("git-protocol"));
+        if !request.header("authorization").is_empty() {
+            // Who is known may push.
+            backend.env("REMOTE_USER", USER);
+        }
         let mut child = backend.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         let body = request.body.clone();

@@ -1,4 +1,4 @@
-//! The script of populator Pods, run with the git, git-lfs and ssh of this machine against servers on loopback.
+//! The scripts of populator and pusher Pods, run with the git, git-lfs and ssh of this machine against servers on loopback.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "runs the shipped script, and servers for it")]
 
 mod bystander;
@@ -9,6 +9,9 @@ mod kills;
 mod lfs;
 mod look;
 mod populator;
+mod push;
+mod push_hostile;
+mod pusher;
 mod refs;
 mod repository;
 mod ssh;

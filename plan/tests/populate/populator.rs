@@ -1,10 +1,10 @@
-//! A populator Pod as a process: its variables, the folders that it mounts, and what it leaves.
+//! A Pod with a repository's credentials as a process: its variables, the folders that it mounts, and what it leaves.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use yoi_plan::workspace::populate_pod::SCRIPT;
@@ -34,20 +34,14 @@ impl Populator {
         self
     }
 
-    /// Mounts a Secret with these keys, as the kubelet does. No key: the Secret is missing.
+    /// Mounts a Secret with these keys. No key: the Secret is missing.
     pub fn secret(self, keys: &[(&str, &str)]) -> Self {
-        let mounted = self.folder.join("yoi/credentials");
-        fs::create_dir_all(&mounted).unwrap();
-        for (key, value) in keys {
-            fs::write(mounted.join(key), value).unwrap();
-            fs::set_permissions(mounted.join(key), fs::Permissions::from_mode(0o400)).unwrap();
-        }
+        mount_secret(&self.folder, keys);
         self.with("SECRET", "clone-key")
     }
 
     pub fn ca(self, pem: &str) -> Self {
-        fs::create_dir_all(self.folder.join("yoi/ca")).unwrap();
-        fs::write(self.folder.join("yoi/ca/ca.crt"), pem).unwrap();
+        mount_ca(&self.folder, pem);
         self.with("CA", "key ca.crt of ConfigMap cas")
     }
 
@@ -74,14 +68,12 @@ impl Populator {
     }
 
     pub fn run_script(&self, script: &str) -> Outcome {
-        let done = self.command(script).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&done.stdout), "");
-        Outcome { succeeded: done.status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() }
+        Outcome::of(&self.command(script).output().unwrap())
     }
 
     /// Runs it for so long at most, and then kills every process of it, as a node that loses its power. `None`: it was killed.
     pub fn run_for(&self, limit: Duration) -> Option<Outcome> {
-        let mut child = self.command(SCRIPT).process_group(0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = self.command(SCRIPT).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let begun = Instant::now();
         let ended = loop {
             match child.try_wait().unwrap() {
@@ -95,7 +87,7 @@ impl Populator {
             assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success(), "group {group} is gone");
         }
         let done = child.wait_with_output().unwrap();
-        ended.map(|status| Outcome { succeeded: status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() })
+        ended.map(|_| Outcome::of(&done))
     }
 
     /// The next Pod has another `/tmp`.
@@ -105,11 +97,7 @@ impl Populator {
     }
 
     fn command(&self, script: &str) -> Command {
-        let tmp = self.folder.join("tmp");
-        let yoi = format!("{}/yoi/", self.folder.display());
-        let script = script.replace("/tmp", tmp.to_str().unwrap()).replace("/yoi/", &yoi);
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-eu", "-c", &script]).current_dir("/").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        let mut shell = shell(&self.folder, script, &[]);
         for name in ["REF", "REVISION", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
             shell.env(name, "");
         }
@@ -133,24 +121,61 @@ impl Populator {
 
     /// Fails if one of these texts stands in a file of the tree, its .git included, or of the Pod's /tmp.
     pub fn expect_no_trace(&self, texts: &[&str]) {
-        let mut folders = vec![self.tree(), self.folder.join("tmp")];
-        let mut count = 0;
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
-                let kind = entry.file_type().unwrap();
-                if kind.is_dir() {
-                    folders.push(entry.path());
-                } else if kind.is_file() {
-                    count += 1;
-                    let content = fs::read(entry.path()).unwrap();
-                    for text in texts {
-                        assert!(!holds(&content, text), "{} is in {}", text, entry.path().display());
-                    }
+        expect_no_trace(vec![self.tree(), self.folder.join("tmp")], texts);
+    }
+}
+
+impl Outcome {
+    pub fn of(done: &Output) -> Self {
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "");
+        Outcome { succeeded: done.status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() }
+    }
+}
+
+/// A script of a Pod that sees what is in `folder` as its `/tmp` and `/yoi`, and as what else is mounted: path in the Pod, and name in the folder.
+pub fn shell(folder: &Path, script: &str, mounts: &[(&str, &str)]) -> Command {
+    let mut script = script.replace("/tmp", folder.join("tmp").to_str().unwrap());
+    for (path, name) in [("/yoi/credentials", "yoi/credentials"), ("/yoi/ca", "yoi/ca")].iter().chain(mounts) {
+        script = script.replace(path, folder.join(name).to_str().unwrap());
+    }
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-eu", "-c", &script]).current_dir("/").env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    shell
+}
+
+/// As the kubelet does.
+pub fn mount_secret(folder: &Path, keys: &[(&str, &str)]) {
+    let mounted = folder.join("yoi/credentials");
+    fs::create_dir_all(&mounted).unwrap();
+    for (key, value) in keys {
+        fs::write(mounted.join(key), value).unwrap();
+        fs::set_permissions(mounted.join(key), fs::Permissions::from_mode(0o400)).unwrap();
+    }
+}
+
+pub fn mount_ca(folder: &Path, pem: &str) {
+    fs::create_dir_all(folder.join("yoi/ca")).unwrap();
+    fs::write(folder.join("yoi/ca/ca.crt"), pem).unwrap();
+}
+
+/// Fails if one of these texts stands in a file of these folders.
+pub fn expect_no_trace(mut folders: Vec<PathBuf>, texts: &[&str]) {
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() {
+                count += 1;
+                let content = fs::read(entry.path()).unwrap();
+                for text in texts {
+                    assert!(!holds(&content, text), "{} is in {}", text, entry.path().display());
                 }
             }
         }
-        assert!(count > 0, "nothing was searched");
     }
+    assert!(count > 0, "nothing was searched");
 }
 
 pub fn holds(content: &[u8], text: &str) -> bool {

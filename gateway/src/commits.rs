@@ -1,0 +1,55 @@
+//! What an agent has committed, as its runtime or its reader gives it out: a line of JSON about it, and the bundle.
+
+use axum::body::{Body, BodyDataStream};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use http_body_util::Limited;
+use tokio::time::timeout;
+use yoi_wire::bundle::{BundleHead, MAX_BUNDLE_BYTES, MAX_BUNDLE_HEAD};
+use yoi_wire::hub::runtime_api;
+
+use crate::GatewayState;
+use crate::agent_index::AgentRecord;
+use crate::people::{ApiFailure, ReaderWait, WhenStopped, bad_answer, read_from_runtime};
+
+/// The commits of what is checked out in an agent's tree.
+pub struct Commits {
+    pub head: BundleHead,
+    /// Bytes of the bundle that have come with the line.
+    begin: Bytes,
+    rest: BodyDataStream,
+}
+
+impl Commits {
+    /// Asks the agent's runtime, or its reader when it has stopped.
+    ///
+    /// # Errors
+    /// A sentence for people, with the status that it is answered with.
+    pub async fn of(gateway: &GatewayState, record: &AgentRecord, wait: ReaderWait) -> Result<Self, ApiFailure> {
+        let body = read_from_runtime(gateway, record, runtime_api::BUNDLE.to_owned(), WhenStopped::Reader(wait)).await?;
+        let mut rest = Body::new(Limited::new(body, usize::try_from(MAX_BUNDLE_BYTES).unwrap_or(usize::MAX))).into_data_stream();
+        let mut read = BytesMut::new();
+        let end = loop {
+            if let Some(at) = read.iter().position(|byte| *byte == b'\n') {
+                break at;
+            }
+            let next = timeout(gateway.settings.answer_timeout, rest.next()).await;
+            match next {
+                Ok(Some(Ok(data))) if read.len() < MAX_BUNDLE_HEAD => read.extend_from_slice(&data),
+                Ok(Some(Ok(_)) | None) => return Err(bad_answer(record, "it is not one that this version knows")),
+                Ok(Some(Err(error))) => return Err(bad_answer(record, &format!("it broke off: {error}"))),
+                Err(_) => return Err(bad_answer(record, "it does not come")),
+            }
+        };
+        let line = read.split_to(end + 1);
+        let head = serde_json::from_slice(&line).map_err(|error| bad_answer(record, &format!("it begins with no line of it: {error}")))?;
+        Ok(Commits { head, begin: read.freeze(), rest })
+    }
+
+    /// `line`, and the bundle. It breaks off behind as many bytes as a bundle may have.
+    pub fn into_body(self, line: String) -> Body {
+        let begin = [Bytes::from(line), self.begin];
+        let begin = futures::stream::iter(begin.map(Ok::<_, axum::Error>));
+        Body::from_stream(begin.chain(self.rest))
+    }
+}

@@ -1,0 +1,268 @@
+//! A push of what an agent has committed to a branch of its project's repository: one restricted Pod at a time.
+//!
+//! # Flow
+//! A person's request comes through the gateway, which writes `status.push.request`. `spec.push` asks by itself, once for each task. The Pod gets the
+//! commits from the gateway, checks them, and pushes one ref without force.
+//!
+//! # Guarantees
+//! A push ends: with a [`PushOutcome`] of its id, after at most [`MOST_ATTEMPTS`] Pods. Made again, it finds the branch at the commit already.
+
+mod push_pod;
+
+use std::time::Duration;
+
+use yoi_crds::condition::ConditionValue;
+use yoi_crds::name::annotation;
+use yoi_crds::pod::{Completion, PodRef, PushAttempts, PushOutcome, PushResult, PushStatus, RequestedPush};
+use yoi_crds::reason;
+use yoi_crds::source::GitSource;
+use yoi_crds::workspace::OriginKind;
+use yoi_crds::{YoiPod, YoiProject};
+use yoi_wire::push::{default_branch, is_hash};
+
+use super::yoipod_conditions::{not_running, succeeded_task};
+use super::yoipod_input::YoiPodInput;
+use crate::duration::time_left;
+use crate::meta;
+use crate::names;
+use crate::observed_pod::{ObservedPod, PodPhase};
+use crate::settings::Settings;
+use crate::step::{Kind, Step};
+use crate::stored::{Stored, delete_all};
+use crate::workspace::populate::ATTEMPT;
+use crate::workspace::populate_report::{failure, without_user};
+pub use push_pod::SCRIPT;
+use push_pod::{CONTAINER, PodParts};
+
+/// Pods that are made for one push.
+const MOST_ATTEMPTS: i32 = 3;
+/// How long the first Pod that failed stays before the next one is made; the second one twice as long.
+const PAUSE: Duration = Duration::from_secs(10);
+/// How long a Pod may take to start.
+const START_PATIENCE: Duration = Duration::from_secs(600);
+/// Exit code of the script when the next Pod would end the same.
+const FINAL: i32 = 1;
+/// Bytes that the schema gives a message.
+const MAX_MESSAGE: usize = 2048;
+
+/// What to make and delete for a push, and what came of it.
+#[derive(Default)]
+pub(super) struct PushPlan {
+    pub steps: Vec<Step>,
+    /// The operator's fields; `None` for an agent of which nothing was ever to be pushed.
+    pub status: Option<PushStatus>,
+    /// The condition Pushed; `None` as above.
+    pub pushed: Option<ConditionValue>,
+    pub requeue_after: Option<Duration>,
+}
+
+/// A push that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WantedPush {
+    pub id: String,
+    pub branch: String,
+    /// What is checked out when absent.
+    pub commit: Option<String>,
+    pub expected: Option<String>,
+    /// The task that it is for, when `spec.push` asks for it.
+    task: Option<String>,
+}
+
+impl WantedPush {
+    fn new(yoipod: &YoiPod, before: &PushStatus) -> Option<Self> {
+        let is_ended = |id: &str| before.outcome.as_ref().is_some_and(|outcome| outcome.id == id);
+        if let Some(RequestedPush { id, branch, commit, expected, .. }) = before.request.clone().filter(|request| !is_ended(&request.id)) {
+            return Some(WantedPush { id, branch, commit: Some(commit), expected, task: None });
+        }
+        let settings = yoipod.spec.push.as_ref().filter(|_| yoipod.spec.completion == Completion::Stop)?;
+        let task = succeeded_task(yoipod).filter(|task| before.task.as_ref() != Some(task))?;
+        let branch = settings.branch.clone().unwrap_or_else(|| default_branch(meta::name(&yoipod.metadata)));
+        Some(WantedPush { id: task.clone(), branch, commit: None, expected: None, task: Some(task) })
+    }
+}
+
+/// The step that has the Pod gone before the YoiPod goes, in case it was made and is not observed yet.
+pub(super) fn confirm_gone(input: &YoiPodInput<'_>) -> Option<Step> {
+    input.before.push.as_ref()?;
+    let yoipod = input.yoipod;
+    Some(Step::ConfirmGone {
+        kind: Kind::Pod,
+        namespace: yoipod.namespace().to_owned(),
+        name: names::pusher(yoipod.name()),
+        of: yoipod.uid().as_str().to_owned(),
+    })
+}
+
+pub(super) fn plan(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp) -> PushPlan {
+    let before = input.before.push.as_deref().cloned().unwrap_or_default();
+    let Some(wanted) = WantedPush::new(input.yoipod.get(), &before) else {
+        let pushed = before.outcome.as_ref().map(condition);
+        let status = (before != PushStatus::default()).then(|| PushStatus { request: None, pod: None, attempts: None, ..before });
+        return PushPlan { steps: delete_all(input.pushers.iter().copied()), status, pushed, requeue_after: None };
+    };
+    let context = PushContext { input, wanted, before, settings, now };
+    match git_source(input) {
+        Ok((project, git)) => context.follow(project, git),
+        Err(why) => context.end(PushResult::Failed, None, why),
+    }
+}
+
+/// The repository that is pushed to, or why there is none.
+fn git_source<'a>(input: &YoiPodInput<'a>) -> Result<(Stored<'a, YoiProject>, &'a GitSource), String> {
+    let name = &input.yoipod.get().spec.project_ref.name;
+    let project = input.project.ok_or_else(|| format!("YoiProject {name} does not exist, so there is no repository to push to"))?;
+    let git = project.get().spec.source.git.as_deref();
+    let git = git.ok_or_else(|| {
+        format!("the source of YoiProject {name} is no git repository, so there is nothing to push to; kubectl yoi patch shows the commits")
+    })?;
+    Ok((project, git))
+}
+
+/// The commit of the base that the tree was made from. `None` for a fork of another tree, and once that base is gone.
+fn base_commit(input: &YoiPodInput<'_>) -> Option<String> {
+    let origin = input.workspace?.get().status.as_ref()?.origin.as_ref().filter(|origin| origin.kind == OriginKind::Base)?;
+    let base = input.bases.iter().find(|base| origin.workspace_uid.as_deref() == Some(base.workspace.uid().as_str()))?;
+    base.workspace.get().status.as_ref()?.volume.as_ref()?.revision.clone()
+}
+
+struct PushContext<'a> {
+    input: &'a YoiPodInput<'a>,
+    wanted: WantedPush,
+    before: PushStatus,
+    settings: &'a Settings,
+    now: jiff::Timestamp,
+}
+
+impl PushContext<'_> {
+    fn follow(self, project: Stored<'_, YoiProject>, git: &GitSource) -> PushPlan {
+        let url = without_user(&git.url);
+        let tried = self.before.attempts.as_ref().filter(|attempts| attempts.id == self.wanted.id).map_or(0, |attempts| attempts.count);
+        let branch = self.wanted.branch.clone();
+        let doing = |what: &str| format!("the agent's commits {what} branch {branch} of {url}");
+        let Some(&pod) = self.input.pushers.first() else {
+            let attempt = tried + 1;
+            if attempt > MOST_ATTEMPTS {
+                return self.end(
+                    PushResult::Failed,
+                    None,
+                    format!("{}: {tried} Pods were deleted before they had ended", doing("were not pushed to")),
+                );
+            }
+            let parts = PodParts {
+                yoipod: self.input.yoipod,
+                project,
+                git,
+                push: &self.wanted,
+                base: base_commit(self.input),
+                attempt,
+                settings: self.settings,
+            };
+            let step = Step::EnsurePod(Box::new(push_pod::pod(&parts)));
+            let message = doing("are about to be pushed to");
+            return self.goes_on(vec![step], None, attempt, message, None);
+        };
+        if pod.is_deleting() || meta::annotation(pod.meta(), annotation::PUSH) != Some(&self.wanted.id) {
+            let message = format!("Pod {} of a former push is going down", pod.name());
+            return self.goes_on(pod.delete().into_iter().collect(), None, tried, message, None);
+        }
+        let attempt = meta::annotation(pod.meta(), ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(tried).max(tried);
+        match pod.phase {
+            PodPhase::Succeeded => self.succeeded(pod, &url),
+            PodPhase::Failed => {
+                let why = failure(pod.get(), CONTAINER, Some(&git.url));
+                let is_final = pod.terminated(CONTAINER).is_some_and(|ended| ended.exit_code == FINAL);
+                if is_final || attempt >= MOST_ATTEMPTS {
+                    let tries = if attempt > 1 { format!(", in {attempt} attempts") } else { String::new() };
+                    let message = format!("{}{tries}: {why}", doing("were not pushed to"));
+                    return self.end(PushResult::Failed, None, message);
+                }
+                let pause = PAUSE * attempt.unsigned_abs();
+                let ended = pod.terminated(CONTAINER).and_then(|ended| ended.finished_at);
+                let left = time_left(ended.unwrap_or_else(|| self.created(pod)), pause, self.now);
+                let steps = if left.is_none() { pod.delete().into_iter().collect() } else { Vec::new() };
+                let message = format!("{}, and are tried again: {why}", doing("could not be pushed to"));
+                self.goes_on(steps, None, attempt, message, left)
+            }
+            PodPhase::Running | PodPhase::Other => self.runs(pod, attempt, doing("are being pushed to")),
+        }
+    }
+
+    fn created(&self, pod: Stored<'_, ObservedPod>) -> jiff::Timestamp {
+        pod.meta().creation_timestamp.as_ref().map_or(self.now, |at| at.0)
+    }
+
+    fn runs(self, pod: Stored<'_, ObservedPod>, attempt: i32, doing: String) -> PushPlan {
+        let Some(why) = not_running(pod, CONTAINER, false) else {
+            return self.goes_on(Vec::new(), Some(pod), attempt, doing, None);
+        };
+        let left = time_left(self.created(pod), START_PATIENCE, self.now);
+        if left.is_none() && pod.phase == PodPhase::Other {
+            let message = format!("{doing}, but in {} s it did not begin: {}", START_PATIENCE.as_secs(), why.message);
+            return self.end(PushResult::Failed, None, message);
+        }
+        self.goes_on(Vec::new(), Some(pod), attempt, format!("{doing}: {}", why.message), left)
+    }
+
+    fn succeeded(self, pod: Stored<'_, ObservedPod>, url: &str) -> PushPlan {
+        let said = pod.terminated(CONTAINER).and_then(|ended| ended.message.as_deref()).unwrap_or_default();
+        let mut words = said.split_whitespace();
+        let mut hash = || words.next().filter(|word| is_hash(word)).map(str::to_owned);
+        let (commit, previous) = (hash(), hash());
+        let uncommitted: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let left = match uncommitted {
+            0 => String::new(),
+            1 => "; 1 path is not committed".to_owned(),
+            count => format!("; {count} paths are not committed"),
+        };
+        let branch = &self.wanted.branch;
+        match (&commit, &previous) {
+            (None, _) => self.end(PushResult::Nothing, None, format!("the agent has committed nothing since its base{left}")),
+            (Some(new), Some(old)) if new == old => {
+                let message = format!("branch {branch} of {url} is at {new} already{left}");
+                self.end(PushResult::Pushed, commit.zip(Some(previous)), message)
+            }
+            (Some(new), _) => {
+                let message = format!("branch {branch} of {url} is at {new}{left}");
+                self.end(PushResult::Pushed, commit.zip(Some(previous)), message)
+            }
+        }
+    }
+
+    fn goes_on(
+        self,
+        steps: Vec<Step>,
+        pod: Option<Stored<'_, ObservedPod>>,
+        attempt: i32,
+        message: String,
+        requeue_after: Option<Duration>,
+    ) -> PushPlan {
+        let status = PushStatus {
+            request: None,
+            pod: pod.map(|pod| PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
+            attempts: (attempt > 0).then(|| PushAttempts { id: self.wanted.id, count: attempt }),
+            outcome: self.before.outcome,
+            task: self.before.task,
+        };
+        PushPlan { steps, status: Some(status), pushed: Some(ConditionValue::no(reason::PUSHING, message)), requeue_after }
+    }
+
+    /// The Pod goes in the next round, when the status has its words.
+    fn end(self, result: PushResult, commits: Option<(String, Option<String>)>, message: String) -> PushPlan {
+        let (commit, previous) = commits.map_or((None, None), |(commit, previous)| (Some(commit), previous));
+        let WantedPush { id, branch, task, .. } = self.wanted;
+        let message = message.chars().take(MAX_MESSAGE).collect();
+        let outcome = PushOutcome { id, result, branch, commit, previous, message, finished_at: self.now.to_string() };
+        let pushed = condition(&outcome);
+        let status = PushStatus { request: None, pod: None, attempts: None, outcome: Some(outcome), task: task.or(self.before.task) };
+        PushPlan { steps: Vec::new(), status: Some(status), pushed: Some(pushed), requeue_after: None }
+    }
+}
+
+fn condition(outcome: &PushOutcome) -> ConditionValue {
+    let message = outcome.message.clone();
+    match outcome.result {
+        PushResult::Pushed => ConditionValue::yes(reason::PUSHED, message),
+        PushResult::Nothing => ConditionValue::yes(reason::NOTHING_TO_PUSH, message),
+        PushResult::Failed | PushResult::Unknown => ConditionValue::no(reason::PUSH_FAILED, message),
+    }
+}

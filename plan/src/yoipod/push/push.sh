@@ -1,0 +1,179 @@
+# Pushes commits of an agent to one branch. Exit code 1: it would end the same the next time. Any other code: it may be tried again.
+tab=$(printf '\t')
+max_bytes=268435456
+
+try_again() {
+  echo "$1" >&2
+  exit 75
+}
+
+# Runs a command that speaks with the project's server.
+with_remote() {
+  if fetching_from "$URL" "$@"; then return 0; fi
+  # Neither refused credentials nor a lack of them mend themselves.
+  [ ! -e /tmp/refused ] || exit 1
+  [ ! -e /tmp/asked ] || [ -n "$SECRET" ] || exit 1
+  return 1
+}
+
+# Gets the agent's commits from the gateway. The token is in a file, as anybody may read arguments.
+take_commits() {
+  command -v curl >/dev/null || fail "the image of this Pod has no curl: set agents.image of the chart to one with git and curl"
+  printf '%s\n' "$GATEWAY_CA" >/tmp/gateway.crt
+  tries=0
+  while :; do
+    printf 'Authorization: Bearer %s\n' "$(cat /var/run/yoi/token)" >/tmp/header
+    # A gateway that sends more than a bundle can hold does not fill the node's disk.
+    status=$(
+      ulimit -f $((max_bytes / 512 + 8))
+      curl --silent --show-error --noproxy '*' --cacert /tmp/gateway.crt --header @/tmp/header --connect-to "::$GATEWAY" --connect-timeout 30 \
+        --speed-limit 1 --speed-time 60 --output /tmp/answer --write-out '%{http_code}' "https://$GATEWAY_NAME/v1/push"
+    ) && ended=0 || ended=$?
+    case $ended,$status in
+      0,200) break ;;
+      0,400 | 0,409 | 0,413) fail "$(head -c 1000 /tmp/answer)" ;;
+      # By the limit, or by a disk without room.
+      23,* | 153,*) fail "the agent's commits are more than $((max_bytes >> 20)) MiB, or more than this Pod can keep: take files out of them that are no source" ;;
+    esac
+    tries=$((tries + 1))
+    why="the gateway gave no commits (curl $ended, answer $status)"
+    [ "$ended" -ne 0 ] || why="$why: $(head -c 1000 /tmp/answer)"
+    # The Pod that reads a stopped agent may still be starting.
+    [ "$tries" -lt "${TRIES:-40}" ] || try_again "$why"
+    sleep 3
+  done
+  rm -f /tmp/header
+  IFS=' ' read -r head given_base commits uncommitted </tmp/answer
+  tail -n +2 /tmp/answer >/tmp/bundle
+  rm -f /tmp/answer
+}
+
+list_branch() {
+  exec git ls-remote --refs -- "$URL" "refs/heads/$BRANCH" >/tmp/branch
+}
+
+# Sets $tip to the commit of the branch on the server, or to nothing.
+look_at_branch() {
+  with_remote list_branch || try_again "the branch could not be looked at"
+  tip=
+  while IFS="$tab" read -r id name; do
+    [ "$name" != "refs/heads/$BRANCH" ] || tip=$id
+  done </tmp/branch
+}
+
+# Fetches commits and trees, and of the files only those that git needs, where the server can do that.
+fetch_base() {
+  with_remote git fetch --quiet --no-tags --filter=blob:none "$@" origin "+$base:refs/yoi/base"
+}
+
+# The history before the base, where one commit of it is not enough.
+fetch_history() {
+  [ ! -e "$GIT_DIR/shallow" ] || fetch_base --unshallow || try_again "the history of $base could not be fetched"
+}
+
+# Makes a repository of its own with the base in it. Nothing is checked out, so no filter and no attribute counts.
+make_repository() {
+  export GIT_DIR=/tmp/repository
+  rm -rf "$GIT_DIR"
+  format=sha1
+  [ "${#head}" -eq 40 ] || format=sha256
+  git init --quiet --bare --object-format="$format" --template= "$GIT_DIR"
+  git config remote.origin.url "$URL"
+  fetch_base --depth=1 || fetch_base ||
+    fail "$URL does not give commit $base, which the agent's tree was made from: has it another history now, or may Secret ${SECRET:-of nobody} not read it?"
+}
+
+# Takes the bundle's objects, if it holds one name, begins at the base and has only sound objects.
+take_bundle() {
+  header=$(LC_ALL=C sed '/^$/q' /tmp/bundle | head -c 4194304 | wc -c)
+  ! head -c "$header" /tmp/bundle | LC_ALL=C grep -q -a '^@filter' || fail "the agent's bundle leaves objects out"
+  git bundle list-heads /tmp/bundle >/tmp/heads || fail "the agent's bundle is none"
+  [ "$(cat /tmp/heads)" = "$head HEAD" ] || fail "the agent's bundle holds $(head -c 200 /tmp/heads | tr '\n' ' ')and not HEAD at $head alone"
+  # A merge of what came before the base.
+  ! head -c "$header" /tmp/bundle | LC_ALL=C grep -a '^-' | grep -q -v "^-$base" || fetch_history
+  git bundle verify --quiet /tmp/bundle || fail "the agent's bundle does not begin at $base, which its tree was made from"
+  tail -c +$((header + 1)) /tmp/bundle | git index-pack --stdin --fix-thin --fsck-objects --max-input-size="$max_bytes" >/dev/null ||
+    fail "an object of the agent's commits is not sound"
+  rm -f /tmp/bundle
+}
+
+check_commits() {
+  git merge-base --is-ancestor "$commit" "$head" ||
+    fail "commit $commit is not in the agent's tree any more, which is at $head: push again"
+  git merge-base --is-ancestor "$base" "$commit" ||
+    fail "commit $commit is not made on top of $base, which the agent's tree was made from: let the agent rebase it onto that"
+  [ "$(git rev-list --count --max-parents=0 "$commit" "^$base")" -eq 0 ] ||
+    fail "a history was merged into commit $commit that has nothing in common with the project's"
+  git rev-list --objects --no-object-names "$commit" "^$base" >/tmp/objects
+  ! git cat-file --batch </tmp/objects | LC_ALL=C grep -q -a -x 'version https://git-lfs.github.com/spec/v1' ||
+    fail "the commits hold pointers of git LFS, whose files are in the agent's tree only: kubectl yoi pull gets the commits, and git lfs push the files"
+}
+
+# Says why nothing may be pushed onto the branch as it is.
+check_branch() {
+  [ "$tip" != "$EXPECTED" ] || return 0
+  if [ -n "$EXPECTED" ]; then
+    fail "branch $BRANCH is at ${tip:-no commit}, and not at $EXPECTED, as --force-with-lease says: nothing was pushed"
+  fi
+  [ -n "$tip" ] || return 0
+  git merge-base --is-ancestor "$tip" "$commit" 2>/dev/null || {
+    fetch_history
+    git merge-base --is-ancestor "$tip" "$commit" 2>/dev/null || refuse_moved
+  }
+}
+
+refuse_moved() {
+  fail "branch $BRANCH has moved: it is at $tip, and the agent's commit $commit is not made on top of that; nothing was pushed. To lose what is there: --force-with-lease=$tip"
+}
+
+push_commit() {
+  # What the server has already is asked for, and not sent.
+  set -- git -c push.negotiate=true push --quiet --no-verify --recurse-submodules=no
+  [ -z "$EXPECTED" ] || set -- "$@" "--force-with-lease=refs/heads/$BRANCH:$EXPECTED"
+  with_remote "$@" origin "$commit:refs/heads/$BRANCH"
+}
+
+finish() {
+  printf '%s %s %s\n' "${commit:--}" "${1:--}" "$uncommitted" >/dev/termination-log
+}
+
+push() {
+  set_environment
+  check_credentials
+  take_commits
+  base=${BASE:-$given_base}
+  commit=${COMMIT:-$head}
+  if [ "$commits" -eq 0 ]; then
+    [ -z "$COMMIT" ] || [ "$COMMIT" = "$head" ] || fail "commit $COMMIT is not in the agent's tree any more, which is at $head: push again"
+    commit=
+    finish
+    return 0
+  fi
+  look_at_branch
+  before=$tip
+  if [ "$tip" = "$commit" ]; then
+    finish "$before"
+    return 0
+  fi
+  [ "$base" != - ] || fail "it is not known which commit the agent's tree was made from, so its commits cannot be checked: use kubectl yoi pull"
+  make_repository
+  take_bundle
+  check_commits
+  check_branch
+  # A server that died may have done it all the same, and another push may have come first.
+  push_commit || {
+    # A rule of the server's stays.
+    ! grep -q -F '[remote rejected]' /tmp/said || exit 1
+    look_at_branch
+    [ "$tip" = "$commit" ] || [ "$tip" = "$before" ] || refuse_moved
+    [ "$tip" = "$commit" ] || try_again "the push failed, and branch $BRANCH is still ${before:+at }${before:-not there}"
+  }
+  finish "$before"
+}
+
+rm -f /tmp/silent
+push >/tmp/said 2>&1 </dev/null &
+if wait $!; then code=0; else code=$?; fi
+report
+rm -f /tmp/said
+exit "$code"

@@ -1,0 +1,214 @@
+//! What an agent has committed is pushed to the branch that was asked for, to a real server.
+
+use crate::Folder;
+use crate::git_server::{GitServer, USER, basic};
+use crate::pusher::{AgentTree, Pusher};
+use crate::repository::Repository;
+use crate::ssh_server::SshServer;
+
+pub struct Site {
+    pub folder: Folder,
+    pub server: GitServer,
+    pub token: String,
+    pub project: Repository,
+}
+
+pub fn site(name: &str) -> Site {
+    let folder = Folder::new(&format!("push-{name}"));
+    let token = format!("canary-push-{name}-{}", std::process::id());
+    let server = GitServer::start(&folder.path().join("served"), &token);
+    let project = Repository::new(&folder.path().join("served"), "private/p");
+    project.git(&["config", "uploadpack.allowFilter", "true"]);
+    for n in 0..40 {
+        project.write(&format!("src/f{n}.txt"), format!("{n}\n").repeat(50));
+    }
+    project.commit("one");
+    project.write("big.bin", vec![7; 300_000]).commit("two");
+    Site { folder, server, token, project }
+}
+
+impl Site {
+    pub fn agent(&self) -> AgentTree {
+        AgentTree::new(&self.folder.path().join("agent"), &self.project)
+    }
+
+    pub fn pusher(&self, branch: &str) -> Pusher {
+        Pusher::private(&self.folder.path().join("pod"), &self.server, &self.token, branch)
+    }
+
+    /// Where the branch is on the server, or nothing.
+    pub fn branch(&self, name: &str) -> String {
+        self.project.git(&["for-each-ref", "--format=%(objectname)", &format!("refs/heads/{name}")])
+    }
+
+    /// Every ref of the server.
+    pub fn refs(&self) -> String {
+        self.project.git(&["for-each-ref", "--format=%(refname) %(objectname)"])
+    }
+}
+
+#[test]
+fn commits_come_onto_a_new_branch_and_the_token_is_nowhere_else() {
+    let site = site("new");
+    let agent = site.agent();
+    agent.write("src/f1.txt", "1\n".repeat(49)).commit("fix");
+    let commit = agent.write("new/file", "hello\n").commit("more");
+    site.server.answer_pushers(200, agent.sound_answer());
+    let before = site.refs();
+    let pod = site.pusher("yoi/a").with("COMMIT", &commit).with("BASE", &agent.base);
+    assert_eq!(pod.expect_pushed(), format!("{commit} - 0"));
+    assert_eq!(site.refs(), format!("{before}\nrefs/heads/yoi/a {commit}"), "one branch is new, and nothing else");
+    site.project.git(&["fsck", "--strict"]);
+    pod.expect_no_trace(&[&site.token, &basic(USER, &site.token), "projected-token"]);
+    site.server.expect_no_leak();
+    // Again: it is there already.
+    assert_eq!(pod.expect_pushed(), format!("{commit} {commit} 0"));
+    // The agent goes on, and so does the branch.
+    let next = agent.write("new/file", "hello again\n").commit("again");
+    site.server.answer_pushers(200, agent.sound_answer());
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{next} {commit} 0"));
+    assert_eq!(site.branch("yoi/a"), next);
+}
+
+#[test]
+fn exactly_the_commit_that_was_asked_for_is_pushed_though_the_agent_has_gone_on() {
+    let site = site("exact");
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("one");
+    agent.write("a", "2").commit("two");
+    site.server.answer_pushers(200, agent.sound_answer());
+    assert_eq!(site.pusher("yoi/a").with("COMMIT", &commit).expect_pushed(), format!("{commit} - 0"));
+    assert_eq!(site.branch("yoi/a"), commit);
+    // What it has thrown away is not there any more.
+    agent.git(&["reset", "--quiet", "--hard", &agent.base]);
+    let other = agent.write("a", "3").commit("three");
+    site.server.answer_pushers(200, agent.sound_answer());
+    let words = site.pusher("yoi/b").with("COMMIT", &commit).expect_refused();
+    assert!(words.contains(&format!("commit {commit} is not in the agent's tree any more, which is at {other}: push again")), "{words}");
+    assert_eq!(site.branch("yoi/b"), "");
+}
+
+#[test]
+fn an_agent_without_commits_pushes_nothing() {
+    let site = site("nothing");
+    let agent = site.agent();
+    site.server.answer_pushers(200, format!("{} {} 0 2\n", agent.head(), agent.base).into_bytes());
+    let before = site.refs();
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), "- - 2");
+    assert_eq!(site.refs(), before);
+}
+
+#[test]
+fn a_branch_that_moved_is_refused_with_both_commits_and_a_lease_on_its_commit_takes_it() {
+    let site = site("moved");
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    site.project.git(&["checkout", "--quiet", "-b", "yoi/a"]);
+    let other = site.project.write("b", "2").commit("another's");
+    site.project.git(&["checkout", "--quiet", "main"]);
+    let words = site.pusher("yoi/a").expect_refused();
+    assert!(words.contains(&format!("branch yoi/a has moved: it is at {other}, and the agent's commit {commit} is not")), "{words}");
+    assert_eq!(site.branch("yoi/a"), other);
+    let words = site.pusher("yoi/a").with("EXPECTED", &commit).expect_refused();
+    assert!(words.contains(&format!("branch yoi/a is at {other}, and not at {commit}, as --force-with-lease says")), "{words}");
+    assert_eq!(site.branch("yoi/a"), other);
+    assert_eq!(site.pusher("yoi/a").with("EXPECTED", &other).expect_pushed(), format!("{commit} {other} 0"));
+    assert_eq!(site.branch("yoi/a"), commit);
+}
+
+#[test]
+fn a_branch_that_stood_long_before_the_base_goes_on() {
+    let site = site("older");
+    site.project.git(&["branch", "yoi/a", "HEAD~1"]);
+    let agent = site.agent();
+    let old = site.branch("yoi/a");
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} {old} 0"));
+}
+
+#[test]
+fn a_merge_of_the_projects_older_history_is_pushed() {
+    let site = site("merge");
+    let agent = site.agent();
+    agent.git(&["checkout", "--quiet", "-b", "side", "HEAD~1"]);
+    agent.write("side", "1").commit("side");
+    agent.git(&["checkout", "--quiet", "main"]);
+    agent.write("a", "1").commit("mine");
+    agent.git(&["merge", "--quiet", "--no-ff", "-m", "merge", "side"]);
+    site.server.answer_pushers(200, agent.sound_answer());
+    let commit = agent.head();
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
+    site.project.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn a_server_that_breaks_off_is_tried_again_or_found_to_have_done_it() {
+    let site = site("breaks");
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    site.server.break_pushes(1, false);
+    let (code, words) = site.pusher("yoi/a").run();
+    assert_eq!((code, site.branch("yoi/a").as_str()), (75, ""), "{words}");
+    assert!(words.contains("the push failed, and branch yoi/a is still not there"), "{words}");
+    site.server.break_pushes(1, true);
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
+    assert_eq!(site.branch("yoi/a"), commit);
+}
+
+#[test]
+fn a_rule_of_the_server_is_told_in_its_words() {
+    let site = site("rule");
+    let agent = site.agent();
+    agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    let hook = site.project.bare().join("hooks/pre-receive");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    std::fs::write(&hook, "#!/bin/sh\necho \"branches of yoi/ are reviewed first\"\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let words = site.pusher("yoi/a").expect_refused();
+    assert!(words.contains("branches of yoi/ are reviewed first") && words.contains("pre-receive hook declined"), "{words}");
+}
+
+#[test]
+fn a_wrong_token_is_refused_with_the_name_of_its_secret_and_no_token() {
+    let site = site("wrong");
+    let agent = site.agent();
+    agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    let wrong = format!("wrong-{}", site.token);
+    let pod = Pusher::private(&site.folder.path().join("pod"), &site.server, &wrong, "yoi/a");
+    let words = pod.expect_refused();
+    assert!(words.contains("refuses username and password of Secret push-key: has the token expired"), "{words}");
+    assert!(!words.contains(&wrong) && !words.contains(&basic(USER, &wrong)), "{words}");
+    pod.expect_no_trace(&[&wrong]);
+}
+
+#[test]
+fn commits_go_over_ssh_too() {
+    let site = site("ssh");
+    let server = SshServer::start(&site.folder.path().join("keys"));
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    let (key, hosts) = (server.key("client"), server.known_hosts("host"));
+    let url = server.url(site.project.bare());
+    let pod = Pusher::new(&site.folder.path().join("pod"), &site.server, &url, "yoi/a");
+    let pod = pod.secret(&[("ssh-privatekey", &key), ("known_hosts", &hosts)]);
+    assert_eq!(pod.expect_pushed(), format!("{commit} - 0"));
+    assert_eq!(site.branch("yoi/a"), commit);
+}
+
+#[test]
+fn a_gateway_that_has_no_commits_yet_is_asked_again_and_its_final_word_is_told() {
+    let site = site("gateway");
+    site.server.answer_pushers(503, b"the Pod that reads its session is not there yet".to_vec());
+    let (code, words) = site.pusher("yoi/a").run();
+    assert_eq!(code, 75, "{words}");
+    assert!(words.contains("answer 503): the Pod that reads its session is not there yet"), "{words}");
+    assert_eq!(site.server.requests().iter().filter(|request| request.contains("/v1/push")).count(), 2);
+    site.server.answer_pushers(413, b"the agent's commits are 900 MiB".to_vec());
+    assert_eq!(site.pusher("yoi/a").expect_refused(), "the agent's commits are 900 MiB");
+}

@@ -1,0 +1,146 @@
+//! Bundles that an agent may have written byte by byte. None of them changes a branch, and nothing in them is run.
+
+use std::fs;
+
+use crate::push::{Site, site};
+use crate::pusher::AgentTree;
+
+/// The words with which this answer of the gateway is refused. No ref of the server changes.
+fn refused(site: &Site, answer: Vec<u8>) -> String {
+    let before = site.refs();
+    site.server.answer_pushers(200, answer);
+    let words = site.pusher("yoi/a").expect_refused();
+    assert_eq!(site.refs(), before, "{words}");
+    words
+}
+
+fn since(agent: &AgentTree) -> String {
+    format!("^{}", agent.base)
+}
+
+#[test]
+fn a_bundle_with_more_than_one_name_is_refused() {
+    let site = site("names");
+    let agent = site.agent();
+    agent.write("a", "1").commit("mine");
+    agent.git(&["branch", "other"]);
+    let words = refused(&site, agent.answer(&["HEAD", "refs/heads/other", &since(&agent)]));
+    assert!(words.contains("and not HEAD at") && words.contains("refs/heads/other"), "{words}");
+    let words = refused(&site, agent.answer(&["refs/heads/other", &since(&agent)]));
+    assert!(words.contains("and not HEAD at"), "{words}");
+}
+
+#[test]
+fn a_history_that_is_not_the_projects_is_refused() {
+    let site = site("foreign");
+    let agent = site.agent();
+    agent.git(&["checkout", "--quiet", "--orphan", "foreign"]);
+    agent.write("a", "1").commit("foreign");
+    let words = refused(&site, agent.answer(&["HEAD"]));
+    assert!(words.contains("is not made on top of"), "{words}");
+    agent.git(&["checkout", "--quiet", "main"]);
+    agent.git(&["merge", "--quiet", "--allow-unrelated-histories", "-m", "both", "foreign"]);
+    let words = refused(&site, agent.sound_answer());
+    assert!(words.contains("a history was merged into commit") && words.contains("nothing in common with the project's"), "{words}");
+}
+
+#[test]
+fn a_bundle_on_top_of_a_commit_that_the_project_does_not_have_is_refused() {
+    let site = site("base");
+    let mut agent = site.agent();
+    agent.base = agent.write("a", "1").commit("hidden");
+    agent.write("a", "2").commit("shown");
+    let words = refused(&site, agent.sound_answer());
+    assert!(words.contains(&format!("does not give commit {}, which the agent's tree was made from", agent.base)), "{words}");
+}
+
+#[test]
+fn objects_that_fsck_refuses_are_refused() {
+    let site = site("fsck");
+    let agent = site.agent();
+    let blob = agent.write("a", "1").git(&["hash-object", "-w", "a"]);
+    // A tree with a file called .git.
+    let entry =
+        [b"100644 .git\0".to_vec(), (0..20).map(|at| u8::from_str_radix(&blob[2 * at..2 * at + 2], 16).unwrap()).collect()].concat();
+    let path = site.folder.path().join("tree");
+    fs::write(&path, entry).unwrap();
+    let tree = agent.git(&["hash-object", "-t", "tree", "-w", "--literally", path.to_str().unwrap()]);
+    let commit = agent.git(&["commit-tree", "-p", "HEAD", "-m", "bad", &tree]);
+    agent.git(&["update-ref", "HEAD", &commit]);
+    let words = refused(&site, agent.sound_answer());
+    assert!(words.contains("hasDotgit") && words.contains("an object of the agent's commits is not sound"), "{words}");
+}
+
+#[test]
+fn bytes_that_are_no_bundle_or_half_of_one_are_refused() {
+    let site = site("bytes");
+    let agent = site.agent();
+    agent.write("a", "1".repeat(5000)).commit("mine");
+    let sound = agent.sound_answer();
+    let line = sound.split_inclusive(|byte| *byte == b'\n').next().unwrap().to_vec();
+    assert!(refused(&site, [line.clone(), b"no bundle\n\n".to_vec()].concat()).contains("the agent's bundle is none"));
+    assert!(refused(&site, line.clone()).contains("the agent's bundle is none"));
+    assert!(refused(&site, sound[..sound.len() - 10].to_vec()).contains("is not sound"));
+    let mut flipped = sound.clone();
+    let last = flipped.len() - 30;
+    flipped[last] ^= 1;
+    assert!(refused(&site, flipped).contains("is not sound"));
+    let text = String::from_utf8_lossy(&sound[line.len()..]).into_owned();
+    let filtered = text.replacen("# v2 git bundle\n", "# v3 git bundle\n@object-format=sha1\n@filter=blob:none\n", 1);
+    assert!(refused(&site, [line, filtered.into_bytes()].concat()).contains("leaves objects out"));
+}
+
+#[test]
+fn more_than_a_bundle_can_hold_is_not_kept() {
+    let site = site("large");
+    let agent = site.agent();
+    agent.write("a", "1").commit("mine");
+    let mut answer = agent.sound_answer();
+    answer.resize((256 << 20) + 100_000, 0);
+    let words = refused(&site, answer);
+    assert!(words.contains("the agent's commits are more than 256 MiB"), "{words}");
+}
+
+#[test]
+fn hooks_filters_and_attributes_of_the_agents_repository_are_not_run() {
+    let site = site("canary");
+    let agent = site.agent();
+    let canary = site.folder.path().join("canary");
+    let run = format!("touch {}", canary.display());
+    agent.write(".gitattributes", "* filter=evil diff=evil merge=evil\n");
+    agent.write(".gitconfig", format!("[filter \"evil\"]\nclean = {run}\nsmudge = {run}\n[core]\nsshCommand = {run}\nfsmonitor = {run}\n"));
+    for hook in ["pre-push", "reference-transaction", "post-checkout", "post-index-change"] {
+        agent.write(&format!("hooks/{hook}"), format!("#!/bin/sh\n{run}\n"));
+    }
+    agent.write(".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = https://elsewhere.invalid/x.git\n");
+    let commit = agent.commit("hostile");
+    site.server.answer_pushers(200, agent.sound_answer());
+    site.pusher("yoi/a").expect_pushed();
+    assert_eq!(site.branch("yoi/a"), commit);
+    assert!(!canary.exists());
+}
+
+#[test]
+fn pointers_of_git_lfs_are_not_pushed_without_their_files() {
+    let site = site("lfs");
+    let agent = site.agent();
+    let commit = agent.write("big", crate::git_server::pointer(b"content")).commit("mine");
+    let words = refused(&site, agent.sound_answer());
+    assert!(words.contains("the commits hold pointers of git LFS"), "{words}");
+    assert!(!commit.is_empty());
+}
+
+#[test]
+fn a_branch_name_is_data_for_the_shell_and_for_git() {
+    let site = site("branch");
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    for branch in ["a$(id)b", "a'b\"c", "a;b", "a&b|c", "w\u{e4}g", "a.b"] {
+        assert_eq!(site.pusher(branch).expect_pushed(), format!("{commit} - 0"), "{branch}");
+        assert_eq!(site.branch(branch), commit, "{branch}");
+    }
+    // A name that ends in the other's is another.
+    site.project.git(&["branch", "x/refs/heads/yoi/a", "HEAD"]);
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
+}

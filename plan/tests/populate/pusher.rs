@@ -1,0 +1,133 @@
+//! A pusher Pod as a process, the agent whose commits it pushes, and the gateway that it gets them from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use yoi_plan::yoipod::push::SCRIPT;
+
+use crate::git_server::{GATEWAY_TOKEN, GitServer, USER};
+use crate::populator::{Outcome, expect_no_trace, mount_ca, mount_secret, shell};
+use crate::repository::Repository;
+
+/// An agent's tree: a clone of the project's repository.
+pub struct AgentTree {
+    folder: PathBuf,
+    pub base: String,
+}
+
+impl AgentTree {
+    pub fn new(folder: &Path, project: &Repository) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        let tree = AgentTree { folder: folder.to_owned(), base: project.git(&["rev-parse", "HEAD"]) };
+        tree.git(&["clone", "--quiet", "--no-local", project.bare().to_str().unwrap(), "."]);
+        tree
+    }
+
+    pub fn git(&self, args: &[&str]) -> String {
+        let mut git = Command::new("git");
+        git.current_dir(&self.folder).args(["-c", "user.name=a", "-c", "user.email=a@a"]).args(args).env("GIT_CONFIG_NOSYSTEM", "1");
+        let done = git.env("HOME", self.folder.join(".git")).output().unwrap();
+        assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        self.git(&["add", "--force", "--", name]);
+        self
+    }
+
+    pub fn commit(&self, message: &str) -> String {
+        self.git(&["commit", "--quiet", "--allow-empty", "-m", message]);
+        self.head()
+    }
+
+    pub fn head(&self) -> String {
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    /// What the gateway gives out: the line, and the bundle of these names.
+    pub fn answer(&self, names: &[&str]) -> Vec<u8> {
+        let count = self.git(&["rev-list", "--count", "HEAD", &format!("^{}", self.base)]);
+        let path = self.folder.join(".git/bundle");
+        self.git(&[&["bundle", "create", "--quiet", path.to_str().unwrap()], names].concat());
+        let line = format!("{} {} {count} 0\n", self.head(), self.base);
+        [line.into_bytes(), fs::read(path).unwrap()].concat()
+    }
+
+    /// As the runtime makes it.
+    pub fn sound_answer(&self) -> Vec<u8> {
+        self.answer(&["HEAD", &format!("^{}", self.base)])
+    }
+}
+
+pub struct Pusher {
+    folder: PathBuf,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Pusher {
+    /// Of the push of what the gateway gives out to a branch of the repository with this URL.
+    pub fn new(folder: &Path, server: &GitServer, url: &str, branch: &str) -> Self {
+        for name in ["tmp", "yoi", "run", "log"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        fs::write(folder.join("run/token"), GATEWAY_TOKEN).unwrap();
+        let gateway = [("GATEWAY", server.host()), ("GATEWAY_NAME", "localhost".to_owned()), ("GATEWAY_CA", server.ca.clone())];
+        let pusher = Pusher { folder: folder.to_owned(), variables: gateway.to_vec() };
+        pusher.with("URL", url).with("BRANCH", branch).with("TRIES", "2")
+    }
+
+    /// With the credentials of the server.
+    pub fn private(folder: &Path, server: &GitServer, token: &str, branch: &str) -> Self {
+        let pusher = Self::new(folder, server, &server.url("private/p.git"), branch);
+        pusher.ca(&server.ca).secret(&[("username", USER), ("password", token)])
+    }
+
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
+    pub fn secret(self, keys: &[(&str, &str)]) -> Self {
+        mount_secret(&self.folder, keys);
+        self.with("SECRET", "push-key")
+    }
+
+    pub fn ca(self, pem: &str) -> Self {
+        mount_ca(&self.folder, pem);
+        self.with("CA", "key ca.crt of ConfigMap cas")
+    }
+
+    /// Exit code and words.
+    pub fn run(&self) -> (i32, String) {
+        let script = SCRIPT.replace("sleep 3", "sleep 0.1");
+        let mut shell = shell(&self.folder, &script, &[("/var/run/yoi", "run"), ("/dev/termination-log", "log/end")]);
+        for name in ["SECRET", "CA", "SUBMODULE_HOSTS", "COMMIT", "EXPECTED", "BASE"] {
+            shell.env(name, "");
+        }
+        let done = shell.envs(self.variables.iter().map(|(name, value)| (name, value))).output().unwrap();
+        (done.status.code().unwrap_or(-1), Outcome::of(&done).words)
+    }
+
+    /// What the Pod's end says: commit, where the branch was, and the paths that are not committed.
+    pub fn expect_pushed(&self) -> String {
+        let (code, words) = self.run();
+        assert_eq!(code, 0, "{words}");
+        fs::read_to_string(self.folder.join("log/end")).unwrap().trim().to_owned()
+    }
+
+    /// The words of a push that would end the same the next time.
+    pub fn expect_refused(&self) -> String {
+        let (code, words) = self.run();
+        assert_eq!(code, 1, "{words}");
+        words
+    }
+
+    pub fn expect_no_trace(&self, texts: &[&str]) {
+        expect_no_trace(vec![self.folder.join("tmp"), self.folder.join("log")], texts);
+    }
+}
