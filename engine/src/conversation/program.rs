@@ -84,6 +84,8 @@ pub(super) struct ProgramState {
     pub(super) seen_session: Option<String>,
     carried: CarriedProgram,
     pub(super) run: ProgramRun,
+    /// Its model has answered in the open run, and the program has told of no answer since. A call may have begun that the log does not have.
+    asked: bool,
     /// Who waits until the running append is durable.
     pub(super) unacknowledged: Vec<(AskId, String)>,
 }
@@ -108,6 +110,7 @@ impl ProgramState {
             seen_session: None,
             carried: CarriedProgram::default(),
             run: ProgramRun::default(),
+            asked: false,
             unacknowledged: Vec::new(),
         }
     }
@@ -136,6 +139,7 @@ impl ConversationState {
         match &entry.body {
             Body::Assistant(_) => {
                 program.carried.answered = entry.seq;
+                program.asked = false;
                 if program.seen_session.is_some() {
                     program.carried.session.clone_from(&program.seen_session);
                 }
@@ -154,7 +158,9 @@ impl ConversationState {
                 }
                 self.prompt.record(entry);
             }
+            Body::Usage(_) => program.asked = self.log.open_run.is_some(),
             Body::RunEnded(end) => {
+                program.asked &= end.outcome == RunOutcome::Interrupted;
                 let answered = program.carried.answered;
                 match end.outcome {
                     // The next run may have to be given all of it again.
@@ -165,7 +171,11 @@ impl ConversationState {
                     }
                 }
             }
-            Body::Input(_) | Body::PeerMessage(_) | Body::SystemItem(_) | Body::RolledBack(_) | Body::Rewound(_) => {
+            Body::SystemItem(_) => {
+                program.asked = false;
+                self.prompt.record(entry);
+            }
+            Body::Input(_) | Body::PeerMessage(_) | Body::RolledBack(_) | Body::Rewound(_) => {
                 self.prompt.record(entry);
             }
             Body::SessionStarted(_)
@@ -179,7 +189,6 @@ impl ConversationState {
             | Body::Paused(_)
             | Body::Resumed(_)
             | Body::Abandoned(_)
-            | Body::Usage(_)
             | Body::CompactionStarted(_)
             | Body::CompactionEnded(_)
             | Body::Extension(_)
@@ -202,7 +211,7 @@ impl ConversationState {
             return;
         }
         let answered = program.carried.answered;
-        if self.prompt.with_origins().all(|(seq, ..)| seq <= answered) {
+        if program.asked || self.prompt.with_origins().all(|(seq, ..)| seq <= answered) {
             let item = SystemItem { topic: "Interrupted".to_owned(), data: json!({}), text: GO_ON.to_owned() };
             return self.append(vec![Body::SystemItem(item)], intents);
         }

@@ -224,7 +224,8 @@ impl Running<'_> {
                     program_run.counted_by_proxy.store(access.proxy.is_some(), Ordering::Relaxed);
                     let given =
                         RunInput { input: &input, session: session.as_deref(), token: &token, access: &access, used_up: &budget.used_up };
-                    ProgramEnd { turns_used_up: budget.turns_used_up(), ..run(&agent, given, &*program_run).await }
+                    let end = run(&agent, given, &*program_run).await;
+                    ProgramEnd { turns_used_up: budget.turns_used_up(), ..end }
                 }
                 Err(message) => ProgramEnd::not_started(message),
             };

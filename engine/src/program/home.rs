@@ -172,7 +172,7 @@ mod tests {
             std::fs::write(home.join(file), "x").unwrap();
         }
         symlink(&outside, home.join("a/link")).unwrap();
-        std::fs::set_permissions(home.join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+        std::fs::set_permissions(home.join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
         let open = ProgramHome::open(&home).unwrap();
         open.clear().unwrap();
         assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);

@@ -241,7 +241,6 @@ async fn a_paused_program_is_ended_whole_and_goes_on_in_its_session_when_it_is_r
     assert!(control(&harness, "p", ControlAction::Pause {}).await.done.is_some());
     harness.wait_until("it is paused", |entries| kinds(entries).ends_with("Paused")).await;
     nothing_is_alive(&harness).await;
-    assert_eq!(control(&harness, "q", ControlAction::Pause {}).await.refused.map(|refused| refused.reason), Some(ControlReason::Paused));
     assert!(control(&harness, "r", ControlAction::Resume {}).await.done.is_some());
     started(&harness, 2).await;
     assert!(control(&harness, "s", ControlAction::Pause {}).await.done.is_some());
@@ -255,7 +254,8 @@ async fn a_paused_program_is_ended_whole_and_goes_on_in_its_session_when_it_is_r
     let seen = std::fs::read_to_string(harness.tree().join("seen")).unwrap();
     let lines: Vec<&str> = seen.lines().collect();
     assert_eq!(lines[0], "go:", "{seen}");
-    assert!(lines[1..].iter().all(|line| line.contains("interrupted in the middle") && line.ends_with(":s-1")), "{seen}");
+    assert!(lines[1..].iter().all(|line| line.ends_with(":s-1")), "a run that goes on was started without its session: {lines:?}");
+    assert!(lines[1..].iter().all(|line| line.contains("interrupted in the middle")), "{seen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

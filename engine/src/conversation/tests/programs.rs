@@ -250,6 +250,18 @@ fn a_program_that_had_not_said_anything_is_given_its_words_again_after_a_restart
 }
 
 #[test]
+fn a_program_that_tells_of_a_call_only_when_it_has_ended_is_told_after_a_restart_to_look_first() {
+    let mut simulation = running();
+    simulation.say(vec![session("s1")]);
+    let usage = TokenUsage { input_tokens: 9, output_tokens: 2, ..TokenUsage::default() };
+    simulation.send(ConversationEvent::Used { usage, reason: "Program".to_owned() });
+    simulation.run_process();
+    let (input, _) = simulation.programs.last().unwrap();
+    assert!(input.starts_with("do it\n\n[Your work was interrupted"), "{input}");
+    assert_eq!(simulation.programs.len(), 2);
+}
+
+#[test]
 fn every_way_to_end_has_an_outcome_and_last_words() {
     let ends = [
         (vec![], exit(ProgramExit::Code(0)), RunOutcome::Failed, Some("ProgramFailed"), "ended without a result; its last words: oh no"),
