@@ -114,7 +114,17 @@ comparable!(str, &str, String);
 /// Whether a condition TaskComplete with this reason says that the task's run has failed.
 #[must_use]
 pub fn is_task_failure(reason: &str) -> bool {
-    let failures = [TASK_FAILED, CANCELLED, TRUNCATED, REFUSED, CONTENT_FILTER, CONTEXT_FULL, LIMIT_REACHED, MODEL_REFUSED_HISTORY];
+    let failures = [
+        TASK_FAILED,
+        CANCELLED,
+        TRUNCATED,
+        REFUSED,
+        CONTENT_FILTER,
+        CONTEXT_FULL,
+        LIMIT_REACHED,
+        MODEL_REFUSED_HISTORY,
+        PROGRAM_LOGIN_NEEDED,
+    ];
     failures.iter().any(|failure| *failure == *reason)
 }
 
@@ -486,6 +496,10 @@ reasons! {
         "Give the node a newer kernel with Landlock (`landlock` stands in /sys/kernel/security/lsm), or keep agents that you do not trust on other nodes by \
          `spec.pod.nodeSelector`.",
         "kubectl get nodes -o wide";
+    /// The agent's runtime is of an earlier version, and does not say whether the kernel keeps the agent's processes in their frame.
+    @!FRAME_NOT_REPORTED = "FrameNotReported",
+        "Restart the agent: its next Pod has the runtime of this version.",
+        "kubectl yoi restart $NAME -n $NAMESPACE";
     /// No preset of the chart has the name in `spec.agent.cli.preset`.
     @person PRESET_UNKNOWN = "PresetUnknown",
         "Name one of the presets that the message lists, or bring one of your own by `spec.agent.cli.presetFrom`.",
@@ -502,6 +516,12 @@ reasons! {
     @person PROGRAM_MISSING = "ProgramMissing",
         "Name an image that holds the program and git: `spec.pod.image`, or `spec.defaults.pod.image` of the project.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The task's run failed: the agent's program asks for a login, because the one in the Secret of `spec.agent.cli.credentialsSecretRef` is not good, or no
+    /// longer.
+    @person PROGRAM_LOGIN_NEEDED = "ProgramLoginNeeded",
+        "Log in with the program on a machine of your own, and put the new file into the Secret. The agent's HOME keeps the former one, so begin it anew: \
+         `kubectl yoi rm --purge`.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
     /// The agent's program is of a version that its preset does not name. It runs; what it says in a way that is not known stands in the log as it came.
     @! PROGRAM_VERSION_UNKNOWN = "ProgramVersionUnknown",
         "The message has the versions. Use an image with one that is named, or bring a preset that fits by `spec.agent.cli.presetFrom`.",

@@ -165,6 +165,14 @@ impl TestNamespace {
         program::run(&environment("YOI_KUBECTL")?, &[&["-n", self.name.as_str()], args].concat(), &[], None).await
     }
 
+    /// Runs kubectl in this namespace with this standard input.
+    ///
+    /// # Errors
+    /// When kubectl cannot be run.
+    pub async fn kubectl_with_input(&self, args: &[&str], input: &str) -> Result<CommandOutput> {
+        program::run(&environment("YOI_KUBECTL")?, &[&["-n", self.name.as_str()], args].concat(), &[], Some(input)).await
+    }
+
     /// Runs `kubectl yoi` in this namespace.
     ///
     /// # Errors

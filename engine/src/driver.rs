@@ -13,7 +13,7 @@ use yoi_wire::entry::{AgentConfig, Body, Carried, Entry, RuntimeStarted, Segment
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
-use crate::conversation::program::{ProgramEnd, ProgramExit};
+use crate::conversation::program::ProgramEnd;
 use crate::conversation::{
     AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings, StartInput, apply,
 };
@@ -357,7 +357,7 @@ impl Running<'_> {
                         ConversationEvent::Ended { effect, end }
                     }
                     EffectKind::Program => {
-                        let end = ProgramEnd { exit: ProgramExit::NotStarted, last_words: message, expects_result: false };
+                        let end = ProgramEnd::not_started(message);
                         ConversationEvent::ProgramEnded { effect, end }
                     }
                 })

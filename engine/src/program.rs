@@ -5,6 +5,7 @@ pub mod agent;
 pub mod calls;
 pub mod event;
 mod home;
+mod home_size;
 pub mod lines;
 pub mod output_parser;
 pub mod parser;

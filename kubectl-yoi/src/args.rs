@@ -11,8 +11,8 @@ mod values;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
-    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions, ProgramOptions,
-    PullOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
+    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelApiName, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions,
+    ProgramOptions, PullOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};

@@ -88,7 +88,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let secret_missing = missing_secret.is_some();
     let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
-    status.set_scope(scope);
+    status.set_scope(scope.unwrap_or_default());
 
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));

@@ -1,8 +1,8 @@
 //! The program that is the agent: its preset, and what its runs reach of this process.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,14 +10,13 @@ use tokio::sync::OnceCell;
 use yoi_engine::error_text::error_text;
 use yoi_engine::model::ModelSecrets;
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::program::access::{ProgramAccess, RunAccess, RunTokens};
+use yoi_engine::program::access::{ProgramAccess, RunAccess, RunBudget};
 use yoi_engine::program::agent::{ProgramAgent, ProgramVersion, command_preset};
 use yoi_engine::program::calls::ProgramCalls;
-use yoi_engine::program::proxy::{ModelProxy, UsageSink, served_format};
-use yoi_wire::entry::TokenUsage;
+use yoi_engine::program::proxy::{ModelProxy, served_format};
 use yoi_wire::hub::ReportReason;
-use yoi_wire::manifest::{ModelEndpoint, Program};
-use yoi_wire::preset::Preset;
+use yoi_wire::manifest::{ModelApi, ModelEndpoint, ModelProvider, Program};
+use yoi_wire::preset::{Preset, ProgramFormat};
 
 use crate::args::RuntimeSettings;
 use crate::program_socket::ProgramSocket;
@@ -39,6 +38,8 @@ pub struct ProgramSetup {
     pub literal: bool,
     /// Its HOME; absent: that of all processes.
     pub home: Option<PathBuf>,
+    /// Its model, whose wire format is named.
+    pub model: Option<ModelEndpoint>,
 }
 
 fn invalid(message: String) -> NotReady {
@@ -52,10 +53,12 @@ fn invalid(message: String) -> NotReady {
 pub fn program_setup(settings: &RuntimeSettings) -> Result<Option<ProgramSetup>, NotReady> {
     let Some(program) = &settings.manifest.program else { return Ok(None) };
     if let Some(preset) = command_preset(&program.command) {
-        return Ok(Some(ProgramSetup { preset, literal: true, home: None }));
+        return Ok(Some(ProgramSetup { preset, literal: true, home: None, model: settings.manifest.model.clone() }));
     }
     let preset = read_preset(program)?;
-    let format = settings.manifest.model.as_ref().map(served_format);
+    let preset = if program.credentials.is_some() { preset.with_login() } else { preset };
+    let model = settings.manifest.model.clone().map(|model| with_format(model, &preset));
+    let format = model.as_ref().map(served_format);
     if let Some(format) = format.filter(|format| format.is_none_or(|format| !preset.speaks.contains(&format))) {
         let answers = format.map_or_else(|| "one that this version does not know".to_owned(), |format| format.title().to_owned());
         let speaks: Vec<&str> = preset.speaks.iter().map(|format| format.title()).collect();
@@ -63,7 +66,16 @@ pub fn program_setup(settings: &RuntimeSettings) -> Result<Option<ProgramSetup>,
         return Err(NotReady { reason: ReportReason::ModelFormatNotSpoken, message, volume_run_generation: None });
     }
     let home = settings.session.join(HOMES).join(&preset.name);
-    Ok(Some(ProgramSetup { preset, literal: false, home: Some(home) }))
+    Ok(Some(ProgramSetup { preset, literal: false, home: Some(home), model }))
+}
+
+/// The endpoint, with the format in which the program asks it.
+fn with_format(model: ModelEndpoint, preset: &Preset) -> ModelEndpoint {
+    let is_compatible = model.provider == ModelProvider::OpenAI && model.api.is_none() && model.base_url.is_some();
+    match preset.format_of_compatible_endpoint() {
+        ProgramFormat::Responses if is_compatible => ModelEndpoint { api: Some(ModelApi::Responses), ..model },
+        ProgramFormat::Responses | ProgramFormat::Anthropic | ProgramFormat::ChatCompletions | ProgramFormat::Gemini => model,
+    }
 }
 
 fn read_preset(program: &Program) -> Result<Preset, NotReady> {
@@ -87,15 +99,17 @@ impl ProgramSetup {
     #[must_use]
     pub fn agent(self, settings: &RuntimeSettings, processes: &Arc<ProcessSupervisor>) -> ProgramAgent {
         let program = settings.manifest.program.clone().unwrap_or_default();
-        let endpoint = settings.manifest.model.clone();
+        let endpoint = self.model;
+        let has_own_login = program.credentials.is_some() && self.preset.login.is_some();
         let access = PodAccess {
             secrets: endpoint.as_ref().and_then(|endpoint| settings.model_secrets.of(endpoint).into_iter().next()).unwrap_or_default(),
-            model: endpoint.clone().filter(|_| !self.literal),
+            model: endpoint.clone().filter(|_| !self.literal && !has_own_login),
             folder: (!self.literal).then(|| settings.scratch.join(SOCKET_FOLDER)),
-            tokens: Arc::default(),
             opened: OnceCell::new(),
         };
+        let home_bytes = self.home.as_ref().and(settings.home_bytes.or_else(|| half_of_volume(&settings.session)));
         ProgramAgent {
+            home_bytes,
             home: self.home.unwrap_or_else(|| processes.home().to_owned()),
             preset: self.preset,
             literal: self.literal,
@@ -111,6 +125,12 @@ impl ProgramSetup {
     }
 }
 
+/// Half of the bytes of the file system that a folder is on.
+fn half_of_volume(folder: &Path) -> Option<u64> {
+    let volume = rustix::fs::statvfs(folder).ok()?;
+    Some(volume.f_blocks.saturating_mul(volume.f_frsize) / 2)
+}
+
 /// Model proxy and socket, opened with the first run.
 #[derive(Debug)]
 struct PodAccess {
@@ -118,7 +138,6 @@ struct PodAccess {
     secrets: ModelSecrets,
     /// Where the socket is; absent: a command needs none.
     folder: Option<PathBuf>,
-    tokens: Arc<CurrentTokens>,
     opened: OnceCell<Opened>,
 }
 
@@ -140,38 +159,10 @@ struct Opened {
     socket: Option<ProgramSocket>,
 }
 
-/// Counts for the run that was opened last: the proxy outlives a run.
-#[derive(Default)]
-struct CurrentTokens(Mutex<Option<Arc<dyn RunTokens>>>);
-
-impl std::fmt::Debug for CurrentTokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CurrentTokens")
-    }
-}
-
-impl CurrentTokens {
-    fn get(&self) -> Option<Arc<dyn RunTokens>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl UsageSink for CurrentTokens {
-    fn used(&self, usage: TokenUsage) {
-        if let Some(run) = self.get() {
-            run.used(usage);
-        }
-    }
-
-    fn may_ask(&self) -> bool {
-        self.get().is_some_and(|run| run.may_ask())
-    }
-}
-
 impl PodAccess {
     fn start(&self) -> Result<Opened, String> {
         let proxy = match &self.model {
-            Some(model) => Some(ModelProxy::start(model, &self.secrets, self.tokens.clone()).map_err(|error| error_text(&error))?),
+            Some(model) => Some(ModelProxy::start(model, &self.secrets).map_err(|error| error_text(&error))?),
             None => None,
         };
         let socket = match &self.folder {
@@ -187,12 +178,11 @@ impl ProgramAccess for PodAccess {
         &'a self,
         token: &'a str,
         calls: Arc<dyn ProgramCalls>,
-        tokens: Arc<dyn RunTokens>,
+        budget: Arc<dyn RunBudget>,
     ) -> BoxFuture<'a, Result<RunAccess, String>> {
         async move {
             let opened = self.opened.get_or_try_init(|| async { self.start() }).await?;
-            *self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokens);
-            let proxy_grant = opened.proxy.as_ref().map(|proxy| proxy.allow(token));
+            let proxy_grant = opened.proxy.as_ref().map(|proxy| proxy.allow(token, budget));
             let socket_grant = opened.socket.as_ref().map(|socket| socket.allow(token, calls));
             Ok(RunAccess {
                 proxy: opened.proxy.as_ref().map(ModelProxy::base_url),

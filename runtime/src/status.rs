@@ -163,9 +163,9 @@ impl RuntimeStatus {
         self.update(|inputs| inputs.program = failure);
     }
 
-    /// Sets what the kernel lacks of the frame; `None`: nothing.
-    pub fn set_scope(&self, scope: Option<String>) {
-        self.sender.send_if_modified(|report| replace(report, RuntimeReport { scope, ..report.clone() }));
+    /// Sets what the kernel lacks of the frame; empty: nothing.
+    pub fn set_scope(&self, scope: String) {
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { scope: Some(scope), ..report.clone() }));
     }
 
     /// Sets that the program is of a version that its preset does not name; `None`: it is not.

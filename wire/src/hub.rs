@@ -87,7 +87,8 @@ pub struct RuntimeReport {
     /// The highest run generation that the session volume has seen, when that is why the volume refuses this Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_run_generation: Option<u64>,
-    /// What the node's kernel lacks of the frame of the agent's processes, a sentence for people; absent: it has all of it.
+    /// What the node's kernel lacks of the frame of the agent's processes, a sentence for people; empty: it has all of it. A runtime of an earlier version
+    /// does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// Of an agent that is a program: that its version is none of those that its preset names, a sentence for people with the versions.

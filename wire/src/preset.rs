@@ -57,6 +57,48 @@ pub struct Preset {
     /// Keys of the Secret in `credentialsSecretRef`, and the files in HOME that they become. The agent does not start while the first one is missing.
     #[serde(default)]
     pub credentials: Vec<PresetCredential>,
+    /// What is different for an agent with such credentials: the program then asks its own provider, and not the proxy. Absent: nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<PresetLogin>,
+}
+
+/// How a program is driven that has a login of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PresetLogin {
+    /// All variables of the program, in place of the preset's.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// In place of the preset's files with the same path.
+    #[serde(default)]
+    pub files: Vec<PresetFile>,
+    /// Words of the program when its login is not good, or no longer. They are looked for when a run has failed.
+    #[serde(default)]
+    pub prompts: Vec<String>,
+}
+
+impl Preset {
+    /// The preset for an agent that brings a login. `login` stays, so that its prompts are known.
+    #[must_use]
+    pub fn with_login(self) -> Self {
+        let Some(login) = self.login.clone() else { return self };
+        let mut files = self.files;
+        files.retain(|file| login.files.iter().all(|own| own.path != file.path));
+        files.extend(login.files);
+        Preset { env: login.env, files, ..self }
+    }
+
+    /// The format of a model of provider OpenAI that has a URL of its own and names no `api`. Most such endpoints have chat completions only, so it is
+    /// that, unless the program speaks Responses and not chat completions.
+    #[must_use]
+    pub fn format_of_compatible_endpoint(&self) -> ProgramFormat {
+        let speaks = |format| self.speaks.contains(&format);
+        if speaks(ProgramFormat::Responses) && !speaks(ProgramFormat::ChatCompletions) {
+            ProgramFormat::Responses
+        } else {
+            ProgramFormat::ChatCompletions
+        }
+    }
 }
 
 /// How a program is given what it is asked.

@@ -59,6 +59,23 @@ pub fn build_and_import_programs(instance: Instance) -> Result<()> {
     Ok(())
 }
 
+/// Why the programs' images cannot be built here, for people.
+pub fn programs_unavailable() -> Result<Option<String>> {
+    programs::unavailable()
+}
+
+/// Builds the image with all programs, imports it, and writes the references of `built` and of it into a file, which it returns.
+pub fn import_programs(instance: Instance, built: &Built) -> Result<PathBuf> {
+    packages::for_images()?;
+    let archives = programs::build_one_with_all()?;
+    cluster::import(instance, &archives)?;
+    let mut references = built.references();
+    references.extend(archives.iter().map(|archive| (archive.name.clone(), archive.reference())));
+    let file = PathBuf::from(instance.path("images-with-programs.json"));
+    fs::write(&file, serde_json::to_string_pretty(&references)? + "\n")?;
+    Ok(file)
+}
+
 /// Imports, writes down the references, and only then complains of what is missing.
 pub fn import_all(instance: Instance, built: &Built) -> Result<()> {
     if !instance.state().exists() {

@@ -81,6 +81,26 @@ fn the_files_of_a_preset_that_end_with_json_are_json() {
 }
 
 #[test]
+fn a_program_with_a_login_of_its_own_is_told_nothing_of_the_proxy() {
+    for (name, preset) in presets() {
+        assert_eq!(preset.login.is_some(), !preset.credentials.is_empty(), "{name}");
+        if preset.login.is_none() {
+            continue;
+        }
+        let with_login = preset.with_login();
+        assert_eq!(with_login.check(), Ok(()), "{name}");
+        for text in texts(&with_login) {
+            assert!(!text.contains("${proxy}") && !text.contains("${token}"), "{name}: {text}");
+        }
+        let settings = |file: &yoi_wire::preset::PresetFile| file.path.ends_with(".json");
+        for file in with_login.files.iter().filter(|file| settings(file)) {
+            assert!(serde_json::from_str::<serde_json::Value>(&file.content).is_ok(), "{name}: {}", file.path);
+        }
+        assert!(with_login.files.iter().any(|file| file.content.contains("${runtime}")), "{name}: it has Yoi's tools all the same");
+    }
+}
+
+#[test]
 fn a_preset_that_promises_hooks_seeds_a_file_that_calls_them() {
     for (name, preset) in presets() {
         let calls = |which: &str| preset.files.iter().any(|file| file.content.contains(&format!("${{runtime}} hook {which}")));

@@ -136,7 +136,7 @@ pub struct LastReport {
     /// The highest run generation that the session volume has seen, when it refuses this Pod for its lower one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_run_generation: Option<i64>,
-    /// What the node's kernel lacks of the frame of the agent's processes; absent: nothing.
+    /// What the node's kernel lacks of the frame of the agent's processes; empty: nothing; absent: the runtime does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub scope: Option<String>,

@@ -34,6 +34,8 @@ pub struct ProgramRole {
     pub name: String,
     /// It can go on in a session of its own.
     pub resumes: bool,
+    /// Its words when its own login is not good, or no longer.
+    pub login_prompts: Vec<String>,
 }
 
 /// How a program's process ended.
@@ -45,6 +47,16 @@ pub struct ProgramEnd {
     pub last_words: String,
     /// It says itself how a run ended: an end without that is a failure.
     pub expects_result: bool,
+    /// The most model calls of a run, when the program wanted more.
+    pub turns_used_up: Option<u32>,
+}
+
+impl ProgramEnd {
+    /// The program could not be started. `message` says why, for people.
+    #[must_use]
+    pub fn not_started(message: String) -> Self {
+        Self { exit: ProgramExit::NotStarted, last_words: message, expects_result: false, turns_used_up: None }
+    }
 }
 
 /// The end of a process.
@@ -54,8 +66,10 @@ pub enum ProgramExit {
     Code(i32),
     /// A signal ended it.
     Signal(i32),
-    /// The token limit ended it.
-    TokenLimit,
+    /// A limit ended it.
+    Limit,
+    /// Its HOME has grown beyond what it may have. The run was ended, or not begun.
+    HomeFull,
     /// It is not in the image.
     Missing,
     /// It could not be started.
@@ -70,6 +84,8 @@ pub(super) struct ProgramState {
     pub(super) seen_session: Option<String>,
     carried: CarriedProgram,
     pub(super) run: ProgramRun,
+    /// Its model has answered in the open run, and the program has told of no answer since. A call may have begun that the log does not have.
+    asked: bool,
     /// Who waits until the running append is durable.
     pub(super) unacknowledged: Vec<(AskId, String)>,
 }
@@ -94,6 +110,7 @@ impl ProgramState {
             seen_session: None,
             carried: CarriedProgram::default(),
             run: ProgramRun::default(),
+            asked: false,
             unacknowledged: Vec::new(),
         }
     }
@@ -122,12 +139,17 @@ impl ConversationState {
         match &entry.body {
             Body::Assistant(_) => {
                 program.carried.answered = entry.seq;
+                program.asked = false;
                 if program.seen_session.is_some() {
                     program.carried.session.clone_from(&program.seen_session);
                 }
             }
             Body::Extension(Extension { name, data }) if name == SESSION_EXTENSION => {
                 program.seen_session = data["id"].as_str().map(str::to_owned);
+                // Its files are removed, so the next run is a first one.
+                if program.seen_session.is_none() {
+                    program.carried.session = None;
+                }
             }
             Body::Carried(carried) => {
                 if let Some(state) = &carried.state {
@@ -136,7 +158,9 @@ impl ConversationState {
                 }
                 self.prompt.record(entry);
             }
+            Body::Usage(_) => program.asked = self.log.open_run.is_some(),
             Body::RunEnded(end) => {
+                program.asked &= end.outcome == RunOutcome::Interrupted;
                 let answered = program.carried.answered;
                 match end.outcome {
                     // The next run may have to be given all of it again.
@@ -147,7 +171,11 @@ impl ConversationState {
                     }
                 }
             }
-            Body::Input(_) | Body::PeerMessage(_) | Body::SystemItem(_) | Body::RolledBack(_) | Body::Rewound(_) => {
+            Body::SystemItem(_) => {
+                program.asked = false;
+                self.prompt.record(entry);
+            }
+            Body::Input(_) | Body::PeerMessage(_) | Body::RolledBack(_) | Body::Rewound(_) => {
                 self.prompt.record(entry);
             }
             Body::SessionStarted(_)
@@ -161,7 +189,6 @@ impl ConversationState {
             | Body::Paused(_)
             | Body::Resumed(_)
             | Body::Abandoned(_)
-            | Body::Usage(_)
             | Body::CompactionStarted(_)
             | Body::CompactionEnded(_)
             | Body::Extension(_)
@@ -184,7 +211,7 @@ impl ConversationState {
             return;
         }
         let answered = program.carried.answered;
-        if self.prompt.with_origins().all(|(seq, ..)| seq <= answered) {
+        if program.asked || self.prompt.with_origins().all(|(seq, ..)| seq <= answered) {
             let item = SystemItem { topic: "Interrupted".to_owned(), data: json!({}), text: GO_ON.to_owned() };
             return self.append(vec![Body::SystemItem(item)], intents);
         }
@@ -237,6 +264,9 @@ impl ConversationState {
             // It has nothing to say, and is not given its input again.
             bodies.push(Body::Assistant(Assistant { api: self.api(), ..Assistant::default() }));
         }
+        if end.exit == ProgramExit::HomeFull {
+            bodies.push(Body::Extension(Extension { name: SESSION_EXTENSION.to_owned(), data: json!({ "id": null }) }));
+        }
         if let Some(run) = &self.log.open_run {
             let reason = reason.map(str::to_owned);
             bodies.push(Body::RunEnded(RunEnded { run_id: run.run_id.clone(), outcome, reason, message, by: None }));
@@ -246,8 +276,13 @@ impl ConversationState {
 
     fn outcome(&self, program: &ProgramState, end: &ProgramEnd) -> (RunOutcome, Option<&'static str>, Option<String>) {
         let name = &program.role.name;
-        let failed = |reason, message: String| (RunOutcome::Failed, Some(reason), Some(message));
-        let limit = |otherwise: (RunOutcome, Option<&'static str>, Option<String>)| match self.token_limit_reached() {
+        let asks_for_login = |message: &str| program.role.login_prompts.iter().any(|prompt| message.contains(prompt.as_str()));
+        let failed = |reason, message: String| {
+            let reason = if reason == "ProgramFailed" && asks_for_login(&message) { "ProgramLoginNeeded" } else { reason };
+            (RunOutcome::Failed, Some(reason), Some(message))
+        };
+        let turns = || end.turns_used_up.map(|turns| format!("the limit of {turns} model calls in one run was reached"));
+        let limit = |otherwise: (RunOutcome, Option<&'static str>, Option<String>)| match self.token_limit_reached().or_else(turns) {
             Some(message) => (RunOutcome::LimitReached, Some("LimitReached"), Some(message)),
             None => otherwise,
         };
@@ -257,6 +292,7 @@ impl ConversationState {
         };
         match (&program.run.result, &end.exit) {
             (_, ProgramExit::Missing) => failed("ProgramMissing", end.last_words.clone()),
+            (_, ProgramExit::HomeFull) => failed("ProgramHomeFull", end.last_words.clone()),
             (_, ProgramExit::NotStarted) => failed("ProgramFailed", end.last_words.clone()),
             (Some((true, _)), _) => (RunOutcome::Finished, None, None),
             (Some((false, message)), _) => {
@@ -269,7 +305,7 @@ impl ConversationState {
             (None, ProgramExit::Signal(signal)) => {
                 limit(failed("ProgramFailed", format!("{name} was ended by signal {signal}; {last_words}")))
             }
-            (None, ProgramExit::TokenLimit) => limit(failed("LimitReached", format!("{name} was ended, because its tokens were used up"))),
+            (None, ProgramExit::Limit) => limit(failed("LimitReached", format!("{name} was ended, because a limit was used up"))),
         }
     }
 

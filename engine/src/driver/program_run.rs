@@ -1,7 +1,7 @@
 //! A run of the program that is the agent, and what its hooks and tools ask of it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use yoi_wire::control::DeltaKind;
 use yoi_wire::entry::{Image, OfferedTool, TokenUsage, ToolCall, ToolOutcome};
 
 use super::Running;
-use crate::conversation::program::{ProgramEnd, ProgramExit};
+use crate::conversation::program::ProgramEnd;
 use crate::conversation::{AskId, CallEnd, ConversationEvent, EffectId};
 use crate::open_session::OpenSession;
-use crate::program::access::RunTokens;
+use crate::program::access::{RunBudget, UsedUp};
 use crate::program::agent::{ProgramAgent, ProgramVersion};
 use crate::program::calls::ProgramCalls;
 use crate::program::event::ProgramEvent;
@@ -154,23 +154,41 @@ impl ProgramCalls for ProgramRun {
     }
 }
 
-/// Counts the tokens of a run on top of those of the agent's life.
+/// Counts the tokens of a run on top of those of the agent's life, and the model calls of this process of the program.
 struct Budget {
     events: mpsc::UnboundedSender<ConversationEvent>,
     used: AtomicU64,
     limit: watch::Receiver<Option<u64>>,
-    used_up: Arc<Notify>,
+    turns: AtomicU32,
+    turns_per_run: u32,
+    /// The program wanted more turns.
+    out_of_turns: AtomicBool,
+    used_up: Notify,
 }
 
-impl RunTokens for Budget {
+impl Budget {
+    /// Why no more calls of the model were let through, unless it was for the tokens.
+    fn turns_used_up(&self) -> Option<u32> {
+        self.out_of_turns.load(Ordering::Relaxed).then_some(self.turns_per_run)
+    }
+}
+
+impl RunBudget for Budget {
     fn used(&self, usage: TokenUsage) {
         self.used.fetch_add(usage.input_tokens.saturating_add(usage.output_tokens), Ordering::Relaxed);
         let _ = self.events.send(ConversationEvent::Used { usage, reason: "Program".to_owned() });
     }
 
-    fn may_ask(&self) -> bool {
-        let may = self.limit.borrow().is_none_or(|limit| self.used.load(Ordering::Relaxed) < limit);
-        if !may {
+    fn ask(&self) -> Result<(), UsedUp> {
+        let may = if self.limit.borrow().is_some_and(|limit| self.used.load(Ordering::Relaxed) >= limit) {
+            Err(UsedUp::Tokens)
+        } else if self.turns.fetch_add(1, Ordering::Relaxed) >= self.turns_per_run {
+            self.out_of_turns.store(true, Ordering::Relaxed);
+            Err(UsedUp::Turns)
+        } else {
+            Ok(())
+        };
+        if may.is_err() {
             self.used_up.notify_one();
         }
         may
@@ -188,25 +206,28 @@ impl Running<'_> {
             tools: self.driver.tools.clone(),
             counted_by_proxy: AtomicBool::new(false),
         });
-        let used_up = Arc::new(Notify::new());
         let budget = Arc::new(Budget {
             events: self.events.clone(),
             used: AtomicU64::new(tokens.input_tokens.saturating_add(tokens.output_tokens)),
             limit: self.driver.token_limit.clone(),
-            used_up: used_up.clone(),
+            turns: AtomicU32::new(0),
+            turns_per_run: self.driver.settings.turns_per_run,
+            out_of_turns: AtomicBool::new(false),
+            used_up: Notify::new(),
         });
         let task = async move {
             note_version(&agent, &program_run.events).await;
             // It opens proxy and socket, and nothing else: any process of the Pod may learn it.
             let token = format!("yoi-{}", Uuid::new_v4().simple());
-            let end = match agent.access.open(&token, program_run.clone(), budget).await {
+            let end = match agent.access.open(&token, program_run.clone(), budget.clone()).await {
                 Ok(access) => {
                     program_run.counted_by_proxy.store(access.proxy.is_some(), Ordering::Relaxed);
                     let given =
-                        RunInput { input: &input, session: session.as_deref(), token: &token, access: &access, tokens_used_up: &used_up };
-                    run(&agent, given, &*program_run).await
+                        RunInput { input: &input, session: session.as_deref(), token: &token, access: &access, used_up: &budget.used_up };
+                    let end = run(&agent, given, &*program_run).await;
+                    ProgramEnd { turns_used_up: budget.turns_used_up(), ..end }
                 }
-                Err(message) => ProgramEnd { exit: ProgramExit::NotStarted, last_words: message, expects_result: false },
+                Err(message) => ProgramEnd::not_started(message),
             };
             tracing::info!(program = agent.preset.name, exit = ?end.exit, "program ended");
             ConversationEvent::ProgramEnded { effect, end }

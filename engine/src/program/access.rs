@@ -20,16 +20,30 @@ pub trait ProgramAccess: Send + Sync + fmt::Debug {
         &'a self,
         token: &'a str,
         calls: Arc<dyn ProgramCalls>,
-        tokens: Arc<dyn RunTokens>,
+        budget: Arc<dyn RunBudget>,
     ) -> BoxFuture<'a, Result<RunAccess, String>>;
 }
 
-/// Counts the tokens of a run.
-pub trait RunTokens: Send + Sync {
-    /// The endpoint has counted these.
+/// Counts the model calls and tokens of a run. The model proxy calls it on its thread, so it must not block.
+pub trait RunBudget: Send + Sync {
+    /// An answer has ended or broken off, and its endpoint had told these tokens. Called at most once for an answer, before its end is
+    /// passed on.
     fn used(&self, usage: TokenUsage);
-    /// Whether the token limit lets the program ask again. Once it does not, the run is ended.
-    fn may_ask(&self) -> bool;
+
+    /// Counts one more call of the model.
+    ///
+    /// # Errors
+    /// A limit does not let the program ask again. The run is ended soon.
+    fn ask(&self) -> Result<(), UsedUp>;
+}
+
+/// The limit that is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsedUp {
+    /// `limits.tokens`.
+    Tokens,
+    /// `limits.turnsPerRun`.
+    Turns,
 }
 
 /// What one run may reach.
@@ -51,7 +65,7 @@ impl ProgramAccess for NoAccess {
         &'a self,
         _token: &'a str,
         _calls: Arc<dyn ProgramCalls>,
-        _tokens: Arc<dyn RunTokens>,
+        _budget: Arc<dyn RunBudget>,
     ) -> BoxFuture<'a, Result<RunAccess, String>> {
         Box::pin(async { Ok(RunAccess { proxy: None, socket: None, guard: Box::new(()) }) })
     }

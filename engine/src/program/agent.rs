@@ -30,6 +30,8 @@ pub struct ProgramAgent {
     pub credentials: Option<PathBuf>,
     /// Its HOME.
     pub home: PathBuf,
+    /// The most bytes that HOME may have; absent: it is not bounded.
+    pub home_bytes: Option<u64>,
     /// Name of its model.
     pub model: String,
     /// The binary of this process.
@@ -68,6 +70,7 @@ pub fn command_preset(command: &[String]) -> Option<Preset> {
         parser: ParserName::Text,
         hooks: false,
         credentials: Vec::new(),
+        login: None,
     })
 }
 
@@ -99,7 +102,12 @@ impl ProgramAgent {
     /// What the conversation has to know of it.
     #[must_use]
     pub fn role(&self) -> ProgramRole {
-        ProgramRole { name: self.preset.name.clone(), resumes: self.preset.resumed_args.is_some() }
+        let login = self.preset.login.as_ref().filter(|_| self.credentials.is_some());
+        ProgramRole {
+            name: self.preset.name.clone(),
+            resumes: self.preset.resumed_args.is_some(),
+            login_prompts: login.map(|login| login.prompts.clone()).unwrap_or_default(),
+        }
     }
 
     /// Its arguments for a run.
@@ -109,7 +117,9 @@ impl ProgramAgent {
             (Some(_), Some(resumed)) => resumed,
             (None, _) | (_, None) => &self.preset.first_args,
         };
-        let filled = preset.iter().map(|arg| if self.literal { arg.clone() } else { self.fill(arg, values) });
+        // A login has a model of its own when the agent names none.
+        let has_model = |arg: &&String| self.literal || !self.model.is_empty() || !arg.contains("${model}");
+        let filled = preset.iter().filter(has_model).map(|arg| if self.literal { arg.clone() } else { self.fill(arg, values) });
         filled.chain(self.args.iter().cloned()).collect()
     }
 

@@ -3,12 +3,15 @@
 //! The program writes there, too, and may have left symbolic links. None of them is followed: what stands in the way of a file of ours is
 //! removed.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chmodat, fchmod, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 /// Bytes of a credential.
@@ -26,7 +29,7 @@ fn open_directory(parent: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
 /// Opens a directory of the parent, and makes it. Another thing of that name is removed.
 fn make_directory(parent: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
     match mkdirat(&parent, name, Mode::RWXU) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
     match open_directory(&parent, name) {
@@ -82,6 +85,14 @@ impl ProgramHome {
         self.write(path, &content)
     }
 
+    /// Removes all that is in it. HOME itself stays: it is what the frame of the agent's processes opens. No process of the program may run.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn clear(&self) -> io::Result<()> {
+        clear(&self.0)
+    }
+
     fn folder_of(&self, path: &str) -> io::Result<(OwnedFd, String)> {
         let outside = || io::Error::new(io::ErrorKind::InvalidInput, format!("the path {path:?} is none below HOME"));
         let mut names = Vec::new();
@@ -99,6 +110,27 @@ impl ProgramHome {
         }
         Ok((folder, name.to_owned()))
     }
+}
+
+/// Removes what is in a folder. The program may have closed folders to its own user.
+fn clear(folder: &OwnedFd) -> io::Result<()> {
+    fchmod(folder, Mode::RWXU)?;
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        match unlinkat(folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
+        clear(&open_directory(folder, Path::new(OsStr::from_bytes(name.to_bytes())))?)?;
+        unlinkat(folder, name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -127,6 +159,25 @@ mod tests {
         for path in ["../x", "/x", "", "a/../../x"] {
             assert!(open.write(path, b"x").is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn a_home_is_cleared_whole_and_nothing_outside_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, outside) = (dir.path().join("home"), dir.path().join("outside"));
+        std::fs::create_dir_all(home.join("a/b/c")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("log"), "log").unwrap();
+        for file in [".hidden", "a/x", "a/b/c/y"] {
+            std::fs::write(home.join(file), "x").unwrap();
+        }
+        symlink(&outside, home.join("a/link")).unwrap();
+        std::fs::set_permissions(home.join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+        let open = ProgramHome::open(&home).unwrap();
+        open.clear().unwrap();
+        assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
+        assert_eq!(std::fs::read_to_string(outside.join("log")).unwrap(), "log");
+        open.write(".claude/settings.json", b"ours").unwrap();
     }
 
     #[test]

@@ -31,10 +31,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use yoi_wire::entry::TokenUsage;
 use yoi_wire::manifest::ModelEndpoint;
 use yoi_wire::preset::ProgramFormat;
 
+use super::access::RunBudget;
 use super::run_tokens::{RunGrant, RunTokens};
 use crate::model::format::WireFormat;
 use crate::model::upstream::Upstream;
@@ -65,16 +65,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait when no connection can be accepted, for example because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Counts tokens, and says whether there are any left.
-pub trait UsageSink: Send + Sync {
-    /// An answer has ended or broken off, and its endpoint had told these tokens. Called at most once for an answer, before its end is passed
-    /// on. It is called on the proxy's thread, so it must not block.
-    fn used(&self, usage: TokenUsage);
-
-    /// Whether `limits.tokens` is not used up.
-    fn may_ask(&self) -> bool;
-}
-
 /// The proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
@@ -87,22 +77,26 @@ pub enum ProxyError {
 }
 
 /// A token opens the proxy. Dropping this revokes it; answers that have begun are passed on.
-pub type ProxyGrant = RunGrant<()>;
+pub type ProxyGrant = RunGrant<Arc<dyn RunBudget>>;
 
 /// A running proxy. Dropping it closes all its connections.
-#[derive(Debug)]
 pub struct ModelProxy {
     address: SocketAddr,
-    tokens: Arc<RunTokens<()>>,
+    tokens: Arc<RunTokens<Arc<dyn RunBudget>>>,
     _stop: DropGuard,
+}
+
+impl std::fmt::Debug for ModelProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelProxy").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 /// What all connections of a proxy share.
 struct ProxyState {
     upstream: Upstream,
     secrets: Secrets,
-    usage: Arc<dyn UsageSink>,
-    tokens: Arc<RunTokens<()>>,
+    tokens: Arc<RunTokens<Arc<dyn RunBudget>>>,
     requests: Arc<Semaphore>,
     body_memory: Arc<Semaphore>,
 }
@@ -113,13 +107,12 @@ impl ModelProxy {
     ///
     /// # Errors
     /// The endpoint's settings, the listener or the thread cannot be set up.
-    pub fn start(endpoint: &ModelEndpoint, secrets: &ModelSecrets, usage: Arc<dyn UsageSink>) -> Result<Self, ProxyError> {
+    pub fn start(endpoint: &ModelEndpoint, secrets: &ModelSecrets) -> Result<Self, ProxyError> {
         let upstream = Upstream::new(endpoint, secrets, ModelTimeouts::default())?;
         let tokens = Arc::new(RunTokens::default());
         let state = Arc::new(ProxyState {
             upstream,
             secrets: Secrets::new(secrets),
-            usage,
             tokens: tokens.clone(),
             requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
             body_memory: Arc::new(Semaphore::new(BODY_MEMORY_KIB)),
@@ -149,10 +142,10 @@ impl ModelProxy {
         format!("http://{}", self.address)
     }
 
-    /// `token` opens the proxy until the grant is dropped.
+    /// `token` opens the proxy until the grant is dropped. What is asked with it is counted by `budget`.
     #[must_use = "dropping the grant revokes the token"]
-    pub fn allow(&self, token: &str) -> ProxyGrant {
-        self.tokens.allow(token, ())
+    pub fn allow(&self, token: &str, budget: Arc<dyn RunBudget>) -> ProxyGrant {
+        self.tokens.allow(token, budget)
     }
 }
 

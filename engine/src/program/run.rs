@@ -18,6 +18,7 @@ use super::access::RunAccess;
 use super::agent::{ProgramAgent, RunValues};
 use super::event::{OutputParser, ProgramEvent};
 use super::home::ProgramHome;
+use super::home_size;
 use super::lines::{Lines, Tail};
 use super::output_parser::{parser, reports_result};
 use crate::conversation::program::{ProgramEnd, ProgramExit};
@@ -29,8 +30,8 @@ const MAX_KEPT_BYTES: u64 = 64 << 20;
 const LAST_WORDS_BYTES: usize = 2048;
 /// How long to read on after all processes of the program have ended.
 const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a program may go on after the proxy has refused it for its tokens.
-const TOKEN_LIMIT_GRACE: Duration = Duration::from_secs(10);
+/// How long a program may go on after the proxy has refused it for a limit.
+const LIMIT_GRACE: Duration = Duration::from_secs(10);
 
 /// Takes what a program says.
 pub trait ProgramLog: Send + Sync {
@@ -50,16 +51,26 @@ pub struct RunInput<'a> {
     pub token: &'a str,
     /// What it may reach.
     pub access: &'a RunAccess,
-    /// Notified when the tokens are used up.
-    pub tokens_used_up: &'a Notify,
+    /// Notified when a limit is used up.
+    pub used_up: &'a Notify,
 }
 
 /// Runs the program to its end. Every process of it has ended on return, and when the future is dropped.
 pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog) -> ProgramEnd {
     let expects_result = reports_result(agent.preset.parser);
-    let not_started = |exit, last_words| ProgramEnd { exit, last_words, expects_result };
-    let RunInput { input, session, token, access, tokens_used_up } = given;
+    let not_started = |exit, last_words| ProgramEnd { exit, last_words, expects_result, turns_used_up: None };
+    let RunInput { input, session, token, access, used_up } = given;
     let values = RunValues { input, session, proxy: access.proxy.as_deref().unwrap_or_default(), token };
+    if let Some(most) = agent.home_bytes.filter(|most| block_in_place(|| home_size::is_above(&agent.home, *most))) {
+        // The log has to say first that the program's session is gone.
+        if session.is_some() {
+            return not_started(ProgramExit::HomeFull, home_size::message(&agent.preset.name, &agent.home, most));
+        }
+        if let Err(error) = block_in_place(|| ProgramHome::open(&agent.home)?.clear()) {
+            let message = format!("failed to empty {}, which takes more than {} MiB: {error}", agent.home.display(), most >> 20);
+            return not_started(ProgramExit::NotStarted, without_os_error_number(&message));
+        }
+    }
     if let Err(error) = block_in_place(|| prepare_home(agent, &values)) {
         let message = format!("failed to write the files of the preset {} to {}: {error}", agent.preset.name, agent.home.display());
         return not_started(ProgramExit::NotStarted, without_os_error_number(&message));
@@ -75,8 +86,13 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
         }
     };
     let stdin = (agent.preset.input == PresetInput::Stdin).then_some(input.as_bytes());
-    let (exit, last_words) = Reading::new(parser(agent.preset.parser), log).read(process, stdin, tokens_used_up).await;
-    ProgramEnd { exit, last_words, expects_result }
+    let home_full = home_size::until_above(agent.home.clone(), agent.home_bytes);
+    let (exit, last_words) = Reading::new(parser(agent.preset.parser), log).read(process, stdin, used_up, home_full).await;
+    let last_words = match (&exit, agent.home_bytes) {
+        (ProgramExit::HomeFull, Some(most)) => home_size::message(&agent.preset.name, &agent.home, most),
+        _ => last_words,
+    };
+    ProgramEnd { exit, last_words, expects_result, turns_used_up: None }
 }
 
 fn prepare_home(agent: &ProgramAgent, values: &RunValues<'_>) -> io::Result<()> {
@@ -126,7 +142,13 @@ impl<'a> Reading<'a> {
         Self { parser, log, lines: Lines::default(), out_tail: tail(), err_tail: tail(), read: 0 }
     }
 
-    async fn read(mut self, mut process: SupervisedProcess, stdin: Option<&[u8]>, tokens_used_up: &Notify) -> (ProgramExit, String) {
+    async fn read(
+        mut self,
+        mut process: SupervisedProcess,
+        stdin: Option<&[u8]>,
+        limit: &Notify,
+        home_full: impl Future<Output = ()>,
+    ) -> (ProgramExit, String) {
         let (pipe_in, out, err) = process.take_pipes();
         let (Some(mut out), Some(mut err)) = (out, err) else { return (ProgramExit::NotStarted, "it has no output".to_owned()) };
         let mut write = pin!(async move {
@@ -135,6 +157,8 @@ impl<'a> Reading<'a> {
                 let _ = pipe.write_all(text).await;
             }
         });
+        let mut home_full = pin!(home_full);
+        let mut is_home_full = false;
         let mut deadline = pin!(sleep(Duration::MAX));
         let (mut out_buffer, mut err_buffer) = (vec![0; 64 << 10], vec![0; 16 << 10]);
         let (mut writes, mut out_open, mut err_open) = (true, true, true);
@@ -156,9 +180,14 @@ impl<'a> Reading<'a> {
                     block_in_place(|| process.kill_tree());
                     deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
                 }
-                () = tokens_used_up.notified(), if !used_up && status.is_none() => {
+                () = &mut home_full, if !is_home_full && status.is_none() => {
+                    is_home_full = true;
+                    block_in_place(|| process.kill_tree());
+                    deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
+                }
+                () = limit.notified(), if !used_up && status.is_none() => {
                     used_up = true;
-                    deadline.as_mut().reset(Instant::now() + TOKEN_LIMIT_GRACE);
+                    deadline.as_mut().reset(Instant::now() + LIMIT_GRACE);
                 }
                 () = &mut deadline => {
                     if status.is_some() {
@@ -171,7 +200,8 @@ impl<'a> Reading<'a> {
         }
         self.finish().await;
         let exit = match status.and_then(Result::ok) {
-            Some(status) if used_up && !status.success() => (ProgramExit::TokenLimit, status),
+            Some(status) if is_home_full => (ProgramExit::HomeFull, status),
+            Some(status) if used_up && !status.success() => (ProgramExit::Limit, status),
             Some(status) => match (status.code(), status.signal()) {
                 (Some(code), _) => (ProgramExit::Code(code), status),
                 (None, Some(signal)) => (ProgramExit::Signal(signal), status),

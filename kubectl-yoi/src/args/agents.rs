@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::DryRun;
-use super::values::{branch_name, duration, env_pair, message_id, object_name, subdomain};
+use super::values::{branch_name, config_map_key, duration, env_pair, message_id, object_name, subdomain};
 
 #[derive(Debug, Args)]
 pub struct RunOptions {
@@ -19,7 +19,7 @@ pub struct RunOptions {
     #[arg(short, long)]
     pub task: Option<String>,
     /// Added to the system prompt.
-    #[arg(short, long, default_value = "", conflicts_with_all = ["program", "command"])]
+    #[arg(short, long, default_value = "", conflicts_with_all = ["cli", "command"])]
     pub instruction: String,
     #[command(flatten)]
     pub program: ProgramOptions,
@@ -63,13 +63,16 @@ pub struct RunOptions {
 #[derive(Debug, Default, Args)]
 pub struct ProgramOptions {
     /// Let this program be the agent, as a preset of the chart drives it, e.g. claude. The agent's image must hold it.
-    #[arg(long, value_name = "PRESET", value_parser = object_name, conflicts_with = "command")]
+    #[arg(long, value_name = "PRESET", value_parser = object_name, conflicts_with = "command", group = "cli")]
     pub program: Option<String>,
+    /// As --program, by a preset of your own: a key of a ConfigMap in the namespace.
+    #[arg(long, value_name = "CONFIGMAP[/KEY]", value_parser = config_map_key, conflicts_with = "command", group = "cli")]
+    pub preset_from: Option<(String, String)>,
     /// Added to the program's arguments; may be given again.
-    #[arg(long, value_name = "ARG", requires = "program", conflicts_with = "command", allow_hyphen_values = true)]
+    #[arg(long, value_name = "ARG", requires = "cli", conflicts_with = "command", allow_hyphen_values = true)]
     pub program_arg: Vec<String>,
     /// Secret with a login of the program's own. Without it, the program uses the agent's model, and no key is beside it.
-    #[arg(long, value_name = "SECRET", requires = "program", conflicts_with = "command", value_parser = subdomain)]
+    #[arg(long, value_name = "SECRET", requires = "cli", conflicts_with = "command", value_parser = subdomain)]
     pub credentials: Option<String>,
     /// Let the command behind `--` be the agent: once for each message, with the message as its input.
     #[arg(long, requires = "words")]
@@ -93,6 +96,15 @@ pub struct ModelOptions {
     /// Secret that holds the endpoint's key, as NAME or NAME/KEY.
     #[arg(long, requires = "model")]
     pub model_secret: Option<String>,
+    /// Which of OpenAI's wire formats. Absent: what the program speaks, else Responses without --model-url and chat completions with it.
+    #[arg(long, value_enum, requires = "model")]
+    pub api: Option<ModelApiName>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ModelApiName {
+    Responses,
+    ChatCompletions,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

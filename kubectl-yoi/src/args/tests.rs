@@ -160,6 +160,9 @@ fn an_agent_is_the_runtimes_own_loop_a_program_or_a_command() {
     for line in [
         "run a -p p --program claude",
         "run a -p p --program claude --program-arg --effort --program-arg high --credentials login",
+        "run a -p p --preset-from presets/mine.yaml --program-arg x --credentials login",
+        "run a -p p --preset-from presets",
+        "run a -p p --program codex --model-provider openai --model m --model-url http://m/v1/ --api responses",
         "run a -p p --command -- make -j 4 --keep-going",
         "run a -p p -t work --wait --command -- true",
         "run a -p p -i x",
@@ -176,6 +179,13 @@ fn an_agent_is_the_runtimes_own_loop_a_program_or_a_command() {
         "run a -p p --credentials login",
         "run a -p p --command --credentials login -- true",
         "run a -p p --program Claude",
+        "run a -p p --program claude --preset-from presets/mine.yaml",
+        "run a -p p --preset-from presets/mine.yaml --command -- true",
+        "run a -p p --preset-from presets/mine.yaml -i x",
+        "run a -p p --preset-from presets/../other",
+        "run a -p p --preset-from presets/",
+        "run a -p p --api responses",
+        "run a -p p --model-provider openai --model m --api completions",
     ] {
         assert!(parsed(line).is_err_and(|error| error.exit_code() == 2), "{line}");
     }

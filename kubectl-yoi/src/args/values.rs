@@ -76,6 +76,16 @@ pub fn env_pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// Accepts a ConfigMap and one of its keys, `preset.yaml` when only the ConfigMap is named.
+pub fn config_map_key(text: &str) -> Result<(String, String), String> {
+    let (name, key) = text.split_once('/').unwrap_or((text, "preset.yaml"));
+    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if key.is_empty() || key.starts_with("..") || !key.chars().all(letter) {
+        return Err(format!("`{key}` is no key of a ConfigMap; the flag takes CONFIGMAP/KEY"));
+    }
+    Ok((subdomain(name)?, key.to_owned()))
+}
+
 /// Accepts the name of a branch, without `refs/heads/`.
 pub fn branch_name(text: &str) -> Result<String, String> {
     yoi_wire::bundle::check_branch_name(text).map(|()| text.to_owned())

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use yoi_crds::condition::{ConditionStatus, find, is_true};
 use yoi_crds::pod::{
-    Agent, BuiltinAgent, CliAgent, Compaction, Completion, EnvVar, Limits, Model, ModelEndpointSpec, ModelProvider, PodSettings,
-    PodWorkspace, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
+    Agent, BuiltinAgent, CliAgent, Compaction, Completion, EnvVar, Limits, Model, ModelApi, ModelEndpointSpec, ModelProvider, PodSettings,
+    PodWorkspace, PresetSource, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
 };
 use yoi_crds::reason::condition;
 use yoi_crds::source::{NamedRef, ProjectRevision, WorkspaceSource};
@@ -18,7 +18,7 @@ use yoi_wire::hub::Activity;
 
 use super::peer;
 use super::stop_start::not_ready;
-use crate::args::{ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions};
+use crate::args::{ModelApiName, ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions};
 use crate::cluster::{Cluster, Wait};
 use crate::error::{Error, RefusalKind};
 use crate::show;
@@ -98,17 +98,15 @@ async fn check_former_session(cluster: &Cluster, args: &RunOptions) -> Result<()
 }
 
 fn agent(program: ProgramOptions, instruction: String) -> Agent {
-    let ProgramOptions { program, program_arg, credentials, command, words } = program;
-    match program {
-        Some(preset) => {
+    let ProgramOptions { program, preset_from, program_arg, credentials, command, words } = program;
+    match (program, preset_from) {
+        (preset @ Some(_), from) | (preset, from @ Some(_)) => {
+            let preset_from = from.map(|(name, key)| PresetSource { name, key });
             let credentials_secret_ref = credentials.map(|name| SecretRef { name });
-            Agent {
-                cli: Some(Box::new(CliAgent { preset: Some(preset), args: program_arg, credentials_secret_ref, ..CliAgent::default() })),
-                ..Agent::default()
-            }
+            Agent { cli: Some(Box::new(CliAgent { preset, preset_from, args: program_arg, credentials_secret_ref })), ..Agent::default() }
         }
-        None if command => Agent { command: words, ..Agent::default() },
-        None => Agent { builtin: Some(BuiltinAgent { instruction }), ..Agent::default() },
+        (None, None) if command => Agent { command: words, ..Agent::default() },
+        (None, None) => Agent { builtin: Some(BuiltinAgent { instruction }), ..Agent::default() },
     }
 }
 
@@ -178,5 +176,9 @@ fn model(args: &ModelOptions) -> Option<Model> {
         ModelWireFormat::Anthropic => ModelProvider::Anthropic,
         ModelWireFormat::Gemini => ModelProvider::Gemini,
     };
-    Some(ModelEndpointSpec { base_url: args.model_url.clone(), auth_secret_ref, ..ModelEndpointSpec::new(provider, name) }.into())
+    let api = args.api.map(|api| match api {
+        ModelApiName::Responses => ModelApi::Responses,
+        ModelApiName::ChatCompletions => ModelApi::ChatCompletions,
+    });
+    Some(ModelEndpointSpec { base_url: args.model_url.clone(), auth_secret_ref, api, ..ModelEndpointSpec::new(provider, name) }.into())
 }

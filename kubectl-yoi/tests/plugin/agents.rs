@@ -147,6 +147,11 @@ async fn run_makes_a_program_or_a_command_the_agent_and_asks_for_a_model_only_wh
         "{:?}",
         made("own")
     );
+    let model = ["--model-provider", "openai", "--model", "m", "--model-url", "http://m.example/v1/", "--api", "responses"];
+    plugin.run(&[&["run", "mine", "-p", "p", "--preset-from", "presets/mine.yaml"], &model[..]].concat()).await?.expect_code(0)?;
+    ensure!(made("mine") == Some(json!({ "cli": { "presetFrom": { "name": "presets", "key": "mine.yaml" } } })), "{:?}", made("mine"));
+    let api = server.object("YoiPod", "mine").map(|agent| agent["spec"]["model"]["api"].clone());
+    ensure!(api == Some(json!("Responses")), "{api:?}");
     plugin.run(&["run", "lint", "-p", "p", "--command", "--", "make", "-j", "--wait"]).await?.expect_code(0)?;
     ensure!(made("lint") == Some(json!({ "command": ["make", "-j", "--wait"] })), "{:?}", made("lint"));
 

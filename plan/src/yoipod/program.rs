@@ -49,7 +49,7 @@ pub(super) fn accept(agent: &Agent, resolved: &Resolved, settings: &Settings) ->
         return Err(ConditionValue::no(reason::INVALID_SPEC, message));
     }
     let endpoints = resolved.model.iter().flat_map(|model| std::iter::once(&model.endpoint).chain(&model.fallbacks));
-    let formats: Vec<(&ModelEndpointSpec, ProgramFormat)> = endpoints.filter_map(|of| Some((of, wire_format(of)?))).collect();
+    let formats: Vec<(&ModelEndpointSpec, ProgramFormat)> = endpoints.filter_map(|of| Some((of, wire_format(of, preset)?))).collect();
     if let Some((endpoint, format)) = formats.iter().find(|(_, format)| !preset.speaks.contains(format)) {
         let speaks = preset.speaks.iter().map(|format| format!("{} ({})", format.title(), fields(*format))).collect::<Vec<_>>();
         let message = format!(
@@ -76,15 +76,14 @@ pub(super) fn accept(agent: &Agent, resolved: &Resolved, settings: &Settings) ->
     }
 }
 
-/// The format of an endpoint; `None` for one of another version.
-fn wire_format(endpoint: &ModelEndpointSpec) -> Option<ProgramFormat> {
+/// The format in which this program would ask an endpoint; `None` for one of another version.
+fn wire_format(endpoint: &ModelEndpointSpec, preset: &Preset) -> Option<ProgramFormat> {
     match (endpoint.provider, endpoint.api, &endpoint.base_url) {
         (ModelProvider::Anthropic, _, _) => Some(ProgramFormat::Anthropic),
         (ModelProvider::Gemini, _, _) => Some(ProgramFormat::Gemini),
         (ModelProvider::OpenAI, Some(ModelApi::Responses), _) | (ModelProvider::OpenAI, None, None) => Some(ProgramFormat::Responses),
-        (ModelProvider::OpenAI, Some(ModelApi::ChatCompletions), _) | (ModelProvider::OpenAI, None, Some(_)) => {
-            Some(ProgramFormat::ChatCompletions)
-        }
+        (ModelProvider::OpenAI, Some(ModelApi::ChatCompletions), _) => Some(ProgramFormat::ChatCompletions),
+        (ModelProvider::OpenAI, None, Some(_)) => Some(preset.format_of_compatible_endpoint()),
         (ModelProvider::OpenAI, Some(ModelApi::Unknown), _) | (ModelProvider::Unknown, _, _) => None,
     }
 }

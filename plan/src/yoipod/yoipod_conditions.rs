@@ -165,9 +165,13 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
 }
 
 fn scope_enforced(report: &LastReport) -> ConditionValue {
-    match &report.scope {
-        None => ConditionValue::yes(reason::FRAME_ENFORCED, "every process of the agent is kept in its frame"),
-        Some(lacks) => ConditionValue::no(reason::FRAME_INCOMPLETE, lacks.clone()),
+    match report.scope.as_deref() {
+        None => ConditionValue::unknown(
+            reason::FRAME_NOT_REPORTED,
+            "the agent's runtime is of an earlier version and does not say whether its processes are kept in their frame; restart the agent",
+        ),
+        Some("") => ConditionValue::yes(reason::FRAME_ENFORCED, "every process of the agent is kept in its frame"),
+        Some(lacks) => ConditionValue::no(reason::FRAME_INCOMPLETE, lacks),
     }
 }
 
@@ -195,6 +199,14 @@ fn task_failed(input: &YoiPodInput<'_>) -> ConditionValue {
         return ConditionValue::no(reason::TASK_FAILED, message);
     }
     match why.and_then(Reason::from_name).filter(|reason| reason::is_task_failure(reason)) {
+        Some(reason) if reason == reason::PROGRAM_LOGIN_NEEDED => {
+            let secret = input.yoipod.spec.agent.cli.as_ref().and_then(|cli| cli.credentials_secret_ref.as_ref());
+            let secret = secret.map(|secret| format!(" in Secret {}", secret.name)).unwrap_or_default();
+            ConditionValue::no(
+                reason,
+                format!("the task's run failed: the program asks for a login; the one{secret} is not good, or no longer"),
+            )
+        }
         Some(reason) => ConditionValue::no(reason, format!("the task's run failed: {reason}; the log says more")),
         None => ConditionValue::no(reason::TASK_FAILED, "the task's run failed; the log says why"),
     }

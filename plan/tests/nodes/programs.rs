@@ -94,7 +94,7 @@ fn a_program_that_cannot_work_as_written_is_refused_with_what_would() {
         (cli("claude"), openai(url.clone()), "ModelFormatNotSpoken", chat),
         (cli("claude"), Value::Null, "ModelFormatNotSpoken", "model default answers in the format OpenAI chat completions"),
         (cli("claude"), json!({"provider": "Gemini", "name": "g"}), "ModelFormatNotSpoken", "format Gemini"),
-        (cli("codex"), openai(url.clone()), "ModelFormatNotSpoken", "OpenAI Responses (provider: OpenAI, api: Responses)"),
+        (cli("codex"), anthropic.clone(), "ModelFormatNotSpoken", "OpenAI Responses (provider: OpenAI, api: Responses)"),
         (cli("codex"), openai(json!({"api": "ChatCompletions"})), "ModelFormatNotSpoken", "chat completions, and program codex"),
         (cli("open"), openai(json!({})), "ModelFormatNotSpoken", "answers in the format OpenAI Responses"),
         (cli("claude"), mixed.clone(), "ModelFormatNotSpoken", "model second answers"),
@@ -112,6 +112,8 @@ fn a_program_that_cannot_work_as_written_is_refused_with_what_would() {
     let fine = [
         (cli("claude"), anthropic),
         (cli("codex"), openai(json!({}))),
+        (cli("codex"), openai(url.clone())),
+        (cli("open"), openai(url.clone())),
         (cli("codex"), openai(json!({"api": "Responses", "baseUrl": "http://m/v1/"}))),
         (cli("open"), openai(url)),
         (cli("open"), Value::Null),
@@ -292,7 +294,12 @@ fn what_the_runtime_says_of_its_frame_and_its_program_becomes_conditions_while_i
     let find = |conditions: &[Condition], type_: &str| {
         conditions.iter().find(|c| c.type_ == type_).map(|c| (c.status, c.reason.clone(), c.message.clone()))
     };
-    let fine = with(json!({}));
+    let silent = with(json!({}));
+    assert_eq!(
+        find(&silent, "ScopeEnforced").map(|(status, reason, _)| (status, reason)),
+        Some((ConditionStatus::Unknown, "FrameNotReported".to_owned()))
+    );
+    let fine = with(json!({"scope": ""}));
     assert_eq!(
         find(&fine, "ScopeEnforced").map(|(status, reason, _)| (status, reason)),
         Some((ConditionStatus::True, "FrameEnforced".to_owned()))

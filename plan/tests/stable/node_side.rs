@@ -250,7 +250,7 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             reason: why,
             message: "said".into(),
             volume_run_generation: None,
-            scope: (title == "b").then(|| "the kernel has no Landlock".to_owned()),
+            scope: (title != "c").then(|| if title == "b" { "the kernel has no Landlock".to_owned() } else { String::new() }),
             program: (title == "b").then(|| "claude is 3.0.1, and 2. is known".to_owned()),
         };
         if before.report.as_ref() != Some(&report) || before.task != task {

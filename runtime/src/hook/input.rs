@@ -94,6 +94,10 @@ fn result_text(result: &Value) -> String {
                 let between = if out.is_empty() || err.is_empty() || out.ends_with('\n') { "" } else { "\n" };
                 return format!("{out}{between}{err}");
             }
+            // What Claude Code has read of a file.
+            if let Some(text) = result["file"]["content"].as_str() {
+                return text.to_owned();
+            }
             match TEXT.iter().filter_map(|name| fields.get(*name)).find(|value| !value.is_null()) {
                 Some(text) => result_text(text),
                 None => result.to_string(),
@@ -119,6 +123,10 @@ mod tests {
             "session_id": "s", "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "toolu_1",
             "tool_response": {"stdout": "a", "stderr": "b", "interrupted": false, "isImage": false},
         });
+        let read_file = json!({
+            "tool_name": "Read", "tool_input": {"file_path": "/t/a"}, "tool_use_id": "toolu_2",
+            "tool_response": {"type": "text", "file": {"filePath": "/t/a", "content": "hello\n", "numLines": 2, "startLine": 1, "totalLines": 2}},
+        });
         let gemini = json!({
             "hook_event_name": "AfterTool", "tool_name": "read_file", "tool_input": {"path": "a"},
             "tool_response": {"llmContent": [{"text": "one"}, {"text": "two"}], "returnDisplay": "shown"},
@@ -130,6 +138,7 @@ mod tests {
         let call = |id: Option<&str>, tool: &str, args: Value| HookCall { call_id: id.map(str::to_owned), tool: tool.to_owned(), args };
         for (input, expected, output) in [
             (claude, call(Some("toolu_1"), "Bash", json!({"command": "ls"})), "a\nb"),
+            (read_file, call(Some("toolu_2"), "Read", json!({"file_path": "/t/a"})), "hello\n"),
             (gemini, call(None, "read_file", json!({"path": "a"})), "one\ntwo"),
             (copilot, call(None, "bash", json!({"command": "ls"})), "a"),
         ] {

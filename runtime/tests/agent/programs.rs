@@ -168,6 +168,130 @@ async fn a_program_whose_tokens_are_used_up_is_ended_and_the_limit_holds_over_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_wants_more_model_calls_than_one_run_may_have_is_ended_and_the_next_run_has_its_own() {
+    let ask = "curl -sS -o /dev/null -w '%{http_code} ' $PROXY/v1/chat/completions -H \"authorization: Bearer $TOKEN\" \
+        -d '{\"model\":\"scripted\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}'";
+    let mut harness = program(&format!("cat > /dev/null; {ask}; {ask}; {ask}; sleep 60"), json!({})).await;
+    harness.limits["turnsPerRun"] = 2.into();
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
+    assert_eq!((outcomes(&entries), texts(&entries)), (vec![RunOutcome::LimitReached], vec!["200 200 429 ".to_owned()]));
+    let message = last_end(&entries).message.unwrap();
+    assert_eq!(message, "the limit of 2 model calls in one run was reached");
+    control(&harness, "r", ControlAction::Run { text: "more".to_owned() }).await;
+    harness.wait_for_runs(2).await;
+    assert_eq!(harness.requests.lock().unwrap().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_home_that_grows_beyond_its_bound_ends_the_run_and_the_next_begins_anew_with_the_seeded_files() {
+    // The parser is that of Claude Code, because it tells of a session.
+    let script = "read word; echo \"$word:$SESSION\" >> seen; \
+        echo '{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s-1\"}'; \
+        echo '{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"so\"}]}}'; \
+        if [ $word = grow ]; then head -c 9000000 /dev/urandom > $HOME/cache; sleep 100; fi; cp $HOME/.fake/settings $word; \
+        echo '{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"so\"}'";
+    let more = json!({"parser": "Claude", "resumedArgs": ["-c", format!("SESSION=${{session}}; {script}")]});
+    let mut harness = program(script, more).await;
+    harness.env.push(("YOI_HOME_BYTES", (4 << 20).to_string()));
+    let _runtime = harness.start(1, Some("small"));
+    harness.wait_for_runs(1).await;
+    control(&harness, "r", ControlAction::Run { text: "grow".to_owned() }).await;
+    let entries = harness.wait_for_runs(2).await;
+    let end = last_end(&entries);
+    assert_eq!((end.outcome, end.reason.as_deref()), (RunOutcome::Failed, Some("ProgramHomeFull")));
+    assert!(end.message.is_some_and(|message| message.contains("takes more than 4 MiB")), "{entries:?}");
+    control(&harness, "s", ControlAction::Run { text: "after".to_owned() }).await;
+    let entries = harness.wait_for_runs(3).await;
+    assert_eq!(outcomes(&entries), [RunOutcome::Finished, RunOutcome::Failed, RunOutcome::Finished]);
+    let seen = std::fs::read_to_string(harness.tree().join("seen")).unwrap();
+    assert_eq!(seen, "small:\ngrow:s-1\nafter:\n", "the last run is a first one");
+    assert!(!harness.session().join("home/fake/cache").exists());
+    assert!(std::fs::read_to_string(harness.tree().join("after")).unwrap().starts_with("proxy="), "the file is seeded again");
+}
+
+/// A program that names a session, writes down how it was started, and works until it is ended.
+const WORKS_ON: &str = "echo \"$(cat):$SESSION\" >> seen; \
+    echo '{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s-1\"}'; \
+    echo '{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"I begin.\"}]}}'; \
+    setsid sh -c 'while :; do echo x >> alive; sleep 0.05; done' & sleep 300";
+
+async fn works_on() -> Harness {
+    program(WORKS_ON, json!({"parser": "Claude", "resumedArgs": ["-c", format!("SESSION=${{session}}; {WORKS_ON}")]})).await
+}
+
+/// Waits until the program has been started so often and has answered.
+async fn started(harness: &Harness, times: usize) {
+    let seen = || std::fs::read_to_string(harness.tree().join("seen")).unwrap_or_default();
+    harness.wait_until("it was started", |entries| seen().lines().count() >= times && texts(entries).len() >= times).await;
+}
+
+async fn nothing_is_alive(harness: &Harness) {
+    let alive = || std::fs::metadata(harness.tree().join("alive")).map_or(0, |file| file.len());
+    let before = alive();
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(alive(), before, "something goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_program_is_ended_whole_and_goes_on_in_its_session_when_it_is_resumed_also_by_another_process() {
+    let harness = works_on().await;
+    let mut runtime = harness.start(1, Some("go"));
+    started(&harness, 1).await;
+    assert!(control(&harness, "p", ControlAction::Pause {}).await.done.is_some());
+    harness.wait_until("it is paused", |entries| kinds(entries).ends_with("Paused")).await;
+    nothing_is_alive(&harness).await;
+    assert!(control(&harness, "r", ControlAction::Resume {}).await.done.is_some());
+    started(&harness, 2).await;
+    assert!(control(&harness, "s", ControlAction::Pause {}).await.done.is_some());
+    harness.wait_until("it is paused", |entries| kinds(entries).ends_with("Paused")).await;
+    runtime.terminate().await;
+    let _runtime = harness.start(2, Some("go"));
+    harness.gateway.wait_for_report(|report| report.run_generation == 2 && report.ready).await;
+    nothing_is_alive(&harness).await;
+    assert!(control(&harness, "t", ControlAction::Resume {}).await.done.is_some());
+    started(&harness, 3).await;
+    let seen = std::fs::read_to_string(harness.tree().join("seen")).unwrap();
+    let lines: Vec<&str> = seen.lines().collect();
+    assert_eq!(lines[0], "go:", "{seen}");
+    assert!(lines[1..].iter().all(|line| line.ends_with(":s-1")), "a run that goes on was started without its session: {lines:?}");
+    assert!(lines[1..].iter().all(|line| line.contains("interrupted in the middle")), "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_program_is_ended_whole_and_its_session_serves_the_next_message() {
+    let harness = works_on().await;
+    let _runtime = harness.start(1, Some("go"));
+    started(&harness, 1).await;
+    assert!(control(&harness, "c", ControlAction::Cancel {}).await.done.is_some());
+    let entries = harness.wait_for_runs(1).await;
+    assert_eq!(outcomes(&entries), [RunOutcome::Cancelled]);
+    nothing_is_alive(&harness).await;
+    let again = control(&harness, "d", ControlAction::Cancel {}).await.refused.map(|refused| refused.reason);
+    assert_eq!(again, Some(ControlReason::NotRunning));
+    control(&harness, "r", ControlAction::Run { text: "next".to_owned() }).await;
+    started(&harness, 2).await;
+    let seen = std::fs::read_to_string(harness.tree().join("seen")).unwrap();
+    assert_eq!(seen, "go:\nnext:s-1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tools_of_yoi_answer_a_program_by_its_runs_token_and_nobody_with_another() {
+    let list = "{ echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"t\",\"version\":\"1\"}}}'; \
+        echo '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}'; \
+        echo '{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"ListPods\",\"arguments\":{}}}'; sleep 1; } | $RUNTIME mcp";
+    let script = format!("cat > /dev/null; {list} > right; export YOI_PROGRAM_TOKEN=yoi-0123; {list} > wrong; echo done");
+    let harness = program(&script, json!({})).await;
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
+    let said = |name: &str| std::fs::read_to_string(harness.tree().join(name)).unwrap();
+    assert!(!said("right").contains("token"), "{}", said("right"));
+    assert!(said("wrong").contains("the token is not that of the current run"), "{}", said("wrong"));
+    let calls = tool_ends(&entries);
+    assert_eq!(calls.len(), 1, "a call without the token stands in the log: {}", kinds(&entries));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_preset_of_the_users_is_read_as_yaml_and_what_is_wrong_with_it_is_reported() {
     let mut harness = Harness::new("rules: []\n").await;
     let file = harness.dir.path().join("preset/preset.yaml");

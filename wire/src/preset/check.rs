@@ -59,6 +59,9 @@ impl Preset {
         if let Some((field, _)) = empty.into_iter().find(|(_, is_empty)| *is_empty) {
             return Err(PresetError::Empty(field));
         }
+        if self.login.is_some() {
+            Preset { login: None, ..self.clone().with_login() }.check()?;
+        }
         self.check_paths()?;
         self.check_placeholders()?;
         let args = [("firstArgs", Some(&self.first_args)), ("resumedArgs", self.resumed_args.as_ref())];
@@ -162,11 +165,17 @@ mod tests {
             (set("files", file("a/../../b")), "not a plain path below HOME"),
             (set("files", file(".p/.login.json")), "two of files and credentials"),
             (set("credentials", serde_json::json!([{"key": "a/b", "path": "x"}])), "which no Secret can have"),
+            (set("login", serde_json::json!({"files": file("/etc/passwd")})), "files has the path \"/etc/passwd\""),
+            (set("login", serde_json::json!({"env": {"A": "${key}"}})), "env holds ${key}"),
             (set("firstArgs", serde_json::json!(["${modell}"])), "firstArgs holds ${modell}"),
             (set("env", serde_json::json!({"A": "${key}"})), "env holds ${key}"),
             (set("input", "Argument".into()), "firstArgs does not hold ${input}"),
             (set("resumedArgs", serde_json::json!(["--continue"])), "does not hold ${session}"),
         ];
+        let login = serde_json::json!({"env": {"A": "a"}, "files": [{"path": ".p/settings.json", "content": "{}"}, {"path": "new", "content": ""}]});
+        let with_login = preset(set("login", login)).with_login();
+        let files: Vec<_> = with_login.files.iter().map(|file| (file.path.as_str(), file.content.as_str())).collect();
+        assert_eq!((with_login.env.len(), files), (1, vec![(".p/settings.json", "{}"), ("new", "")]));
         for (change, words) in table {
             let error = preset(change).check().expect_err(words).to_string();
             assert!(error.contains(words), "{error}");

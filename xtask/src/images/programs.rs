@@ -46,6 +46,10 @@ const COPILOT: Packages = Packages {
 };
 const OPENCODE: Packages = Packages { name: "opencode", folders: &["opencode-ai"], program: ("opencode", "opencode-ai/bin/opencode.exe") };
 
+/// Name of the image with all of them.
+const WITH_ALL: &str = "programs";
+const LAYERS: [&Packages; 6] = [&NODE, &CLAUDE, &CODEX, &GEMINI, &COPILOT, &OPENCODE];
+
 /// The images and their layers. Those of programs that are scripts have Node.
 const IMAGES: [(&str, &[&Packages]); 6] = [
     ("program-claude", &[&CLAUDE]),
@@ -53,11 +57,20 @@ const IMAGES: [(&str, &[&Packages]); 6] = [
     ("program-gemini", &[&NODE, &GEMINI]),
     ("program-copilot", &[&NODE, &COPILOT]),
     ("program-opencode", &[&OPENCODE]),
-    ("programs", &[&NODE, &CLAUDE, &CODEX, &GEMINI, &COPILOT, &OPENCODE]),
+    (WITH_ALL, &LAYERS),
 ];
 
 /// Builds all of them. What is in the cache is not built again, and then npm is not asked.
 pub fn build() -> Result<Vec<Archive>> {
+    build_those(|_| true)
+}
+
+/// Builds the image with all programs.
+pub fn build_one_with_all() -> Result<Vec<Archive>> {
+    build_those(|name| name == WITH_ALL)
+}
+
+fn build_those(wanted: fn(&str) -> bool) -> Result<Vec<Archive>> {
     let key = key()?;
     let installed = Installed { key, folder: None };
     // Before the steps below, because the first time has a step of its own.
@@ -65,7 +78,7 @@ pub fn build() -> Result<Vec<Archive>> {
     let layers = installed.layers()?;
     let step = progress::start("Make the programs' images");
     let mut archives = vec![];
-    for (name, packages) in IMAGES {
+    for (name, packages) in IMAGES.into_iter().filter(|(name, _)| wanted(name)) {
         let mut image = base::image(name)?;
         let mut links = ImageTree::new();
         for one in packages {
@@ -80,6 +93,27 @@ pub fn build() -> Result<Vec<Archive>> {
     Ok(archives)
 }
 
+/// Why the programs cannot be installed here, for people; `None` where they can be, or are in the cache.
+pub fn unavailable() -> Result<Option<String>> {
+    let key = key()?;
+    if LAYERS.iter().all(|packages| layer(packages, &key).exists()) {
+        return Ok(None);
+    }
+    if find_program("npm").is_none() {
+        return Ok(Some("npm is not installed, and the programs are not in the cache".to_owned()));
+    }
+    // Asks for one small document, and not again.
+    let mut ask = command("npm", ["view", "detect-libc", "version", "--fetch-retries=0", "--fetch-timeout=20000", "--loglevel=error"]);
+    Ok(run(&mut ask)
+        .is_err()
+        .then(|| "the registry of `npm config get registry` cannot be reached, and the programs are not in the cache".to_owned()))
+}
+
+/// The tar of a layer in the cache.
+fn layer(packages: &Packages, key: &str) -> PathBuf {
+    cache().join(format!("program-layer-{}-{key}.tar", packages.name))
+}
+
 /// What npm installed, by the key of the recipe.
 struct Installed {
     key: String,
@@ -90,8 +124,8 @@ impl Installed {
     /// The tar of each layer. npm runs only when one is missing.
     fn layers(mut self) -> Result<Vec<(&'static str, PathBuf)>> {
         let mut layers = vec![];
-        for packages in [&NODE, &CLAUDE, &CODEX, &GEMINI, &COPILOT, &OPENCODE] {
-            let tar = cache().join(format!("program-layer-{}-{}.tar", packages.name, self.key));
+        for packages in LAYERS {
+            let tar = layer(packages, &self.key);
             if !tar.exists() {
                 write_layer(self.folder()?, packages, &tar)?;
             }

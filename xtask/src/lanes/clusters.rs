@@ -23,6 +23,8 @@ const BOTH: [Instance; 2] = [SHARED, DISRUPTED];
 const SHARED_TARGETS: [&str; 6] = ["degraded", "e2e", "explain", "manifests", "replacement", "security"];
 /// Those that want the shared cluster for themselves after that, because they take its nodes away.
 const NODE_TARGETS: [&str; 1] = ["nodes"];
+/// Those that need the image of the programs from npm.
+const PROGRAM_TARGETS: [&str; 1] = ["programs"];
 /// Those that cannot, in the order in which they run: the first ends with the charts uninstalled, the second kills everything.
 const DISRUPTIVE_TARGETS: [&str; 2] = ["teardown", "kills"];
 
@@ -82,6 +84,10 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
         Lane::new("cluster tests", || with_charts(run_shared)),
         Lane::new("teardown, kills, a reboot", || with_charts(run_disruptive)),
     ]);
+    report.lane("programs from npm", || match &prepared.built {
+        Some(built) if prepared.charts => run_programs(built, selection),
+        _ => Ok(LaneOutcome::skipped("Yoi is not installed")),
+    });
     if selection.all {
         report.lane("tests that need the whole machine", || with_charts(run_alone));
     }
@@ -129,7 +135,7 @@ pub fn target_args(targets: &[&'static str]) -> Vec<&'static str> {
 }
 
 fn every_target() -> Vec<&'static str> {
-    [SHARED_TARGETS.as_slice(), &NODE_TARGETS, &DISRUPTIVE_TARGETS].concat()
+    [SHARED_TARGETS.as_slice(), &NODE_TARGETS, &PROGRAM_TARGETS, &DISRUPTIVE_TARGETS].concat()
 }
 
 pub fn all_target_args() -> Vec<&'static str> {
@@ -149,6 +155,27 @@ fn run_shared(built: &Built, selection: &Selection<'_>) -> Result<()> {
         run_targets(SHARED, built, &NODE_TARGETS, selection, &["--test-threads=1"])?,
     ];
     outcome(runs)
+}
+
+/// Runs the tests of the programs from npm, with nothing else running: each of them is large.
+fn run_programs(built: &Built, selection: &Selection<'_>) -> Result<LaneOutcome> {
+    let words = ["--test-threads=3"];
+    if !has_tests(test(SHARED, built, &PROGRAM_TARGETS, selection.filters, &["--list"])?)? {
+        return Ok(LaneOutcome::skipped("no test of it was asked for"));
+    }
+    if let Some(why) = images::programs_unavailable()? {
+        return Ok(LaneOutcome::skipped(&why));
+    }
+    let references = images::import_programs(SHARED, built)?;
+    let mut cargo = test(SHARED, built, &PROGRAM_TARGETS, selection.filters, &words)?;
+    cargo.env("YOI_IMAGES", references);
+    outcome(vec![run_cargo(SHARED, selection, cargo)?])?;
+    Ok(LaneOutcome::Passed)
+}
+
+/// Whether a run with `--list` names a test.
+fn has_tests(mut list: Command) -> Result<bool> {
+    Ok(crate::command::capture(&mut list)?.lines().any(|line| line.ends_with(": test")))
 }
 
 fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ use super::simulation::{Held, Simulation, answer, message};
 use crate::program::event::ProgramEvent;
 
 fn claude() -> Option<ProgramRole> {
-    Some(ProgramRole { name: "claude".to_owned(), resumes: true })
+    Some(ProgramRole { name: "claude".to_owned(), resumes: true, login_prompts: Vec::new() })
 }
 
 /// A process with a program as its agent, which runs with the task.
@@ -48,7 +48,7 @@ fn succeeded() -> ProgramEvent {
 }
 
 fn exit(exit: ProgramExit) -> ProgramEnd {
-    ProgramEnd { exit, last_words: "oh no".to_owned(), expects_result: true }
+    ProgramEnd { exit, last_words: "oh no".to_owned(), expects_result: true, turns_used_up: None }
 }
 
 impl Simulation {
@@ -127,7 +127,7 @@ fn the_next_run_goes_on_in_the_programs_session_with_the_new_words_alone() {
 
 #[test]
 fn a_program_without_sessions_of_its_own_begins_anew_each_time() {
-    let role = ProgramRole { name: "command".to_owned(), resumes: false };
+    let role = ProgramRole { name: "command".to_owned(), resumes: false, login_prompts: Vec::new() };
     let mut simulation = Simulation { program: Some(role), hold: true, ..Simulation::new(Vec::new()) };
     simulation.run_process();
     simulation.say(vec![session("s1"), says("out")]);
@@ -250,6 +250,18 @@ fn a_program_that_had_not_said_anything_is_given_its_words_again_after_a_restart
 }
 
 #[test]
+fn a_program_that_tells_of_a_call_only_when_it_has_ended_is_told_after_a_restart_to_look_first() {
+    let mut simulation = running();
+    simulation.say(vec![session("s1")]);
+    let usage = TokenUsage { input_tokens: 9, output_tokens: 2, ..TokenUsage::default() };
+    simulation.send(ConversationEvent::Used { usage, reason: "Program".to_owned() });
+    simulation.run_process();
+    let (input, _) = simulation.programs.last().unwrap();
+    assert!(input.starts_with("do it\n\n[Your work was interrupted"), "{input}");
+    assert_eq!(simulation.programs.len(), 2);
+}
+
+#[test]
 fn every_way_to_end_has_an_outcome_and_last_words() {
     let ends = [
         (vec![], exit(ProgramExit::Code(0)), RunOutcome::Failed, Some("ProgramFailed"), "ended without a result; its last words: oh no"),
@@ -274,6 +286,38 @@ fn every_way_to_end_has_an_outcome_and_last_words() {
         assert_eq!((last.0, last.1.as_deref()), (outcome, reason), "{end:?}");
         assert!(last.2.unwrap_or_default().contains(words), "{end:?}");
     }
+}
+
+#[test]
+fn a_program_that_asks_for_its_login_or_wants_more_turns_says_so_by_its_reason() {
+    let refused = || ProgramEvent::Result { succeeded: false, message: Some("Not logged in · Please run /login".to_owned()) };
+    let with_login = ProgramRole { login_prompts: vec!["Please run /login".to_owned()], ..claude().unwrap() };
+    for (role, reason) in [(claude().unwrap(), "ProgramFailed"), (with_login, "ProgramLoginNeeded")] {
+        let mut simulation = Simulation { program: Some(role), hold: true, ..Simulation::new(Vec::new()) };
+        simulation.run_process();
+        simulation.say(vec![refused()]);
+        simulation.exit(exit(ProgramExit::Code(1)));
+        assert_eq!(simulation.ends(), [(RunOutcome::Failed, Some(reason.to_owned()))]);
+    }
+    let mut simulation = running();
+    simulation.exit(ProgramEnd { turns_used_up: Some(9), ..exit(ProgramExit::Limit) });
+    let last = simulation.last_end();
+    assert_eq!((last.0, last.2.as_deref()), (RunOutcome::LimitReached, Some("the limit of 9 model calls in one run was reached")));
+}
+
+#[test]
+fn a_program_whose_home_was_full_begins_anew_also_after_a_restart() {
+    let mut simulation = running();
+    simulation.say(vec![session("s1"), says("I begin"), says("more")]);
+    simulation.exit(exit(ProgramExit::HomeFull));
+    assert_eq!(simulation.ends(), [(RunOutcome::Failed, Some("ProgramHomeFull".to_owned()))]);
+    simulation.inbox.push(message("m"));
+    simulation.run_process();
+    assert_eq!(simulation.programs[1..], [("[message from agent b]\ntext of m".to_owned(), None)]);
+    simulation.say(vec![session("s2"), says("again"), succeeded()]);
+    simulation.inbox.push(message("n"));
+    simulation.exit(exit(ProgramExit::Code(0)));
+    assert_eq!(simulation.programs[2..], [("[message from agent b]\ntext of n".to_owned(), Some("s2".to_owned()))]);
 }
 
 #[test]

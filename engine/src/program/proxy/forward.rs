@@ -47,15 +47,13 @@ pub(super) async fn answer(state: &ProxyState, request: Request<Incoming>) -> Re
 async fn forward(state: &ProxyState, request: Request<Incoming>) -> Result<Response<ResponseBody>, Refusal> {
     let upstream = &state.upstream;
     let (head, body) = request.into_parts();
-    if !shown_tokens(&head.headers, head.uri.query()).iter().any(|token| state.tokens.find(token).is_some()) {
-        return Err(Refusal::NoToken);
-    }
+    let budget = shown_tokens(&head.headers, head.uri.query()).iter().find_map(|token| state.tokens.find(token)).ok_or(Refusal::NoToken)?;
     let route = Route::of(upstream.format, &head.method, head.uri.path())
         .ok_or_else(|| Refusal::NotServed { request: format!("{} {}", head.method, head.uri.path()) })?;
-    if route.asks_model && !state.usage.may_ask() {
-        return Err(Refusal::NoTokensLeft);
-    }
     let permit = state.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    if route.asks_model {
+        budget.ask().map_err(Refusal::UsedUp)?;
+    }
     let (mut body, memory) = request_body::read(body, &state.body_memory).await?;
     if route.asks_model && upstream.format == WireFormat::ChatCompletions {
         body = request_body::ask_for_usage(body);
@@ -84,7 +82,7 @@ async fn forward(state: &ProxyState, request: Request<Incoming>) -> Result<Respo
     let passing = PassingAnswer {
         response,
         concealer: Concealer::new(state.secrets.clone()),
-        counter: counts.then(|| TokenCounter::new(UsageReader::new(upstream.format), state.usage.clone())),
+        counter: counts.then(|| TokenCounter::new(UsageReader::new(upstream.format), budget)),
         idle: timeouts.idle,
         deadline,
         _permit: permit,

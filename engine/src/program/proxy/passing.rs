@@ -11,9 +11,9 @@ use hyper::body::Frame;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use super::UsageSink;
 use super::conceal::Concealer;
 use super::usage::UsageReader;
+use crate::program::access::RunBudget;
 
 /// Body of an answer to a program.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, AnswerBroken>;
@@ -39,12 +39,12 @@ pub(super) struct PassingAnswer {
 /// Tells the tokens of one answer when it ends, breaks off, or is given up by the program.
 pub(super) struct TokenCounter {
     reader: Option<UsageReader>,
-    sink: Arc<dyn UsageSink>,
+    budget: Arc<dyn RunBudget>,
 }
 
 impl TokenCounter {
-    pub fn new(reader: UsageReader, sink: Arc<dyn UsageSink>) -> Self {
-        Self { reader: Some(reader), sink }
+    pub fn new(reader: UsageReader, budget: Arc<dyn RunBudget>) -> Self {
+        Self { reader: Some(reader), budget }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -57,7 +57,7 @@ impl TokenCounter {
 impl Drop for TokenCounter {
     fn drop(&mut self) {
         if let Some(usage) = self.reader.take().and_then(UsageReader::finish) {
-            self.sink.used(usage);
+            self.budget.used(usage);
         }
     }
 }

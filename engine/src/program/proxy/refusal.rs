@@ -9,6 +9,7 @@ use serde_json::json;
 use super::passing::ResponseBody;
 use super::request_body::MAX_BODY_BYTES;
 use crate::model::format::WireFormat;
+use crate::program::access::UsedUp;
 
 /// Why the proxy answers itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub(super) enum Refusal {
     Incomplete,
     /// Too many requests are in flight.
     Busy,
-    /// `limits.tokens` is used up.
-    NoTokensLeft,
+    /// A limit of the agent is used up.
+    UsedUp(UsedUp),
     /// The endpoint did not begin to answer in time. With the sentence for people.
     Slow(String),
     /// The endpoint cannot be reached. With the sentence for people.
@@ -39,7 +40,7 @@ impl Refusal {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Incomplete => StatusCode::BAD_REQUEST,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            Self::NoTokensLeft => StatusCode::TOO_MANY_REQUESTS,
+            Self::UsedUp(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
         }
@@ -55,7 +56,10 @@ impl Refusal {
             Self::TooLarge => format!("Yoi's model proxy takes requests of at most {} MiB", MAX_BODY_BYTES >> 20),
             Self::Incomplete => "the request did not arrive whole at Yoi's model proxy".to_owned(),
             Self::Busy => "too many requests are under way in Yoi's model proxy; ask again when one has ended".to_owned(),
-            Self::NoTokensLeft => {
+            Self::UsedUp(UsedUp::Turns) => {
+                "the run has used up its calls of the model: limits.turnsPerRun of the agent's YoiPod allows no more in one run".to_owned()
+            }
+            Self::UsedUp(UsedUp::Tokens) => {
                 "the agent's tokens are used up: limits.tokens of its YoiPod must be raised before its model is asked again".to_owned()
             }
             Self::Slow(sentence) | Self::Unreachable(sentence) => sentence.clone(),
@@ -68,15 +72,15 @@ impl Refusal {
             (Self::NoToken, WireFormat::Gemini) => "UNAUTHENTICATED",
             (Self::NotServed { .. }, WireFormat::Gemini) => "NOT_FOUND",
             (Self::TooLarge | Self::Incomplete, WireFormat::Gemini) => "INVALID_ARGUMENT",
-            (Self::NoTokensLeft, WireFormat::Gemini) => "RESOURCE_EXHAUSTED",
+            (Self::UsedUp(_), WireFormat::Gemini) => "RESOURCE_EXHAUSTED",
             (Self::Busy | Self::Slow(_) | Self::Unreachable(_), WireFormat::Gemini) => "UNAVAILABLE",
             (Self::NoToken, _) => "authentication_error",
             (Self::NotServed { .. }, _) => "not_found_error",
             (Self::TooLarge, WireFormat::Anthropic) => "request_too_large",
             (Self::TooLarge | Self::Incomplete, _) => "invalid_request_error",
-            (Self::NoTokensLeft, WireFormat::Anthropic) => "rate_limit_error",
+            (Self::UsedUp(_), WireFormat::Anthropic) => "rate_limit_error",
             // Programs do not ask again after this one.
-            (Self::NoTokensLeft, _) => "insufficient_quota",
+            (Self::UsedUp(_), _) => "insufficient_quota",
             (Self::Busy, WireFormat::Anthropic) => "overloaded_error",
             (Self::Slow(_) | Self::Unreachable(_), WireFormat::Anthropic) => "api_error",
             (Self::Busy | Self::Slow(_) | Self::Unreachable(_), _) => "server_error",
@@ -98,7 +102,7 @@ impl Refusal {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             // The clients of Anthropic and OpenAI obey this.
-            Self::NoTokensLeft | Self::NoToken => {
+            Self::UsedUp(_) | Self::NoToken => {
                 headers.insert("x-should-retry", HeaderValue::from_static("false"));
             }
             Self::NotServed { .. } | Self::TooLarge | Self::Incomplete | Self::Slow(_) | Self::Unreachable(_) => {}

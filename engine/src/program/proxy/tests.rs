@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use yoi_wire::entry::TokenUsage;
 
 use super::*;
 use crate::model::ApiKey;
+use crate::program::access::UsedUp;
 
 mod answers;
 mod refusals;
@@ -25,13 +27,13 @@ struct Counted {
     used_up: AtomicBool,
 }
 
-impl UsageSink for Counted {
+impl RunBudget for Counted {
     fn used(&self, usage: TokenUsage) {
         self.used.lock().unwrap().push(usage);
     }
 
-    fn may_ask(&self) -> bool {
-        !self.used_up.load(Ordering::SeqCst)
+    fn ask(&self) -> Result<(), UsedUp> {
+        if self.used_up.load(Ordering::SeqCst) { Err(UsedUp::Tokens) } else { Ok(()) }
     }
 }
 
@@ -92,8 +94,8 @@ impl Setup {
         let mut secrets = ModelSecrets::from(Some(ApiKey::new(KEY.to_owned())));
         secrets.headers.insert("TENANT".to_owned(), ApiKey::new(TENANT.to_owned()));
         let usage = Arc::new(Counted::default());
-        let proxy = ModelProxy::start(&endpoint, &secrets, usage.clone()).unwrap();
-        let grant = proxy.allow(TOKEN);
+        let proxy = ModelProxy::start(&endpoint, &secrets).unwrap();
+        let grant = proxy.allow(TOKEN, usage.clone());
         Self { proxy, _grant: grant, usage, format }
     }
 

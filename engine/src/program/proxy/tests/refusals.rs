@@ -25,7 +25,7 @@ async fn without_the_runs_token_nothing_is_passed_on() {
         let setup = never_asked(format).await;
         let url = setup.proxy.base_url() + setup.path();
         let post = || client().post(&url).body("{}");
-        let other = setup.proxy.allow("token-of-another-run");
+        let other = setup.proxy.allow("token-of-another-run", setup.usage.clone());
         drop(other);
         let requests = [
             post(),
