@@ -108,3 +108,27 @@ fn a_sealed_tree_and_a_read_only_one_are_never_written() {
     let frozen = json!({ "spec": { "readOnly": true }, "status": { "podUID": uid(7) } });
     assert_eq!(through(Some(frozen), Some(RecordState::Ready), true, false), Admission::Admit(CloneAccess::ReadOnly));
 }
+
+#[test]
+fn a_base_of_a_host_folder_is_written_to_only_by_the_pod_that_prepares_it_and_before_it_is_sealed() {
+    let owner = yoi_workspace::Owner { uid: 1000, gid: 1000 };
+    let access = |prepare: Value, state: RecordState| {
+        let base = json!({ "generation": "g", "node": NODE, "prepare": prepare });
+        let ws = workspace(
+            1,
+            json!({ "spec": { "source": { "empty": null, "host": { "name": "clone" } }, "base": base }, "status": { "podUID": uid(7) } }),
+        );
+        let record = yoi_workspace::Record { origin: yoi_workspace::TreeOrigin::Host { owner }, ..record(1, Btrfs, state) };
+        admission(
+            uid(1),
+            uid(7),
+            true,
+            false,
+            &KnownTree { node: NODE, workspace: Some(&ws), record: Some(&record), published_before: false },
+        )
+    };
+    let prepare = json!({ "image": "i", "command": ["make"] });
+    assert_eq!(access(prepare.clone(), RecordState::Ready), Admission::Admit(CloneAccess::ReadWrite));
+    assert_eq!(access(prepare, RecordState::Sealed), Admission::Admit(CloneAccess::ReadOnly));
+    assert_eq!(access(Value::Null, RecordState::Ready), Admission::Admit(CloneAccess::ReadOnly));
+}

@@ -94,6 +94,31 @@ async fn a_folder_is_taken_by_its_name_with_what_is_not_committed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_prepared_is_sealed_with_what_was_written_to_it_and_not_before() {
+    let Some(disk) = RealDisk::new() else { return };
+    let shim = shim(&disk).await;
+    let folder = disk.dir.path().join("sources/clone/clone");
+    std::fs::create_dir_all(&folder).unwrap();
+    own(&folder);
+    let prepared = |populated| {
+        let mut base = base(1, "clone", "team", populated);
+        let prepare = json!({ "image": "i", "command": ["make"] });
+        base.spec.base.as_mut().unwrap().prepare = Some(Box::new(serde_json::from_value(prepare).unwrap()));
+        base
+    };
+    let taken = provision(&shim.state, &prepared(false), uid(1)).await.unwrap();
+    assert_eq!(provisioned(&taken).0, "TreeCreated");
+    let tree = disk.dir.path().join("pool/trees").join(uid(1).shard()).join(uid(1).to_string()).join("tree");
+    std::fs::write(tree.join("built"), "by prepare").unwrap();
+    let waits = provision(&shim.state, &prepared(false), uid(1)).await.unwrap();
+    assert!(waits.update.volume.is_none(), "it is sealed before it is prepared: {waits:?}");
+    let sealed = provision(&shim.state, &prepared(true), uid(1)).await.unwrap();
+    assert_eq!(sealed.update.volume.unwrap().entries, Some(1));
+    assert!(std::fs::write(tree.join("built"), "later").is_err(), "a sealed base can be written to");
+    assert!(!folder.join("built").exists(), "the folder of the host was written to");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_a_subvolume_beside_the_data_root_a_snapshot_is_taken_and_the_reason_says_so() {
     let Some(disk) = RealDisk::new() else { return };
     let pool = disk.dir.path().join("pool");

@@ -11,6 +11,7 @@ mod node;
 mod operations;
 mod peers;
 mod plugin;
+mod prepare;
 mod programs;
 mod quotas;
 mod readers;

@@ -257,16 +257,20 @@ impl<'a> BaseSet<'a> {
         if let Some(why) = self.all_stuck(now).or_else(|| self.no_node()) {
             return why;
         }
-        let mut populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
-        if let Some(preparing) = populated.find(|c| c.reason == reason::PREPARING) {
-            return ConditionValue::no(reason::PREPARING, preparing.message.clone());
-        }
         let mut ready = self.living().filter_map(|base| Some((base, conditions::find(base.workspace.conditions(), condition::READY)?)));
         match ready.find(|(_, ready)| ready.reason == reason::APPLY_FAILED) {
             Some((base, ready)) => ConditionValue::no(reason::APPLY_FAILED, format!("base {}: {}", base.workspace.name(), ready.message)),
+            None if let Some(preparing) = self.preparing() => preparing,
             None if self.source.host.is_some() => ConditionValue::no(reason::POPULATING, "the source is being taken on its node"),
             None => ConditionValue::no(reason::POPULATING, "the source is being fetched"),
         }
+    }
+
+    /// What a base says in which prepare is to run, or runs.
+    fn preparing(&self) -> Option<ConditionValue> {
+        let mut populated = self.living().filter_map(|base| conditions::find(base.workspace.conditions(), condition::POPULATED));
+        let preparing = populated.find(|c| c.reason == reason::PREPARING)?;
+        Some(ConditionValue::no(reason::PREPARING, preparing.message.clone()))
     }
 
     /// Why no base can be made; `None` while there is one, or a node for one.

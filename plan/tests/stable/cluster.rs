@@ -15,6 +15,7 @@ use yoi_plan::yoipod::MADE_FOR;
 
 use crate::coverage::Coverage;
 use crate::host_sources::Folder;
+use crate::prepared::BaseContent;
 
 /// How often the choice of node was taken from a claim: counted here, whatever the operator counts.
 pub const TAKEN_BACK: &str = "test/taken-back";
@@ -120,6 +121,8 @@ pub struct Cluster {
     pub requested: BTreeSet<(Kind, String)>,
     /// UIDs of the trees on each node's disk.
     pub disks: BTreeMap<String, BTreeSet<String>>,
+    /// What is in bases that are prepared, by UID.
+    pub contents: BTreeMap<String, BaseContent>,
     /// Bytes of the quota that a node enforces, by UID of the tree.
     pub quotas: BTreeMap<String, i64>,
     /// Bytes that agents have tried to write, by UID of the tree.

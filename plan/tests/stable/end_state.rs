@@ -47,7 +47,10 @@ pub fn check(c: &Cluster) -> Verdict {
     c.now.workspaces.values().try_for_each(|w| workspace(c, w))?;
     c.now.yoipods.values().try_for_each(|y| yoipod(c, y))?;
     let policies: Vec<_> = c.now.policies.values().cloned().collect();
-    let open = network::ensure(NS, &network(), &policies);
+    let mut open = network::ensure(NS, &network(), &policies);
+    if c.now.projects.values().any(|p| p.spec.prepare.is_some() && !deleting(&p.metadata)) {
+        open.extend(network::ensure_prepare(NS, &network(), &policies));
+    }
     if let (Some(step), true) = (open.first(), c.now.projects.values().any(|p| !deleting(&p.metadata))) {
         return broken(format!("a namespace with a project rests without its network policy: {}", step.description()));
     }
@@ -69,7 +72,11 @@ pub fn check(c: &Cluster) -> Verdict {
         if fine && !is_taken && !deleting(&project.metadata) {
             return broken(format!("project {title} is ready, and no base is of the take that it asks for"));
         }
-        if !(fine || none || waits || nowhere || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
+        // What was taken of a folder is on one node, and prepare runs there.
+        let taken = source.filter(|_| project.spec.prepare.is_some()).and_then(|s| host_sources::pinned(c, uid(&project.metadata), s));
+        let can_prepare = |node: &String| c.now.machines.get(node).is_some_and(|m| !m.cordoned && !m.tainted && fills(c, node, m));
+        let stays = why == reason::POPULATOR_NOT_RUNNING && taken.is_some_and(|node| !can_prepare(&node));
+        if !(fine || none || waits || stays || nowhere || odd || blocked(c, why) || deleting(&project.metadata) || lost_trees(c)) {
             return broken(format!("project {title} rests at {why}: {message}"));
         }
     }

@@ -11,6 +11,7 @@ use crate::cluster::{Cluster, Machine};
 use crate::host_sources::{self, Folder};
 use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, is_reader, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
+use crate::prepared;
 use crate::users::Random;
 
 pub fn machine(c: &mut Cluster, title: &str) {
@@ -133,6 +134,9 @@ fn pod(c: &mut Cluster, random: &mut Random) {
         _ => return,
     };
     c.coverage.feature(feature);
+    if status.phase.as_deref() == Some("Failed") {
+        prepared::spoil(c, &pod);
+    }
     c.change::<Pod>(&title, |p| p.status = Some(status));
 }
 

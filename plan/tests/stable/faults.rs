@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::condition::is_true;
+use yoi_crds::condition::{ConditionStatus, is_true};
 use yoi_crds::name::finalizer;
 use yoi_crds::peer::BoundMember;
-use yoi_crds::reason::condition;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::source::DEFAULT_PATH;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus};
 use yoi_plan::meta::{controlled_by, deleting, name, namespace, uid};
@@ -77,6 +77,8 @@ pub enum Fault {
     ForgetPath,
     /// A folder of a node shows where a tree of another source does.
     ShowElsewhere,
+    /// A base is sealed once it is filled.
+    SealUnprepared,
 }
 
 pub const ALL: &[Fault] = &[
@@ -122,6 +124,7 @@ pub const ALL: &[Fault] = &[
     Fault::ForgetQuota,
     Fault::ForgetPath,
     Fault::ShowElsewhere,
+    Fault::SealUnprepared,
 ];
 
 impl Fault {
@@ -251,6 +254,12 @@ impl Fault {
                 let newest = c.now.pods.values().filter(|p| is_agent(p)).max_by_key(|p| run_generation(p));
                 if reported.pod_uid.is_some() {
                     reported.pod_uid = newest.map(|p| uid(&p.metadata).to_owned());
+                }
+            }
+            Fault::SealUnprepared => {
+                let preparing = |c: &&mut Condition| c.type_ == condition::POPULATED && c.reason == *reason::PREPARING;
+                if let Some(populated) = reported.conditions.iter_mut().find(preparing) {
+                    populated.status = ConditionStatus::True;
                 }
             }
             Fault::ForgetQuota => reported.quota_bytes = None,

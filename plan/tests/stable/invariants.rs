@@ -22,6 +22,7 @@ use yoi_plan::yoipod::{MADE_FOR, is_stopped, run_generation};
 use crate::cluster::{Cluster, NS, TAKEN_BACK, Violation, made_for};
 use crate::host_sources;
 use crate::kubernetes::{is_agent, is_over, is_reader, mounts};
+use crate::prepared::{is_prepare, is_whole};
 
 /// The object that is reconciled.
 pub struct About {
@@ -92,6 +93,11 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             match pod {
                 pod if is_agent(pod) => agent_made(c, about, pod, step),
                 pod if is_reader(pod) => reader_made(c, about, pod, step),
+                pod if is_prepare(pod) => {
+                    let closed = [network::PREPARE, network::PREPARE_AS_AGENTS].iter().all(|policy| has_policy(c, policy));
+                    require(closed, "a base is prepared before the network policies of that are there", step)?;
+                    populator_made(c, about, step)
+                }
                 _ => populator_made(c, about, step),
             }
         }
@@ -296,7 +302,14 @@ fn deleted(c: &Cluster, about: &About, t: &Target, step: &Step) -> Verdict {
     }
     if t.kind == Kind::Workspace && t.uid == about.uid {
         let ttl = c.get::<AgentWorkspace>(&t.name).is_some_and(|w| w.spec.ttl_after_release.is_some());
-        return require(ttl, "a workspace deletes itself unasked", step);
+        // A folder is taken anew when a run of prepare in what was taken before has failed, or nobody knows how it ended.
+        let anew = |w: &AgentWorkspace| {
+            let is_prepared = w.spec.base.as_ref().is_some_and(|b| b.prepare.is_some());
+            let populated = w.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::POPULATED));
+            is_prepared && w.spec.source.host.is_some() && !populated
+        };
+        let anew = c.get::<AgentWorkspace>(&t.name).is_some_and(|w| anew(w));
+        return require(ttl || anew, "a workspace deletes itself unasked", step);
     }
     require(c.ours.contains_key(&t.uid), "an object that is not ours is deleted", step)?;
     require(annotation(there, MADE_FOR).is_none(), "a session is deleted", step)?;
@@ -391,6 +404,9 @@ pub fn workspace(c: &mut Cluster, object: &AgentWorkspace, before: &AgentWorkspa
         if there.is_some_and(|p| is_reader(p) || !c.ours.contains_key(pod) || mounts(c, p).as_deref() != Some(id.as_str())) {
             return broken("is given to a Pod that was not made for it");
         }
+    }
+    if is_true(&after.conditions, condition::POPULATED) && !is_true(&before.conditions, condition::POPULATED) && !is_whole(c, object) {
+        return broken("is to be sealed with what a part of a run has left in it");
     }
     let reader = after.reader_pod_uid.as_ref().and_then(|pod| c.now.pods.values().find(|p| uid(&p.metadata) == pod));
     if reader.is_some_and(|p| !is_reader(p) || mounts(c, p).as_deref() != Some(id.as_str())) {

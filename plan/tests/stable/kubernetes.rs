@@ -17,6 +17,7 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::workspace::claim::tree_behind;
 
 use crate::cluster::{Cluster, Machine, Object, at};
+use crate::prepared;
 
 /// The label that session volumes are bound to a node by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -334,6 +335,7 @@ pub fn ended(now: jiff::Timestamp, code: i32) -> ContainerState {
 pub fn pod_status(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
     let container = match label_of(&pod.metadata, label::ROLE) {
         Some(label::ROLE_POPULATOR) => "populate",
+        Some(label::ROLE_PREPARE) => "prepare",
         Some(label::ROLE_READER) => "reader",
         _ => "agent",
     };
@@ -362,12 +364,16 @@ fn kubelets(c: &mut Cluster) {
             c.purge::<Pod>(&title);
             continue;
         }
+        if prepared::is_prepare(&pod) && phase(&pod) == "Running" {
+            prepared::run(c, &pod);
+            continue;
+        }
         if phase(&pod) != "Pending" || !may_mount(c, &pod, &node) {
             continue;
         }
         let role = label_of(&pod.metadata, label::ROLE);
         let filled = role == Some(label::ROLE_POPULATOR);
-        if filled && c.now.machines[&node].unpullable {
+        if (filled || prepared::is_prepare(&pod)) && c.now.machines[&node].unpullable {
             let waiting = ContainerStateWaiting { reason: Some("ImagePullBackOff".into()), message: Some("no such image".into()) };
             let status = pod_status(&pod, "Pending", ContainerState { waiting: Some(waiting), ..Default::default() });
             if pod.status.as_ref() != Some(&status) {
@@ -375,6 +381,13 @@ fn kubelets(c: &mut Cluster) {
                 c.change::<Pod>(&title, |p| p.status = Some(status));
             }
             continue;
+        }
+        if prepared::is_prepare(&pod) {
+            prepared::run(c, &pod);
+            continue;
+        }
+        if filled {
+            prepared::filled(c, &pod);
         }
         let status = if filled { pod_status(&pod, "Succeeded", ended(c.now(), 0)) } else { pod_status(&pod, "Running", running()) };
         c.change::<Pod>(&title, |p| p.status = Some(status));

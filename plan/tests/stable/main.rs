@@ -17,6 +17,7 @@ mod invariants;
 mod kubernetes;
 mod node_side;
 mod operator;
+mod prepared;
 mod quotas;
 mod users;
 

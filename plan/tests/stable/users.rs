@@ -13,7 +13,7 @@ use yoi_plan::step::Kind;
 
 use crate::cluster::{Cluster, Object};
 use crate::kubernetes::{LOCAL, is_agent, phase};
-use crate::{host_sources, quotas};
+use crate::{host_sources, prepared, quotas};
 
 /// splitmix64: the same seed gives the same simulation.
 pub struct Random(pub u64);
@@ -92,7 +92,12 @@ fn project(c: &mut Cluster, random: &mut Random) {
         defaults["quota"] = json!(quota);
     }
     let path = path(c, random, "project: path");
-    let object = YoiProject::new(title, made(json!({"source": source, "path": path, "defaults": defaults})));
+    let prepare = prepared::any(random);
+    let mut object = YoiProject::new(title, made(json!({"source": source, "path": path, "defaults": defaults})));
+    object.spec.prepare.clone_from(&prepare);
+    if prepare.is_some() {
+        c.coverage.feature("project: prepare");
+    }
     if c.create(object).is_some() {
         return;
     }
@@ -101,7 +106,7 @@ fn project(c: &mut Cluster, random: &mut Random) {
         let name = |source: &ProjectSource| source.host.as_ref().map(|host| host.name.clone());
         let is_taken_anew = name(&former).is_some() && name(&former) == name(&source);
         c.coverage.feature(if is_taken_anew { "project: taken anew" } else { "project: new source" });
-        c.edit::<YoiProject>(title, |p| (p.spec.source, p.spec.path) = (source, path));
+        c.edit::<YoiProject>(title, |p| (p.spec.source, p.spec.path, p.spec.prepare) = (source, path, prepare));
     }
 }
 

@@ -167,17 +167,19 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn project(url: &str, reason: &str, message: &str) -> ObservedCluster {
-        let mut observed = healthy();
+    fn project(url: &str, reason: &str, message: &str) -> YoiProject {
         let conditions = ["SourceReady", "Ready"].map(|type_| {
             json!({ "type": type_, "status": "False", "reason": reason, "message": message,
-            "lastTransitionTime": "2026-11-21T12:00:00Z", "observedGeneration": 1 })
+                "lastTransitionTime": "2026-11-21T12:00:00Z", "observedGeneration": 1 })
         });
         let git = json!({ "url": url, "credentialsSecretRef": { "name": "clone-key" }, "caRef": { "name": "cas", "key": "ca.crt" } });
         let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "metadata": { "name": "p", "namespace": "ns", "uid": "uid-p" },
             "spec": { "source": { "git": git } }, "status": { "conditions": conditions } });
-        observed.projects = Ok(vec![serde_json::from_value(object).unwrap()]);
-        observed
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn observed(url: &str, reason: &str, message: &str) -> ObservedCluster {
+        ObservedCluster { projects: Ok(vec![project(url, reason, message)]), ..healthy() }
     }
 
     /// Each message is as the populator's tests against real servers see it.
@@ -186,6 +188,7 @@ mod tests {
         const HTTPS: &str = "https://git.example/p.git";
         const SSH: &str = "ssh://git@git.example/p.git";
         let (token, key) = ("--from-file=username=USERFILE --from-file=password=TOKENFILE", "--from-file=ssh-privatekey=KEYFILE");
+        let mut observed = healthy();
         for (url, message, cause, command) in [
             (
                 HTTPS,
@@ -258,13 +261,15 @@ mod tests {
                 "networkpolicy yoi-populators -n ns",
             ),
         ] {
-            let observed = project(url, "PopulateFailed", &format!("the base could not be filled from {url}: {message}"));
-            let finding = expect_finding(&observed, "sources", cause);
+            observed.projects = Ok(vec![project(url, "PopulateFailed", &format!("the base could not be filled from {url}: {message}"))]);
+            let [finding] = &check(&observed)[..] else { panic!("{message}: one finding") };
             assert_eq!((finding.object.as_str(), finding.severity), ("YoiProject ns/p", Severity::Error), "{message}");
+            assert!(finding.message.contains(cause), "{message}: {}", finding.message);
             assert!(finding.message.ends_with(message), "the populator's own words are gone: {}", finding.message);
-            let text = finding.command.unwrap();
+            let text = finding.command.as_deref().unwrap();
             assert!(text.contains(command), "{message}: {text}");
-            assert!(check_named(&observed, "agents").iter().all(|f| f.object != finding.object), "{message}: it is told twice");
+            let twice = super::super::agents::check(&observed);
+            assert!(twice.iter().all(|f| f.object != finding.object), "{message}: it is told twice: {twice:?}");
         }
     }
 
@@ -279,7 +284,7 @@ mod tests {
     #[test]
     fn a_failure_of_prepare_shows_the_log_of_the_pod_that_it_ran_in() {
         let message = "the base could not be prepared by Pod b-prepare-2: the command ended with exit code 2: no such header";
-        let mut observed = project("https://git.example/p.git", "PrepareFailed", message);
+        let mut observed = observed("https://git.example/p.git", "PrepareFailed", message);
         let finding = expect_finding(&observed, "sources", &format!("spec.prepare failed: {message}"));
         assert_eq!(finding.command.unwrap(), "kubectl logs -n ns -l yoi.dev/role=prepare --tail=100");
         let owned = |kind: &str, name: &str, uid: &str, owner: &str, labels: Value| {
@@ -298,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_failure_that_nobody_knows_is_left_to_the_check_of_agents() {
-        let observed = project("https://git.example/p.git", "PopulateFailed", "fatal: the remote end hung up unexpectedly");
+        let observed = observed("https://git.example/p.git", "PopulateFailed", "fatal: the remote end hung up unexpectedly");
         assert_eq!(check_named(&observed, "sources")[0].severity, Severity::Ok);
         assert!(expect_finding(&observed, "agents", "hung up").message.contains("PopulateFailed"));
     }
