@@ -16,7 +16,9 @@ pub use agents::{
 };
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
-pub use trees::{ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions};
+pub use trees::{
+    ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
+};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done

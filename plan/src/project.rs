@@ -138,7 +138,12 @@ fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp
     conditions.set_ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
     let path = base_set.tree_path().map(str::to_owned);
     let generation = generation(&base_set, &sealed);
-    input.plan(steps, YoiProjectStatus { generation, path, refresh: refresh.status, ..YoiProjectStatus::default() }, conditions, requeue_after)
+    input.plan(
+        steps,
+        YoiProjectStatus { generation, path, refresh: refresh.status, ..YoiProjectStatus::default() },
+        conditions,
+        requeue_after,
+    )
 }
 
 impl ProjectInput<'_> {

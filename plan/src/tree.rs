@@ -23,7 +23,10 @@ pub(crate) fn holder<'a>(workspace: Stored<'_, AgentWorkspace>, users: &[Stored<
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TreeSource<'a> {
     /// The bases of the YoiProject of this name, or one of `revision`.
-    Project { name: &'a str, revision: Option<&'a str> },
+    Project {
+        name: &'a str,
+        revision: Option<&'a str>,
+    },
     /// The tree of the AgentWorkspace of this name.
     Fork(&'a str),
     Git(&'a GitSource),

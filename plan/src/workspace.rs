@@ -214,7 +214,8 @@ fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
             );
         }
         Source::Project { name, project: Some(project), revision: Some(revision) } if project.spec.source.git.is_none() => {
-            let message = format!("YoiProject {name} has no git source, so there is no revision {revision}: leave out source.project.revision");
+            let message =
+                format!("YoiProject {name} has no git source, so there is no revision {revision}: leave out source.project.revision");
             return ConditionValue::no(reason::INVALID_SPEC, message);
         }
         Source::Fork { name, .. } if *name == workspace.name() => {

@@ -91,7 +91,7 @@ fn status<S>(plan: Plan<S>) -> S {
 
 fn going(agents: Vec<Arc<YoiPod>>, trees: Vec<Arc<AgentWorkspace>>) -> project::Observed {
     project::Observed {
-            looks: Vec::new(),
+        looks: Vec::new(),
         project: a_project("https://git.example/a", deleted()),
         terminating: false,
         bases: Vec::new(),

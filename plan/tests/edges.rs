@@ -68,7 +68,7 @@ fn git_project(path: &str) -> Arc<YoiProject> {
 /// The base of `project` on `node`, sealed.
 fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
     let seen = project::Observed {
-            looks: Vec::new(),
+        looks: Vec::new(),
         project: project.clone(),
         terminating: false,
         bases: Vec::new(),
@@ -213,7 +213,7 @@ fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
     let project = git_project("/workspace");
     let lost = base_on(&project, "gone");
     let seen = project::Observed {
-            looks: Vec::new(),
+        looks: Vec::new(),
         project,
         terminating: false,
         bases: vec![lost],
@@ -509,7 +509,7 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
     let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [gone, is_true("Populated"), is_true("Sealed")]});
     lost.status = Some(serde_json::from_value(reported).expect("a status"));
     let seen = |bases| project::Observed {
-            looks: Vec::new(),
+        looks: Vec::new(),
         project: project.clone(),
         terminating: false,
         bases,

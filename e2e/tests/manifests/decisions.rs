@@ -178,7 +178,7 @@ fn base_of(steps: &[Step]) -> Option<AgentWorkspace> {
 fn plan_project(mut object: YoiProject, all: &mut Decision) {
     set_server_metadata(&mut object.metadata, "55555555-0000-4000-8000-000000000000");
     let mut seen = project::Observed {
-            looks: Vec::new(),
+        looks: Vec::new(),
         project: Arc::new(object),
         terminating: false,
         bases: Vec::new(),
@@ -217,7 +217,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
     if let Some(project) = &project {
         let first = project::plan(
             &project::Observed {
-            looks: Vec::new(),
+                looks: Vec::new(),
                 project: Arc::clone(project),
                 terminating: false,
                 bases: Vec::new(),

@@ -120,10 +120,8 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
         WorkspaceSource { project: Some(Box::new(project)), ..Default::default() }
     };
     let source = fork.or_else(|| args.revision.map(of_revision));
-    let workspace = source.map(|source| PodWorkspace {
-        ref_: None,
-        template: Some(Box::new(WorkspaceTemplate { source: Some(source), provider: None })),
-    });
+    let workspace = source
+        .map(|source| PodWorkspace { ref_: None, template: Some(Box::new(WorkspaceTemplate { source: Some(source), provider: None })) });
     let env = args.env.into_iter().map(|(name, value)| EnvVar { name, value, value_from: None }).collect();
     let limits = Limits::default();
     Ok(YoiPodSpec {

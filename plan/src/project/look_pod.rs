@@ -29,8 +29,10 @@ const DEADLINE_SECONDS: i64 = 120;
 /// `request` is that of a person, if there was one.
 pub(super) fn pod(project: Stored<'_, YoiProject>, git: &GitSource, source: &str, request: Option<&str>, settings: &Settings) -> Pod {
     let spec = &project.get().spec;
-    let labels =
-        BTreeMap::from([(label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()), (label::PROJECT.to_owned(), project.name().to_owned())]);
+    let labels = BTreeMap::from([
+        (label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()),
+        (label::PROJECT.to_owned(), project.name().to_owned()),
+    ]);
     let request = request.map(|request| (annotation::LOOK.to_owned(), request.to_owned()));
     let annotations = [(annotation::LOOKS_AT.to_owned(), source.to_owned())].into_iter().chain(request).collect();
     let (mut volumes, mut mounts) = (vec![restricted::empty("tmp")], vec![restricted::mount("tmp", "/tmp", false)]);

@@ -145,7 +145,10 @@ impl LookContext<'_> {
                 Some(left) => Err(Some(left)),
                 None => {
                     let over = created.saturating_add(LOOK_PATIENCE).unwrap_or(self.now);
-                    Ok((over, Err(format!("Pod {} did not look within {} s: {}", meta::name(&pod.metadata), LOOK_PATIENCE.as_secs(), waits(pod)))))
+                    Ok((
+                        over,
+                        Err(format!("Pod {} did not look within {} s: {}", meta::name(&pod.metadata), LOOK_PATIENCE.as_secs(), waits(pod))),
+                    ))
                 }
             },
         }

@@ -18,8 +18,15 @@ use crate::tree::{TreeSource, holder};
 /// What the tree is made from: the spec's source, and the object that it names.
 pub(super) enum Source<'a> {
     /// `revision`: of this commit, and not of the project's current generation.
-    Project { name: &'a str, project: Option<Stored<'a, YoiProject>>, revision: Option<&'a str> },
-    Fork { name: &'a str, parent: Option<Stored<'a, AgentWorkspace>> },
+    Project {
+        name: &'a str,
+        project: Option<Stored<'a, YoiProject>>,
+        revision: Option<&'a str>,
+    },
+    Fork {
+        name: &'a str,
+        parent: Option<Stored<'a, AgentWorkspace>>,
+    },
     Git(&'a GitSource),
     Host(&'a HostSource),
     Empty,

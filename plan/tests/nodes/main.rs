@@ -85,7 +85,7 @@ fn git_project(url: &str) -> Arc<YoiProject> {
 
 fn project_with(project: &Arc<YoiProject>, bases: &[Arc<AgentWorkspace>], nodes: &Arc<Nodes>) -> project::Observed {
     project::Observed {
-            looks: Vec::new(),
+        looks: Vec::new(),
         project: project.clone(),
         terminating: false,
         bases: bases.to_vec(),

@@ -139,7 +139,10 @@ fn a_look_that_fails_says_gits_words_and_stops_nobody() {
     ] {
         let status = status(Look { project: project.clone(), bases: vec![base.clone()], pods: vec![&pod] }.plan());
         let refreshed = condition(&status.conditions, "Refreshed");
-        assert!(refreshed.reason == "RefreshFailed" && refreshed.message.contains(words) && refreshed.message.contains(OLD), "{refreshed:?}");
+        assert!(
+            refreshed.reason == "RefreshFailed" && refreshed.message.contains(words) && refreshed.message.contains(OLD),
+            "{refreshed:?}"
+        );
         assert_eq!(condition(&status.conditions, "Ready").reason, "AllMet");
         assert!(status.refresh.expect("a refresh").failure.is_some_and(|failure| failure.contains(words)));
     }
@@ -180,7 +183,9 @@ mod revision {
     use super::*;
 
     fn workspace(revision: &str) -> AgentWorkspace {
-        made(json!({"metadata": meta("w"), "spec": {"source": {"project": {"name": "p", "revision": revision}}, "claim": true, "binding": "Immediate"}}))
+        made(
+            json!({"metadata": meta("w"), "spec": {"source": {"project": {"name": "p", "revision": revision}}, "claim": true, "binding": "Immediate"}}),
+        )
     }
 
     fn plan(project: &YoiProject, revision: &str, bases: Vec<Arc<AgentWorkspace>>) -> Plan<yoi_crds::AgentWorkspaceStatus> {
@@ -200,10 +205,12 @@ mod revision {
 
     #[test]
     fn another_commit_or_any_ref_is_fetched_into_a_base_of_the_workspaces_own_with_the_projects_credentials() {
-        let project = project(json!({"url": "https://git.example/a", "ref": "main", "refresh": "10m", "credentialsSecretRef": {"name": "k"}}));
+        let project =
+            project(json!({"url": "https://git.example/a", "ref": "main", "refresh": "10m", "credentialsSecretRef": {"name": "k"}}));
         for revision in [NEW, "refs/pull/7/head", "main"] {
             let plan = plan(&project, revision, vec![sealed_at(&project, OLD)]);
-            let base = plan.steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some((**base).clone()) } else { None });
+            let base =
+                plan.steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some((**base).clone()) } else { None });
             let base = base.expect("a base");
             let git = serde_json::to_value(base.spec.source.git).expect("JSON");
             assert_eq!(git, json!({"url": "https://git.example/a", "ref": revision, "credentialsSecretRef": {"name": "k"}}));
@@ -215,7 +222,8 @@ mod revision {
     fn a_revision_that_does_not_exist_is_gits_words_on_the_workspace() {
         let project = every_ten_minutes();
         let made_plan = plan(&project, "wrong", vec![sealed_at(&project, OLD)]);
-        let base = made_plan.steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some((**base).clone()) } else { None });
+        let base =
+            made_plan.steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some((**base).clone()) } else { None });
         let mut base = base.expect("a base");
         base.metadata.uid = Some("own".to_owned());
         let failed = is("Populated", "False", "PopulateFailed", "the source has no branch, tag or commit wrong");

@@ -163,7 +163,11 @@ fn workspace(c: &mut Cluster, random: &mut Random) {
     spec.path = path(c, random, "workspace: path");
     if !spec.claim && random.one_in(6) {
         c.coverage.feature("workspace: a base that a user made");
-        spec.base = Some(BaseRef { generation: "g".into(), node: random.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names"), revision: None });
+        spec.base = Some(BaseRef {
+            generation: "g".into(),
+            node: random.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names"),
+            revision: None,
+        });
     }
     // A Pod that is created together with the fork may get a node before the parent has its tree, on another node.
     let with_pod = workspace.spec.claim && workspace.spec.source.workspace.is_some() && random.one_in(2);
