@@ -294,6 +294,21 @@ fn sources(t: &mut Table) {
     for depth in [json!(0), json!(-1), json!("5"), json!(1_000_001)] {
         t.expect_refused("address", "git", &[("/spec/source/git/depth", depth)], "depth");
     }
+    for often in ["", "0m", "30s", "1d", "m", "-1m", "1.5m", "1234567m"] {
+        t.expect_refused("duration", "git", &[("/spec/source/git/refresh", json!(often))], "refresh");
+    }
+    t.expect_accepted("duration", "git", &[("/spec/source/git/refresh", json!("1m"))]);
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let still = [("/spec/source/git/refresh", json!("1m")), ("/spec/source/git/ref", json!(commit))];
+    t.expect_refused("address", "git", &still, "can move");
+    t.expect_refused("address", "git tree", &[("/spec/source/git/refresh", json!("1m"))], "fetched once");
+    t.expect_refused("address", "template of git", &[("/spec/workspace/template/source/git/refresh", json!("1m"))], "fetched once");
+    for revision in ["", "-b", "a b", "a~1", "a:b", "@{u}"] {
+        t.expect_refused("address", "project", &[("/spec/source/project/revision", json!(revision))], "revision");
+        let template = [("/spec/workspace/template/source/project/revision", json!(revision))];
+        t.expect_refused("address", "template of a project", &template, "revision");
+    }
+    t.expect_accepted("address", "project", &[("/spec/source/project/revision", json!(commit))]);
     for ref_ in
         ["main", "v1.2.3", "feature/x+y", "0123456789abcdef0123456789abcdef01234567", "refs/pull/7/head", "refs/merge-requests/7/head"]
     {

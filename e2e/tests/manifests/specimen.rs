@@ -115,6 +115,11 @@ fn prepared(mut project: Value) -> Value {
 
 pub fn all() -> Vec<Specimen> {
     let git = git_source();
+    let refreshed = {
+        let mut git = git_source();
+        git["refresh"] = json!("10m");
+        git
+    };
     let host = json!({ "name": "clone", "take": "1" });
     let template = |source: Value| json!({ "template": { "source": source, "provider": "Auto" } });
     let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete", "segmentSize": "1Mi" });
@@ -136,13 +141,18 @@ pub fn all() -> Vec<Specimen> {
         spec
     };
     let mut all = vec![
-        of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": git })))),
+        of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": refreshed })))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
         of(Kind::YoiProject, "host", "p-host", project(json!({ "host": host }))),
         of(Kind::YoiPod, "ref", "y-ref", agent(json!({ "ref": { "name": "w" } }), named)),
         of(Kind::YoiPod, "template of git", "y-git", agent(template(json!({ "git": git })), own.clone())),
         of(Kind::YoiPod, "template of a folder of the host", "y-host", agent(template(json!({ "host": host })), own.clone())),
-        of(Kind::YoiPod, "template of a project", "y-project", agent(template(json!({ "project": { "name": "q" } })), own.clone())),
+        of(
+            Kind::YoiPod,
+            "template of a project",
+            "y-project",
+            agent(template(json!({ "project": { "name": "q", "revision": "refs/pull/7/head" } })), own.clone()),
+        ),
         of(Kind::YoiPod, "template of a fork", "y-fork", agent(template(json!({ "workspace": { "name": "v" } })), own.clone())),
         of(Kind::YoiPod, "template of nothing", "y-empty", agent(template(json!({ "empty": {} })), own.clone())),
         of(
@@ -166,7 +176,7 @@ pub fn all() -> Vec<Specimen> {
             Kind::AgentWorkspace,
             "project",
             "w-project",
-            tree(json!({ "project": { "name": "nowhere" } }), json!({ "claim": true, "ttlAfterRelease": "10m" })),
+            tree(json!({ "project": { "name": "nowhere", "revision": "main" } }), json!({ "claim": true, "ttlAfterRelease": "10m" })),
         ),
         of(Kind::AgentWorkspace, "fork", "w-fork", tree(json!({ "workspace": { "name": "gone" } }), json!({}))),
         of(Kind::AgentWorkspace, "git tree", "w-git", tree(json!({ "git": git }), json!({ "owner": { "uid": 1000, "gid": 1000 } }))),
@@ -175,7 +185,11 @@ pub fn all() -> Vec<Specimen> {
             Kind::AgentWorkspace,
             "base",
             "w-base",
-            tree(json!({ "empty": {} }), json!({ "base": { "generation": "0123456789", "node": "none", "prepare": prepare() } })),
+            tree(
+                json!({ "empty": {} }),
+                json!({ "base": { "generation": "0123456789", "node": "none", "prepare": prepare(),
+                    "revision": "0123456789abcdef0123456789abcdef01234567" } }),
+            ),
         ),
         of(Kind::WorkspaceNode, "node", "", json!({})),
     ];
@@ -252,6 +266,8 @@ fn status(kind: Kind) -> Value {
     let conditions = json!([condition]);
     match kind {
         Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions, "path": "/workspace",
+            "refresh": { "source": "0123456789", "lookedAt": "2026-01-01T00:00:00Z", "failure": "f", "revision": "r", "since": "2026-01-01T00:00:00Z",
+                "inUse": "r", "request": "now" },
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
@@ -263,7 +279,7 @@ fn status(kind: Kind) -> Value {
             "conditions": conditions }),
         Kind::YoiPeer => json!({ "observedGeneration": 1, "members": [{ "name": "a", "uid": "u" }], "conditions": conditions }),
         Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none", "path": "/workspace",
-            "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": git_source() } },
+            "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": git_source() }, "revision": "r" },
             "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u",
             "provider": { "selected": "Copy", "reason": "the only one" },
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "exclusiveBytes": 1, "entries": 1 }, "conditions": conditions }),

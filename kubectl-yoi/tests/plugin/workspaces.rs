@@ -61,6 +61,44 @@ async fn a_late_tree_waits_for_the_project_that_it_is_made_from() -> Result<()> 
 }
 
 #[tokio::test]
+async fn a_refresh_asks_for_one_look_and_says_what_it_found() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut git = project(&[("Ready", "True", "AllMet", "fine")]);
+    git["spec"]["source"] = json!({ "git": { "url": "https://h/p" } });
+    git["status"]["generation"] = json!({ "name": "g", "revision": "1111", "nodes": ["n"] });
+    server.put(git.clone());
+    // As the operator answers a request.
+    server.control(|collection, object| {
+        let request = object["metadata"]["annotations"]["yoi.dev/look"].clone();
+        if collection.ends_with("yoiprojects") && request.is_string() {
+            object["status"]["refresh"] =
+                json!({ "source": "g", "lookedAt": "2026-01-01T00:00:00Z", "revision": "2222", "request": request });
+            object["status"]["generation"]["revision"] = json!("2222");
+        }
+    });
+    let moved = plugin.run(&["refresh", "p"]).await?.expect_code(0)?;
+    ensure!(moved.out.contains("has moved from commit 1111 to 2222"), "{moved:?}");
+    let same = plugin.run(&["refresh", "p"]).await?.expect_code(0)?;
+    ensure!(same.out.contains("is at commit 2222, as before"), "{same:?}");
+    let read: Value = serde_json::from_str(&plugin.run(&["refresh", "p", "-o", "json"]).await?.expect_code(0)?.out)?;
+    ensure!(read["status"]["generation"]["revision"] == "2222", "{read}");
+    server.control(|collection, object| {
+        if collection.ends_with("yoiprojects") {
+            let request = object["metadata"]["annotations"]["yoi.dev/look"].clone();
+            object["status"]["refresh"] =
+                json!({ "source": "g", "lookedAt": "2026-01-01T00:00:00Z", "failure": "fatal: no such host", "request": request });
+        }
+    });
+    let failed = plugin.run(&["refresh", "p"]).await?.expect_code(1)?;
+    ensure!(failed.err.contains("fatal: no such host"), "{failed:?}");
+    server.put(project(&[("Ready", "True", "AllMet", "fine")]));
+    let refused = plugin.run(&["refresh", "p"]).await?.expect_code(1)?;
+    ensure!(refused.err.contains("its source is no git repository"), "{refused:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn all_trees_are_those_that_belong_to_no_agent() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;

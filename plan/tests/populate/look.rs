@@ -5,7 +5,7 @@ use std::fs;
 use yoi_plan::project::look_pod::LOOK_SCRIPT;
 
 use crate::Folder;
-use crate::git_server::GitServer;
+use crate::git_server::{GitServer, USER};
 use crate::populator::Populator;
 use crate::repository::Repository;
 
@@ -64,11 +64,11 @@ fn a_look_uses_the_projects_credentials_and_says_what_they_lack_without_them() {
     let repository = Repository::new(&folder.path().join("served"), "private/p");
     let commit = repository.write("n", "1").commit("1");
     let url = server.url("private/p.git");
-    let right = |pod: Populator| pod.ca(&server.ca).secret(&[("username", "robot"), ("password", "canary-token-of-a-look")]);
+    let right = |pod: Populator| pod.ca(&server.ca).secret(&[("username", USER), ("password", "canary-token-of-a-look")]);
     assert_eq!(looked(&folder, "right", right, &url), Ok(commit));
-    let wrong = |pod: Populator| pod.ca(&server.ca).secret(&[("username", "robot"), ("password", "canary-expired-token")]);
+    let wrong = |pod: Populator| pod.ca(&server.ca).secret(&[("username", USER), ("password", "canary-expired-token")]);
     let words = looked(&folder, "wrong", wrong, &url).unwrap_err();
-    assert!(words.contains("has the token expired") && !words.contains("canary"), "{words}");
+    assert!(words.contains("has the token expired") && !words.contains("canary-expired-token"), "{words}");
     let none = looked(&folder, "none", |pod| pod.ca(&server.ca), &url).unwrap_err();
     assert!(none.contains("credentialsSecretRef"), "{none}");
 }
