@@ -86,7 +86,9 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         StatusChange::RequestReader if !record.is_stopped || was_requested_just_now(record, now) => return None,
         StatusChange::RequestReader => desired.reader_requested_at = Some(now.to_owned()),
         StatusChange::RequestPush(_) if record.push_under_way().is_some() => return None,
-        StatusChange::RequestPush(request) => desired.push = Some(Box::new(RequestedPush { requested_at: now.to_owned(), ..(**request).clone() })),
+        StatusChange::RequestPush(request) => {
+            desired.push = Some(Box::new(RequestedPush { requested_at: now.to_owned(), ..(**request).clone() }))
+        }
     }
     (desired != record.gateway_status).then_some(desired)
 }

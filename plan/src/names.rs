@@ -121,7 +121,9 @@ mod tests {
     #[test]
     fn names_fit_a_dns_label_for_the_longest_yoipod() {
         let longest = "a".repeat(50);
-        for name in [pod(&longest, 999_999_999), reader(&longest), pusher(&longest), session_claim(&longest), manifest(&longest, &sha256(b"x"))] {
+        for name in
+            [pod(&longest, 999_999_999), reader(&longest), pusher(&longest), session_claim(&longest), manifest(&longest, &sha256(b"x"))]
+        {
             assert!(name.len() <= 63, "{name}");
         }
         assert!(base("0123456789", "n").len() <= 50);

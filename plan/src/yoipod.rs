@@ -131,7 +131,11 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
         conditions,
         ..YoiPodStatus::default()
     };
-    Plan { steps, status: Some(status), requeue_after: [run.requeue_after, reader.requeue_after, push.requeue_after].into_iter().flatten().min() }
+    Plan {
+        steps,
+        status: Some(status),
+        requeue_after: [run.requeue_after, reader.requeue_after, push.requeue_after].into_iter().flatten().min(),
+    }
 }
 
 /// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.

@@ -83,7 +83,8 @@ mod tests {
         };
         assert_eq!(head_line(&head("HEAD", Some(&hash))), Some(format!("{hash} - 2 3\n")));
         assert_eq!(head_line(&head("HEAD", None)).as_deref(), Some("- - 2 3\n"));
-        for (name, commit) in [("refs/heads/x", &*hash), ("HEAD", "main"), ("HEAD", "a\nb"), ("HEAD", &*hash.to_uppercase()), ("HEAD", "")] {
+        for (name, commit) in [("refs/heads/x", &*hash), ("HEAD", "main"), ("HEAD", "a\nb"), ("HEAD", &*hash.to_uppercase()), ("HEAD", "")]
+        {
             assert_eq!(head_line(&head(name, Some(commit))), None, "{name} {commit}");
         }
     }

@@ -12,6 +12,7 @@ mod operations;
 mod peers;
 mod plugin;
 mod programs;
+mod push;
 mod quotas;
 mod readers;
 mod schema;

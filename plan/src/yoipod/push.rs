@@ -141,7 +141,11 @@ impl PushContext<'_> {
         let Some(&pod) = self.input.pushers.first() else {
             let attempt = tried + 1;
             if attempt > MOST_ATTEMPTS {
-                return self.end(PushResult::Failed, None, format!("{}: {tried} Pods were deleted before they had ended", doing("were not pushed to")));
+                return self.end(
+                    PushResult::Failed,
+                    None,
+                    format!("{}: {tried} Pods were deleted before they had ended", doing("were not pushed to")),
+                );
             }
             let parts = PodParts {
                 yoipod: self.input.yoipod,
@@ -248,8 +252,7 @@ impl PushContext<'_> {
         let message = message.chars().take(MAX_MESSAGE).collect();
         let outcome = PushOutcome { id, result, branch, commit, previous, message, finished_at: self.now.to_string() };
         let pushed = condition(&outcome);
-        let status =
-            PushStatus { request: None, pod: None, attempts: None, outcome: Some(outcome), task: task.or(self.before.task) };
+        let status = PushStatus { request: None, pod: None, attempts: None, outcome: Some(outcome), task: task.or(self.before.task) };
         PushPlan { steps: Vec::new(), status: Some(status), pushed: Some(pushed), requeue_after: None }
     }
 }

@@ -135,7 +135,9 @@ pub fn is_finished(yoipod: &YoiPod) -> bool {
 /// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
 #[must_use]
 pub fn keep_command(namespace: &str, name: &str) -> String {
-    format!(r#"kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"completion":"Keep","push":null,"desiredState":"Running"}}}}'"#)
+    format!(
+        r#"kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"completion":"Keep","push":null,"desiredState":"Running"}}}}'"#
+    )
 }
 
 /// Whether nothing is to run the agent, and nothing will until somebody changes its spec. Meanwhile a reader shows what it has done.

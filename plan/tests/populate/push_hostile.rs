@@ -60,7 +60,8 @@ fn objects_that_fsck_refuses_are_refused() {
     let agent = site.agent();
     let blob = agent.write("a", "1").git(&["hash-object", "-w", "a"]);
     // A tree with a file called .git.
-    let entry = [b"100644 .git\0".to_vec(), (0..20).map(|at| u8::from_str_radix(&blob[2 * at..2 * at + 2], 16).unwrap()).collect()].concat();
+    let entry =
+        [b"100644 .git\0".to_vec(), (0..20).map(|at| u8::from_str_radix(&blob[2 * at..2 * at + 2], 16).unwrap()).collect()].concat();
     let path = site.folder.path().join("tree");
     fs::write(&path, entry).unwrap();
     let tree = agent.git(&["hash-object", "-t", "tree", "-w", "--literally", path.to_str().unwrap()]);
