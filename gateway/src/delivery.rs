@@ -239,6 +239,8 @@ mod tests {
             unready: None,
             is_stopped: false,
             reader_pod_uid: None,
+            pusher_pod_uid: None,
+            ended_push: None,
             reader_unready: None,
         };
         let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into() };

@@ -12,7 +12,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
     AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelApiName, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions,
-    ProgramOptions, PullOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
+    ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
@@ -124,6 +124,9 @@ pub enum Command {
     /// Fetch the commits that an agent made into the git clone at hand, on a branch of the agent's name. What is checked out is not touched.
     #[command(after_help = examples::PULL)]
     Pull(PullOptions),
+    /// Push the commits that agents made to a branch of their project's repository. It works for agents that have stopped, too.
+    #[command(after_help = examples::PUSH)]
+    Push(PushOptions),
     /// Take the folder that a project is made from as it is now. Agents that have a tree keep it.
     #[command(after_help = examples::TAKE)]
     Take(TakeOptions),
@@ -208,6 +211,7 @@ impl Command {
             Command::Diff(_)
             | Command::Patch(_)
             | Command::Pull(_)
+            | Command::Push(_)
             | Command::Doctor(_)
             | Command::Explain { .. }
             | Command::Crds

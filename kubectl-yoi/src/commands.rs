@@ -10,6 +10,7 @@ pub mod ls;
 pub mod patch;
 pub mod peer;
 pub mod pull;
+pub mod push;
 pub mod refresh;
 pub mod restart;
 pub mod rm;

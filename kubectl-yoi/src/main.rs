@@ -95,6 +95,7 @@ async fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Refresh(args) => commands::refresh::refresh(&cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
         Command::Pull(args) => commands::pull::pull(&cluster, output, &args).await,
+        Command::Push(args) => commands::push::push(&cluster, output, &args).await,
         Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, *args).await,
         Command::Workspace(WorkspaceCommand::Ls(filter)) => commands::workspace::ls(&cluster, output, &filter).await,
         Command::Workspace(WorkspaceCommand::Rm(args)) => commands::rm::rm_trees(&cluster, output, &args).await,

@@ -373,7 +373,7 @@ fn a_network_policy_that_the_api_server_normalised_is_not_applied_again() {
         let none: [Arc<k8s_openapi::api::networking::v1::NetworkPolicy>; 0] = [];
         let steps = network::ensure("ns", &wanted, &none);
         let mut kept: Vec<_> = steps.into_iter().map(|s| if let Step::EnsureNetworkPolicy(p) = s { *p } else { panic!("{s:?}") }).collect();
-        assert_eq!(kept.len(), 3);
+        assert_eq!(kept.len(), 4);
         let rules = kept[0].spec.as_mut().and_then(|spec| spec.egress.as_mut()).expect("rules");
         *rules.last_mut().expect("the rule of the settings") = serde_json::from_value(stored).expect("a rule");
         assert!(network::ensure("ns", &wanted, &kept.into_iter().map(Arc::new).collect::<Vec<_>>()).is_empty(), "{rule} is applied again");

@@ -32,11 +32,11 @@ fn the_policies_come_right_before_the_first_pod_and_nowhere_without_one() {
     let with = |steps, existing: &[Arc<NetworkPolicy>]| with_network_policies(steps, "ns", Some(&rules), existing);
     assert_eq!(with(vec![map()], &none), [map()]);
     let steps = with(vec![map(), pod(), pod()], &none);
-    let [agents, populators, readers] = &ensure("ns", &rules, &none)[..] else { panic!("three policies") };
-    assert_eq!(steps, [map(), agents.clone(), populators.clone(), readers.clone(), pod(), pod()]);
+    let [agents, populators, readers, pushers] = &ensure("ns", &rules, &none)[..] else { panic!("four policies") };
+    assert_eq!(steps, [map(), agents.clone(), populators.clone(), readers.clone(), pushers.clone(), pod(), pod()]);
 
-    let there =
-        [agents, populators, readers].map(|s| if let Step::EnsureNetworkPolicy(p) = s { Arc::new((**p).clone()) } else { panic!("{s:?}") });
+    let there = [agents, populators, readers, pushers]
+        .map(|s| if let Step::EnsureNetworkPolicy(p) = s { Arc::new((**p).clone()) } else { panic!("{s:?}") });
     assert_eq!(with(vec![pod()], &there), [pod()]);
     assert_eq!(with_network_policies(vec![pod()], "ns", None, &none), [pod()], "without settings there is no policy to make");
 }

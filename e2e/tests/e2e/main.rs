@@ -13,6 +13,7 @@ mod peers;
 mod plugin;
 mod prepare;
 mod programs;
+mod push;
 mod quotas;
 mod readers;
 mod schema;

@@ -140,6 +140,11 @@ pub fn all() -> Vec<Specimen> {
         spec["agent"] = runs;
         spec
     };
+    let pushing = |mut spec: Value| {
+        spec["completion"] = json!("Stop");
+        spec["push"] = json!({ "branch": "yoi/a" });
+        spec
+    };
     let mut all = vec![
         of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": refreshed })))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
@@ -155,6 +160,7 @@ pub fn all() -> Vec<Specimen> {
         ),
         of(Kind::YoiPod, "template of a fork", "y-fork", agent(template(json!({ "workspace": { "name": "v" } })), own.clone())),
         of(Kind::YoiPod, "template of nothing", "y-empty", agent(template(json!({ "empty": {} })), own.clone())),
+        of(Kind::YoiPod, "push", "y-push", pushing(agent(template(json!({ "project": { "name": "q" } })), own.clone()))),
         of(
             Kind::YoiPod,
             "program",

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 /// The fields of `status` that the gateway may write.
-const GATEWAY_FIELDS: [&str; 5] = ["session", "task", "live", "report", "reader"];
+const GATEWAY_FIELDS: [&str; 6] = ["session", "task", "live", "report", "reader", "push"];
 
 #[derive(Clone)]
 pub struct FakeApiServer {
@@ -290,8 +290,10 @@ impl FakeApiServer {
         let mut status: Map<String, Value> = object["status"].as_object().cloned().unwrap_or_default();
         let patch = patch["status"].as_object().unwrap();
         assert!(patch.keys().all(|field| GATEWAY_FIELDS.contains(&field.as_str())), "the gateway wrote {:?}", patch.keys());
-        // The operator's part of it.
+        // The operator's parts of them.
         let reader = status.get("reader").and_then(|reader| reader.get("pod")).cloned();
+        let mut push = status.get("push").and_then(Value::as_object).cloned().unwrap_or_default();
+        push.remove("request");
         for field in GATEWAY_FIELDS {
             match patch.get(field) {
                 Some(value) => drop(status.insert(field.to_owned(), value.clone())),
@@ -300,6 +302,9 @@ impl FakeApiServer {
         }
         if let Some(pod) = reader {
             status.entry("reader").or_insert_with(|| json!({}))["pod"] = pod;
+        }
+        for (field, value) in push {
+            status.entry("push").or_insert_with(|| json!({}))[field] = value;
         }
         object["status"] = Value::Object(status);
         Json(inner.put("yoipods", object)).into_response()

@@ -178,6 +178,7 @@ impl TestCluster {
             log_queries: Mutex::default(),
             attach: Mutex::default(),
             steering: Mutex::default(),
+            commits: Mutex::default(),
         });
         let routes = Router::new()
             .route(runtime_api::INBOX, post(inbox))
@@ -186,10 +187,7 @@ impl TestCluster {
             .route(runtime_api::CONTROL, post(control))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
-            .route(
-                runtime_api::BUNDLE,
-                get(async |uri: http::Uri| format!("{{\"query\":{:?}}}", uri.query().unwrap_or_default())).post(committed),
-            )
+            .route(runtime_api::BUNDLE, get(commits).post(committed))
             .with_state(state.clone());
         let lines = LineSet::keep(resolver, dial, routes, policy, Arc::new(|| 0.5));
         let mut lines_state = lines.state();
@@ -204,6 +202,15 @@ impl TestCluster {
         json_of(response).await
     }
 
+    /// A `GET` of the port of the runtimes, with this token.
+    pub async fn get_of_runtimes(&self, replica: &Replica, token: &str, path: &str) -> (StatusCode, String) {
+        let response =
+            self.send(replica.runtimes, None, Request::get(path).header("authorization", format!("Bearer {token}")), String::new()).await;
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
     pub async fn request_with(
         &self,
         address: SocketAddr,
@@ -213,6 +220,16 @@ impl TestCluster {
         path: &str,
         body: Option<Value>,
     ) -> Response<Incoming> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .header("x-remote-user", user.as_bytes())
+            .header("x-remote-group", "system:authenticated");
+        self.send(address, pair, request, body.map(|body| body.to_string()).unwrap_or_default()).await
+    }
+
+    async fn send(&self, address: SocketAddr, pair: Option<&Pair>, request: http::request::Builder, body: String) -> Response<Incoming> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.pem.as_bytes()).unwrap()).unwrap();
@@ -233,16 +250,7 @@ impl TestCluster {
         let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(NAME).unwrap(), tcp).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
         tokio::spawn(connection);
-        let body = body.map(|body| body.to_string()).unwrap_or_default();
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", NAME)
-            .header("content-type", "application/json")
-            .header("x-remote-user", user.as_bytes())
-            .header("x-remote-group", "system:authenticated")
-            .body(Full::new(Bytes::from(body)))
-            .unwrap();
+        let request = request.header("host", NAME).body(Full::new(Bytes::from(body))).unwrap();
         sender.send_request(request).await.unwrap()
     }
 }
@@ -297,6 +305,8 @@ pub struct RuntimeState {
     /// The next response to an attached client.
     pub attach: Mutex<Option<Body>>,
     pub steering: Mutex<Steering>,
+    /// The answer to who asks for its commits, in place of the query.
+    pub commits: Mutex<Option<Vec<u8>>>,
 }
 
 /// What the runtime answers to control requests, and what came.
@@ -374,6 +384,11 @@ pub fn refusal<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, Refusa
         Err(CallError::Status { status, body, .. }) => (status.as_u16(), serde_json::from_slice(&body).unwrap()),
         other => panic!("not refused: {other:?}"),
     }
+}
+
+async fn commits(State(state): State<Arc<RuntimeState>>, uri: http::Uri) -> Vec<u8> {
+    let query = || format!("{{\"query\":{:?}}}", uri.query().unwrap_or_default()).into_bytes();
+    state.commits.lock().unwrap().clone().unwrap_or_else(query)
 }
 
 /// The answer of a runtime that commits what it is told to, unless a run is under way.

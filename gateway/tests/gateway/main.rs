@@ -9,6 +9,7 @@ mod control;
 mod harness;
 mod messages;
 mod people;
+mod push;
 mod readers;
 mod replicas;
 mod rollout;

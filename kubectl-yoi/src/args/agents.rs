@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::DryRun;
-use super::values::{branch_name, config_map_key, duration, env_pair, message_id, object_name, subdomain};
+use super::values::{branch_name, commit_id, config_map_key, duration, env_pair, message_id, object_name, subdomain};
 
 #[derive(Debug, Args)]
 pub struct RunOptions {
@@ -29,6 +29,9 @@ pub struct RunOptions {
     /// Work in a tree of this commit of the project's repository: a full commit id, a branch, a tag, or a ref such as refs/pull/7/head.
     #[arg(long, value_name = "REVISION", conflicts_with = "fork")]
     pub revision: Option<String>,
+    /// Push its commits to a branch of the project's repository when its task has succeeded; without a name to `yoi/` and the agent's.
+    #[arg(long, value_name = "BRANCH", num_args = 0..=1, require_equals = true, value_parser = branch_name, requires = "stop_when_done")]
+    pub push: Option<Option<String>>,
     /// Work in a fork of this AgentWorkspace, taken now.
     #[arg(long, value_name = "WORKSPACE", value_parser = object_name)]
     pub fork: Option<String>,
@@ -289,6 +292,27 @@ pub struct PullOptions {
     /// The message of that commit.
     #[arg(short, long, requires = "commit", value_name = "MESSAGE")]
     pub message: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct PushOptions {
+    #[command(flatten)]
+    pub agents: AgentSelection,
+    /// The branch of the project's repository; `yoi/` and the agent's name when absent. It may go on, and is never turned back.
+    #[arg(short, long, value_name = "BRANCH", value_parser = branch_name, conflicts_with_all = ["all", "selector"])]
+    pub branch: Option<String>,
+    /// Commit as the agent what it has not committed, before. Only while no run is under way.
+    #[arg(long, requires = "message")]
+    pub commit: bool,
+    /// The message of that commit.
+    #[arg(short, long, requires = "commit", value_name = "MESSAGE")]
+    pub message: Option<String>,
+    /// Turn the branch to the agent's commit whatever it loses by that, if it is at this commit; when none is named, where the agent's last push left it.
+    #[arg(long, value_name = "COMMIT", num_args = 0..=1, require_equals = true, value_parser = commit_id, conflicts_with_all = ["all", "selector"])]
+    pub force_with_lease: Option<Option<String>>,
+    /// How long to wait until it is done.
+    #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
 }
 
 #[derive(Debug, Args)]

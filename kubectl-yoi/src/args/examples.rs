@@ -78,6 +78,12 @@ pub const PULL: &str = "Examples:
   kubectl yoi pull alice --branch review/alice
   kubectl yoi pull alice --commit -m \"What alice left\"
   kubectl yoi pull alice -o json | jq -r .commit";
+pub const PUSH: &str = "Examples:
+  kubectl yoi push alice                # to branch yoi/alice of the project's repository
+  kubectl yoi push alice --branch fix/login --commit -m \"What alice left\"
+  kubectl yoi push --all
+  kubectl yoi push alice --force-with-lease    # over what the last push of alice left there
+  kubectl yoi push alice -o json | jq -r .commit";
 pub const TAKE: &str = "Examples:
   kubectl yoi take yoi                  # as its folder is now, with what is not committed
   kubectl yoi take yoi --wait           # until agents can be made from it";

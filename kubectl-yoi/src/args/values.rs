@@ -91,6 +91,12 @@ pub fn branch_name(text: &str) -> Result<String, String> {
     yoi_wire::bundle::check_branch_name(text).map(|()| text.to_owned())
 }
 
+/// Accepts the full hash of a commit.
+pub fn commit_id(text: &str) -> Result<String, String> {
+    let refusal = || "a commit is named by its full hash, as `git ls-remote` prints it".to_owned();
+    yoi_wire::push::is_hash(text).then(|| text.to_owned()).ok_or_else(refusal)
+}
+
 /// Accepts the id of a message: a UUID.
 pub fn message_id(text: &str) -> Result<String, String> {
     uuid::Uuid::parse_str(text).map(|id| id.to_string()).map_err(|_| "the id of a message is a UUID, as `uuidgen` prints one".to_owned())

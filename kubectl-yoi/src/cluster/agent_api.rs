@@ -9,6 +9,7 @@ use yoi_crds::YoiPod;
 use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::people::{GROUP, VERSION, WaitsFor};
+use yoi_wire::push::{PushRequest, PushResponse};
 
 use super::Cluster;
 use crate::error::Error;
@@ -40,7 +41,7 @@ impl Cluster {
 
     /// As [`Cluster::stream`], and of an agent whose reader is only starting the refusal: whoever reads a terminal of its own waits there.
     pub async fn stream_now(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
-        let request = self.get_request(name, subresource, query, 0)?;
+        let request = self.waiting_request(name, subresource, query, 0, None)?;
         self.client.request_stream(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 
@@ -65,6 +66,12 @@ impl Cluster {
         self.client.request(request).await.map_err(self.api_error::<YoiPod>("commit what is in the tree of", name))
     }
 
+    /// Asks for a push of what an agent has committed. Of an agent that has stopped, it shows what it waits for meanwhile.
+    pub async fn push(&self, name: &str, body: &PushRequest) -> Result<PushResponse, Error> {
+        let body = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
+        self.read_with(name, "push the commits of", "push", "", Some(&body), |request| self.client.request(request)).await
+    }
+
     /// As [`Cluster::stream`], of an answer that is one JSON object.
     pub async fn fetch<T: DeserializeOwned>(&self, name: &str, subresource: &str, query: &str) -> Result<T, Error> {
         self.read(name, subresource, subresource, query, |request| self.client.request(request)).await
@@ -72,14 +79,25 @@ impl Cluster {
 
     /// As [`Cluster::fetch`], and of an agent that cannot answer yet the refusal.
     pub async fn fetch_now<T: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<T, Error> {
-        let request = self.get_request(name, subresource, "", 0)?;
+        let request = self.waiting_request(name, subresource, "", 0, None)?;
         self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
     }
 
-    /// A `GET` that waits so many seconds for the reader of a stopped agent.
-    fn get_request(&self, name: &str, subresource: &str, query: &str, seconds: u32) -> Result<http::Request<Vec<u8>>, Error> {
-        let request = http::Request::get(format!("{}?{query}&waitSeconds={seconds}", self.runtime_path(name, subresource)));
-        request.body(Vec::new()).map_err(|e| self.invalid_request(name, e))
+    /// A `GET`, or a `POST` of this body, that waits so many seconds for the reader of a stopped agent.
+    fn waiting_request(
+        &self,
+        name: &str,
+        subresource: &str,
+        query: &str,
+        seconds: u32,
+        body: Option<&[u8]>,
+    ) -> Result<http::Request<Vec<u8>>, Error> {
+        let path = format!("{}?{query}&waitSeconds={seconds}", self.runtime_path(name, subresource));
+        let request = match body {
+            None => http::Request::get(path),
+            Some(_) => http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json"),
+        };
+        request.body(body.unwrap_or_default().to_vec()).map_err(|e| self.invalid_request(name, e))
     }
 
     /// Sends a read again for as long as the gateway says that the reader of a stopped agent is only starting. `what` is the word for errors.
@@ -91,17 +109,30 @@ impl Cluster {
         query: &str,
         send: impl Fn(http::Request<Vec<u8>>) -> R,
     ) -> Result<T, Error> {
+        self.read_with(name, &format!("read the {what} of"), subresource, query, None, send).await
+    }
+
+    /// As [`Cluster::read`], with a body for a `POST`, and the whole operation for errors.
+    async fn read_with<T, R: Future<Output = kube::Result<T>>>(
+        &self,
+        name: &str,
+        operation: &str,
+        subresource: &str,
+        query: &str,
+        body: Option<&[u8]>,
+        send: impl Fn(http::Request<Vec<u8>>) -> R,
+    ) -> Result<T, Error> {
         let mut wait = Wait::new(name);
         loop {
             // An agent that runs, and a reader that is there, answer at once. What else is waited for is shown at once, and then as it changes.
             let seconds = if wait.progress.is_none() { 0 } else { 3 };
-            let request = self.get_request(name, subresource, query, seconds)?;
+            let request = self.waiting_request(name, subresource, query, seconds, body)?;
             let error = match send(request).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             if !wait.goes_on(&error).await {
-                return Err(self.api_error::<YoiPod>(&format!("read the {what} of"), name)(error));
+                return Err(self.api_error::<YoiPod>(operation, name)(error));
             }
         }
     }

@@ -88,7 +88,7 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         }
     };
     show::object(output, &result, &format!("yoipod.yoi.dev/{name}"), &sentence)?;
-    tell_uncommitted(cluster, name, &result.uncommitted);
+    tell_uncommitted(cluster, "pull", name, &result.uncommitted);
     Ok(())
 }
 
@@ -102,7 +102,8 @@ fn pulled(result: &PullResult, branch: &str, commit: &str, is_new: bool) -> Stri
     }
 }
 
-fn tell_uncommitted(cluster: &Cluster, name: &str, uncommitted: &Uncommitted) {
+/// Names what is not committed, and how `verb` gets it.
+pub fn tell_uncommitted(cluster: &Cluster, verb: &str, name: &str, uncommitted: &Uncommitted) {
     if uncommitted.count == 0 {
         return;
     }
@@ -114,7 +115,7 @@ fn tell_uncommitted(cluster: &Cluster, name: &str, uncommitted: &Uncommitted) {
         if uncommitted.count == 1 { "1 path".to_owned() } else { format!("{} paths", uncommitted.count) },
         first.join(", "),
         cluster.plugin_command(&format!("diff {name} --since-commit")),
-        cluster.plugin_command(&format!("pull {name} --commit -m MESSAGE")),
+        cluster.plugin_command(&format!("{verb} {name} --commit -m MESSAGE")),
     );
 }
 

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use yoi_crds::condition::{ConditionStatus, find, is_true};
 use yoi_crds::pod::{
     Agent, BuiltinAgent, CliAgent, Compaction, Completion, EnvVar, Limits, Model, ModelApi, ModelEndpointSpec, ModelProvider, PodSettings,
-    PodWorkspace, PresetSource, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
+    PodWorkspace, PresetSource, PushSettings, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
 };
 use yoi_crds::reason::condition;
 use yoi_crds::source::{NamedRef, ProjectRevision, WorkspaceSource};
@@ -72,6 +72,18 @@ async fn check(cluster: &Cluster, args: &RunOptions, project: &YoiProject) -> Re
         }
         cluster.get::<YoiPod>(peer).await?;
     }
+    if args.push.is_some() && project.spec.source.git.is_none() {
+        let message = format!(
+            "the source of {} is no git repository, so there is nothing to push to",
+            cluster.display_name::<YoiProject>(&args.project)
+        );
+        return Err(cluster.refused_error::<YoiPod>(
+            "run",
+            &args.name,
+            message,
+            "leave --push out; kubectl yoi patch gets what the agent commits",
+        ));
+    }
     match &args.claim {
         Some(claim) => cluster.get::<PersistentVolumeClaim>(claim).await.map(drop),
         None => check_former_session(cluster, args).await,
@@ -128,6 +140,7 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
         agent: agent(args.program, args.instruction),
         task: args.task.map(super::send::text_or_stdin).transpose()?,
         completion: if args.stop_when_done { Completion::Stop } else { Completion::Keep },
+        push: args.push.map(|branch| Box::new(PushSettings { branch })),
         model,
         pod: PodSettings { image: args.image, env, ..PodSettings::default() },
         desired_state: Default::default(),

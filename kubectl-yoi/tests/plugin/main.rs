@@ -12,6 +12,7 @@ mod lists;
 mod log_and_send;
 mod plugin;
 mod pull;
+mod push;
 mod rm;
 mod steering;
 mod stopped;

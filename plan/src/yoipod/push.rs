@@ -97,7 +97,8 @@ pub(super) fn plan(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Time
     let before = input.before.push.as_deref().cloned().unwrap_or_default();
     let Some(wanted) = WantedPush::new(input.yoipod.get(), &before) else {
         let pushed = before.outcome.as_ref().map(condition);
-        let status = (before != PushStatus::default()).then(|| PushStatus { request: None, pod: None, attempts: None, ..before });
+        let status =
+            Some(PushStatus { request: None, pod: None, attempts: None, ..before }).filter(|status| *status != PushStatus::default());
         return PushPlan { steps: delete_all(input.pushers.iter().copied()), status, pushed, requeue_after: None };
     };
     let context = PushContext { input, wanted, before, settings, now };
@@ -239,7 +240,7 @@ impl PushContext<'_> {
         let status = PushStatus {
             request: None,
             pod: pod.map(|pod| PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
-            attempts: (attempt > 0).then(|| PushAttempts { id: self.wanted.id, count: attempt }),
+            attempts: Some(PushAttempts { id: self.wanted.id, count: attempt }).filter(|attempts| attempts.count > 0),
             outcome: self.before.outcome,
             task: self.before.task,
         };

@@ -10,6 +10,7 @@ pub(super) fn agents(t: &mut Table) {
     programs(t);
     t.expect_refused("agent", a, &[("/spec/completion", json!("Stop")), ("/spec/task", Value::Null)], "task");
     t.expect_accepted("agent", a, &[("/spec/completion", json!("Stop"))]);
+    pushes(t);
     t.expect_refused("agent", "ref", &[("/spec/workspace", json!({ "ref": { "name": "w" }, "template": {} }))], "exactly one");
     t.expect_refused("agent", "ref", &[("/spec/workspace", json!({}))], "exactly one");
     t.expect_refused("agent", a, &[("/spec/session", json!({ "claimName": "c", "claimTemplate": {} }))], "claimTemplate");
@@ -29,6 +30,25 @@ pub(super) fn agents(t: &mut Table) {
         a,
         &[("/spec/task", json!("\u{1}".repeat(65_536))), ("/spec/agent/builtin/instruction", json!("\u{1}".repeat(65_536)))],
     );
+}
+
+fn pushes(t: &mut Table) {
+    t.expect_refused("push", "push", &[("/spec/completion", json!("Keep"))], "push needs completion Stop");
+    t.expect_refused("push", "template of nothing", &[("/spec/push", json!({}))], "push needs completion Stop");
+    t.expect_accepted("push", "push", &[("/spec/push", json!({}))]);
+    for name in ["main", "yoi/a", "feature/a-b_c.d", "w\u{e4}g", "a@b", "refsx/a", "a/refs/b", "heads/main", "a-"] {
+        t.expect_accepted("push", "push", &[("/spec/push/branch", json!(name))]);
+    }
+    for name in ["refs/heads/main", "refs", "HEAD", "@"] {
+        t.expect_refused("push", "push", &[("/spec/push/branch", json!(name))], "branch is a name alone");
+    }
+    let wrong = ["../x", "a..b", "-f", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a.", "a b", "a\nb", "a\u{1b}b"];
+    for name in wrong.into_iter().chain(["a~1", "a^", "a:b", "a?", "a*", "a[b", "a\\b", "a@{1}"]) {
+        t.expect_refused("push", "push", &[("/spec/push/branch", json!(name))], "branch is what git takes");
+    }
+    for name in [String::new(), "x".repeat(201)] {
+        t.expect_refused("push", "push", &[("/spec/push/branch", json!(name))], "branch");
+    }
 }
 
 fn programs(t: &mut Table) {
