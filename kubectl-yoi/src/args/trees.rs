@@ -75,7 +75,7 @@ pub struct RefreshOptions {
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub timeout: Duration,
     #[command(flatten)]
-    pub dry_run: DryRunOption,
+    pub dry_run: PlainDryRunOption,
 }
 
 #[derive(Debug, Args)]
