@@ -16,6 +16,7 @@ mod programs;
 mod push;
 mod quotas;
 mod readers;
+mod refresh;
 mod schema;
 mod tool_output;
 mod workspaces;

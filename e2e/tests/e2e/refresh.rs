@@ -1,0 +1,144 @@
+//! A project whose branch moves, and the commit under test.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
+use yoi_e2e::poll::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
+
+use crate::tool_output;
+
+const SCRIPT: &str = r#"
+rules:
+- name: tell
+  when: { lastUserContains: "tell the tree" }
+  steps:
+  - toolCalls: [{ tool: Shell, args: { command: "git rev-parse HEAD; git status --porcelain; ls moved-* 2>/dev/null; git ls-files -s | sha256sum" } }]
+  - text: Told.
+"#;
+
+/// A file more on top of `main`, in the server's repository. Returns the commit.
+const MOVE: &str = r#"
+cd /srv/git/project.git
+export GIT_CONFIG_COUNT=3 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
+export GIT_CONFIG_KEY_1=user.name GIT_CONFIG_VALUE_1=o GIT_CONFIG_KEY_2=user.email GIT_CONFIG_VALUE_2=o@o
+file=$(echo "moved $1" | git hash-object -w --stdin)
+tree=$({ git ls-tree main; printf '100644 blob %s\tmoved-%s\n' "$file" "$1"; } | git mktree)
+commit=$(git commit-tree -p main -m "moved $1" "$tree")
+git update-ref refs/heads/main "$commit"
+echo "$commit"
+"#;
+
+async fn moved(ns: &TestNamespace, round: usize) -> Result<String> {
+    let shell = ["exec", "git", "-c", "git", "--", "sh", "-euc", MOVE, "sh", &round.to_string()];
+    Ok(ns.kubectl(&shell).await?.exit_ok()?.out.trim().to_owned())
+}
+
+async fn revision(ns: &TestNamespace) -> Result<String> {
+    let status = ns.get::<YoiProject>("p").await?.status.unwrap_or_default();
+    status.generation.and_then(|generation| generation.revision).context("the project says no revision")
+}
+
+#[tokio::test]
+async fn a_branch_that_moved_is_in_new_trees_and_changes_none_that_is_there() -> Result<()> {
+    let ns = TestNamespace::create("refresh").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    let first = revision(&ns).await?;
+    ns.create_agent("old", "p", json!({ "task": "tell the tree" })).await?;
+    ns.wait_task_complete("old").await?;
+    let before = tool_output::last(&ns, "old").await?;
+    ensure!(before.starts_with(&format!("{first}\n")) && !before.contains("moved-"), "{before}");
+
+    let still = ns.yoi(&["refresh", "p"]).await?.exit_ok()?;
+    ensure!(still.out.contains(&format!("is at commit {first}, as before")), "{still:?}");
+    let mut last = first.clone();
+    for round in 1..=3 {
+        let commit = moved(&ns, round).await?;
+        let said = ns.yoi(&["refresh", "p"]).await?.exit_ok()?;
+        ensure!(said.out.contains(&format!("has moved from commit {last} to {commit}")), "{said:?}");
+        ensure!(revision(&ns).await? == commit, "trees are made from another commit");
+        last = commit;
+    }
+    ns.create_agent("new", "p", json!({ "task": "tell the tree" })).await?;
+    ns.wait_task_complete("new").await?;
+    let seen = tool_output::last(&ns, "new").await?;
+    ensure!(seen.starts_with(&format!("{last}\nmoved-1\nmoved-2\nmoved-3\n")), "not a clean tree of the last commit: {seen}");
+    let after = tool_output::after(&ns, "old", "tell the tree").await?;
+    ensure!(after == before, "the tree of a running agent has changed: {after}, before: {before}");
+
+    // Of the generations between, nothing is left once no tree needs them: that of `old`, and that of `new`.
+    ns.wait_for::<YoiProject, ()>("p", "settled", |project| {
+        let refresh = project?.status.as_ref()?.refresh.as_deref()?;
+        (refresh.revision.as_deref() == Some(&*last)).then_some(())
+    })
+    .await?;
+    poll_until(TIMEOUT, "two generations are left", async || {
+        let bases = ns.list::<AgentWorkspace>("").await?.into_iter().filter_map(|ws| ws.spec.base);
+        let generations: std::collections::BTreeSet<String> = bases.map(|base| base.generation).collect();
+        Ok((generations.len() == 2).then_some(()))
+    })
+    .await?;
+
+    // A ref that is not there is told with its name.
+    let gone = json!({ "spec": { "source": { "git": { "ref": "no-such-branch" } } } });
+    ns.merge_patch::<YoiProject>("p", &gone).await?;
+    let failed = ns.yoi(&["refresh", "p"]).await?;
+    ensure!(failed.code != 0 && failed.err.contains("no-such-branch"), "{failed:?}");
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn the_commit_under_test_is_the_tree_whatever_the_project_is_at() -> Result<()> {
+    let ns = TestNamespace::create("revision").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    let first = revision(&ns).await?;
+    let second = moved(&ns, 1).await?;
+    let create = |name: &'static str, revision: String| {
+        let ns = &ns;
+        async move {
+            let words = ["workspace", "create", name, "--project", "p", "--revision", &revision, "--claim", "--immediate", "--wait"];
+            ns.yoi(&words).await
+        }
+    };
+    // What the base holds, what it does not, and a ref as it is now.
+    for (name, wanted, expected) in [("held", &first, &first), ("fetched", &second, &second), ("by-ref", &"main".to_owned(), &second)] {
+        create(name, wanted.clone()).await?.exit_ok()?;
+        let status = ns.get::<AgentWorkspace>(name).await?.status.context("no status")?;
+        let found = status.origin.and_then(|origin| origin.revision);
+        ensure!(found.as_ref() == Some(expected), "{name}: {found:?}");
+    }
+    let words = ["run", "a", "-p", "p", "--revision", &second, "-t", "tell the tree", "--wait", "--timeout", "3m"];
+    ns.yoi(&words).await?.exit_ok()?;
+    let seen = tool_output::last(&ns, "a").await?;
+    ensure!(seen.starts_with(&format!("{second}\nmoved-1\n")), "{seen}");
+    ensure!(revision(&ns).await? == first, "a workspace has moved its project");
+
+    let missing = "0123456789abcdef0123456789abcdef01234567";
+    ns.yoi(&["workspace", "create", "missing", "--project", "p", "--revision", missing, "--claim", "--immediate"]).await?.exit_ok()?;
+    let condition = ns.wait_reason::<AgentWorkspace>("missing", "Ready", "PopulateFailed").await?;
+    ensure!(condition.status == ConditionStatus::False && condition.message.contains(missing), "{condition:?}");
+
+    ns.create_empty_project("e").await?;
+    let refused: Value = json!({ "project": { "name": "e", "revision": first } });
+    let workspace = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "no-git", "namespace": ns.name },
+        "spec": { "source": refused } });
+    ns.apply(&workspace.to_string()).await?;
+    ns.wait_reason::<AgentWorkspace>("no-git", "Ready", "InvalidSpec").await?;
+    // What the workspaces had of their own goes with them.
+    for name in ["fetched", "by-ref", "missing"] {
+        ns.delete::<AgentWorkspace>(name).await?;
+    }
+    ns.delete::<YoiPod>("a").await?;
+    ns.wait_gone::<YoiPod>("a").await?;
+    poll_until(TIMEOUT, "the bases of workspaces are gone", async || {
+        let bases = ns.list::<AgentWorkspace>("").await?.into_iter().filter(|ws| ws.spec.base.is_some());
+        let of_workspaces =
+            bases.filter(|base| base.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "AgentWorkspace"));
+        Ok((of_workspaces.count() == 0).then_some(()))
+    })
+    .await?;
+    ns.remove().await
+}
