@@ -146,7 +146,7 @@ async fn check_while_uninstalled(
 ) -> Result<()> {
     // Running agents go on, and their network policies stay.
     check_tool_writes_on(ns).await?;
-    ensure!(policies().await?.len() == *policies_before && *policies_before == 3, "agents are alive and without network policies");
+    ensure!(policies().await?.len() == *policies_before && *policies_before == 4, "agents are alive and without network policies");
     let cli = ns.yoi(&["send", "done", "nobody hears this"]).await?;
     ensure!(cli.code != 0 && !cli.err.contains("panicked"), "{cli:?}");
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());

@@ -3,7 +3,7 @@
 //! The program writes there, too, and may have left symbolic links. None of them is followed: what stands in the way of a file of ours is
 //! removed.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -90,7 +90,30 @@ impl ProgramHome {
     /// # Errors
     /// The system's.
     pub fn clear(&self) -> io::Result<()> {
-        clear(&self.0)
+        fchmod(&self.0, Mode::RWXU)?;
+        loop {
+            let mut is_empty = true;
+            for entry in Dir::read_from(&self.0)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if name != c"." && name != c".." {
+                    is_empty = false;
+                    remove_level(&self.0, name)?;
+                }
+            }
+            if is_empty {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The content of a file at a path below HOME; `None` where there is none, or one that no credential is.
+    pub fn read(&self, path: &str) -> Option<Vec<u8>> {
+        let (folder, name) = self.folder_of(path).ok()?;
+        let file = openat(&folder, name.as_str(), OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty());
+        let mut content = Vec::new();
+        File::from(file.ok()?).take(MAX_CREDENTIAL_BYTES + 1).read_to_end(&mut content).ok()?;
+        (content.len() as u64 <= MAX_CREDENTIAL_BYTES).then_some(content)
     }
 
     fn folder_of(&self, path: &str) -> io::Result<(OwnedFd, String)> {
@@ -112,25 +135,33 @@ impl ProgramHome {
     }
 }
 
-/// Removes what is in a folder. The program may have closed folders to its own user.
-fn clear(folder: &OwnedFd) -> io::Result<()> {
-    fchmod(folder, Mode::RWXU)?;
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        match unlinkat(folder, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => continue,
-            Err(Errno::ISDIR | Errno::PERM) => {}
-            Err(error) => return Err(error.into()),
-        }
-        chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
-        clear(&open_directory(folder, Path::new(OsStr::from_bytes(name.to_bytes())))?)?;
-        unlinkat(folder, name, AtFlags::REMOVEDIR)?;
+/// Removes a file, or a folder's content but for the folders in it, which come into `home`: so the depth costs no descriptors. The program may have
+/// closed folders to its own user.
+fn remove_level(home: &OwnedFd, name: &CStr) -> io::Result<()> {
+    if !unlink_unless_folder(home, name)? {
+        return Ok(());
     }
-    Ok(())
+    let folder = open_directory(home, Path::new(OsStr::from_bytes(name.to_bytes())))?;
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        let inner = entry.file_name();
+        if inner != c"." && inner != c".." && unlink_unless_folder(&folder, inner)? {
+            renameat(&folder, inner, home, format!(".{}", Uuid::new_v4()))?;
+        }
+    }
+    Ok(unlinkat(home, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Removes what is no folder. Returns whether it is one, which is open to this user then.
+fn unlink_unless_folder(parent: &OwnedFd, name: &CStr) -> io::Result<bool> {
+    match unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(false),
+        Err(Errno::ISDIR | Errno::PERM) => {
+            chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            Ok(true)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +209,34 @@ mod tests {
         assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
         assert_eq!(std::fs::read_to_string(outside.join("log")).unwrap(), "log");
         open.write(".claude/settings.json", b"ours").unwrap();
+    }
+
+    #[test]
+    fn what_is_read_for_a_credential_is_a_file_of_home_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        std::fs::write(dir.path().join("log"), "log").unwrap();
+        let open = ProgramHome::open(&home).unwrap();
+        open.write("a/auth.json", b"renewed").unwrap();
+        symlink(dir.path().join("log"), home.join("link")).unwrap();
+        std::fs::write(home.join("large"), vec![b'x'; 1 << 20 | 1]).unwrap();
+        assert_eq!(open.read("a/auth.json").as_deref(), Some(&b"renewed"[..]));
+        for path in ["link", "large", "a", "none", "../log"] {
+            assert_eq!(open.read(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_home_deeper_than_there_are_descriptors_is_cleared() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = ProgramHome::open(&dir.path().join("home")).unwrap();
+        let mut at = open.0.try_clone().unwrap();
+        for _ in 0..3000 {
+            at = make_directory(&at, Path::new("d")).unwrap();
+        }
+        drop(at);
+        open.clear().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path().join("home")).unwrap().count(), 0);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
         if session.is_some() {
             return not_started(ProgramExit::HomeFull, home_size::message(&agent.preset.name, &agent.home, most));
         }
-        if let Err(error) = block_in_place(|| ProgramHome::open(&agent.home)?.clear()) {
+        if let Err(error) = block_in_place(|| clear_home(agent)) {
             let message = format!("failed to empty {}, which takes more than {} MiB: {error}", agent.home.display(), most >> 20);
             return not_started(ProgramExit::NotStarted, without_os_error_number(&message));
         }
@@ -93,6 +93,15 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
         _ => last_words,
     };
     ProgramEnd { exit, last_words, expects_result, turns_used_up: None }
+}
+
+/// Empties HOME but for the credentials: the program may have renewed them, and the Secret has the first ones only.
+fn clear_home(agent: &ProgramAgent) -> io::Result<()> {
+    let home = ProgramHome::open(&agent.home)?;
+    let credentials = agent.credentials.iter().flat_map(|_| &agent.preset.credentials);
+    let kept: Vec<_> = credentials.filter_map(|credential| Some((&credential.path, home.read(&credential.path)?))).collect();
+    home.clear()?;
+    kept.into_iter().try_for_each(|(path, content)| home.write(path, &content))
 }
 
 fn prepare_home(agent: &ProgramAgent, values: &RunValues<'_>) -> io::Result<()> {
