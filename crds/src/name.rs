@@ -62,7 +62,7 @@ pub mod annotation {
     pub const REFRESH: &str = "yoi.dev/refresh";
     /// Of a YoiProject, set by `kubectl yoi refresh`: any text. When it changes, its git repository is looked at once. Of the Pod that looks: that text.
     pub const LOOK: &str = "yoi.dev/look";
-    /// Of the Pod that looks at a git repository: digest of the source.
+    /// Of a Pod that looks at a git repository or pushes to it: digest of the source.
     pub const LOOKS_AT: &str = "yoi.dev/looks-at";
     /// Of an agent's Pod: `spec.limits.tokens` of its YoiPod, a decimal number, or empty. The runtime sees it in a file, and a change of it at once.
     pub const TOKENS: &str = "yoi.dev/tokens";

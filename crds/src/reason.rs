@@ -414,7 +414,7 @@ reasons! {
     PUSHING = "Pushing",
         "Usually seconds. If it lasts, the message says what it waits for.",
         "kubectl logs $NAME-push -n $NAMESPACE";
-    /// The agent's commits were not pushed, and nothing on the server has changed; the message says why.
+    /// The agent's commits were not pushed, or it is not known whether they were, as when the server breaks off; the message says why.
     @person PUSH_FAILED = "PushFailed",
         "The message has git's words. Mend what they name (a token, a rule of the server), or choose another branch, and push again.",
         "kubectl yoi push $NAME -n $NAMESPACE";

@@ -40,7 +40,7 @@ pub struct AgentRecord {
     pub reader_pod_uid: Option<String>,
     /// UID of the Pod that pushes what the agent has committed.
     pub pusher_pod_uid: Option<String>,
-    /// Id of the push that ended last.
+    /// Id of the request for a push that ended last.
     pub ended_push: Option<String>,
     /// Reason and message of the ReaderReady condition. `None` when it is True, or when nobody asks for a reader.
     pub reader_unready: Option<(String, String)>,
@@ -82,7 +82,9 @@ impl From<YoiPod> for AgentRecord {
         };
         let (unready, reader_unready) = (unmet(condition::READY), unmet(condition::READER_READY));
         let ReaderStatus { requested_at: reader_requested_at, pod: reader } = status.reader.unwrap_or_default();
-        let PushStatus { request: push, pod: pusher, outcome, .. } = status.push.map(|push| *push).unwrap_or_default();
+        let push = status.push.map(|push| *push).unwrap_or_default();
+        let ended_push = push.last_ended().map(str::to_owned);
+        let PushStatus { request: push, pod: pusher, .. } = push;
         AgentRecord {
             name,
             resource_version: pod.metadata.resource_version.unwrap_or_default(),
@@ -101,7 +103,7 @@ impl From<YoiPod> for AgentRecord {
             is_stopped,
             reader_pod_uid: reader.map(|reader| reader.uid),
             pusher_pod_uid: pusher.map(|pusher| pusher.uid),
-            ended_push: outcome.map(|outcome| outcome.id),
+            ended_push,
             reader_unready,
         }
     }

@@ -103,6 +103,20 @@ fn stored(plan: &Plan<YoiPodStatus>, seconds: i64, status: Value) -> Arc<Observe
     Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())
 }
 
+/// The same Pod, which should have gone `seconds` ago.
+fn going(plan: &Plan<YoiPodStatus>, seconds: i64) -> Arc<ObservedPod> {
+    let mut pod = made_pod(plan);
+    pod.metadata.uid = Some("pusher".to_owned());
+    let mut pod = serde_json::to_value(pod).expect("JSON");
+    pod["metadata"]["deletionTimestamp"] = json!(ago(seconds));
+    pod["spec"]["nodeName"] = json!("n9");
+    Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())
+}
+
+fn meta_annotation<'a>(pod: &'a Pod, name: &str) -> &'a str {
+    pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).expect("an annotation")
+}
+
 fn ended(phase: &str, code: i32, message: &str) -> Value {
     let state = json!({"terminated": {"exitCode": code, "message": message, "finishedAt": ago(0)}});
     json!({"phase": phase, "containerStatuses": [{"name": "push", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}]})
@@ -166,7 +180,7 @@ fn a_push_gets_a_pod_with_the_projects_credentials_a_token_for_the_gateway_and_n
     let mounts = container.volume_mounts.iter().flatten();
     let writable: Vec<_> = mounts.filter(|mount| mount.read_only != Some(true)).map(|mount| mount.mount_path.as_str()).collect();
     assert_eq!(writable, ["/tmp"]);
-    assert_eq!(push(&plan).attempts.map(|attempts| (attempts.id, attempts.count)), Some(("one".to_owned(), 1)));
+    assert_eq!(push(&plan).attempts.map(|attempts| (attempts.id, attempts.count)), Some(("one".to_owned(), 0)), "it is not seen yet");
     let condition = pushed(&plan);
     assert!(
         condition.reason == "Pushing" && condition.message.contains("https://git.example/p.git") && !condition.message.contains("secret")
@@ -205,12 +219,13 @@ fn a_refusal_is_final_and_what_broke_off_is_tried_three_times() {
     for attempt in 1..=3 {
         let seen = with_push(asked("one"), &status, "one");
         let made = plan(&seen);
-        assert_eq!(push(&made).attempts.map(|attempts| attempts.count), Some(attempt));
+        assert_eq!(push(&made).attempts.map(|attempts| attempts.count), Some(attempt - 1));
         status = push(&made);
         let seen = with_push(asked("one"), &status, "one");
         let mut failed = seen.clone();
         failed.pods = vec![stored(&made, 400, json!({"phase": "Failed", "reason": "Evicted", "message": "the node is full"}))];
         let next = plan(&failed);
+        assert_eq!(push(&next).attempts.map(|attempts| (attempts.count, attempts.no_pod_since)), (attempt < 3).then_some((attempt, None)));
         if attempt < 3 {
             assert!(deletes(&next) && push(&next).outcome.is_none(), "attempt {attempt}");
             assert!(pushed(&next).message.contains("are tried again: the node is full"), "{:?}", pushed(&next));
@@ -221,7 +236,7 @@ fn a_refusal_is_final_and_what_broke_off_is_tried_three_times() {
         status = push(&next);
     }
     // Another push begins anew.
-    assert_eq!(push(&plan(&with_push(asked("two"), &status, "two"))).attempts.map(|attempts| attempts.count), Some(1));
+    assert_eq!(push(&plan(&with_push(asked("two"), &status, "two"))).attempts.map(|attempts| attempts.count), Some(0));
 }
 
 #[test]
@@ -244,6 +259,70 @@ fn a_pod_that_cannot_start_is_explained_and_given_up_after_ten_minutes() {
     let plan = plan(&seen);
     assert_eq!(outcome(&plan).result, PushResult::Failed);
     assert!(outcome(&plan).message.contains("in 600 s it did not begin"), "{}", outcome(&plan).message);
+}
+
+#[test]
+fn a_pod_that_is_not_seen_is_not_counted_and_one_that_is_never_made_ends_the_push_with_the_refusal() {
+    let mut seen = asked("one");
+    for round in 0..5 {
+        let plan = plan(&seen);
+        assert_eq!(meta_annotation(&made_pod(&plan), "yoi.dev/attempt"), "1", "round {round}");
+        assert!(plan.requeue_after.is_some(), "round {round}");
+        seen = with_push(seen, &push(&plan), "one");
+    }
+    let mut status = push(&plan(&seen));
+    status.attempts.as_mut().expect("attempts").no_pod_since = Some(ago(599));
+    assert!(!pushers(&plan(&with_push(asked("one"), &status, "one"))).is_empty());
+    status.attempts.as_mut().expect("attempts").no_pod_since = Some(ago(600));
+    let mut seen = with_push(asked("one"), &status, "one");
+    let ready = json!({"type": "Ready", "status": "False", "reason": "ApplyFailed", "message": "exceeded quota: pods", "lastTransitionTime": ago(9)});
+    let mut yoipod = (*seen.yoipod).clone();
+    yoipod.status.as_mut().expect("a status").conditions = vec![serde_json::from_value(ready).expect("a condition")];
+    seen.yoipod = Arc::new(yoipod);
+    let outcome = outcome(&plan(&seen));
+    assert_eq!(outcome.result, PushResult::Failed);
+    assert!(outcome.message.ends_with("in 600 s no Pod was made that does it: exceeded quota: pods"), "{}", outcome.message);
+}
+
+#[test]
+fn a_pod_on_a_node_that_is_gone_ends_the_push_and_another_one_after_a_time() {
+    let made = plan(&asked("one"));
+    for (id, words) in [("one", "it is not known whether the agent's commits were pushed"), ("two", "Pod a-push of a former push")] {
+        let mut seen = asked(id);
+        seen.pods = vec![going(&made, 599)];
+        let waits = plan(&seen);
+        assert!(push(&waits).outcome.is_none() && waits.requeue_after.is_some(), "{id}");
+        assert_eq!(pushed(&waits).message, "Pod a-push of a former push is going down");
+        seen.pods = vec![going(&made, 601)];
+        let ends = plan(&seen);
+        assert_eq!(outcome(&ends).result, PushResult::Failed);
+        let message = outcome(&ends).message;
+        assert!(message.contains(words) && message.contains("node n9 does not say that it has"), "{message}");
+        assert!(pushers(&ends).is_empty());
+    }
+}
+
+#[test]
+fn a_push_under_way_goes_to_the_source_that_the_project_has_now() {
+    let other = json!({"git": {"url": "https://git.example/other.git"}});
+    let made = plan(&asked("one"));
+    let request = json!({"push": {"request": request("one")}});
+    for status in [json!({"phase": "Running"}), ended("Succeeded", 0, &format!("{} - 0", commit()))] {
+        let mut moved = seen(&other, json!({}), request.clone());
+        moved.pods = vec![stored(&made, 5, status.clone())];
+        let next = plan(&moved);
+        assert!(deletes(&next) && push(&next).outcome.is_none(), "{next:?}");
+        moved.pods = Vec::new();
+        let again = plan(&with_push(moved, &push(&next), "one"));
+        assert!(serde_json::to_string(&made_pod(&again)).expect("JSON").contains("https://git.example/other.git"));
+
+        let mut none = seen(&json!({"empty": {}}), json!({}), request.clone());
+        none.pods = vec![stored(&made, 5, status)];
+        let next = plan(&none);
+        assert!(deletes(&next) && push(&next).outcome.is_none(), "its Pod goes before it is called failed: {next:?}");
+        none.pods = Vec::new();
+        assert!(outcome(&plan(&none)).message.contains("is no git repository"));
+    }
 }
 
 #[test]
@@ -273,6 +352,14 @@ fn a_task_that_succeeded_is_pushed_once_and_a_persons_request_does_not_push_it_a
     assert_eq!((push(&by_hand).task.as_deref(), outcome(&by_hand).id.as_str()), (Some(&*task), "later"));
     let at_rest = plan(&with_push(finished(own.clone(), json!({})), &push(&by_hand), "later"));
     assert!(pushers(&at_rest).is_empty(), "both are done");
+
+    // The other order: the request was there before the task had succeeded.
+    let first = after(with_push(finished(own.clone(), json!({})), &PushStatus::default(), "first"), ended("Succeeded", 0, "- - 0"));
+    let then = after(with_push(finished(own.clone(), json!({})), &push(&first), "first"), ended("Succeeded", 0, "- - 0"));
+    assert_eq!((outcome(&then).id.as_str(), push(&then).ended_request.as_deref()), (&*task, Some("first")));
+    let at_rest = plan(&with_push(finished(own.clone(), json!({})), &push(&then), "first"));
+    assert!(pushers(&at_rest).is_empty(), "the request is not pushed again");
+    assert_eq!(push(&at_rest), PushStatus { request: None, ..push(&then) });
 
     let failed = json!({"task": {"id": task, "state": "Failed"}});
     let failed = seen(&git(), json!({"completion": "Stop", "push": {}, "desiredState": "Running"}), failed);

@@ -30,7 +30,7 @@ pub struct PushSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PushStatus {
-    /// Gateway: what somebody last asked for. It is under way until `outcome` has its id.
+    /// Gateway: what somebody last asked for. It is under way until `endedRequest` is its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestedPush>,
     /// Operator: the Pod that pushes, while there is one. Identity of the pusher.
@@ -42,9 +42,20 @@ pub struct PushStatus {
     /// Operator: what became of the last push.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<PushOutcome>,
+    /// Operator: id of the request that ended last. `outcome` may be that of a task since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_request: Option<String>,
     /// Operator: id of the task after which the push of `spec.push` was done, or has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
+}
+
+impl PushStatus {
+    /// Id of the request that ended last. Of a status that another version wrote, the id of the outcome.
+    #[must_use]
+    pub fn last_ended(&self) -> Option<&str> {
+        self.ended_request.as_deref().or_else(|| self.outcome.as_ref().map(|outcome| outcome.id.as_str()))
+    }
 }
 
 /// A push that a person asked for.
@@ -68,10 +79,15 @@ pub struct RequestedPush {
 
 /// How many Pods were made for a push.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct PushAttempts {
     /// Id of the push.
     pub id: String,
+    /// Pods that were seen in the cluster.
     pub count: i32,
+    /// Since when the next Pod is to be made and is not seen; absent while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_pod_since: Option<String>,
 }
 
 /// How a push ended.

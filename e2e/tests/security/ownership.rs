@@ -65,7 +65,9 @@ async fn nobody_but_the_operator_creates_a_base_or_a_pod_that_counts_as_its_own(
     for change in [
         json!({ "metadata": { "labels": { "yoi.dev/role": null } } }),
         json!({ "metadata": { "labels": { "yoi.dev/yoipod": "another" } } }),
+        json!({ "metadata": { "labels": { "yoi.dev/egress": "Agents" } } }),
         json!({ "metadata": { "annotations": { "yoi.dev/run-generation": "9" } } }),
+        json!({ "metadata": { "annotations": { "yoi.dev/push": "another" } } }),
         json!({ "metadata": { "ownerReferences": owner } }),
     ] {
         only_from_the_operator(&ns.client, ("PATCH", &own, &change), "belong to the Yoi operator").await?;

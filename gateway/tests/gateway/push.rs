@@ -80,6 +80,24 @@ async fn a_push_is_written_into_the_status_once_and_another_one_waits_for_its_en
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_has_ended_though_the_outcome_is_that_of_a_task_since() {
+    let (cluster, replica, _runtime) = scene().await;
+    let (status, body) = ask(&cluster, &replica, json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    change_push(&cluster, "endedRequest", body["id"].clone());
+    change_push(&cluster, "outcome", json!({"id": "task", "result": "Pushed", "branch": "yoi/a", "message": "m", "finishedAt": "t"}));
+    // The index sees it a little later.
+    tokio::time::timeout(std::time::Duration::from_secs(30), async {
+        while ask(&cluster, &replica, json!({"branch": "other"})).await.0 != StatusCode::OK {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("a push after the one that ended");
+    assert_eq!(requested(&cluster)["branch"], "other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_push_and_what_names_no_branch_is_refused_before_anything_is_written() {
     let (cluster, replica, runtime) = scene().await;
     let (status, body) = cluster.request(&replica, "bob", "POST", PUSH, Some(json!({}))).await;

@@ -5,16 +5,17 @@
 //! commits from the gateway, checks them, and pushes one ref without force.
 //!
 //! # Guarantees
-//! A push ends: with a [`PushOutcome`] of its id, after at most [`MOST_ATTEMPTS`] Pods. Made again, it finds the branch at the commit already.
+//! A push ends: with a [`PushOutcome`] of its id, after at most [`MOST_ATTEMPTS`] Pods, and though none can be made or its node is gone. Made again, it
+//! finds the branch at the commit already. It goes to the source that the project has at its end.
 
 mod push_pod;
 
 use std::time::Duration;
 
-use yoi_crds::condition::ConditionValue;
+use yoi_crds::condition::{ConditionValue, find};
 use yoi_crds::name::annotation;
 use yoi_crds::pod::{Completion, PodRef, PushAttempts, PushOutcome, PushResult, PushStatus, RequestedPush};
-use yoi_crds::reason;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::source::GitSource;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{YoiPod, YoiProject};
@@ -29,6 +30,7 @@ use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::settings::Settings;
 use crate::step::{Kind, Step};
 use crate::stored::{Stored, delete_all};
+use crate::tree::base_set::first_generation;
 use crate::workspace::populate::ATTEMPT;
 use crate::workspace::populate_report::{failure, without_user};
 pub use push_pod::SCRIPT;
@@ -38,7 +40,7 @@ use push_pod::{CONTAINER, PodParts};
 const MOST_ATTEMPTS: i32 = 3;
 /// How long the first Pod that failed stays before the next one is made; the second one twice as long.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long a Pod may take to start.
+/// How long a Pod may take to be made, to start, and to go.
 const START_PATIENCE: Duration = Duration::from_secs(600);
 /// Exit code of the script when the next Pod would end the same.
 const FINAL: i32 = 1;
@@ -70,8 +72,8 @@ pub(super) struct WantedPush {
 
 impl WantedPush {
     fn new(yoipod: &YoiPod, before: &PushStatus) -> Option<Self> {
-        let is_ended = |id: &str| before.outcome.as_ref().is_some_and(|outcome| outcome.id == id);
-        if let Some(RequestedPush { id, branch, commit, expected, .. }) = before.request.clone().filter(|request| !is_ended(&request.id)) {
+        let open = before.request.clone().filter(|request| before.last_ended() != Some(&request.id));
+        if let Some(RequestedPush { id, branch, commit, expected, .. }) = open {
             return Some(WantedPush { id, branch, commit: Some(commit), expected, task: None });
         }
         let settings = yoipod.spec.push.as_ref().filter(|_| yoipod.spec.completion == Completion::Stop)?;
@@ -96,15 +98,17 @@ pub(super) fn confirm_gone(input: &YoiPodInput<'_>) -> Option<Step> {
 pub(super) fn plan(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp) -> PushPlan {
     let before = input.before.push.as_deref().cloned().unwrap_or_default();
     let Some(wanted) = WantedPush::new(input.yoipod.get(), &before) else {
-        let pushed = before.outcome.as_ref().map(condition);
+        let pushed = before.outcome.as_ref().map(of_outcome);
         let status =
             Some(PushStatus { request: None, pod: None, attempts: None, ..before }).filter(|status| *status != PushStatus::default());
         return PushPlan { steps: delete_all(input.pushers.iter().copied()), status, pushed, requeue_after: None };
     };
     let context = PushContext { input, wanted, before, settings, now };
-    match git_source(input) {
-        Ok((project, git)) => context.follow(project, git),
-        Err(why) => context.end(PushResult::Failed, None, why),
+    match (git_source(input), input.pushers.first()) {
+        (Ok((project, git)), _) => context.follow(project, git),
+        // It pushes to a source that the project had before.
+        (Err(_), Some(&pod)) => context.outlives(pod),
+        (Err(why), None) => context.end(PushResult::Failed, None, why),
     }
 }
 
@@ -137,36 +141,44 @@ struct PushContext<'a> {
 impl PushContext<'_> {
     fn follow(self, project: Stored<'_, YoiProject>, git: &GitSource) -> PushPlan {
         let url = without_user(&git.url);
-        let tried = self.before.attempts.as_ref().filter(|attempts| attempts.id == self.wanted.id).map_or(0, |attempts| attempts.count);
         let branch = self.wanted.branch.clone();
         let doing = |what: &str| format!("the agent's commits {what} branch {branch} of {url}");
         let Some(&pod) = self.input.pushers.first() else {
-            let attempt = tried + 1;
-            if attempt > MOST_ATTEMPTS {
-                return self.end(
-                    PushResult::Failed,
-                    None,
-                    format!("{}: {tried} Pods were deleted before they had ended", doing("were not pushed to")),
-                );
+            let tried = self.tried().map_or(0, |attempts| attempts.count);
+            if tried >= MOST_ATTEMPTS {
+                let message = format!("{}: {tried} Pods were deleted before they had ended", doing("were not pushed to"));
+                return self.end(PushResult::Failed, None, message);
             }
+            let since = self.tried().and_then(|attempts| attempts.no_pod_since.as_ref()?.parse().ok()).unwrap_or(self.now);
+            let Some(left) = time_left(since, START_PATIENCE, self.now) else {
+                let message = format!(
+                    "{}: in {} s no Pod was made that does it{}",
+                    doing("were not pushed to"),
+                    START_PATIENCE.as_secs(),
+                    self.refusal()
+                );
+                return self.end(PushResult::Failed, None, message);
+            };
             let parts = PodParts {
                 yoipod: self.input.yoipod,
                 project,
                 git,
                 push: &self.wanted,
                 base: base_commit(self.input),
-                attempt,
+                attempt: tried + 1,
                 settings: self.settings,
             };
             let step = Step::EnsurePod(Box::new(push_pod::pod(&parts)));
-            let message = doing("are about to be pushed to");
-            return self.goes_on(vec![step], None, attempt, message, None);
+            // It is counted once it is seen: it may be refused, or made already.
+            let attempts = PushAttempts { id: self.wanted.id.clone(), count: tried, no_pod_since: Some(since.to_string()) };
+            return self.goes_on(vec![step], None, attempts, doing("are about to be pushed to"), Some(left));
         };
-        if pod.is_deleting() || meta::annotation(pod.meta(), annotation::PUSH) != Some(&self.wanted.id) {
-            let message = format!("Pod {} of a former push is going down", pod.name());
-            return self.goes_on(pod.delete().into_iter().collect(), None, tried, message, None);
+        let is_current = meta::annotation(pod.meta(), annotation::LOOKS_AT) == Some(&*first_generation(project));
+        if pod.is_deleting() || !self.made(pod) || !is_current {
+            return self.outlives(pod);
         }
-        let attempt = meta::annotation(pod.meta(), ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(tried).max(tried);
+        let attempts = self.attempts(pod);
+        let attempt = attempts.count;
         match pod.phase {
             PodPhase::Succeeded => self.succeeded(pod, &url),
             PodPhase::Failed => {
@@ -182,26 +194,72 @@ impl PushContext<'_> {
                 let left = time_left(ended.unwrap_or_else(|| self.created(pod)), pause, self.now);
                 let steps = if left.is_none() { pod.delete().into_iter().collect() } else { Vec::new() };
                 let message = format!("{}, and are tried again: {why}", doing("could not be pushed to"));
-                self.goes_on(steps, None, attempt, message, left)
+                self.goes_on(steps, None, attempts, message, left)
             }
-            PodPhase::Running | PodPhase::Other => self.runs(pod, attempt, doing("are being pushed to")),
+            PodPhase::Running | PodPhase::Other => self.runs(pod, attempts, doing("are being pushed to")),
         }
+    }
+
+    /// What the API server said when it took no Pod, as the last round has it.
+    fn refusal(&self) -> String {
+        let ready = find(&self.input.before.conditions, condition::READY).filter(|ready| ready.reason == reason::APPLY_FAILED);
+        ready.map_or(String::new(), |ready| format!(": {}", ready.message))
+    }
+
+    /// The Pods that were counted for this push.
+    fn tried(&self) -> Option<&PushAttempts> {
+        self.before.attempts.as_ref().filter(|attempts| attempts.id == self.wanted.id)
+    }
+
+    /// Whether the Pod was made for this push.
+    fn made(&self, pod: Stored<'_, ObservedPod>) -> bool {
+        meta::annotation(pod.meta(), annotation::PUSH) == Some(&self.wanted.id)
+    }
+
+    /// The Pods of this push, with the one that is there.
+    fn attempts(&self, pod: Stored<'_, ObservedPod>) -> PushAttempts {
+        let tried = self.tried().map_or(0, |attempts| attempts.count);
+        let number = meta::annotation(pod.meta(), ATTEMPT).filter(|_| self.made(pod)).and_then(|text| text.parse().ok());
+        PushAttempts { id: self.wanted.id.clone(), count: number.unwrap_or(tried).max(tried), no_pod_since: None }
+    }
+
+    /// A Pod that is of no use goes before the next one is made, which has its name. On a node that is gone it never does.
+    fn outlives(self, pod: Stored<'_, ObservedPod>) -> PushPlan {
+        let name = pod.name();
+        let deletion = pod.meta().deletion_timestamp.as_ref().map(|at| at.0);
+        let left = deletion.map(|at| time_left(at, START_PATIENCE, self.now));
+        if let (Some(at), Some(None)) = (deletion, left) {
+            let node = pod.node.as_deref().unwrap_or("none");
+            let branch = &self.wanted.branch;
+            let what = if self.made(pod) {
+                format!("it is not known whether the agent's commits were pushed to branch {branch}: its Pod {name}")
+            } else {
+                format!("the agent's commits were not pushed to branch {branch}: Pod {name} of a former push")
+            };
+            let message = format!(
+                "{what} should have gone at {at}, and node {node} does not say that it has; if that node does not come back, delete it, and push again"
+            );
+            return self.end(PushResult::Failed, None, message);
+        }
+        let attempts = self.attempts(pod);
+        let message = format!("Pod {name} of a former push is going down");
+        self.goes_on(pod.delete().into_iter().collect(), None, attempts, message, left.flatten())
     }
 
     fn created(&self, pod: Stored<'_, ObservedPod>) -> jiff::Timestamp {
         pod.meta().creation_timestamp.as_ref().map_or(self.now, |at| at.0)
     }
 
-    fn runs(self, pod: Stored<'_, ObservedPod>, attempt: i32, doing: String) -> PushPlan {
+    fn runs(self, pod: Stored<'_, ObservedPod>, attempts: PushAttempts, doing: String) -> PushPlan {
         let Some(why) = not_running(pod, CONTAINER, false) else {
-            return self.goes_on(Vec::new(), Some(pod), attempt, doing, None);
+            return self.goes_on(Vec::new(), Some(pod), attempts, doing, None);
         };
         let left = time_left(self.created(pod), START_PATIENCE, self.now);
         if left.is_none() && pod.phase == PodPhase::Other {
             let message = format!("{doing}, but in {} s it did not begin: {}", START_PATIENCE.as_secs(), why.message);
             return self.end(PushResult::Failed, None, message);
         }
-        self.goes_on(Vec::new(), Some(pod), attempt, format!("{doing}: {}", why.message), left)
+        self.goes_on(Vec::new(), Some(pod), attempts, format!("{doing}: {}", why.message), left)
     }
 
     fn succeeded(self, pod: Stored<'_, ObservedPod>, url: &str) -> PushPlan {
@@ -233,15 +291,16 @@ impl PushContext<'_> {
         self,
         steps: Vec<Step>,
         pod: Option<Stored<'_, ObservedPod>>,
-        attempt: i32,
+        attempts: PushAttempts,
         message: String,
         requeue_after: Option<Duration>,
     ) -> PushPlan {
         let status = PushStatus {
             request: None,
             pod: pod.map(|pod| PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
-            attempts: Some(PushAttempts { id: self.wanted.id, count: attempt }).filter(|attempts| attempts.count > 0),
+            attempts: Some(attempts),
             outcome: self.before.outcome,
+            ended_request: self.before.ended_request,
             task: self.before.task,
         };
         PushPlan { steps, status: Some(status), pushed: Some(ConditionValue::no(reason::PUSHING, message)), requeue_after }
@@ -253,13 +312,15 @@ impl PushContext<'_> {
         let WantedPush { id, branch, task, .. } = self.wanted;
         let message = message.chars().take(MAX_MESSAGE).collect();
         let outcome = PushOutcome { id, result, branch, commit, previous, message, finished_at: self.now.to_string() };
-        let pushed = condition(&outcome);
-        let status = PushStatus { request: None, pod: None, attempts: None, outcome: Some(outcome), task: task.or(self.before.task) };
+        let pushed = of_outcome(&outcome);
+        // An open request goes before a task, so the request that is there has ended.
+        let ended_request = self.before.request.map(|request| request.id).or(self.before.ended_request);
+        let status = PushStatus { outcome: Some(outcome), ended_request, task: task.or(self.before.task), ..PushStatus::default() };
         PushPlan { steps: Vec::new(), status: Some(status), pushed: Some(pushed), requeue_after: None }
     }
 }
 
-fn condition(outcome: &PushOutcome) -> ConditionValue {
+fn of_outcome(outcome: &PushOutcome) -> ConditionValue {
     let message = outcome.message.clone();
     match outcome.result {
         PushResult::Pushed => ConditionValue::yes(reason::PUSHED, message),

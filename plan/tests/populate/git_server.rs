@@ -39,8 +39,19 @@ struct Shared {
     lfs_status: Mutex<Option<u16>>,
     /// Status and body of the gateway's answer to a pusher, which comes to whoever has the token of the same name.
     commits: Mutex<(u16, Vec<u8>)>,
-    /// How many requests that change a repository break off before their answer, and whether they change it all the same.
-    breaks: Mutex<(u32, bool)>,
+    breaks: Mutex<Breaks>,
+    /// How many requests for objects break off before their answer.
+    broken_fetches: Mutex<u32>,
+}
+
+/// What happens to the next requests that change a repository.
+#[derive(Clone, Copy, Default)]
+struct Breaks {
+    count: u32,
+    /// They change it all the same.
+    done: bool,
+    /// The connection stays open, and nothing comes.
+    silent: bool,
 }
 
 impl GitServer {
@@ -62,6 +73,7 @@ impl GitServer {
             lfs_status: Mutex::default(),
             commits: Mutex::default(),
             breaks: Mutex::default(),
+            broken_fetches: Mutex::default(),
         });
         let https = listen(&shared, Some(Arc::new(tls)));
         let http = listen(&shared, None);
@@ -105,7 +117,17 @@ impl GitServer {
 
     /// The next `count` pushes get no answer; with `done` they are carried out.
     pub fn break_pushes(&self, count: u32, done: bool) {
-        *self.shared.breaks.lock().unwrap() = (count, done);
+        *self.shared.breaks.lock().unwrap() = Breaks { count, done, silent: false };
+    }
+
+    /// The next push gets no answer, and its connection stays open; with `done` it is carried out.
+    pub fn hang_push(&self, done: bool) {
+        *self.shared.breaks.lock().unwrap() = Breaks { count: 1, done, silent: true };
+    }
+
+    /// The next `count` fetches get no answer.
+    pub fn break_fetches(&self, count: u32) {
+        *self.shared.broken_fetches.lock().unwrap() = count;
     }
 
     /// Method, path and whether a user was given, of each request.
@@ -227,12 +249,26 @@ impl Shared {
             return respond(stream, &format!("{status} Said"), "", &body);
         }
         if request.path.ends_with("/git-receive-pack") {
-            let mut breaks = self.breaks.lock().unwrap();
-            if breaks.0 > 0 {
-                breaks.0 -= 1;
-                if breaks.1 {
+            let breaks = {
+                let mut breaks = self.breaks.lock().unwrap();
+                let before = *breaks;
+                breaks.count = before.count.saturating_sub(1);
+                before
+            };
+            if breaks.count > 0 {
+                if breaks.done {
                     self.http_backend(&mut std::io::sink(), &request);
                 }
+                if breaks.silent {
+                    std::thread::sleep(std::time::Duration::from_secs(120));
+                }
+                return;
+            }
+        }
+        if request.path.ends_with("/git-upload-pack") && holds(&request.body, "command=fetch") {
+            let mut left = self.broken_fetches.lock().unwrap();
+            if *left > 0 {
+                *left -= 1;
                 return;
             }
         }

@@ -159,6 +159,34 @@ fn a_server_that_breaks_off_is_tried_again_or_found_to_have_done_it() {
 }
 
 #[test]
+fn a_server_that_is_silent_is_tried_again_or_found_to_have_done_it() {
+    let site = site("silent");
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    site.server.hang_push(false);
+    let (code, words) = site.pusher("yoi/a").impatient().run();
+    assert_eq!((code, site.branch("yoi/a").as_str()), (75, ""), "{words}");
+    assert!(words.contains("the server has sent nothing for 60 s") && words.contains("and branch yoi/a is still not there"), "{words}");
+    site.server.hang_push(true);
+    assert_eq!(site.pusher("yoi/a").impatient().expect_pushed(), format!("{commit} - 0"));
+    assert_eq!(site.branch("yoi/a"), commit);
+}
+
+#[test]
+fn a_base_that_cannot_be_fetched_now_is_tried_again_and_not_called_another_history() {
+    let site = site("base-breaks");
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    site.server.break_fetches(2);
+    let (code, words) = site.pusher("yoi/a").run();
+    assert_eq!(code, 75, "{words}");
+    assert!(words.contains(&format!("commit {}, which the agent's tree was made from, could not be fetched", agent.base)), "{words}");
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
+}
+
+#[test]
 fn a_rule_of_the_server_is_told_in_its_words() {
     let site = site("rule");
     let agent = site.agent();

@@ -9,7 +9,9 @@ try_again() {
 
 # Runs a command that speaks with the project's server.
 with_remote() {
-  if fetching_from "$URL" "$@"; then return 0; fi
+  rm -f /tmp/silent
+  # In a shell of its own, as a server that is silent ends it. That may be over the next time, and a push may have come through.
+  if (fetching_from "$URL" "$@"); then return 0; fi
   # Neither refused credentials nor a lack of them mend themselves.
   [ ! -e /tmp/refused ] || exit 1
   [ ! -e /tmp/asked ] || [ -n "$SECRET" ] || exit 1
@@ -79,8 +81,12 @@ make_repository() {
   [ "${#head}" -eq 40 ] || format=sha256
   git init --quiet --bare --object-format="$format" --template= "$GIT_DIR"
   git config remote.origin.url "$URL"
-  fetch_base --depth=1 || fetch_base ||
+  fetch_base --depth=1 || fetch_base || {
+    # What git and its servers say of a commit that they do not have, or do not give.
+    grep -q -e 'not our ref' -e 'unadvertised object' -e 'want [0-9a-f]* not valid' /tmp/said ||
+      try_again "commit $base, which the agent's tree was made from, could not be fetched from $URL"
     fail "$URL does not give commit $base, which the agent's tree was made from: has it another history now, or may Secret ${SECRET:-of nobody} not read it?"
+  }
 }
 
 # Takes the bundle's objects, if it holds one name, begins at the base and has only sound objects.

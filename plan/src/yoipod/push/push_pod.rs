@@ -13,6 +13,7 @@ use yoi_wire::identity::TOKEN_MOUNT;
 use super::WantedPush;
 use crate::settings::Settings;
 use crate::stored::Stored;
+use crate::tree::base_set::first_generation;
 use crate::workspace::populate::ATTEMPT;
 use crate::workspace::populate_pod::{source_environment, source_volumes};
 use crate::yoipod::pod_spec::token_volume;
@@ -51,7 +52,8 @@ pub(super) fn pod(parts: &PodParts<'_>) -> Pod {
     let PodParts { yoipod, project, git, push, base: _, attempt, settings } = parts;
     let spec = &project.get().spec;
     let labels = [(label::ROLE, label::ROLE_PUSHER), (label::YOIPOD, yoipod.name()), (label::PROJECT, project.name())];
-    let annotations = [(annotation::PUSH, push.id.clone()), (ATTEMPT, attempt.to_string())];
+    let annotations =
+        [(annotation::PUSH, push.id.clone()), (annotation::LOOKS_AT, first_generation(*project)), (ATTEMPT, attempt.to_string())];
     let room = EmptyDirVolumeSource { size_limit: Some(Quantity(ROOM.to_owned())), ..EmptyDirVolumeSource::default() };
     let mut volumes = vec![token_volume(), Volume { name: "tmp".to_owned(), empty_dir: Some(room), ..Volume::default() }];
     let mut mounts = vec![restricted::mount("token", TOKEN_MOUNT, true), restricted::mount("tmp", "/tmp", false)];
