@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
+use kube::{Resource as _, ResourceExt};
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
@@ -45,10 +45,17 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
     let uid = object.uid().unwrap_or_default();
     let source = &object.spec.source;
     let named = source.project.as_ref().map(|p| p.name.clone());
-    // The plan checks the UID.
-    let of_base = || base_parent_uid(&object).and_then(|_| yoi_plan::meta::controller(&object.metadata)).map(|owner| owner.name.clone());
-    let project = named.or_else(of_base).and_then(|name| caches.projects.get(&namespace, &name));
-    let parent = source.workspace.as_ref().and_then(|w| caches.workspaces.get(&namespace, &w.name));
+    // The plan checks the UIDs.
+    let owner = base_parent_uid(&object).and_then(|_| yoi_plan::meta::controller(&object.metadata));
+    let (of_project, of_workspace): (Option<_>, Option<_>) = match owner {
+        Some(owner) if owner.kind == AgentWorkspace::kind(&()) => (None, Some(owner.name.clone())),
+        owner => (owner.map(|owner| owner.name.clone()), None),
+    };
+    let forked = source.workspace.as_ref().map(|w| w.name.clone());
+    let parent = forked.or(of_workspace).and_then(|name| caches.workspaces.get(&namespace, &name));
+    // A base of a commit of a project goes with the workspace that names both.
+    let of_parent = || parent.as_ref().filter(|_| owner.is_some())?.spec.source.project.as_ref().map(|p| p.name.clone());
+    let project = named.or(of_project).or_else(of_parent).and_then(|name| caches.projects.get(&namespace, &name));
     let base_parent =
         base_parent_uid(&object).map(str::to_owned).or_else(|| project.as_ref().and_then(|p| p.uid())).unwrap_or_else(|| uid.clone());
     let mut bases = caches.workspaces.by_key(&CacheKey::BaseOf(base_parent));
@@ -111,4 +118,36 @@ pub fn peer(caches: &WatchCaches, object: Arc<YoiPeer>) -> peer::Observed {
     let (namespace, _) = namespace_and_name(&*object);
     let member = |i: usize| object.spec.members.get(i).and_then(|m| caches.yoipods.get(&namespace, m));
     peer::Observed { terminating: caches.is_terminating(&namespace), members: [member(0), member(1)], peer: object }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object<K: DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_base_of_a_commit_is_seen_with_its_workspace_and_the_project_that_this_names() {
+        let (caches, writers, _triggers) = WatchCaches::new();
+        let meta = |name: &str, uid: &str| json!({"name": name, "namespace": "ns", "uid": uid, "resourceVersion": "1"});
+        let spec = json!({"source": {"git": {"url": "https://git.example/a"}}});
+        writers.projects.apply(Event::Apply(object::<YoiProject>(json!({"metadata": meta("p", "uid-p"), "spec": spec}))), |_| {});
+        let named = json!({"source": {"project": {"name": "p", "revision": "main"}}});
+        writers.workspaces.apply(Event::Apply(object::<AgentWorkspace>(json!({"metadata": meta("w", "uid-w"), "spec": named}))), |_| {});
+        for (kind, name, parent) in [("AgentWorkspace", "w", Some("uid-w")), ("YoiProject", "p", None)] {
+            let mut meta = meta(&names::base("g", "n"), "uid-b");
+            meta["ownerReferences"] =
+                json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": kind, "name": name, "uid": format!("uid-{name}"), "controller": true}]);
+            let spec = json!({"source": {"git": {"url": "https://git.example/a"}}, "base": {"generation": "g", "node": "n"}});
+            let seen = workspace(&caches, Arc::new(object(json!({"metadata": meta, "spec": spec}))));
+            assert_eq!(seen.project.and_then(|project| project.uid()).as_deref(), Some("uid-p"), "{kind}");
+            assert_eq!(seen.parent.and_then(|parent| parent.uid()).as_deref(), parent, "{kind}");
+        }
+    }
 }

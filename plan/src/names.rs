@@ -83,10 +83,10 @@ pub fn refreshed_generation(first: &str, commit: &str) -> String {
     sha256(&json(&(first, commit)))[..10].to_owned()
 }
 
-/// Name of the Pod that looks at a project's git repository.
+/// Name of the Pod that looks at a project's git repository; `number` is 1 unless former ones do not go.
 #[must_use]
-pub fn look(project: &str) -> String {
-    format!("{project}-look")
+pub fn look(project: &str, number: u32) -> String {
+    if number > 1 { format!("{project}-look-{number}") } else { format!("{project}-look") }
 }
 
 /// Id of a task. A YoiPod's runtime takes each id once.

@@ -37,9 +37,9 @@ pub struct Observed {
     pub workspace: Arc<AgentWorkspace>,
     /// The namespace is being deleted: nothing can be made in it.
     pub terminating: bool,
-    /// The one that `source.project` names; for a base, the one that it is a base of.
+    /// The one that `source.project` names; for a base, the one that it is a base of, or that its parent names.
     pub project: Option<Arc<YoiProject>>,
-    /// The one that `source.workspace` names.
+    /// The one that `source.workspace` names; for a base of a workspace, that one.
     pub parent: Option<Arc<AgentWorkspace>>,
     /// Bases of the project, or of this workspace; for a base, all bases of its parent.
     pub bases: Vec<Arc<AgentWorkspace>>,

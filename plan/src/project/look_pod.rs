@@ -8,6 +8,7 @@ use yoi_crds::YoiProject;
 use yoi_crds::name::{annotation, label};
 use yoi_crds::source::GitSource;
 
+use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::workspace::populate_pod::{environment, source_volumes};
@@ -26,8 +27,21 @@ pub(super) const CONTAINER: &str = "look";
 /// How long git may take, beside the Pod's start.
 const DEADLINE_SECONDS: i64 = 120;
 
+/// A name that none of `looks` has: one whose node does not answer keeps its own.
+pub(super) fn free_name(project: Stored<'_, YoiProject>, looks: &[Stored<'_, ObservedPod>]) -> String {
+    let is_free = |name: &String| looks.iter().all(|pod| pod.name() != name);
+    (1..).map(|number| names::look(project.name(), number)).find(is_free).unwrap_or_default()
+}
+
 /// `request` is that of a person, if there was one.
-pub(super) fn pod(project: Stored<'_, YoiProject>, git: &GitSource, source: &str, request: Option<&str>, settings: &Settings) -> Pod {
+pub(super) fn pod(
+    name: String,
+    project: Stored<'_, YoiProject>,
+    git: &GitSource,
+    source: &str,
+    request: Option<&str>,
+    settings: &Settings,
+) -> Pod {
     let spec = &project.get().spec;
     let labels = BTreeMap::from([
         (label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()),
@@ -59,7 +73,7 @@ pub(super) fn pod(project: Stored<'_, YoiProject>, git: &GitSource, source: &str
         spec.defaults.pod.as_ref().map(|pod| pod.tolerations.clone()).filter(|tolerations| !tolerations.is_empty());
     Pod {
         metadata: ObjectMeta {
-            name: Some(names::look(project.name())),
+            name: Some(name),
             namespace: Some(project.namespace().to_owned()),
             labels: Some(labels),
             annotations: Some(annotations),

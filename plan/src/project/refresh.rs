@@ -26,6 +26,9 @@ use crate::workspace::populate_report::{failure, without_user};
 /// How long a look may take, the start of its Pod included.
 const LOOK_PATIENCE: Duration = Duration::from_secs(300);
 
+/// How long a look may take to go. A Pod whose node does not answer goes with its Node object, and others look meanwhile.
+const GOING_PATIENCE: Duration = Duration::from_secs(60);
+
 /// What to make and delete, and what the status says of the looks.
 pub(super) struct RefreshPlan {
     pub steps: Vec<Step>,
@@ -47,10 +50,11 @@ pub(super) fn plan(
         return RefreshPlan { steps: delete_all(looks.iter().copied()), status: None, condition: None, requeue_after: None };
     };
     let source = first_generation(project);
-    let before = refresh_status(project);
+    // The Pod that fetches first takes the ref as it is. What was found before that may be older than what it fetches.
+    let before = refresh_status(project).filter(|before| before.in_use.is_some() || !current.sealed_nodes().is_empty());
     let mut status = before.cloned().map(Box::new);
     let context = LookContext { project, git, source: &source, before, now };
-    let mut plan = context.looks(looks, current, settings, &mut status);
+    let mut plan = context.looks(looks, current, next, settings, &mut status);
     if let (Some(status), Some(next)) = (&mut status, next)
         && !next.sealed_nodes().is_empty()
         && status.revision == next.revision()
@@ -72,20 +76,31 @@ struct LookContext<'a> {
 }
 
 impl LookContext<'_> {
+    /// `all` are the Pods that look, those among them that do not go, too.
     fn looks(
         &self,
-        pods: &[Stored<'_, ObservedPod>],
+        all: &[Stored<'_, ObservedPod>],
         current: &BaseSet<'_>,
+        next: Option<&BaseSet<'_>>,
         settings: &Settings,
         status: &mut Option<Box<RefreshStatus>>,
     ) -> RefreshPlan {
-        let planned = |steps, requeue_after| RefreshPlan { steps, status: None, condition: None, requeue_after };
+        let left = |pod: &Stored<'_, ObservedPod>| Some(time_left(pod.meta().deletion_timestamp.as_ref()?.0, GOING_PATIENCE, self.now));
+        let pods: Vec<_> = all.iter().copied().filter(|pod| left(pod) != Some(None)).collect();
+        let going = pods.iter().filter_map(left).flatten().min();
+        let planned = |steps, requeue_after: Option<Duration>| {
+            let requeue_after = requeue_after.into_iter().chain(going).min();
+            RefreshPlan { steps, status: None, condition: None, requeue_after }
+        };
+        // What is fetched first takes the ref as it is; a commit that the bases are pinned to must be looked past.
+        let may_look = !current.sealed_nodes().is_empty() || self.before.is_some_and(|before| before.in_use.is_some());
         let Some(pod) = pods.first().copied() else {
-            let (is_due, requeue_after) = self.due(!current.sealed_nodes().is_empty());
-            let make = || Step::EnsurePod(Box::new(look_pod::pod(self.project, self.git, self.source, self.request(), settings)));
+            let (is_due, requeue_after) = if may_look { self.due(next) } else { (false, None) };
+            let name = || look_pod::free_name(self.project, all);
+            let make = || Step::EnsurePod(Box::new(look_pod::pod(name(), self.project, self.git, self.source, self.request(), settings)));
             return planned(is_due.then(make).into_iter().collect(), requeue_after);
         };
-        if meta::annotation(pod.meta(), annotation::LOOKS_AT) != Some(self.source) {
+        if !may_look || meta::annotation(pod.meta(), annotation::LOOKS_AT) != Some(self.source) {
             return planned(delete_all(pods.iter().copied()), None);
         }
         let (ended, found) = match self.ended(pod.get()) {
@@ -116,14 +131,18 @@ impl LookContext<'_> {
         meta::annotation(self.project.meta(), annotation::LOOK)
     }
 
-    /// Whether a look is due, and else when. Nothing is looked at in intervals until something is fetched: the Pod that fetches takes the ref as it is.
-    fn due(&self, is_sealed: bool) -> (bool, Option<Duration>) {
-        // A request is carried out once, whatever the source was at that time.
-        let written = self.project.status.as_ref().and_then(|status| status.refresh.as_deref()?.request.as_deref());
+    /// Whether a look is due, and else when.
+    fn due(&self, next: Option<&BaseSet<'_>>) -> (bool, Option<Duration>) {
+        // A request is carried out once for each source.
+        let written = self.before.and_then(|before| before.request.as_deref());
         if self.request().is_some_and(|request| written != Some(request)) {
             return (true, None);
         }
-        let interval = self.git.refresh.as_deref().and_then(|text| duration::parse(text).ok()).filter(|_| is_sealed);
+        // A newer commit would take the place of the one that is being fetched or prepared, and a branch that moves faster than that would never be
+        // sealed. One that fails may be mended by a newer one.
+        let has_failed = |why: &ConditionValue| why.reason == reason::POPULATE_FAILED || why.reason == reason::PREPARE_FAILED;
+        let is_moving = next.is_some_and(|next| !has_failed(&next.not_populated(self.now)));
+        let interval = self.git.refresh.as_deref().and_then(|text| duration::parse(text).ok()).filter(|_| !is_moving);
         let Some(interval) = interval else { return (false, None) };
         let last = self.before.and_then(|before| before.looked_at.parse::<jiff::Timestamp>().ok());
         let left = last.and_then(|last| time_left(last, interval, self.now));

@@ -63,7 +63,8 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
         owner: input.owner(),
         node: input.node_name.filter(|node| input.nodes.exists(node)),
         follows_consumer: base.follows_consumer(),
-        revision: base.pinned_revision(&input.bases).or_else(|| base.wanted_revision()),
+        // Another base may hold a commit that no server has: prepare may commit, too.
+        revision: base.wanted_revision().or_else(|| base.pinned_revision(&input.bases)),
         settings,
         now,
     };

@@ -71,6 +71,17 @@ pub(super) fn scheduled_condition(input: &WorkspaceInput<'_>, assignment: &Resul
 
 /// An assignment is made once. It changes only if its base is deleted before the tree is made from it.
 pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Schedule {
+    let mut schedule = assign(input, now);
+    if let Source::Project { revision: Some(_), .. } = &input.source
+        && let Some(base_set) = input.base_set()
+    {
+        let origin = input.origin.and_then(|origin| origin.workspace_uid.as_deref());
+        schedule.steps.extend(base_set.delete_former_of(input.workspace, origin));
+    }
+    schedule
+}
+
+fn assign(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Schedule {
     if let (Some(node), Some(origin)) = (input.node_name, input.settled_origin()) {
         let assignment = Assignment { node: node.to_owned(), origin: origin.clone() };
         return Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None };
@@ -105,7 +116,7 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
     let requeue_after = requeue_after.into_iter().chain(chosen.requeue_after).min();
     // Before a consumer is there, somebody wants to read that its tree cannot be fetched.
     let failed = own.filter(|base_set| base_set.sealed_nodes().is_empty()).map(|base_set| base_set.not_populated(now));
-    let failed = failed.filter(|why| why.reason == reason::POPULATE_FAILED);
+    let failed = failed.filter(|why| why.reason == reason::POPULATE_FAILED || why.reason == reason::PREPARE_FAILED);
     let assignment = chosen.assignment.map_err(|why| failed.unwrap_or(why));
     Schedule { assignment, steps: first.into_iter().chain(more).collect(), requeue_after }
 }

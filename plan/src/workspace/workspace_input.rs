@@ -49,7 +49,7 @@ pub(super) struct WorkspaceInput<'a> {
     pub reader: Option<Stored<'a, ObservedPod>>,
     /// The workspace itself, if it is a base.
     pub base: Option<ObservedBase<'a>>,
-    /// The project whose base the workspace is.
+    /// The project whose base the workspace is, or that of the workspace whose base it is.
     pub project_of_base: Option<Stored<'a, YoiProject>>,
     /// The node that an earlier round has chosen.
     pub node_name: Option<&'a str>,
@@ -83,7 +83,7 @@ impl<'a> WorkspaceInput<'a> {
             consumer,
             reader: pods_of_holder(workspace, seen).into_iter().find(|pod| pod.is_reader()),
             base: ObservedBase::new(workspace),
-            project_of_base: Stored::of(&seen.project).filter(|project| base_parent_uid(workspace.get()) == Some(project.uid().as_str())),
+            project_of_base: project_of_base(workspace, seen),
             node_name: workspace.node_name(),
             origin: status.and_then(|status| status.origin.as_ref()),
             bases: ObservedBase::all(&seen.bases),
@@ -166,6 +166,15 @@ impl<'a> WorkspaceInput<'a> {
         };
         reported.filter(|_| self.origin.is_some()).or(of_source).or(self.workspace.spec.owner).or(reported).unwrap_or_default()
     }
+}
+
+/// The project that says how a base is filled and prepared: its parent, or the one that its parent has a commit of.
+fn project_of_base<'a>(base: Stored<'a, AgentWorkspace>, seen: &'a Observed) -> Option<Stored<'a, YoiProject>> {
+    let parent_uid = base_parent_uid(base.get())?;
+    let project = Stored::of(&seen.project)?;
+    let parent = Stored::of(&seen.parent).filter(|parent| parent.uid().as_str() == parent_uid);
+    let is_named = parent.and_then(|parent| parent.get().spec.source.project.as_ref()).is_some_and(|named| named.name == project.name());
+    (project.uid().as_str() == parent_uid || is_named).then_some(project)
 }
 
 /// The one Pod that may mount the tree. While a former Pod of the holder still exists, it is that one: there is one writer. A Pod that was made for a

@@ -1,5 +1,7 @@
 //! A project whose branch moves: who looks when, what the status remembers, and which generation trees are made from.
 
+mod revision;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -179,65 +181,85 @@ fn what_was_found_of_a_former_source_counts_for_nothing_and_how_often_is_no_part
     assert_eq!(status(plan).refresh, None);
 }
 
-mod revision {
-    use super::*;
+/// What the status says once a look has found `commit`, beside a base that is sealed at `OLD`.
+fn found(project: &YoiProject, commit: &str) -> YoiProjectStatus {
+    let bases = vec![sealed_at(project, OLD)];
+    let first = Look { project: project.clone(), bases: bases.clone(), pods: Vec::new() }.plan();
+    let pod = ended(&first, 60, 0, commit);
+    status(Look { project: project.clone(), bases, pods: vec![&pod] }.plan())
+}
 
-    fn workspace(revision: &str) -> AgentWorkspace {
-        made(
-            json!({"metadata": meta("w"), "spec": {"source": {"project": {"name": "p", "revision": revision}}, "claim": true, "binding": "Immediate"}}),
-        )
-    }
+fn base_made(plan: &Plan<impl Sized>) -> Option<AgentWorkspace> {
+    plan.steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some((**base).clone()) } else { None })
+}
 
-    fn plan(project: &YoiProject, revision: &str, bases: Vec<Arc<AgentWorkspace>>) -> Plan<yoi_crds::AgentWorkspaceStatus> {
-        let seen = workspace_with(Arc::new(workspace(revision)), nodes(vec![("a", plain(1))]));
-        let seen = yoi_plan::workspace::Observed { project: Some(Arc::new(project.clone())), bases, ..seen };
-        yoi_plan::workspace::plan(&seen, &settings(), now())
-    }
+#[test]
+fn a_request_waits_for_what_is_fetched_first_and_what_was_found_before_that_is_forgotten() {
+    let mut project = project(json!({"url": "https://git.example/a", "refresh": "10m"}));
+    let told = found(&project, NEW);
+    project.metadata.annotations = Some([("yoi.dev/look".to_owned(), "now".to_owned())].into());
+    let asked = |bases| Look { project: project.clone(), bases, pods: Vec::new() }.plan();
+    assert!(looked(&asked(Vec::new())).is_none(), "the Pod that fetches may take a newer commit than a look would find");
+    let after = asked(vec![sealed_at(&project, OLD)]);
+    let pod = ended(&after, 5, 0, NEW);
+    let lost = Look { project: with_status(&project, &told), bases: Vec::new(), pods: vec![&pod] }.plan();
+    assert_eq!(outcome(&lost.steps, Kind::Pod).1, ["p-look"]);
+    assert_eq!(status(lost).refresh, None, "the base is fetched anew, from the branch as it is by now");
+}
 
-    #[test]
-    fn a_commit_that_the_projects_base_holds_is_cloned_from_it_at_once() {
-        let project = every_ten_minutes();
-        let base = sealed_at(&project, OLD);
-        let status = status(plan(&project, OLD, vec![base.clone()]));
-        let origin = status.origin.expect("an origin");
-        assert_eq!((origin.workspace_uid, origin.revision.as_deref()), (base.metadata.uid.clone(), Some(OLD)));
-    }
+#[test]
+fn a_commit_that_cannot_be_fetched_any_more_is_looked_past() {
+    let project = every_ten_minutes();
+    let mut told = found(&project, NEW);
+    let refresh = told.refresh.as_mut().expect("a refresh");
+    (refresh.in_use, refresh.looked_at) = (Some(NEW.to_owned()), ago(600));
+    let lost = Look { project: with_status(&project, &told), bases: Vec::new(), pods: Vec::new() }.plan();
+    assert!(base_made(&lost).is_some_and(|base| base.spec.base.is_some_and(|base| base.revision.as_deref() == Some(NEW))));
+    assert!(looked(&lost).is_some(), "the bases of {NEW} are lost, and the server may not have it any more: {:?}", lost.steps);
+}
 
-    #[test]
-    fn another_commit_or_any_ref_is_fetched_into_a_base_of_the_workspaces_own_with_the_projects_credentials() {
-        let project =
-            project(json!({"url": "https://git.example/a", "ref": "main", "refresh": "10m", "credentialsSecretRef": {"name": "k"}}));
-        for revision in [NEW, "refs/pull/7/head", "main"] {
-            let plan = plan(&project, revision, vec![sealed_at(&project, OLD)]);
-            let base =
-                plan.steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some((**base).clone()) } else { None });
-            let base = base.expect("a base");
-            let git = serde_json::to_value(base.spec.source.git).expect("JSON");
-            assert_eq!(git, json!({"url": "https://git.example/a", "ref": revision, "credentialsSecretRef": {"name": "k"}}));
-            assert_eq!(base.metadata.owner_references.expect("an owner")[0].uid, "w", "it goes with the workspace");
-        }
+#[test]
+fn a_branch_that_moves_faster_than_a_base_is_made_is_sealed_all_the_same() {
+    let project = every_ten_minutes();
+    let former = sealed_at(&project, OLD);
+    let mut told = found(&project, NEW);
+    told.refresh.as_mut().expect("a refresh").looked_at = ago(600);
+    let project = with_status(&project, &told);
+    let moving = Look { project: project.clone(), bases: vec![former.clone()], pods: Vec::new() }.plan();
+    assert!(looked(&moving).is_none(), "a newer commit would take its place");
+    let next = base_made(&moving).expect("the next generation");
+    for (reason, is_due) in [("Populating", false), ("Preparing", false), ("PopulateFailed", true), ("PrepareFailed", true)] {
+        let mut next = next.clone();
+        next.metadata.uid = Some("next".to_owned());
+        let populated = is("Populated", "False", reason, "so it is");
+        next.status = Some(made(json!({"nodeName": "a", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned"), populated]})));
+        let plan = Look { project: project.clone(), bases: vec![former.clone(), Arc::new(next)], pods: Vec::new() }.plan();
+        assert_eq!(looked(&plan).is_some(), is_due, "{reason}: {:?}", plan.steps);
     }
+}
 
-    #[test]
-    fn a_revision_that_does_not_exist_is_gits_words_on_the_workspace() {
-        let project = every_ten_minutes();
-        let made_plan = plan(&project, "wrong", vec![sealed_at(&project, OLD)]);
-        let base =
-            made_plan.steps.iter().find_map(|step| if let Step::EnsureWorkspace(base) = step { Some((**base).clone()) } else { None });
-        let mut base = base.expect("a base");
-        base.metadata.uid = Some("own".to_owned());
-        let failed = is("Populated", "False", "PopulateFailed", "the source has no branch, tag or commit wrong");
-        base.status = Some(made(json!({"nodeName": "a", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned"), failed]})));
-        let status = status(plan(&project, "wrong", vec![sealed_at(&project, OLD), Arc::new(base)]));
-        let ready = condition(&status.conditions, "Ready");
-        assert!(ready.reason == "PopulateFailed" && ready.message.contains("no branch, tag or commit wrong"), "{ready:?}");
-    }
-
-    #[test]
-    fn a_project_without_git_has_no_revision() {
-        let empty: YoiProject = made(json!({"metadata": meta("p"), "spec": {"source": {"empty": {}}}}));
-        let status = status(plan(&empty, NEW, Vec::new()));
-        let accepted = condition(&status.conditions, "Accepted");
-        assert!(accepted.reason == "InvalidSpec" && accepted.message.contains("source.project.revision"), "{accepted:?}");
-    }
+#[test]
+fn a_look_whose_node_does_not_answer_stops_no_other_look() {
+    let project = every_ten_minutes();
+    let base = sealed_at(&project, OLD);
+    let mut told = found(&project, OLD);
+    told.refresh.as_mut().expect("a refresh").looked_at = ago(600);
+    let first = Look { project: project.clone(), bases: vec![base.clone()], pods: Vec::new() }.plan();
+    let going_for = |seconds: i64, name: &str| {
+        let mut pod = ended(&first, 600, 0, OLD);
+        pod["status"] = json!({"phase": "Running"});
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["uid"] = json!(name);
+        pod["metadata"]["deletionTimestamp"] = json!(ago(seconds));
+        pod
+    };
+    let plan = |pods| Look { project: with_status(&project, &told), bases: vec![base.clone()], pods }.plan();
+    let name = |plan: &Plan<YoiProjectStatus>| looked(plan).and_then(|pod| pod.metadata.name);
+    let ends = going_for(20, "p-look");
+    let waits = plan(vec![&ends]);
+    assert!(name(&waits).is_none() && waits.requeue_after == Some(std::time::Duration::from_secs(40)), "{waits:?}");
+    let (hangs, too) = (going_for(60, "p-look"), going_for(900, "p-look-2"));
+    assert_eq!(name(&plan(vec![&hangs])).as_deref(), Some("p-look-2"));
+    assert_eq!(name(&plan(vec![&too, &hangs])).as_deref(), Some("p-look-3"));
+    assert_eq!(name(&plan(vec![&too])).as_deref(), Some("p-look"));
 }

@@ -5,10 +5,11 @@ use yoi_crds::project::RefreshStatus;
 use yoi_crds::source::{GitSource, ProjectSource, WorkspaceSource, is_commit_id};
 use yoi_crds::{AgentWorkspace, YoiProject};
 
-use super::{BaseSet, ObservedBase};
+use super::{BaseSet, ObservedBase, base_parent_uid};
 use crate::names;
 use crate::nodes::Nodes;
-use crate::stored::{Stored, Uid};
+use crate::step::Step;
+use crate::stored::{Stored, Uid, delete_all};
 
 /// The source without what says how often it is looked at: that changes no tree.
 pub(crate) fn tree_source(source: &ProjectSource) -> ProjectSource {
@@ -130,9 +131,16 @@ impl<'a> BaseSet<'a> {
             source,
             revision: None,
             former: None,
-            agents: None,
             ..of_project
         })
+    }
+
+    /// Steps that delete the bases that `workspace` has of its own, and that are of another generation than this one, but for the one that its tree was
+    /// made from: what the project says may have changed, or the project holds the commit itself by now.
+    pub(crate) fn delete_former_of(&self, workspace: Stored<'_, AgentWorkspace>, origin: Option<&str>) -> Vec<Step> {
+        let own = self.observed.iter().filter(|base| base_parent_uid(base.workspace.get()) == Some(workspace.uid().as_str()));
+        let is_former = |base: &&ObservedBase<'_>| base.generation != self.generation && Some(base.workspace.uid().as_str()) != origin;
+        delete_all(own.filter(is_former).map(|base| base.workspace))
     }
 
     /// The commit that its bases are filled with; `None` where that is told by the source's ref.
