@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
-use yoi_e2e::poll::poll_until;
+use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::tool_output;

@@ -134,6 +134,10 @@ async fn wait(cluster: &Cluster, name: &str, id: &str, args: &PushOptions) -> Re
             if let Some(outcome) = push.outcome.filter(|outcome| outcome.id == id) {
                 return Ok(Wait::Done(outcome));
             }
+            if push.ended_request.as_deref() == Some(id) {
+                let message = "it has ended, and what became of it was replaced by the push of the agent's task";
+                return Err(cluster.refused_error::<YoiPod>(OPERATION, name, message, "see where the branch is: kubectl describe yoipod"));
+            }
             if push.request.is_none_or(|request| request.id != id) {
                 let message = "another push was asked for meanwhile";
                 return Err(cluster.refused_error::<YoiPod>(OPERATION, name, message, "see what became of both: kubectl describe yoipod"));
