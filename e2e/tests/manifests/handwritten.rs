@@ -262,7 +262,6 @@ fn sources(t: &mut Table) {
     for host in ["", "-h", "H", "h/p", "https://h", "h:x", "u@h", "h h"] {
         t.expect_refused("address", "git", &[("/spec/source/git/submoduleHosts", json!([host]))], "submoduleHosts");
     }
-    // A base is the operator's, so the rules of its prepare are asked for in a project only.
     for (field, value, words) in [
         ("image", json!(""), "image"),
         ("image", json!("a b"), "image"),
@@ -282,8 +281,11 @@ fn sources(t: &mut Table) {
         ("timeout", json!("1h30m"), "timeout"),
         ("timeout", json!("1000000h"), "timeout"),
         ("resources", json!({ "requests": { "cpu": "2" }, "limits": { "cpu": "1" } }), "requests must not be above limits"),
-        ("resources", json!({ "limits": { "apples": "1" } }), "apples"),
+        ("resources", json!({ "limits": { "apples": "1" } }), "of devices with names"),
+        ("resources", json!({ "limits": { "example.com/gpu": "0.5" } }), "whole numbers"),
+        ("resources", json!({ "requests": { "example.com/gpu": "1" }, "limits": { "example.com/gpu": "2" } }), "the same as their limits"),
     ] {
+        t.expect_refused("prepare", "base", &[(&format!("/spec/base/prepare/{field}"), value.clone())], words);
         t.expect_refused("prepare", "git", &[(&format!("/spec/prepare/{field}"), value)], words);
     }
     for (field, value) in

@@ -47,6 +47,13 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
+/// Fields of a type that is shared, which a rule refuses where it stands here.
+const NEVER_SET: [&str; 3] = [
+    "YoiPod /spec/workspace/template/source/git/refresh",
+    "AgentWorkspace /spec/source/git/refresh",
+    "AgentWorkspace /status/origin/source/git/refresh",
+];
+
 /// Returns the fields that no specimen sets, so that no valid value is known.
 pub fn unset_nodes() -> Vec<String> {
     let specimens = specimen::all();
@@ -58,7 +65,8 @@ pub fn unset_nodes() -> Vec<String> {
         let bare = schema::nodes(kind, "status").into_iter().filter(|p| status_with(kind, &p.pointer).is_none());
         bare.map(|p| format!("{} {}", kind.as_str(), p.pointer)).collect::<Vec<_>>()
     };
-    KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat()).collect()
+    let unset = KINDS.into_iter().flat_map(|kind| [of_spec(kind), of_status(kind)].concat());
+    unset.filter(|node| !NEVER_SET.contains(&&**node)).collect()
 }
 
 fn specimen_with<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {

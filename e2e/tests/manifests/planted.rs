@@ -39,8 +39,13 @@ pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
 }
 
 /// Rules that other rules imply, with the reason. They exist for their better message.
-pub const IMPLIED: [(Kind, &str, &str); 1] =
-    [(Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members")];
+pub const IMPLIED: [(Kind, &str, &str); 3] = [
+    (Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members"),
+    (Kind::YoiPod, MOVING_REF, FETCHED_ONCE),
+    (Kind::AgentWorkspace, MOVING_REF, FETCHED_ONCE),
+];
+const MOVING_REF: &str = "refresh needs a ref that can move: a commit id never does";
+const FETCHED_ONCE: &str = "a source of a workspace has no refresh at all";
 
 pub struct DroppedRules {
     /// Rules of all kinds, and those whose absence was found.

@@ -146,7 +146,8 @@ pub fn all() -> Vec<Specimen> {
         spec
     };
     let mut all = vec![
-        of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": refreshed })))),
+        of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": git })))),
+        of(Kind::YoiProject, "refreshed", "", project(json!({ "git": refreshed }))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
         of(Kind::YoiProject, "host", "p-host", project(json!({ "host": host }))),
         of(Kind::YoiPod, "ref", "y-ref", agent(json!({ "ref": { "name": "w" } }), named)),
