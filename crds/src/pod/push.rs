@@ -84,6 +84,7 @@ pub struct PushAttempts {
     /// Id of the push.
     pub id: String,
     /// Pods that were seen in the cluster.
+    #[schemars(range(min = 0, max = 1000))]
     pub count: i32,
     /// Since when the next Pod is to be made and is not seen; absent while there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -20,8 +20,8 @@ use script::{CLAUDE, CODEX, COPILOT, GEMINI, OPENCODE, Program, script};
 
 /// The model's key. It stands in a Secret, and in the arguments of the scripted model.
 const KEY: &str = "sk-canary-5b1f0c9d2e";
-/// A word that is in the environment of every process of the agents: a search that finds nothing must find this.
-const MARKER: &str = "marker-77c1e0";
+/// A word that a search that finds no key must find.
+const CONTROL: &str = "control-77c1e0";
 const LOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../xtask/programs/package-lock.json");
 
 /// A namespace with the model of these programs, a project whose agents have their image, and the built-in agent `boss`.
@@ -36,7 +36,6 @@ async fn with_boss(test: &str, programs: &[Program]) -> Result<TestNamespace> {
         ("GIT_AUTHOR_EMAIL", "agent@yoi.example"),
         ("GIT_COMMITTER_NAME", "Agent"),
         ("GIT_COMMITTER_EMAIL", "agent@yoi.example"),
-        ("MARKER", MARKER),
     ]
     .map(|(name, value)| json!({ "name": name, "value": value }))
     .into();
@@ -163,9 +162,9 @@ async fn as_an_agent(program: Program) -> Result<()> {
         found = look_for_key(&ns, "c", &looks) => found?,
         done = works(&ns, &program) => done?,
     }
-    ensure!(looks.load(Ordering::Relaxed) >= 5, "the key was looked for only {looks:?} times");
+    ensure!(looks.load(Ordering::Relaxed) >= 5, "the key was looked for only {looks:?} times beside a program");
     let pod = pod_of(&ns, "c").await?;
-    let (places, processes) = canary::places_in_pod(&ns, &pod, MARKER).await?;
+    let (places, processes) = canary::places_of_control(&ns, &pod, CONTROL).await?;
     ensure!(processes > 0 && places.iter().any(|place| place.ends_with("/environ")), "the search finds nothing: {places:?}");
     canary::expect_in_no_object(&ns, &[&pod, &pod_of(&ns, "boss").await?], KEY).await?;
 
