@@ -73,7 +73,7 @@ impl Base {
     }
 
     /// What Populated said before.
-    fn said(mut self, reason: &str, message: &str) -> Self {
+    fn with_populated(mut self, reason: &str, message: &str) -> Self {
         self.conditions.push(condition("Populated", "False", reason, message));
         self
     }
@@ -162,9 +162,9 @@ fn a_failure_says_the_last_words_and_the_next_run_begins_in_a_base_that_was_fill
     );
     assert_eq!(steps(&failed(NOW - 11).plan()), ["+b-2"], "it is filled again, and the Pod that failed can be read");
     // While it is filled again, people read why it was not prepared, and where.
-    let again = failed(NOW - 11).pod("populator", 2, "Running", None).said(&said.reason, &said.message).plan();
+    let again = failed(NOW - 11).pod("populator", 2, "Running", None).with_populated(&said.reason, &said.message).plan();
     assert_eq!((steps(&again).len(), mounts(&again), &populated(&again).message), (0, Some("uid-b-2"), &said.message));
-    let again = failed(NOW - 11).pod("populator", 2, "Succeeded", DONE).said(&said.reason, &said.message).plan();
+    let again = failed(NOW - 11).pod("populator", 2, "Succeeded", DONE).with_populated(&said.reason, &said.message).plan();
     assert_eq!((&*steps(&again), &populated(&again).message), (&["+b-prepare-2".to_owned()][..], &said.message));
     let mut again = failed(NOW - 11).pod("populator", 2, "Succeeded", DONE).pod("prepare", 2, "Running", None).plan();
     again.steps.sort_by_key(|step| format!("{step:?}"));
@@ -174,8 +174,8 @@ fn a_failure_says_the_last_words_and_the_next_run_begins_in_a_base_that_was_fill
 #[test]
 fn a_pod_that_somebody_has_deleted_leaves_a_base_that_is_made_anew() {
     // The Pod that filled it went when this one began.
-    assert_eq!(steps(&Base::of(GIT()).said("Preparing", "it runs").plan()), ["+b-1"]);
-    assert_eq!(steps(&Base::of(EMPTY()).said("Preparing", "it runs").plan()), ["+b-1"]);
+    assert_eq!(steps(&Base::of(GIT()).with_populated("Preparing", "it runs").plan()), ["+b-1"]);
+    assert_eq!(steps(&Base::of(EMPTY()).with_populated("Preparing", "it runs").plan()), ["+b-1"]);
     let folder = Base { pod_uid: Some("gone".to_owned()), ..Base::of(FOLDER()) }.plan();
     assert_eq!((&*steps(&folder), mounts(&folder)), (&["-b".to_owned()][..], Some("gone")));
 }
