@@ -1,7 +1,7 @@
 //! `refresh`: looks now whether the branch of a project has moved.
 
 use yoi_crds::YoiProject;
-use yoi_crds::condition::find;
+use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::name::annotation;
 use yoi_crds::reason::condition;
 
@@ -49,7 +49,14 @@ async fn wait(cluster: &Cluster, args: &RefreshOptions, request: &str) -> Result
             let Some(project) = project else { return Err(cluster.gone_error::<YoiProject>(name)) };
             let status = project.status.clone().unwrap_or_default();
             let refresh = status.refresh.as_deref().filter(|refresh| refresh.request.as_deref() == Some(request));
-            let Some(refresh) = refresh else { return Ok(Wait::Pending("its git repository is being looked at".to_owned())) };
+            let Some(refresh) = refresh else {
+                // It is looked at only once it was fetched, and a source that cannot be fetched would keep this waiting for ever.
+                let source = find(&status.conditions, condition::SOURCE_READY).filter(|source| source.status != ConditionStatus::True);
+                return Ok(match source {
+                    Some(source) => blocked(cluster, project, "refreshed", Some(source), |_| None),
+                    None => Wait::Pending("its git repository is being looked at".to_owned()),
+                });
+            };
             if let Some(failure) = &refresh.failure {
                 let next = format!("kubectl describe yoiproject {name} -n {}", cluster.namespace);
                 let operation = format!("refresh {}", cluster.display_name::<YoiProject>(name));

@@ -92,6 +92,14 @@ async fn a_refresh_asks_for_one_look_and_says_what_it_found() -> Result<()> {
     });
     let failed = plugin.run(&["refresh", "p"]).await?.expect_code(1)?;
     ensure!(failed.err.contains("fatal: no such host"), "{failed:?}");
+    // A source that is not fetched is not looked at either, and nobody waits for that.
+    server.control(|_, _| ());
+    git["status"]["conditions"] = json!([{ "type": "SourceReady", "status": "False", "reason": "PopulateFailed", "message": "couldn't find remote ref wrong",
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+    server.put(git);
+    let begun = Instant::now();
+    let unfetched = plugin.run(&["refresh", "p", "--timeout", "90s"]).await?.expect_code(1)?;
+    ensure!(begun.elapsed() < Duration::from_secs(60) && unfetched.err.contains("couldn't find remote ref wrong"), "{unfetched:?}");
     server.put(project(&[("Ready", "True", "AllMet", "fine")]));
     let refused = plugin.run(&["refresh", "p"]).await?.expect_code(1)?;
     ensure!(refused.err.contains("its source is no git repository"), "{refused:?}");
