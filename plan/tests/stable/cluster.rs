@@ -123,6 +123,10 @@ pub struct Cluster {
     pub disks: BTreeMap<String, BTreeSet<String>>,
     /// What is in bases that are prepared, by UID.
     pub contents: BTreeMap<String, BaseContent>,
+    /// How often the branch of the git repositories has moved.
+    pub branch: u64,
+    /// The commit that is in a base, by its UID.
+    pub fetched: BTreeMap<String, String>,
     /// Bytes of the quota that a node enforces, by UID of the tree.
     pub quotas: BTreeMap<String, i64>,
     /// Bytes that agents have tried to write, by UID of the tree.

@@ -115,6 +115,9 @@ pub const FEATURES: &[&str] = &[
     "pod: a job ends",
     "populator: fails",
     "prepare: fails",
+    "look: the branch has moved",
+    "look: asked for",
+    "look: fails",
     "project: prepare",
     "populator: no node fits",
     "populator: its image cannot be pulled",
@@ -163,6 +166,7 @@ const STEPS: &[&str] = &[
     "EnsurePod reader",
     "EnsurePod populator",
     "EnsurePod prepare",
+    "EnsurePod look",
     "OwnClaim",
     "RetainVolume",
     "SetTokens",
@@ -249,17 +253,9 @@ impl Coverage {
     }
 }
 
-/// In these worlds nobody asks for a look at a git repository or for a push, and no program asks for a login. The tables of `tests/nodes/refresh.rs` and
-/// `tests/push.rs` have the first six of these reasons, and the runtime's tests of programs the last one.
-const NOT_HERE: [Reason; 7] = [
-    reason::REFRESHED,
-    reason::REFRESH_FAILED,
-    reason::PUSHING,
-    reason::PUSHED,
-    reason::PUSH_FAILED,
-    reason::NOTHING_TO_PUSH,
-    reason::PROGRAM_LOGIN_NEEDED,
-];
+/// In these worlds nobody asks for a push, and no program asks for a login. The tables of `tests/push.rs` have the first four of these reasons, and the
+/// runtime's tests of programs the last one.
+const NOT_HERE: [Reason; 5] = [reason::PUSHING, reason::PUSHED, reason::PUSH_FAILED, reason::NOTHING_TO_PUSH, reason::PROGRAM_LOGIN_NEEDED];
 
 fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().filter(|r| !NOT_HERE.contains(r)).map(|r| r.as_str()).collect()
@@ -287,6 +283,7 @@ fn variant(step: &Step) -> &'static str {
         Step::EnsurePod(p) if crate::kubernetes::is_agent(p) => "EnsurePod agent",
         Step::EnsurePod(p) if crate::kubernetes::is_reader(p) => "EnsurePod reader",
         Step::EnsurePod(p) if crate::prepared::is_prepare(p) => "EnsurePod prepare",
+        Step::EnsurePod(p) if crate::looks::is_look(p) => "EnsurePod look",
         Step::EnsurePod(_) => "EnsurePod populator",
         Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
         Step::OwnClaim { .. } => "OwnClaim",

@@ -21,7 +21,7 @@ use crate::invariants::named;
 use crate::kubernetes::{is_agent, is_over, is_reader, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
-use crate::{host_sources, quotas};
+use crate::{host_sources, looks, quotas};
 
 type Verdict = Result<(), Violation>;
 
@@ -168,6 +168,11 @@ fn leavings(c: &Cluster) -> Verdict {
         c.now.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.as_deref()).collect();
     for project in c.now.projects.values().filter(|p| !deleting(&p.metadata) && p.status.as_ref().is_some_and(|s| ready(&s.conditions).0)) {
         let current = project.status.as_ref().and_then(|s| s.generation.as_ref()).map(|g| g.name.as_str());
+        looks::check(c, name(&project.metadata), project, can_populate(c) && !blocked(c, reason::POPULATING) && !lost_trees(c))?;
+        if !looks::is_at_rest(project) {
+            // Its next bases stand beside those that trees are made from.
+            continue;
+        }
         let old = c.now.workspaces.values().find(|w| {
             let other = w.spec.base.as_ref().is_some_and(|b| Some(b.generation.as_str()) != current);
             other && controlled_by(&w.metadata, uid(&project.metadata)) && !deleting(&w.metadata) && !origins.contains(uid(&w.metadata))

@@ -11,8 +11,8 @@ use crate::cluster::{Cluster, Machine};
 use crate::host_sources::{self, Folder};
 use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, is_reader, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
-use crate::prepared;
 use crate::users::Random;
+use crate::{looks, prepared};
 
 pub fn machine(c: &mut Cluster, title: &str) {
     let labels = [(HOSTNAME, format!("host-{title}")), (TOPOLOGY_NODE, title.to_owned()), ("zone", format!("z-{title}"))];
@@ -129,7 +129,7 @@ fn pod(c: &mut Cluster, random: &mut Random) {
             ("pod: container waits", pod_status(&pod, "Running", ContainerState { waiting: Some(waiting), ..Default::default() }))
         }
         (false, _) if pod.metadata.owner_references.is_some() && may_mount(c, &pod, node) => {
-            ("populator: fails", pod_status(&pod, "Failed", ended(c.now(), 128)))
+            (if looks::is_look(&pod) { "look: fails" } else { "populator: fails" }, pod_status(&pod, "Failed", ended(c.now(), 128)))
         }
         _ => return,
     };

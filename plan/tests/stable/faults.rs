@@ -19,6 +19,7 @@ use yoi_plan::yoipod::{MADE_FOR, run_generation};
 use crate::cluster::Cluster;
 use crate::invariants::About;
 use crate::kubernetes::{is_agent, is_reader};
+use crate::looks::is_look;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -79,6 +80,12 @@ pub enum Fault {
     ShowElsewhere,
     /// A base is sealed once it is filled.
     SealUnprepared,
+    NeverLook,
+    LookLeftOver,
+    /// The commit that a branch has moved to is fetched for nobody.
+    KeepFormerCommit,
+    /// Trees are made from a commit that no look has found.
+    FetchAnotherCommit,
 }
 
 pub const ALL: &[Fault] = &[
@@ -125,6 +132,10 @@ pub const ALL: &[Fault] = &[
     Fault::ForgetPath,
     Fault::ShowElsewhere,
     Fault::SealUnprepared,
+    Fault::NeverLook,
+    Fault::LookLeftOver,
+    Fault::KeepFormerCommit,
+    Fault::FetchAnotherCommit,
 ];
 
 impl Fault {
@@ -232,6 +243,18 @@ impl Fault {
             }),
             Fault::ReaderLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.name.ends_with("-reader"))),
             Fault::ReaderBesideAgent => steps.retain(|s| !matches!(s, Step::ConfirmGone { name, .. } if name.ends_with("-reader"))),
+            Fault::NeverLook => steps.retain(|s| !matches!(s, Step::EnsurePod(pod) if is_look(pod))),
+            Fault::LookLeftOver => {
+                steps.retain(|s| !matches!(s, Step::Delete(t) if t.kind == Kind::Pod && about.kind == Some(Kind::Project)))
+            }
+            Fault::KeepFormerCommit => {
+                steps
+                    .retain(|s| !matches!(s, Step::EnsureWorkspace(w) if w.spec.base.as_ref().is_some_and(|base| base.revision.is_some())));
+            }
+            Fault::FetchAnotherCommit => {
+                let bases = ensured_workspaces(steps).filter_map(|w| w.spec.base.as_mut());
+                bases.filter_map(|base| base.revision.as_mut()).for_each(|commit| *commit = "f".repeat(40));
+            }
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
         }

@@ -22,6 +22,7 @@ use yoi_plan::yoipod::{MADE_FOR, is_stopped, run_generation};
 use crate::cluster::{Cluster, NS, TAKEN_BACK, Violation, made_for};
 use crate::host_sources;
 use crate::kubernetes::{is_agent, is_over, is_reader, mounts};
+use crate::looks::is_look;
 use crate::prepared::{is_prepare, is_whole};
 
 /// The object that is reconciled.
@@ -98,6 +99,7 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
                     require(closed, "a base is prepared before the network policies of that are there", step)?;
                     populator_made(c, about, step)
                 }
+                pod if is_look(pod) => require(has_policy(c, network::POPULATORS), "a Pod looks before its network policy", step),
                 _ => populator_made(c, about, step),
             }
         }

@@ -17,7 +17,7 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::workspace::claim::tree_behind;
 
 use crate::cluster::{Cluster, Machine, Object, at};
-use crate::prepared;
+use crate::{looks, prepared};
 
 /// The label that session volumes are bound to a node by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -334,6 +334,7 @@ pub fn ended(now: jiff::Timestamp, code: i32) -> ContainerState {
 
 pub fn pod_status(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
     let container = match label_of(&pod.metadata, label::ROLE) {
+        Some(label::ROLE_POPULATOR) if looks::is_look(pod) => "look",
         Some(label::ROLE_POPULATOR) => "populate",
         Some(label::ROLE_PREPARE) => "prepare",
         Some(label::ROLE_READER) => "reader",
@@ -386,7 +387,12 @@ fn kubelets(c: &mut Cluster) {
             prepared::run(c, &pod);
             continue;
         }
+        if looks::is_look(&pod) {
+            looks::run(c, &pod);
+            continue;
+        }
         if filled {
+            looks::fetched(c, &pod);
             prepared::filled(c, &pod);
         }
         let status = if filled { pod_status(&pod, "Succeeded", ended(c.now(), 0)) } else { pod_status(&pod, "Running", running()) };
@@ -397,7 +403,7 @@ fn kubelets(c: &mut Cluster) {
 /// Whether the shim mounts the Pod's tree.
 pub fn may_mount(c: &Cluster, pod: &Pod, node: &str) -> bool {
     // A reader shows the session alone where the tree is gone.
-    let Some(tree) = mounts(c, pod) else { return is_reader(pod) };
+    let Some(tree) = mounts(c, pod) else { return is_reader(pod) || looks::is_look(pod) };
     let status = c.now.workspaces.values().find(|w| uid(&w.metadata) == tree).and_then(|w| w.status.as_ref());
     let inline = claim_names(pod).is_empty() || is_agent(pod) || is_reader(pod);
     status.is_some_and(|s| {

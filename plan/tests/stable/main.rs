@@ -15,6 +15,7 @@ mod faults;
 mod host_sources;
 mod invariants;
 mod kubernetes;
+mod looks;
 mod node_side;
 mod operator;
 mod prepared;

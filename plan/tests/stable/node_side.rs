@@ -113,7 +113,7 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
                 && !is_true(&status.conditions, condition::SEALED)
             {
                 reported.push((condition::SEALED, ConditionValue::yes(reason::SEALED, "sealed")));
-                volume = Some(VolumeStatus { revision: Some("r".into()), ..VolumeStatus::default() });
+                volume = Some(VolumeStatus { revision: c.fetched.get(&id).cloned(), ..VolumeStatus::default() });
             }
         }
         report(c, &title, reported, volume);

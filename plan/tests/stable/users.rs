@@ -13,7 +13,7 @@ use yoi_plan::step::Kind;
 
 use crate::cluster::{Cluster, Object};
 use crate::kubernetes::{LOCAL, is_agent, phase};
-use crate::{host_sources, prepared, quotas};
+use crate::{host_sources, looks, prepared, quotas};
 
 /// splitmix64: the same seed gives the same simulation.
 pub struct Random(pub u64);
@@ -52,7 +52,7 @@ pub fn begin(c: &mut Cluster, random: &mut Random) {
 
 /// One action of one user.
 pub fn act(c: &mut Cluster, random: &mut Random) {
-    match random.roll(30) {
+    match random.roll(32) {
         0 => project(c, random),
         1..=3 => yoipod(c, random),
         4..=6 => workspace(c, random),
@@ -65,6 +65,7 @@ pub fn act(c: &mut Cluster, random: &mut Random) {
         20..=23 => read(c, random),
         26 | 27 => quotas::change(c, random),
         28 | 29 => quotas::write(c, random),
+        30 | 31 => looks::change(c, random),
         _ => foreign_object(c, random),
     }
 }
