@@ -17,6 +17,7 @@ pub const FEATURES: &[&str] = &[
     "project: no model",
     "project: new source",
     "workspace: of a project",
+    "workspace: of a commit of a project",
     "workspace: fork",
     "workspace: fork of itself",
     "workspace: git source",

@@ -263,6 +263,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
             project || parent.is_some_and(|p| p.is_none_or(|p| deleting(&p.metadata) || !tree(p))) || lost_trees(c)
         }
         reason::PROJECT_NOT_READY => project_is_not_ready(c, source.project.as_ref().map(|p| p.name.as_str())),
+        reason::INVALID_SPEC if looks::names_no_commit(c, w) => true,
         reason::INVALID_SPEC if c.now.claims.get(title).is_some_and(|x| deleting(&x.metadata)) => true,
         reason::WAITING_FOR_CONSUMER => !c.now.pods.values().any(|p| {
             !is_over(p)

@@ -1,8 +1,8 @@
 //! Git repositories: their branch moves, people ask for a look, and bases hold the commit that was fetched.
 
 use k8s_openapi::api::core::v1::Pod;
-use yoi_crds::YoiProject;
 use yoi_crds::name::annotation::LOOK;
+use yoi_crds::{AgentWorkspace, YoiProject};
 use yoi_plan::meta::{annotation, controller, deleting, uid};
 
 use crate::cluster::{Cluster, Violation};
@@ -12,6 +12,11 @@ use crate::users::Random;
 /// The commit that every repository's branch is at.
 fn head(c: &Cluster) -> String {
     format!("{:040x}", c.branch)
+}
+
+/// What a workspace can name: the branch, or one of its commits, which a base may hold or not.
+pub fn any(c: &Cluster, random: &mut Random) -> String {
+    if random.one_in(3) { "main".to_owned() } else { format!("{:040x}", random.roll(c.branch + 1)) }
 }
 
 /// Somebody pushes to the branch, or asks for a look.
@@ -25,6 +30,12 @@ pub fn change(c: &mut Cluster, random: &mut Random) {
     c.coverage.feature("look: asked for");
     let word = c.counter.to_string();
     c.change::<YoiProject>(&title, |p| drop(p.metadata.annotations.get_or_insert_default().insert(LOOK.to_owned(), word)));
+}
+
+/// Whether the workspace is of a commit of a project that has no repository.
+pub fn names_no_commit(c: &Cluster, w: &AgentWorkspace) -> bool {
+    let of = w.spec.source.project.as_ref().filter(|of| of.revision.is_some());
+    of.and_then(|of| c.now.projects.get(&of.name)).is_some_and(|project| project.spec.source.git.is_none())
 }
 
 /// Whether it looks at a project's repository.

@@ -281,7 +281,7 @@ impl Operator {
             workspace: object.clone(),
             terminating: view.terminating,
             parent: object.spec.source.workspace.as_ref().and_then(|w| view.workspaces.get(&w.name)).cloned(),
-            bases: bases(view, &[&parent_uid]),
+            bases: bases(view, &[&parent_uid, uid(&object.metadata)]),
             agents: self.pods.values().filter(of_users).cloned().collect(),
             populators: self.pods.values().filter(fills).cloned().collect(),
             claim: view.claims.get(title).filter(|_| claimed).cloned(),

@@ -125,7 +125,8 @@ pub fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
 }
 
 fn source(c: &mut Cluster, random: &mut Random, own: &str) -> WorkspaceSource {
-    let project = Some(Box::new(ProjectRevision { name: "p".to_owned(), revision: None }));
+    let revision = random.one_in(3).then(|| looks::any(c, random));
+    let project = Some(Box::new(ProjectRevision { name: "p".to_owned(), revision: revision.clone() }));
     let named = |n: &str| Some(NamedRef { name: n.to_owned() });
     let none = WorkspaceSource::default();
     let (source, feature) = match random.roll(14) {
@@ -139,6 +140,7 @@ fn source(c: &mut Cluster, random: &mut Random, own: &str) -> WorkspaceSource {
         }
         7 if random.one_in(2) => (WorkspaceSource { project, empty: Some(EmptySource {}), ..none }, "workspace: two sources"),
         7 => (none, "workspace: no source at all"),
+        _ if revision.is_some() => (WorkspaceSource { project, ..none }, "workspace: of a commit of a project"),
         _ => (WorkspaceSource { project, ..none }, "workspace: of a project"),
     };
     c.coverage.feature(feature);
