@@ -137,7 +137,7 @@ fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
         tests.env(MUST_RUN, "1");
     }
     if selection.all {
-        tests.env("YOI_HISTORIES", "200").env("YOI_POPULATOR_KILLS", "100");
+        tests.env("YOI_HISTORIES", "200").env("YOI_POPULATOR_KILLS", "100").env("YOI_PUSHER_KILLS", "100");
     }
     selection.run("unit", tests, format!("cargo {}", words.join(" ")))
 }

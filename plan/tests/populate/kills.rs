@@ -17,16 +17,16 @@ fn rounds() -> usize {
 }
 
 /// Numbers that differ from run to run. What a round did is printed.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         Random(u64::try_from(nanos % u128::from(u64::MAX)).unwrap() | 1)
     }
 
     /// Below `end`.
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -3,6 +3,9 @@
 
 mod bystander;
 mod credentials;
+#[path = "../../../runtime/tests/agent/generated_history.rs"]
+#[expect(dead_code, reason = "a push takes longer than a bundle, so fewer histories are tried by default")]
+mod generated_history;
 mod git_server;
 mod hostile;
 mod kills;
@@ -10,7 +13,9 @@ mod lfs;
 mod look;
 mod populator;
 mod push;
+mod push_histories;
 mod push_hostile;
+mod push_kills;
 mod pusher;
 mod refs;
 mod repository;

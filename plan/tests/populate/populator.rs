@@ -73,21 +73,7 @@ impl Populator {
 
     /// Runs it for so long at most, and then kills every process of it, as a node that loses its power. `None`: it was killed.
     pub fn run_for(&self, limit: Duration) -> Option<Outcome> {
-        let mut child = self.command(SCRIPT).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let begun = Instant::now();
-        let ended = loop {
-            match child.try_wait().unwrap() {
-                Some(status) => break Some(status),
-                None if begun.elapsed() >= limit => break None,
-                None => std::thread::sleep(Duration::from_millis(2)),
-            }
-        };
-        if ended.is_none() {
-            let group = format!("-{}", child.id());
-            assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success(), "group {group} is gone");
-        }
-        let done = child.wait_with_output().unwrap();
-        ended.map(|_| Outcome::of(&done))
+        run_for(self.command(SCRIPT), limit)
     }
 
     /// The next Pod has another `/tmp`.
@@ -130,6 +116,25 @@ impl Outcome {
         assert_eq!(String::from_utf8_lossy(&done.stdout), "");
         Outcome { succeeded: done.status.success(), words: String::from_utf8_lossy(&done.stderr).trim().to_owned() }
     }
+}
+
+/// As `Populator::run_for`.
+pub fn run_for(mut command: Command, limit: Duration) -> Option<Outcome> {
+    let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if begun.elapsed() >= limit => break None,
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    if ended.is_none() {
+        let group = format!("-{}", child.id());
+        assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success(), "group {group} is gone");
+    }
+    let done = child.wait_with_output().unwrap();
+    ended.map(|_| Outcome::of(&done))
 }
 
 /// A script of a Pod that sees what is in `folder` as its `/tmp` and `/yoi`, and as what else is mounted: path in the Pod, and name in the folder.

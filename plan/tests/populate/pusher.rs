@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use yoi_plan::yoipod::push::SCRIPT;
 
 use crate::git_server::{GATEWAY_TOKEN, GitServer, USER};
-use crate::populator::{Outcome, expect_no_trace, mount_ca, mount_secret, shell};
+use crate::populator::{Outcome, expect_no_trace, mount_ca, mount_secret, run_for, shell};
 use crate::repository::Repository;
 
 /// An agent's tree: a clone of the project's repository.
@@ -22,6 +23,10 @@ impl AgentTree {
         let tree = AgentTree { folder: folder.to_owned(), base: project.git(&["rev-parse", "HEAD"]) };
         tree.git(&["clone", "--quiet", "--no-local", project.bare().to_str().unwrap(), "."]);
         tree
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub fn git(&self, args: &[&str]) -> String {
@@ -115,12 +120,22 @@ impl Pusher {
 
     /// Exit code and words.
     pub fn run(&self) -> (i32, String) {
+        let done = self.command().output().unwrap();
+        (done.status.code().unwrap_or(-1), Outcome::of(&done).words)
+    }
+
+    /// Runs it for so long at most, and then kills every process of it. `None`: it was killed.
+    pub fn run_for(&self, limit: Duration) -> Option<Outcome> {
+        run_for(self.command(), limit)
+    }
+
+    fn command(&self) -> Command {
         let mut shell = shell(&self.folder, &self.script, &[("/var/run/yoi", "run"), ("/dev/termination-log", "log/end")]);
         for name in ["SECRET", "CA", "SUBMODULE_HOSTS", "COMMIT", "EXPECTED", "BASE"] {
             shell.env(name, "");
         }
-        let done = shell.envs(self.variables.iter().map(|(name, value)| (name, value))).output().unwrap();
-        (done.status.code().unwrap_or(-1), Outcome::of(&done).words)
+        shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        shell
     }
 
     /// What the Pod's end says: commit, where the branch was, and the paths that are not committed.
