@@ -5,6 +5,7 @@ mod bystander;
 mod credentials;
 mod git_server;
 mod hostile;
+mod increment;
 mod kills;
 mod lfs;
 mod look;
