@@ -23,7 +23,9 @@ pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observ
     // A project may have many, and only its end waits for them.
     let is_deleting = object.metadata.deletion_timestamp.is_some();
     let bases = caches.workspaces.by_key(&CacheKey::BaseOf(object.uid().unwrap_or_default()));
-    let used = bases.iter().filter_map(|b| b.uid()).filter(|uid| caches.workspaces.contains_key(&CacheKey::Origin(uid.clone())));
+    // A base that began as a clone of a former one does without it.
+    let is_used = |uid: &String| caches.workspaces.by_key(&CacheKey::Origin(uid.clone())).iter().any(|tree| tree.spec.base.is_none());
+    let used = bases.iter().filter_map(|b| b.uid()).filter(is_used);
     let uid = object.uid().unwrap_or_default();
     let looks = caches.pods.by_key(&key).into_iter().filter(|p| yoi_plan::meta::controlled_by(&p.metadata, &uid)).collect();
     project::Observed {

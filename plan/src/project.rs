@@ -34,7 +34,7 @@ pub struct Observed {
     pub terminating: bool,
     /// Every base that this project controls, of every generation.
     pub bases: Vec<Arc<AgentWorkspace>>,
-    /// UIDs of the bases that trees were made from.
+    /// UIDs of the bases that trees were made from. Another base is no such tree: it may have begun as a clone of a former one, and does without it.
     pub origins: BTreeSet<String>,
     /// YoiPods that name this project; read only while it is being deleted.
     pub agents: Vec<Arc<YoiPod>>,

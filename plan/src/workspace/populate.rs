@@ -13,6 +13,7 @@ use yoi_crds::pod::PodSettings;
 use yoi_crds::prepare::Prepare;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
+use yoi_crds::workspace::OriginKind;
 
 use super::populate_pod::{self, PodParts};
 use super::populate_report::{failure, waits_on_node, without_user};
@@ -305,10 +306,17 @@ impl PopulateContext<'_> {
             node: self.node?,
             attempt,
             revision: self.revision.as_deref(),
+            former: self.former_revision().filter(|_| attempt == 1),
             tolerations: self.tolerations(),
             settings: self.settings,
         };
         Some(Step::EnsurePod(Box::new(populate_pod::pod(parts))))
+    }
+
+    /// The commit that the base has begun with as a clone of a former one.
+    fn former_revision(&self) -> Option<&str> {
+        let origin = self.base.get().status.as_ref()?.origin.as_ref().filter(|origin| origin.kind == OriginKind::Base)?;
+        origin.revision.as_deref()
     }
 
     fn ensure_prepare(&self, attempt: u32, prepare: &Prepare) -> Option<Step> {

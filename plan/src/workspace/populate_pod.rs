@@ -27,6 +27,7 @@ pub const SCRIPT: &str = concat!(
     include_str!("populate/source.sh"),
     include_str!("populate/lfs.sh"),
     include_str!("populate/submodules.sh"),
+    include_str!("populate/increment.sh"),
     include_str!("populate/main.sh"),
 );
 /// The same for an empty source. A former attempt may have left files.
@@ -46,12 +47,14 @@ pub(super) struct PodParts<'a> {
     pub attempt: u32,
     /// The commit that another base of the same content holds.
     pub revision: Option<&'a str>,
+    /// The commit of the former base that this one is a clone of, before anybody has written to it.
+    pub former: Option<&'a str>,
     pub tolerations: Option<Vec<Toleration>>,
     pub settings: &'a Settings,
 }
 
 pub(super) fn pod(parts: PodParts<'_>) -> Pod {
-    let PodParts { base, git, owner, node, attempt, revision, tolerations, settings } = parts;
+    let PodParts { base, git, owner, node, attempt, revision, former, tolerations, settings } = parts;
     // A base has a path in its spec from the first write on.
     let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
     let labels =
@@ -68,7 +71,10 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         image_pull_policy: settings.image_pull_policy.map(restricted::pull_policy),
         command: Some(["/bin/sh", "-eu", "-c", if git.is_some() { SCRIPT } else { EMPTY_SCRIPT }].map(str::to_owned).to_vec()),
         env: Some(match git {
-            Some(git) => environment(git, revision.unwrap_or_default(), path, settings),
+            Some(git) => environment(git, revision.unwrap_or_default(), path, settings)
+                .into_iter()
+                .chain([variable("FORMER", former.unwrap_or_default().to_owned())])
+                .collect(),
             None => vec![variable("DEST", path.to_owned())],
         }),
         working_dir: Some("/".to_owned()),

@@ -55,6 +55,17 @@ impl Schedule {
         let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid, source: of_project, revision } };
         Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None }
     }
+
+    /// For a base that begins as a clone of a former one. Its content is that of its own commit in the end, so the former's source is not told.
+    fn begins_from(node: &str, former: ObservedBase<'_>) -> Self {
+        let origin = Origin {
+            kind: OriginKind::Base,
+            workspace_uid: Some(former.workspace.uid().as_str().to_owned()),
+            source: None,
+            revision: former.sealed_revision().map(str::to_owned),
+        };
+        Schedule { assignment: Ok(Assignment { node: node.to_owned(), origin }), steps: Vec::new(), requeue_after: None }
+    }
 }
 
 /// The value of the condition Scheduled.
@@ -69,7 +80,7 @@ pub(super) fn scheduled_condition(input: &WorkspaceInput<'_>, assignment: &Resul
     }
 }
 
-/// An assignment is made once. It changes only if its base is deleted before the tree is made from it.
+/// An assignment is made once. It changes only if its base is deleted before the tree is made from it, or if a base cannot begin as a clone.
 pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Schedule {
     let mut schedule = assign(input, now);
     if let Source::Project { revision: Some(_), .. } = &input.source
@@ -97,9 +108,13 @@ fn assign(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Schedule {
     if let Some(node) = input.node_name.filter(|node| input.nodes.exists(node)) {
         return clone_on(node, base_set.as_ref(), first_content(input));
     }
-    // This workspace is itself a base: it starts empty, and its populator fills it; or it is taken from a folder of its node.
+    // This workspace is itself a base. It begins as a clone of the one before it where that spares work; else it starts empty, or is taken from a folder
+    // of its node. Its populator fills it.
     if let Some(base) = input.base {
-        return Schedule::assigned(base.node, first_content(input), None);
+        return match base.to_begin_from(&input.bases, input.nodes) {
+            Some(former) => Schedule::begins_from(base.node, former),
+            None => Schedule::assigned(base.node, first_content(input), None),
+        };
     }
     if let Source::Fork { name: _, parent } = &input.source {
         return fork(input, *parent);

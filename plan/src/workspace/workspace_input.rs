@@ -1,8 +1,9 @@
 //! The validated input of a workspace's plan.
 
+use yoi_crds::condition::find;
 use yoi_crds::pod::PodSettings;
 use yoi_crds::quota::quota_bytes;
-use yoi_crds::reason::condition;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{DEFAULT_PATH, GitSource, HostSource, TreeOwner};
 use yoi_crds::workspace::{Origin, OriginKind};
 use yoi_crds::{AgentWorkspace, YoiProject};
@@ -128,11 +129,14 @@ impl<'a> WorkspaceInput<'a> {
         }
     }
 
-    /// What the node makes, or has made, the tree from; `None` while there is no such assignment, or its base was deleted before the tree was made.
+    /// What the node makes, or has made, the tree from; `None` while there is no such assignment, or its base was deleted before the tree was made. A base
+    /// can be filled without the former one, so a node that cannot clone that is not asked again.
     pub(super) fn settled_origin(&self) -> Option<&'a Origin> {
+        let provisioned = find(self.workspace.conditions(), condition::PROVISIONED);
+        let is_refused = || self.base.is_some() && provisioned.is_some_and(|c| c.reason != *reason::CREATING);
         let exists = |origin: &Origin| {
             let base = origin.workspace_uid.as_deref();
-            origin.kind != OriginKind::Base || self.bases.iter().any(|b| Some(b.workspace.uid().as_str()) == base)
+            origin.kind != OriginKind::Base || !is_refused() && self.bases.iter().any(|b| Some(b.workspace.uid().as_str()) == base)
         };
         self.origin.filter(|origin| self.workspace.is_true(condition::PROVISIONED) || exists(origin))
     }

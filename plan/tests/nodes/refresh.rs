@@ -1,5 +1,6 @@
 //! A project whose branch moves: who looks when, what the status remembers, and which generation trees are made from.
 
+mod increment;
 mod revision;
 
 use std::sync::Arc;

@@ -70,7 +70,7 @@ impl Source {
 }
 
 /// Every entry of the work tree with its mode and content; of folders named `.git` what git says of them, because packs differ from clone to clone.
-fn content(pod: &Populator) -> BTreeMap<String, (u32, Vec<u8>)> {
+pub fn content(pod: &Populator) -> BTreeMap<String, (u32, Vec<u8>)> {
     let (root, mut found) = (pod.tree(), BTreeMap::new());
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
@@ -90,9 +90,11 @@ fn content(pod: &Populator) -> BTreeMap<String, (u32, Vec<u8>)> {
     }
     let says = [
         &["rev-parse", "HEAD"][..],
-        &["symbolic-ref", "HEAD"],
+        &["rev-parse", "--symbolic-full-name", "HEAD"],
+        &["config", "--local", "--list"],
         &["for-each-ref"],
         &["rev-list", "--all", "--objects"],
+        &["cat-file", "--batch-all-objects", "--batch-check"],
         &["ls-files", "--stage"],
         &["status", "--porcelain", "--ignored"],
         &["submodule", "status", "--recursive"],

@@ -8,6 +8,7 @@ mod credentials;
 mod generated_history;
 mod git_server;
 mod hostile;
+mod increment;
 mod kills;
 mod lfs;
 mod look;

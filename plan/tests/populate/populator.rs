@@ -84,7 +84,7 @@ impl Populator {
 
     fn command(&self, script: &str) -> Command {
         let mut shell = shell(&self.folder, script, &[]);
-        for name in ["REF", "REVISION", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
+        for name in ["REF", "REVISION", "FORMER", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
             shell.env(name, "");
         }
         shell.env("DEST", self.tree()).envs(self.variables.iter().map(|(name, value)| (name, value)));

@@ -164,8 +164,13 @@ fn leavings(c: &Cluster) -> Verdict {
             return broken(format!("reader {} is left over", name(&pod.metadata)));
         }
     }
-    let origins: BTreeSet<&str> =
-        c.now.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.as_deref()).collect();
+    let origins: BTreeSet<&str> = c
+        .now
+        .workspaces
+        .values()
+        .filter(|w| w.spec.base.is_none())
+        .filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.as_deref())
+        .collect();
     for project in c.now.projects.values().filter(|p| !deleting(&p.metadata) && p.status.as_ref().is_some_and(|s| ready(&s.conditions).0)) {
         let current = project.status.as_ref().and_then(|s| s.generation.as_ref()).map(|g| g.name.as_str());
         looks::check(c, name(&project.metadata), project, can_populate(c) && !blocked(c, reason::POPULATING) && !lost_trees(c))?;

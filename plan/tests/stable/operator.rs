@@ -237,8 +237,12 @@ impl Operator {
         let view = &self.seen;
         let Some(object) = view.projects.get(title).cloned() else { return Ok(RoundResult::Nothing) };
         let bases = bases(view, &[uid(&object.metadata)]);
-        let origins: BTreeSet<String> =
-            view.workspaces.values().filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone()).collect();
+        let origins: BTreeSet<String> = view
+            .workspaces
+            .values()
+            .filter(|w| w.spec.base.is_none())
+            .filter_map(|w| w.status.as_ref()?.origin.as_ref()?.workspace_uid.clone())
+            .collect();
         let agents = view.yoipods.values().filter(|y| y.spec.project_ref.name == title).cloned().collect();
         let trees = view.workspaces.values().filter(|w| w.spec.source.project.as_ref().is_some_and(|p| p.name == title)).cloned().collect();
         let looks = self.pods.values().filter(|p| controlled_by(&p.metadata, uid(&object.metadata))).cloned().collect();

@@ -2,8 +2,8 @@
 
 use yoi_crds::prepare::Prepare;
 use yoi_crds::project::RefreshStatus;
-use yoi_crds::source::{GitSource, ProjectSource, WorkspaceSource, is_commit_id};
-use yoi_crds::{AgentWorkspace, YoiProject};
+use yoi_crds::source::{GitSource, ProjectSource, ProviderName, WorkspaceSource, is_commit_id};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject};
 
 use super::{BaseSet, ObservedBase, base_parent_uid};
 use crate::names;
@@ -43,6 +43,38 @@ impl<'a> ObservedBase<'a> {
     /// The commit that a sealed base holds.
     pub(crate) fn sealed_revision(self) -> Option<&'a str> {
         self.workspace.get().status.as_ref()?.volume.as_ref()?.revision.as_deref().filter(|_| self.is_sealed())
+    }
+
+    /// The base that this one may begin from as a clone, among `observed`: that of another commit of the same source, on the same node. `None` where a
+    /// fresh clone is to be made, or takes no longer.
+    pub(crate) fn to_begin_from(self, observed: &[Self], nodes: &Nodes) -> Option<Self> {
+        let AgentWorkspaceSpec { source, provider, path, owner, base, .. } = &self.workspace.get().spec;
+        // What prepare has written to a .git counts for nothing beside credentials. A history that was cut off is fetched in a moment.
+        let is_plain = source.git.as_ref().is_some_and(|git| git.depth.is_none()) && self.prepare.is_none();
+        base.as_ref()?.revision.as_ref().filter(|_| is_plain)?;
+        let is_same = |other: &&Self| {
+            let spec = &other.workspace.get().spec;
+            let same_source = spec.source == *source && spec.provider == *provider && spec.path == *path && spec.owner == *owner;
+            let same_parent = base_parent_uid(self.workspace.get()).is_some_and(|uid| base_parent_uid(other.workspace.get()) == Some(uid));
+            other.node == self.node && other.prepare.is_none() && same_source && same_parent && other.generation != self.generation
+        };
+        let is_cloned = |other: &&Self| other.sealed_revision().is_some() && other.is_of_good_provider(nodes);
+        let created = |other: &&Self| (other.workspace.meta().creation_timestamp.as_ref().map(|t| t.0), other.workspace.name());
+        observed.iter().filter(is_same).filter(is_cloned).max_by_key(created).copied()
+    }
+
+    /// Whether a clone of it is whole without it, and of the provider that its node would take today.
+    fn is_of_good_provider(self, nodes: &Nodes) -> bool {
+        let Some(status) = &self.workspace.get().status else { return false };
+        let Some(made_by) = status.provider.as_ref().map(|provider| provider.selected) else { return false };
+        let is_best = nodes.best_provider(self.node).is_some_and(|best| best >= made_by);
+        match made_by {
+            ProviderName::Zfs | ProviderName::Btrfs | ProviderName::Reflink | ProviderName::Copy => {
+                is_best || self.workspace.get().spec.provider != ProviderName::Auto
+            }
+            // A clone would have the former base as its lower layer, and a base must have none.
+            ProviderName::Overlay | ProviderName::Auto | ProviderName::Unknown => false,
+        }
     }
 
     /// The commit that it is to be filled with.

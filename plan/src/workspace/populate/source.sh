@@ -11,7 +11,8 @@ no_such_ref() {
   fail "the source has no branch, tag or commit $REF"
 }
 
-fetch_source() {
+# Sets branch and tag to the names that REF may stand for.
+parse_ref() {
   branch=$REF tag=$REF
   case $REF in
     refs/heads/*) branch=${REF#refs/heads/} tag= ;;
@@ -20,6 +21,15 @@ fetch_source() {
   esac
   # A commit id is no name, whatever the names of branches are.
   if is_commit_id "$REF"; then branch= tag=; fi
+}
+
+# Whether the source has the branch that REF names.
+is_remote_branch() {
+  [ -n "$branch" ] && git rev-parse --quiet --verify "refs/remotes/origin/$branch" >/dev/null
+}
+
+fetch_source() {
+  parse_ref
   if [ -z "$DEPTH" ]; then
     clone
   elif [ -z "$REF" ]; then
@@ -34,7 +44,7 @@ fetch_source() {
 }
 
 checkout_ref() {
-  if [ -n "$branch" ] && git rev-parse --quiet --verify "refs/remotes/origin/$branch" >/dev/null; then
+  if is_remote_branch; then
     git checkout --quiet -B "$branch" --track "origin/$branch"
   elif [ -n "$tag" ] && git rev-parse --quiet --verify "refs/tags/$tag^{commit}" >/dev/null; then
     git checkout --quiet --detach "refs/tags/$tag"
