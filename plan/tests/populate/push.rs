@@ -240,3 +240,18 @@ fn a_gateway_that_has_no_commits_yet_is_asked_again_and_its_final_word_is_told()
     site.server.answer_pushers(413, b"the agent's commits are 900 MiB".to_vec());
     assert_eq!(site.pusher("yoi/a").expect_refused(), "the agent's commits are 900 MiB");
 }
+
+#[test]
+fn a_branch_that_another_push_holds_locked_is_tried_again() {
+    let site = site("locked");
+    let agent = site.agent();
+    let commit = agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    let lock = site.project.bare().join("refs/heads/yoi/a.lock");
+    std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    std::fs::write(&lock, "").unwrap();
+    let (code, words) = site.pusher("yoi/a").run();
+    assert_eq!((code, site.branch("yoi/a").as_str()), (75, ""), "{words}");
+    std::fs::remove_file(&lock).unwrap();
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
+}

@@ -168,10 +168,10 @@ push() {
   check_branch
   # A server that died may have done it all the same, and another push may have come first.
   push_commit || {
-    # A rule of the server's stays.
-    ! grep -q -F '[remote rejected]' /tmp/said || exit 1
     look_at_branch
     [ "$tip" = "$commit" ] || [ "$tip" = "$before" ] || refuse_moved
+    # A rule of the server's stays. A lock goes with the push that holds it: that of another, or of an attempt that was killed.
+    [ "$tip" = "$commit" ] || ! grep -q -F '[remote rejected]' /tmp/said || grep -q -F ".lock': File exists" /tmp/said || exit 1
     [ "$tip" = "$commit" ] || try_again "the push failed, and branch $BRANCH is still ${before:+at }${before:-not there}"
   }
   finish "$before"
