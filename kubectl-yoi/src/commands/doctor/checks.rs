@@ -9,6 +9,7 @@ mod nodes;
 mod pod;
 mod policies;
 mod programs;
+mod pushes;
 mod rights;
 mod sources;
 mod stuck;
@@ -33,6 +34,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("dns", dns::check),
     ("policies", policies::check),
     ("sources", sources::check),
+    ("pushes", pushes::check),
     ("agents", agents::check),
     ("programs", programs::check),
     ("stuck", stuck::check),

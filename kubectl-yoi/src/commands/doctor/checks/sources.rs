@@ -136,11 +136,16 @@ pub(super) fn finding(observed: &ObservedCluster, project: &YoiProject) -> Optio
     if said.reason == reason::PREPARE_FAILED {
         return Some(not_prepared(observed, project, said));
     }
-    let git = project.spec.source.git.as_deref().filter(|_| said.reason == reason::POPULATE_FAILED)?;
-    let fault = Fault::of(&said.message)?;
+    let (cause, command) = cause_and_command(project, &said.message).filter(|_| said.reason == reason::POPULATE_FAILED)?;
+    Some(Finding::error(display_name(project), format!("{cause}: {}", said.message), command))
+}
+
+/// What is the matter with the project's repository, and the command that mends it, by the words of a Pod that was to fetch from it or push to it.
+pub(super) fn cause_and_command(project: &YoiProject, message: &str) -> Option<(String, String)> {
+    let git = project.spec.source.git.as_deref()?;
+    let fault = Fault::of(message)?;
     let secret = git.credentials_secret_ref.as_ref().map_or("", |secret| &secret.name);
-    let what = format!("{}: {}", fault.cause(secret), said.message);
-    Some(Finding::error(display_name(project), what, fault.command(project, git)))
+    Some((fault.cause(secret), fault.command(project, git)))
 }
 
 fn not_prepared(observed: &ObservedCluster, project: &YoiProject, said: &Condition) -> Finding {
