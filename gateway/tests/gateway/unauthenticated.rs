@@ -13,7 +13,7 @@ use yoi_gateway::GatewaySettings;
 use yoi_line::ConnectionLimits;
 use yoi_wire::hub::{PodList, gateway_api};
 
-use crate::harness::{TestCluster, quick_settings, wait_for};
+use crate::harness::{Replica, TestCluster, quick_settings, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_are_few_and_short() {
@@ -67,6 +67,16 @@ fn connect_silently_from_many(port: SocketAddr, addresses: u8, count: usize) -> 
     tasks
 }
 
+/// As the kubelet does it: it waits one second, and three probes without an answer take the Pod out of its Service.
+async fn probe(replica: &Replica) -> StatusCode {
+    for _ in 0..3 {
+        if let Ok(answer) = timeout(Duration::from_secs(1), replica.try_health("/readyz")).await {
+            return answer.unwrap().0;
+        }
+    }
+    panic!("three probes had no answer")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_from_many_addresses_keep_nobody_out() {
     let cluster = TestCluster::new();
@@ -79,9 +89,7 @@ async fn silent_connections_from_many_addresses_keep_nobody_out() {
         let _silent = connect_silently_from_many(port, 100, 3);
         tokio::time::sleep(Duration::from_secs(1)).await;
         for _ in 0..10 {
-            // The kubelet waits one second for a probe.
-            let answer = timeout(Duration::from_secs(1), replica.try_health("/readyz")).await.expect("a probe had no answer");
-            assert_eq!(answer.unwrap().0, StatusCode::OK);
+            assert_eq!(probe(&replica).await, StatusCode::OK);
             wait_for("the metrics", replica.metrics()).await;
             let newcomer = cluster.caller(&replica, "token-p-a");
             newcomer.post_json::<_, PodList>(gateway_api::LIST_PODS, &json!({})).await.unwrap();
