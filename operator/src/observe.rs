@@ -135,6 +135,28 @@ mod tests {
     }
 
     #[test]
+    fn a_base_is_used_by_a_tree_that_was_made_from_it_and_not_by_a_base_that_began_from_it() {
+        let (caches, writers, _triggers) = WatchCaches::new();
+        let project_meta = json!({"name": "p", "namespace": "ns", "uid": "uid-p", "resourceVersion": "1"});
+        let of_project: YoiProject =
+            object(json!({"metadata": project_meta, "spec": {"source": {"git": {"url": "https://git.example/a"}}}}));
+        let apply = |workspace: Value| writers.workspaces.apply(Event::Apply(object::<AgentWorkspace>(workspace)), |_| {});
+        for (generation, uid, from) in [("g1", "uid-1", None), ("g2", "uid-2", Some("uid-1")), ("g3", "uid-3", Some("uid-2"))] {
+            let origin = from.map_or(json!({"kind": "Empty"}), |from| json!({"kind": "Base", "workspaceUID": from}));
+            let owner = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiProject", "name": "p", "uid": "uid-p", "controller": true}]);
+            apply(
+                json!({"metadata": {"name": names::base(generation, "n"), "namespace": "ns", "uid": uid, "resourceVersion": "1", "ownerReferences": owner},
+                "spec": {"source": {"git": {"url": "https://git.example/a"}}, "base": {"generation": generation, "node": "n"}},
+                "status": {"origin": origin}}),
+            );
+        }
+        apply(json!({"metadata": {"name": "w", "namespace": "ns", "uid": "uid-w", "resourceVersion": "1"},
+            "spec": {"source": {"project": {"name": "p"}}}, "status": {"origin": {"kind": "Base", "workspaceUID": "uid-2"}}}));
+        let seen = project(&caches, Arc::new(of_project));
+        assert_eq!((seen.bases.len(), seen.origins), (3, ["uid-2".to_owned()].into()));
+    }
+
+    #[test]
     fn a_base_of_a_commit_is_seen_with_its_workspace_and_the_project_that_this_names() {
         let (caches, writers, _triggers) = WatchCaches::new();
         let meta = |name: &str, uid: &str| json!({"name": name, "namespace": "ns", "uid": uid, "resourceVersion": "1"});

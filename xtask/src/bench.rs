@@ -20,6 +20,8 @@ pub enum Benchmark {
     Workspace,
     /// Ways to a working tree, side by side
     Providers,
+    /// The next base of a branch that moved, beside a fresh one
+    Refresh,
     Session,
     /// Grep beside ripgrep
     Tools,
@@ -34,12 +36,13 @@ pub enum Benchmark {
     Messages,
     Objects,
 }
-use Benchmark::{Agents, Attach, Claims, Cluster, Messages, Objects, Providers, Runtime, Session, Tools, Workspace};
+use Benchmark::{Agents, Attach, Claims, Cluster, Messages, Objects, Providers, Refresh, Runtime, Session, Tools, Workspace};
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
-const ALONE: [(Benchmark, &str, &str, &[&str]); 5] = [
+const ALONE: [(Benchmark, &str, &str, &[&str]); 6] = [
     (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
     (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
+    (Refresh, "refresh", "yoi-plan", &["--bench", "refresh"]),
     (Session, "session", "yoi-session", &[]),
     (Tools, "tools", "yoi-engine", &["--bench", "grep"]),
     (Runtime, "runtime", "yoi-runtime", &["--bench", "agent"]),
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(parts(&[Workspace, Cluster]), all);
         assert_eq!(parts(&[Cluster, Objects, Claims]), ["claims", "objects"]);
         assert_eq!(parts(&[Agents]), ["agents"]);
-        assert!(parts(&[Workspace, Providers, Session, Tools, Runtime]).is_empty());
+        assert!(parts(&[Workspace, Providers, Refresh, Session, Tools, Runtime]).is_empty());
     }
 
     #[test]

@@ -129,8 +129,12 @@ pub fn charts_of(source: &Path, target: &InstallTarget, references: &References)
     run(upgrade("yoi-crds", "charts/yoi-crds").arg("--take-ownership"))?;
     step.progress("yoi-operator");
     let mut operator = upgrade("yoi-operator", "charts/yoi-operator");
-    for setting in target.settings.iter().cloned().chain(image_settings(references)?) {
-        operator.args(["--set", &setting]);
+    for setting in &target.settings {
+        operator.args(["--set", setting]);
+    }
+    // A tag that is made of digits is no number.
+    for setting in image_settings(references)? {
+        operator.args(["--set-string", &setting]);
     }
     run(&mut operator)
         .with_context(|| format!("{}\n{}", target.kubectl.diagnostics(NAMESPACE), target.kubectl.diagnostics(SHIM_NAMESPACE)))?;

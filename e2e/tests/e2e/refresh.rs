@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
+use yoi_crds::source::ProviderName;
+use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
@@ -14,7 +16,7 @@ rules:
 - name: tell
   when: { lastUserContains: "tell the tree" }
   steps:
-  - toolCalls: [{ tool: Shell, args: { command: "git rev-parse HEAD; git status --porcelain; ls moved-* 2>/dev/null; git ls-files -s | sha256sum" } }]
+  - toolCalls: [{ tool: Shell, args: { command: "git rev-parse HEAD; git status --porcelain; ls moved-* 2>/dev/null; git ls-files -s | sha256sum; echo packs: $(ls .git/objects/pack/*.pack | wc -l)" } }]
   - text: Told.
 "#;
 
@@ -38,6 +40,30 @@ async fn moved(ns: &TestNamespace, round: usize) -> Result<String> {
 async fn revision(ns: &TestNamespace) -> Result<String> {
     let status = ns.get::<YoiProject>("p").await?.status.unwrap_or_default();
     status.generation.and_then(|generation| generation.revision).context("the project says no revision")
+}
+
+/// Where snapshots are made, the base of the last commit began from a former one, and was not fetched anew: it holds a pack of each refresh.
+async fn by_increment(ns: &TestNamespace, agent: &str, commit: &str, seen: &str) -> Result<()> {
+    let trees = ns.list::<AgentWorkspace>("").await?;
+    let origin = |tree: &AgentWorkspace| tree.status.as_ref().and_then(|status| status.origin.clone());
+    let of_commit = |tree: &&AgentWorkspace| tree.spec.base.as_ref().is_some_and(|base| base.revision.as_deref() == Some(commit));
+    let is_snapshot = |tree: &&AgentWorkspace| {
+        let made_by = tree.status.as_ref().and_then(|status| Some(status.provider.as_ref()?.selected));
+        matches!(made_by, Some(ProviderName::Zfs | ProviderName::Btrfs))
+    };
+    let began = |tree: &AgentWorkspace| origin(tree).is_some_and(|origin| origin.kind == OriginKind::Base && origin.revision.is_some());
+    let bases: Vec<&AgentWorkspace> = trees.iter().filter(of_commit).filter(is_snapshot).collect();
+    if bases.is_empty() {
+        return Ok(());
+    }
+    ensure!(bases.iter().any(|base| began(base)), "no base began from the one before it: {bases:?}");
+    let tree = trees.iter().find(|tree| tree.metadata.name.as_deref() == Some(agent)).and_then(origin);
+    let uid = tree.and_then(|origin| origin.workspace_uid).context("the agent's tree has no base")?;
+    // Its node may have got a base only now, without a former one.
+    if bases.iter().any(|base| base.metadata.uid.as_ref() == Some(&uid) && began(base)) {
+        ensure!(!seen.contains("packs: 1\n") && !seen.trim_end().ends_with("packs: 1"), "the source was fetched anew: {seen}");
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -65,6 +91,7 @@ async fn a_branch_that_moved_is_in_new_trees_and_changes_none_that_is_there() ->
     ns.wait_task_complete("new").await?;
     let seen = tool_output::last(&ns, "new").await?;
     ensure!(seen.starts_with(&format!("{last}\nmoved-1\nmoved-2\nmoved-3\n")), "not a clean tree of the last commit: {seen}");
+    by_increment(&ns, "new", &last, &seen).await?;
     let after = tool_output::after(&ns, "old", "tell the tree").await?;
     ensure!(after == before, "the tree of a running agent has changed: {after}, before: {before}");
 

@@ -1,8 +1,8 @@
 //! A base that begins as a clone of the former one: what comes out is a fresh clone of the commit, object by object and file by file.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::time::Instant;
 
 use crate::Folder;
 use crate::git_server::{GitServer, USER};
@@ -43,6 +43,10 @@ impl Source {
         fs::remove_dir(pod.tree()).unwrap();
         assert!(Command::new("cp").arg("-a").arg(former.tree()).arg(pod.tree()).status().unwrap().success());
         fs::write(pod.tree().join(MARK), "").unwrap();
+        if pod.tree().join(".git/HEAD").exists() {
+            // A snapshot keeps inodes and times of files, by which git knows them, and a copy does not.
+            pod.git(&["update-index", "-q", "--refresh"]);
+        }
         pod
     }
 
@@ -85,7 +89,7 @@ fn a_commit_more_is_taken_by_increment_and_the_tree_equals_a_fresh_clone() {
     repository.git(&["branch", "other"]);
     // Nobody writes to a base. If somebody has, it does not stay.
     fs::write(former.tree().join("left.log"), "ignored").unwrap();
-    fs::set_permissions(former.tree().join("src/2.rs"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(former.tree().join("left/folder")).unwrap();
     source.expect_equal("one", "main", &former, (&first, &second), true);
 
     // One more from that one, whose branch has moved on by the time that it is fetched.
@@ -192,4 +196,30 @@ fn an_increment_that_was_cut_short_or_finds_another_base_is_no_base_of_a_later_a
     fs::remove_dir_all(former.tree().join(".git")).unwrap();
     fs::create_dir_all(former.tree().join(".git/info")).unwrap();
     source.expect_equal("none", "", &former, (&first, &second), false);
+}
+
+#[test]
+fn an_increment_that_is_killed_at_any_moment_ends_as_a_fresh_clone() {
+    let source = Source::new("killed");
+    let repository = &source.repository;
+    let first = repository.commit("one");
+    let former = source.pod("former");
+    former.expect_filled();
+    let second = repository.write("src/0.rs", "changed\n").write("n", "2").commit("two");
+    let fresh = source.pod("fresh").with("REVISION", &second);
+    fresh.expect_filled();
+    let wanted = content(&fresh);
+    let whole = source.next("whole", &former, &first, &second);
+    let begun = Instant::now();
+    whole.expect_filled();
+    let whole = begun.elapsed();
+    for part in 1..=8 {
+        let pod = source.next(&format!("killed-{part}"), &former, &first, &second);
+        let moment = whole * part / 9;
+        let undone = pod.run_for(moment).is_none();
+        pod.renew_tmp();
+        // Somebody has deleted the Pod, so the next one counts as the first attempt, too.
+        pod.expect_filled();
+        assert_eq!(content(&pod), wanted, "killed after {moment:?} of {whole:?}: {undone}");
+    }
 }

@@ -63,15 +63,15 @@ impl<'a> ObservedBase<'a> {
         observed.iter().filter(is_same).filter(is_cloned).max_by_key(created).copied()
     }
 
-    /// Whether a clone of it is whole without it, and of the provider that its node would take today.
+    /// Whether a clone of it is a snapshot that is whole without it, of the provider that its node would take today.
     fn is_of_good_provider(self, nodes: &Nodes) -> bool {
         let Some(status) = &self.workspace.get().status else { return false };
         let Some(made_by) = status.provider.as_ref().map(|provider| provider.selected) else { return false };
         let is_best = nodes.best_provider(self.node).is_some_and(|best| best >= made_by);
         match made_by {
-            ProviderName::Zfs | ProviderName::Btrfs | ProviderName::Reflink | ProviderName::Copy => {
-                is_best || self.workspace.get().spec.provider != ProviderName::Auto
-            }
+            ProviderName::Zfs | ProviderName::Btrfs => is_best || self.workspace.get().spec.provider != ProviderName::Auto,
+            // To copy every file, and to read it once more as its inode is new to git, takes longer than to fetch it.
+            ProviderName::Reflink | ProviderName::Copy => false,
             // A clone would have the former base as its lower layer, and a base must have none.
             ProviderName::Overlay | ProviderName::Auto | ProviderName::Unknown => false,
         }

@@ -9,14 +9,39 @@ set_environment() {
   export GIT_SSH_COMMAND="$ssh"
   HOSTS="$(host_of "$URL") $SUBMODULE_HOSTS"
   export HOSTS
-  : >"$GIT_CONFIG_GLOBAL"
   # Files are the tree's owner's; the folder itself may be another's.
-  for setting in safe.directory=* safe.bareRepository=explicit advice.detachedHead=false core.hooksPath=/dev/null core.fsmonitor=false \
-    core.attributesFile=/dev/null core.quotePath=false submodule.recurse=false fetch.recurseSubmodules=false gc.auto=0 protocol.allow=never \
-    protocol.file.allow=never protocol.ext.allow=never protocol.https.allow=always protocol.http.allow=always protocol.git.allow=always \
-    protocol.ssh.allow=always; do
-    git config --global "${setting%%=*}" "${setting#*=}"
-  done
+  cat >"$GIT_CONFIG_GLOBAL" <<'END'
+[safe]
+  directory = *
+  bareRepository = explicit
+[advice]
+  detachedHead = false
+[core]
+  hooksPath = /dev/null
+  fsmonitor = false
+  attributesFile = /dev/null
+  quotePath = false
+[submodule]
+  recurse = false
+[fetch]
+  recurseSubmodules = false
+[gc]
+  auto = 0
+[protocol]
+  allow = never
+[protocol "file"]
+  allow = never
+[protocol "ext"]
+  allow = never
+[protocol "https"]
+  allow = always
+[protocol "http"]
+  allow = always
+[protocol "git"]
+  allow = always
+[protocol "ssh"]
+  allow = always
+END
   write_helper
   [ -n "$CA" ] || return 0
   grep -q -s 'BEGIN CERTIFICATE' /yoi/ca/ca.crt || fail "$CA does not exist in this namespace, or holds no certificate in PEM: spec.source.git.caRef"

@@ -15,7 +15,7 @@ increment() {
   # Each increment adds a pack, and git gc in each agent's tree would begin at fifty.
   set -- .git/objects/pack/*.pack
   [ $# -lt 20 ] || no_increment "the former base has $# packs"
-  # With the current branch or tag of each former object, and those that no branch holds.
+  # No branch or tag need hold FORMER.
   { git for-each-ref --format='%(objectname)' && echo "$FORMER"; } | sort -u >/tmp/former
   fetching_from "$URL" git ls-remote --symref -- "$URL" HEAD >/tmp/head || no_increment "$(cat /tmp/head)"
   default=$(sed -n "s|^ref: refs/heads/\(.*\)${tab}HEAD\$|\1|p" /tmp/head)
@@ -24,9 +24,9 @@ increment() {
   fetching_from "$URL" git -c fetch.unpackLimit=1 fetch --quiet --force --prune origin '+refs/heads/*:refs/remotes/origin/*' '+refs/tags/*:refs/tags/*' ||
     no_increment "the source's branches are not fetched"
   git cat-file -e "$REVISION^{commit}" 2>/dev/null || fetch_one "$REVISION" || no_increment "the source's branches do not hold commit $REVISION"
+  git diff-tree -r --name-only --no-renames "$FORMER" "$REVISION" >/tmp/changed
   # They say how content is written that is the same in both commits.
-  git diff-tree -r --name-only --no-renames "$FORMER" "$REVISION" -- ':(glob)**/.gitattributes' >/tmp/attributes
-  [ ! -s /tmp/attributes ] || no_increment "git attributes have changed"
+  ! grep -q -E '(^|/)[.]gitattributes"?$' /tmp/changed || no_increment "git attributes have changed"
   parse_ref
   wanted=
   [ -n "$REF" ] || wanted=refs/heads/$default
@@ -35,9 +35,9 @@ increment() {
   # git clone makes the default branch, too, where another one is asked for.
   git for-each-ref --format='%(refname:strip=2)' refs/heads >/tmp/branches
   while IFS= read -r name; do git update-ref "refs/heads/$name" "refs/remotes/origin/$name"; done </tmp/branches
-  # Where a clone copies its files, each looks changed until it is read, and would be written once more.
-  git update-index -q --refresh || true
-  git reset --quiet --hard "$REVISION"
+  # Only files that differ are looked at: a sealed tree is as its index says, and a look at all others takes longer than the rest.
+  git read-tree -m -u "$FORMER" "$REVISION"
+  git reset --quiet --soft "$REVISION"
   git clean --quiet -ffdx
   # These name commits that may be no part of the source any more.
   rm -rf .git/logs .git/FETCH_HEAD .git/ORIG_HEAD

@@ -6,9 +6,16 @@ populate() {
   fetch_or_increment
   fetch_lfs "$URL" ""
   fetch_submodules 0 ""
-  # When the index is written in the same second as the files, every later status reads all files. This one does so once for all clones.
-  sleep 1
-  git status --porcelain >/dev/null
+  # When the index is written in the same second as the files, every later status reads them. This one does so once for all clones.
+  if ! has_few_new_files; then
+    sleep 1
+    git status --porcelain >/dev/null
+  fi
+}
+
+# After an increment only what has changed was written in this second.
+has_few_new_files() {
+  [ -e /tmp/changed ] && [ "$(wc -l </tmp/changed)" -lt 1000 ]
 }
 
 fetch_or_increment() {
@@ -16,7 +23,7 @@ fetch_or_increment() {
     # A shell of its own: -e ends no function that stands in a condition.
     increment &
     if wait $!; then return 0; fi
-    rm -f /tmp/silent
+    rm -f /tmp/silent /tmp/changed
   fi
   # A former attempt may have left files. Without HEAD, what is left of them after a crash is no repository.
   rm -f .git/HEAD
@@ -25,7 +32,7 @@ fetch_or_increment() {
   take_revision
 }
 
-rm -f /tmp/silent /tmp/submodules
+rm -f /tmp/silent /tmp/submodules /tmp/changed
 populate >/tmp/said 2>&1 </dev/null &
 if wait $!; then code=0; else code=$?; fi
 report

@@ -53,7 +53,7 @@ fn clone_of_former(case: &Case) -> Value {
 
 #[test]
 fn the_next_base_begins_as_a_clone_of_the_former_one_on_its_node() {
-    for provider in ["Btrfs", "Zfs", "Reflink", "Copy"] {
+    for provider in ["Btrfs", "Zfs"] {
         let mut case = Case::btrfs();
         case.former["spec"]["provider"] = json!(provider);
         case.next["spec"]["provider"] = json!(provider);
@@ -76,8 +76,23 @@ fn a_base_begins_empty_where_the_former_one_is_not_fit_to_be_cloned() {
     let cases = [
         ("prepared", Case::new(git.clone(), Some(prepare))),
         ("shallow", Case::new(shallow, None)),
-        ("overlay", changed(|case| case.former["status"]["provider"]["selected"] = json!("Overlay"))),
-        ("a better provider by now", changed(|case| case.former["status"]["provider"]["selected"] = json!("Copy"))),
+        ("overlay", {
+            changed(|case| {
+                for base in [&mut case.former, &mut case.next] {
+                    base["spec"]["provider"] = json!("Overlay");
+                }
+                case.former["status"]["provider"]["selected"] = json!("Overlay");
+            })
+        }),
+        ("copied file by file", {
+            changed(|case| {
+                for base in [&mut case.former, &mut case.next] {
+                    base["spec"]["provider"] = json!("Copy");
+                }
+                case.former["status"]["provider"]["selected"] = json!("Copy");
+            })
+        }),
+        ("a better provider by now", changed(|case| case.former["status"]["provider"]["selected"] = json!("Overlay"))),
         ("provider unknown", changed(|case| case.former["status"]["provider"] = Value::Null)),
         ("not sealed", changed(|case| case.former["status"]["conditions"] = json!([is_true("Provisioned")]))),
         ("deleted", changed(|case| case.former["metadata"]["deletionTimestamp"] = json!(ago(1)))),
@@ -128,4 +143,27 @@ fn only_the_first_attempt_in_a_clone_goes_on_from_the_former_commit() {
     assert_eq!(told(&case, Some(&failed)), (some(""), some(NEW)), "nobody knows what the first has left");
     case.next["status"]["origin"] = json!({"kind": "Empty"});
     assert_eq!(told(&case, None), (some(""), some(NEW)));
+}
+
+#[test]
+fn a_tree_that_is_made_stays_of_its_commit_when_the_branch_has_moved() {
+    let project = every_ten_minutes();
+    let mut moved = found(&project, NEW);
+    moved.refresh.as_mut().expect("a refresh").in_use = Some(NEW.to_owned());
+    let case = Case::btrfs();
+    let mut next = case.next.clone();
+    next["status"] = json!({"nodeName": "a", "origin": clone_of_former(&case), "volume": {"revision": NEW},
+        "conditions": [is_true("Provisioned"), is_true("Populated"), is_true("Sealed")]});
+    let bases: Vec<Arc<AgentWorkspace>> = vec![stored(case.former.clone()), stored(next)];
+    let origin = clone_of_former(&case);
+    let made_of = |status: Value| {
+        let tree = json!({"metadata": meta("w"), "spec": {"source": {"project": {"name": "p"}}, "claim": true, "binding": "Immediate"}, "status": status});
+        let seen = workspace_with(stored(tree), nodes(vec![("a", plain(1))]));
+        let project = Some(Arc::new(with_status(&project, &moved)));
+        let plan = yoi_plan::workspace::plan(&yoi_plan::workspace::Observed { project, bases: bases.clone(), ..seen }, &settings(), now());
+        plan.status.expect("a status").origin.and_then(|origin| origin.revision)
+    };
+    let running = json!({"nodeName": "a", "origin": origin, "conditions": [is_true("Provisioned")]});
+    assert_eq!(made_of(running).as_deref(), Some(OLD), "a refresh has changed what a tree is of");
+    assert_eq!(made_of(json!({})).as_deref(), Some(NEW));
 }
