@@ -1,9 +1,9 @@
-//! What a shell of the agent reaches in the frame, and without it.
+//! What processes of the agent reach in the frame, and without it.
 
+use serde_json::json;
 use yoi_engine::frame::FrameSupport;
-use yoi_wire::entry::ToolOutcome;
 
-use crate::harness::{Harness, tool_ends};
+use crate::harness::Harness;
 
 /// Ways to a file that a process may not read. `F` is the file.
 const FILE_WAYS: [&str; 22] = [
@@ -45,11 +45,23 @@ const FOLDER_WAYS: [&str; 10] = [
 ];
 const SIGNAL_WAYS: [&str; 4] = ["kill -0 P", "kill -CONT P", "kill -WINCH P", "sh -c 'kill -0 P'"];
 
+/// Who starts the shell that tries the ways.
+#[derive(Clone, Copy, Debug)]
+enum Started {
+    /// A call of the tool Shell, which waits for it.
+    InACall,
+    /// A call that it outlives.
+    InTheBackground,
+    /// Like that, and it has left its session, and its parent has ended.
+    Detached,
+    /// The agent is a command, and this is it.
+    AsTheAgent,
+}
+
 /// The ways that are open, and how many were tried.
-async fn open_ways(frame: bool) -> (Vec<String>, usize) {
+async fn open_ways(started: Started, frame: bool) -> (Vec<String>, usize) {
     let mut harness = Harness::new("rules:\n- steps:\n  - text: done\n").await;
     harness.limits["toolSeconds"] = 60.into();
-    harness.limits["toolOutputBytes"] = 65536.into();
     harness.env.push(("YOI_FRAME", frame.to_string()));
     let path = |name: &str| harness.dir.path().canonicalize().unwrap().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("session/extra"), "x").unwrap();
@@ -59,19 +71,30 @@ async fn open_ways(frame: bool) -> (Vec<String>, usize) {
     ways.extend(FOLDER_WAYS.map(|way| way.replace('D', &path("session"))));
     ways.extend(SIGNAL_WAYS.map(|way| way.replace('P', "$RUNTIME")));
     let count = ways.len();
-    let mut script = "export RUNTIME=$PPID\n".to_owned();
+    let mut script = String::new();
     for (number, way) in ways.iter().enumerate() {
-        script.push_str(&format!("( {way}\n) > /dev/null 2>&1 && echo 'open '{number}; rm -rf x own\n"));
+        script.push_str(&format!("( {way}\n) > /dev/null 2>&1 && echo 'open '{number} >> open; rm -rf x own\n"));
     }
+    script.push_str("echo all tried >> open; cat /etc/passwd > /dev/null && git init -q repo && echo work goes on >> open; mv open tried\n");
     std::fs::write(harness.tree().join("ways.sh"), script).unwrap();
-    let args = serde_json::json!({"command": ". ./ways.sh; echo all tried; cat /etc/passwd > /dev/null && git init -q repo && echo work goes on", "timeoutSeconds": 60});
-    let steps = format!("rules:\n- steps:\n  - toolCalls: [{{tool: Shell, args: {args}}}]\n  - text: done\n");
+    let shell = |args: serde_json::Value| format!("rules:\n- steps:\n  - toolCalls: [{{tool: Shell, args: {args}}}]\n  - text: done\n");
+    let here = "export RUNTIME=$PPID; . ./ways.sh";
+    // The first shell tells the others who the runtime is.
+    let detached = "export RUNTIME=$PPID; setsid sh -c 'sh -c \". ./ways.sh\" &'; while ! test -e tried; do sleep 0.05; done";
+    let steps = match started {
+        Started::InACall => shell(json!({"command": here, "timeoutSeconds": 60})),
+        Started::InTheBackground => shell(json!({"command": here, "background": true})),
+        Started::Detached => shell(json!({"command": detached, "background": true})),
+        Started::AsTheAgent => "rules: []\n".to_owned(),
+    };
+    if let Started::AsTheAgent = started {
+        harness.manifest_settings = json!({"program": {"command": ["sh", "-c", here]}, "model": null});
+    }
     std::fs::write(harness.dir.path().join("script.yaml"), steps).unwrap();
     let _runtime = harness.start(1, Some("go"));
-    let entries = harness.wait_for_runs(1).await;
-    let end = tool_ends(&entries).remove(0);
-    assert_eq!(end.outcome, ToolOutcome::Succeeded, "{}", end.output);
-    assert!(end.output.contains("all tried") && end.output.contains("work goes on"), "{}", end.output);
+    harness.wait_until("all ways are tried", |_| harness.tree().join("tried").exists()).await;
+    let tried = std::fs::read_to_string(harness.tree().join("tried")).unwrap();
+    assert!(tried.contains("all tried") && tried.contains("work goes on"), "{tried}");
     let report = harness.gateway.wait_for_report(|report| report.ready).await;
     let expected = if frame {
         Some(FrameSupport::of_this_kernel().lacks().unwrap_or_default())
@@ -79,17 +102,37 @@ async fn open_ways(frame: bool) -> (Vec<String>, usize) {
         report.scope.clone().filter(|scope| scope.contains("switched off"))
     };
     assert!(report.scope == expected && (frame || expected.is_some()), "{:?}", report.scope);
-    let open = end.output.lines().filter_map(|line| line.strip_prefix("open ")?.parse::<usize>().ok());
+    let open = tried.lines().filter_map(|line| line.strip_prefix("open ")?.parse::<usize>().ok());
     (open.map(|number| ways[number].clone()).collect(), count)
+}
+
+/// Tries all ways in the frame, and without it as a control.
+async fn no_way_is_open_but_without_the_frame(started: Started) {
+    if FrameSupport::of_this_kernel().lacks().is_some() {
+        return crate::skip::skip("this kernel lacks a part of Landlock");
+    }
+    let (open, tried) = open_ways(started, true).await;
+    assert!(tried >= 80 && open.is_empty(), "{started:?}: of {tried} ways these are open: {open:#?}");
+    let (open, tried) = open_ways(started, false).await;
+    assert_eq!(open.len(), tried, "the control: {started:?}: only these are open: {open:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_way_leads_from_a_shell_to_session_token_manifest_or_the_runtime_and_without_the_frame_each_does() {
-    if FrameSupport::of_this_kernel().lacks().is_some() {
-        return crate::skip::skip("this kernel lacks a part of Landlock");
-    }
-    let (open, tried) = open_ways(true).await;
-    assert!(tried >= 80 && open.is_empty(), "of {tried} ways these are open: {open:#?}");
-    let (open, tried) = open_ways(false).await;
-    assert_eq!(open.len(), tried, "the control: only these are open: {open:#?}");
+    no_way_is_open_but_without_the_frame(Started::InACall).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_way_leads_there_from_a_command_in_the_background() {
+    no_way_is_open_but_without_the_frame(Started::InTheBackground).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_way_leads_there_from_a_process_that_has_left_its_session_and_its_parent() {
+    no_way_is_open_but_without_the_frame(Started::Detached).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_way_leads_there_from_a_command_that_is_the_agent() {
+    no_way_is_open_but_without_the_frame(Started::AsTheAgent).await;
 }
