@@ -48,7 +48,8 @@ increment() {
 # What a forced push or a branch that was deleted has taken away would be in no fresh clone.
 remove_unreachable() {
   git for-each-ref --format='%(objectname)' | sort -u >/tmp/current
-  git rev-list --objects $(comm -23 /tmp/former /tmp/current) --not --all >/tmp/unreachable
+  comm -23 /tmp/former /tmp/current >/tmp/lost
+  git rev-list --objects $(cat /tmp/lost) --not --all >/tmp/unreachable
   [ -s /tmp/unreachable ] || return 0
   git repack -a -d -q
   git prune --expire=now
