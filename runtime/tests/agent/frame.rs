@@ -75,7 +75,8 @@ async fn open_ways(started: Started, frame: bool) -> (Vec<String>, usize) {
     for (number, way) in ways.iter().enumerate() {
         script.push_str(&format!("( {way}\n) > /dev/null 2>&1 && echo 'open '{number} >> open; rm -rf x own\n"));
     }
-    script.push_str("echo all tried >> open; cat /etc/passwd > /dev/null && git init -q repo && echo work goes on >> open; mv open tried\n");
+    script
+        .push_str("echo all tried >> open; cat /etc/passwd > /dev/null && git init -q repo && echo work goes on >> open; mv open tried\n");
     std::fs::write(harness.tree().join("ways.sh"), script).unwrap();
     let shell = |args: serde_json::Value| format!("rules:\n- steps:\n  - toolCalls: [{{tool: Shell, args: {args}}}]\n  - text: done\n");
     let here = "export RUNTIME=$PPID; . ./ways.sh";

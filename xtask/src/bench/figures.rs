@@ -23,7 +23,7 @@ impl Set {
 }
 
 /// In the order of the page.
-pub const SETS: [Set; 11] = [
+pub const SETS: [Set; 12] = [
     Set::new("agents", "cluster-agents"),
     Set::new("attach", "cluster-attach"),
     Set::new("claims", "cluster-claims"),
@@ -35,6 +35,7 @@ pub const SETS: [Set; 11] = [
     Set::new("session-open", "session-open"),
     Set::new("tools", "grep"),
     Set::new("runtime", "runtime"),
+    Set::new("programs", "programs"),
 ];
 
 /// What one run of a set measured.
