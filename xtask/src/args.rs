@@ -200,7 +200,9 @@ mod tests {
     fn a_benchmark_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
         let refused = Args::try_parse_from(["cargo xtask", "bench", "nonsense"]).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
-            refused.contains("workspace, providers, session, tools, runtime, cluster, agents, attach, claims, messages, objects"),
+            refused.contains(
+                "workspace, providers, refresh, session, tools, runtime, programs, cluster, agents, attach, claims, messages, objects"
+            ),
             "{refused}"
         );
     }

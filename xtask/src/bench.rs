@@ -6,7 +6,7 @@ use crate::command::{command, run_in_terminal};
 use crate::images::{self, Profile};
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
-use crate::{build, cluster, generate, packages, test_environment};
+use crate::{build, cluster, generate, packages, progress, test_environment};
 use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,8 @@ pub enum Benchmark {
     Tools,
     /// Memory of an agent's process, and how well its requests can be cached
     Runtime,
+    /// What a program costs as an agent: proxy, frame, memory, and a task of programs from npm
+    Programs,
     /// All of the five that follow, or those of them that are named too
     Cluster,
     Agents,
@@ -36,16 +38,17 @@ pub enum Benchmark {
     Messages,
     Objects,
 }
-use Benchmark::{Agents, Attach, Claims, Cluster, Messages, Objects, Providers, Refresh, Runtime, Session, Tools, Workspace};
+use Benchmark::{Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, Refresh, Runtime, Session, Tools, Workspace};
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
-const ALONE: [(Benchmark, &str, &str, &[&str]); 6] = [
+const ALONE: [(Benchmark, &str, &str, &[&str]); 7] = [
     (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
     (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
     (Refresh, "refresh", "yoi-plan", &["--bench", "refresh"]),
     (Session, "session", "yoi-session", &[]),
     (Tools, "tools", "yoi-engine", &["--bench", "grep"]),
     (Runtime, "runtime", "yoi-runtime", &["--bench", "agent"]),
+    (Programs, "programs", "yoi-runtime", &["--bench", "programs"]),
 ];
 const PARTS: [(Benchmark, &str); 5] =
     [(Agents, "agents"), (Attach, "attach"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
@@ -72,7 +75,11 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
     figures::clear(&out)?;
     let mut failed = vec![];
     for (benchmark, name, package, words) in ALONE {
-        if (wanted.is_empty() || wanted.contains(&benchmark)) && !bench(&out, package, words, &[])? {
+        if !wanted.is_empty() && !wanted.contains(&benchmark) {
+            continue;
+        }
+        let environment = if benchmark == Programs { programs(&out)? } else { vec![] };
+        if !bench(&out, package, words, &environment)? {
             failed.push(name);
         }
     }
@@ -91,6 +98,17 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
         bail!("these benchmarks failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// Names the programs from npm to their benchmark, which does without those that cannot be installed.
+fn programs(out: &Path) -> Result<Vec<(&'static str, String)>> {
+    if let Some(why) = images::programs_unavailable()? {
+        progress::note(&format!("The benchmark of a task is left out: {why}"));
+        return Ok(vec![]);
+    }
+    let folder = out.join("programs");
+    images::unpack_programs(&folder)?;
+    Ok(vec![("YOI_PROGRAMS", folder.display().to_string())])
 }
 
 fn on_a_cluster(out: &Path, parts: &[&str]) -> Result<bool> {
@@ -140,7 +158,7 @@ mod tests {
         assert_eq!(parts(&[Workspace, Cluster]), all);
         assert_eq!(parts(&[Cluster, Objects, Claims]), ["claims", "objects"]);
         assert_eq!(parts(&[Agents]), ["agents"]);
-        assert!(parts(&[Workspace, Providers, Refresh, Session, Tools, Runtime]).is_empty());
+        assert!(parts(&[Workspace, Providers, Refresh, Session, Tools, Runtime, Programs]).is_empty());
     }
 
     #[test]

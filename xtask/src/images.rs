@@ -64,6 +64,11 @@ pub fn programs_unavailable() -> Result<Option<String>> {
     programs::unavailable()
 }
 
+/// Makes a folder whose `bin` has the programs that benchmarks run by hand.
+pub fn unpack_programs(folder: &Path) -> Result<()> {
+    programs::unpack_for_benches(folder)
+}
+
 /// Builds the image with all programs, imports it, and writes the references of `built` and of it into a file, which it returns.
 pub fn import_programs(instance: Instance, built: &Built) -> Result<PathBuf> {
     packages::for_images()?;

@@ -23,7 +23,7 @@ impl Set {
 }
 
 /// In the order of the page.
-pub const SETS: [Set; 12] = [
+pub const SETS: [Set; 13] = [
     Set::new("agents", "cluster-agents"),
     Set::new("attach", "cluster-attach"),
     Set::new("claims", "cluster-claims"),
@@ -36,6 +36,7 @@ pub const SETS: [Set; 12] = [
     Set::new("session-open", "session-open"),
     Set::new("tools", "grep"),
     Set::new("runtime", "runtime"),
+    Set::new("programs", "programs"),
 ];
 
 /// What one run of a set measured.

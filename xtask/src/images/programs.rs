@@ -50,6 +50,8 @@ const OPENCODE: Packages = Packages { name: "opencode", folders: &["opencode-ai"
 const WITH_ALL: &str = "programs";
 const LAYERS: [&Packages; 6] = [&NODE, &CLAUDE, &CODEX, &GEMINI, &COPILOT, &OPENCODE];
 
+const FOR_BENCHES: [&Packages; 3] = [&NODE, &CLAUDE, &GEMINI];
+
 /// The images and their layers. Those of programs that are scripts have Node.
 const IMAGES: [(&str, &[&Packages]); 6] = [
     ("program-claude", &[&CLAUDE]),
@@ -91,6 +93,25 @@ fn build_those(wanted: fn(&str) -> bool) -> Result<Vec<Archive>> {
     }
     step.done(format!("{} images", archives.len()));
     Ok(archives)
+}
+
+/// A folder whose `bin` has the programs that benchmarks run by hand. It is made anew, from the layers of the images.
+pub fn unpack_for_benches(folder: &Path) -> Result<()> {
+    let layers = Installed { key: key()?, folder: None }.layers()?;
+    let step = progress::start("Unpack the programs of the benchmarks");
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+    }
+    let bin = folder.join("bin");
+    fs::create_dir_all(&bin)?;
+    for packages in FOR_BENCHES {
+        let (_, layer) = layers.iter().find(|(layer, _)| *layer == packages.name).context("failed to find a layer")?;
+        run(command("tar", ["--extract", "--file"]).arg(layer).arg("--directory").arg(folder))?;
+        let (program, file) = packages.program;
+        std::os::unix::fs::symlink(folder.join(FOLDER).join("node_modules").join(of_this_machine(file)), bin.join(program))?;
+    }
+    step.done("");
+    Ok(())
 }
 
 /// Why the programs cannot be installed here, for people; `None` where they can be, or are in the cache.
