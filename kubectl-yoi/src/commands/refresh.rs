@@ -50,7 +50,7 @@ async fn wait(cluster: &Cluster, args: &RefreshOptions, request: &str) -> Result
             let status = project.status.clone().unwrap_or_default();
             let refresh = status.refresh.as_deref().filter(|refresh| refresh.request.as_deref() == Some(request));
             let Some(refresh) = refresh else {
-                // It is looked at only once it was fetched, and a source that cannot be fetched would keep this waiting for ever.
+                // The first look comes after the first fetch. A source that cannot be fetched would keep this waiting for ever.
                 let source = find(&status.conditions, condition::SOURCE_READY).filter(|source| source.status != ConditionStatus::True);
                 return Ok(match source {
                     Some(source) => blocked(cluster, project, "refreshed", Some(source), |_| None),

@@ -155,7 +155,7 @@ async fn a_branch_that_is_checked_out_or_went_another_way_is_left_alone() -> Res
 #[tokio::test]
 async fn generated_histories_arrive_object_by_object() -> Result<()> {
     let scene = Scene::new().await?;
-    for seed in 0..histories() {
+    for seed in 0..histories(40) {
         let history = GeneratedHistory::new(seed, &scene.base);
         history.import(&scene.agents());
         let name = format!("refs/heads/{}", history.branch);

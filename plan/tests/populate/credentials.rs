@@ -2,20 +2,14 @@
 
 use crate::Folder;
 use crate::bystander::Proxy;
-use crate::git_server::{GitServer, USER, basic};
+use crate::git_server::{USER, basic};
 use crate::populator::Populator;
 use crate::repository::Repository;
-
-fn served(name: &str) -> (Folder, GitServer, String) {
-    let folder = Folder::new(name);
-    let token = format!("canary-{name}-{}", std::process::id());
-    let server = GitServer::start(&folder.path().join("served"), &token);
-    (folder, server, token)
-}
+use crate::serve_private;
 
 #[test]
 fn a_private_repository_is_fetched_over_https_and_its_token_is_nowhere_else() {
-    let (folder, server, token) = served("https");
+    let (folder, server, token) = serve_private("https");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
     let pod =
         Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).secret(&[("username", USER), ("password", &token)]);
@@ -31,7 +25,7 @@ fn a_private_repository_is_fetched_over_https_and_its_token_is_nowhere_else() {
 
 #[test]
 fn a_token_that_ends_with_a_line_feed_is_the_same_token() {
-    let (folder, server, token) = served("line-feed");
+    let (folder, server, token) = serve_private("line-feed");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
     let keys = [("username", "reader\n"), ("password", &*format!("{token}\n"))];
     Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).secret(&keys).expect_filled();
@@ -39,7 +33,7 @@ fn a_token_that_ends_with_a_line_feed_is_the_same_token() {
 
 #[test]
 fn a_wrong_token_is_refused_with_the_name_of_its_secret_and_no_token_though_the_server_says_it_back() {
-    let (folder, server, token) = served("wrong");
+    let (folder, server, token) = serve_private("wrong");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
     let wrong = format!("wrong-{token}");
     let pod =
@@ -55,7 +49,7 @@ fn a_wrong_token_is_refused_with_the_name_of_its_secret_and_no_token_though_the_
 
 #[test]
 fn a_private_repository_without_credentials_says_which_field_names_them() {
-    let (folder, server, _) = served("none");
+    let (folder, server, _) = serve_private("none");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
     let words = Populator::new(folder.path(), &server.url("private/p.git")).ca(&server.ca).expect_refused();
     assert!(words.contains("name a Secret with username and password in spec.source.git.credentialsSecretRef"), "{words}");
@@ -63,7 +57,7 @@ fn a_private_repository_without_credentials_says_which_field_names_them() {
 
 #[test]
 fn a_secret_that_is_missing_or_lacks_a_key_is_named_with_what_it_must_hold_and_nothing_is_fetched() {
-    let (folder, server, token) = served("keys");
+    let (folder, server, token) = serve_private("keys");
     let must = "it must hold username and password for https (a token is a password), or ssh-privatekey and known_hosts for ssh";
     let url = server.url("private/p.git");
     let https = |keys: &[(&str, &str)]| {
@@ -80,7 +74,7 @@ fn a_secret_that_is_missing_or_lacks_a_key_is_named_with_what_it_must_hold_and_n
 
 #[test]
 fn a_server_with_a_certificate_of_its_own_needs_ca_ref_and_a_missing_one_is_named() {
-    let (folder, server, _) = served("ca");
+    let (folder, server, _) = serve_private("ca");
     Repository::new(&folder.path().join("served"), "open/p").commit("one");
     let url = server.url("open/p.git");
     let unknown = Folder::new("ca-unknown");
@@ -94,7 +88,7 @@ fn a_server_with_a_certificate_of_its_own_needs_ca_ref_and_a_missing_one_is_name
 
 #[test]
 fn the_token_goes_to_no_other_host_and_never_over_http() {
-    let (folder, server, token) = served("clear");
+    let (folder, server, token) = serve_private("clear");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
     // The schema refuses such an object. Should one be there all the same, the token stays here.
     let pod = Populator::new(folder.path(), &server.http_url("private/p.git")).secret(&[("username", USER), ("password", &token)]);
@@ -105,7 +99,7 @@ fn the_token_goes_to_no_other_host_and_never_over_http() {
 
 #[test]
 fn a_proxy_of_the_installation_carries_what_is_fetched_and_reads_no_token() {
-    let (folder, server, token) = served("proxy");
+    let (folder, server, token) = serve_private("proxy");
     Repository::new(&folder.path().join("served"), "private/p").commit("one");
     let proxy = Proxy::start();
     let pod =

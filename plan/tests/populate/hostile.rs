@@ -20,9 +20,7 @@ struct Attack {
 
 impl Attack {
     fn new(name: &str) -> Self {
-        let folder = Folder::new(&format!("hostile-{name}"));
-        let token = format!("canary-{name}-{}", std::process::id());
-        let server = GitServer::start(&folder.path().join("served"), &token);
+        let (folder, server, token) = crate::serve_private(&format!("hostile-{name}"));
         let repository = Repository::new(&folder.path().join("served"), "private/p");
         fs::create_dir_all(folder.path().join("outside")).unwrap();
         Attack { folder, server, token, canary: CanaryServer::start(), repository }

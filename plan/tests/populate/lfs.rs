@@ -19,9 +19,7 @@ struct Source {
 impl Source {
     fn new(name: &str) -> Self {
         crate::require("git-lfs", "git-lfs");
-        let folder = Folder::new(name);
-        let token = format!("canary-{name}-{}", std::process::id());
-        let server = GitServer::start(&folder.path().join("served"), &token);
+        let (folder, server, token) = crate::serve_private(name);
         let repository = Repository::new(&folder.path().join("served"), "private/p");
         repository.write(".gitattributes", ATTRIBUTES);
         Source { folder, server, token, repository }

@@ -4,7 +4,6 @@
 mod bystander;
 mod credentials;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
-#[expect(dead_code, reason = "a push takes longer than a bundle, so fewer histories are tried by default")]
 mod generated_history;
 mod git_server;
 mod hostile;
@@ -26,6 +25,8 @@ mod submodules;
 
 use std::path::{Path, PathBuf};
 
+use git_server::GitServer;
+
 /// A directory of the test's own. It is removed when dropped.
 struct Folder(PathBuf);
 
@@ -45,6 +46,14 @@ impl Drop for Folder {
     fn drop(&mut self) {
         _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A server of private repositories, which are in the folder `served`, and the token that reads them.
+fn serve_private(name: &str) -> (Folder, GitServer, String) {
+    let folder = Folder::new(name);
+    let token = format!("canary-{name}-{}", std::process::id());
+    let server = GitServer::start(&folder.path().join("served"), &token);
+    (folder, server, token)
 }
 
 /// Fails by name where the machine lacks what a test takes.

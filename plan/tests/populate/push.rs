@@ -14,9 +14,7 @@ pub struct Site {
 }
 
 pub fn site(name: &str) -> Site {
-    let folder = Folder::new(&format!("push-{name}"));
-    let token = format!("canary-push-{name}-{}", std::process::id());
-    let server = GitServer::start(&folder.path().join("served"), &token);
+    let (folder, server, token) = crate::serve_private(&format!("push-{name}"));
     let project = Repository::new(&folder.path().join("served"), "private/p");
     project.git(&["config", "uploadpack.allowFilter", "true"]);
     for n in 0..40 {

@@ -1,18 +1,13 @@
 //! Generated histories arrive on the server as they are in the agent's tree: object by object, and nothing beside them.
 
-use crate::generated_history::{GeneratedHistory, objects_of};
+use crate::generated_history::{GeneratedHistory, histories, objects_of};
 use crate::push::site;
-
-/// `cargo xtask test --all` asks for more.
-fn histories() -> u64 {
-    std::env::var("YOI_HISTORIES").map_or(6, |count| count.parse().expect("YOI_HISTORIES is a number"))
-}
 
 #[test]
 fn generated_histories_are_on_the_server_object_by_object() {
     let site = site("histories");
     let agent = site.agent();
-    for seed in 0..histories() {
+    for seed in 0..histories(6) {
         let history = GeneratedHistory::new(seed, &agent.base);
         history.import(agent.folder());
         agent.git(&["symbolic-ref", "HEAD", &format!("refs/heads/{}", history.branch)]);

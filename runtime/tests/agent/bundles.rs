@@ -56,7 +56,7 @@ async fn generated_histories_leave_the_tree_object_by_object_and_nothing_else_do
     git_in(harness.dir.path(), &["clone", "-q", "tree", "clone"]);
     let _runtime = started(&harness).await;
     let file = harness.dir.path().join("b.bundle");
-    for seed in 0..histories() {
+    for seed in 0..histories(40) {
         let history = GeneratedHistory::new(seed, &base);
         history.import(&harness.tree());
         let (head, bytes) = bundle(&harness, &format!("?branch={}", query_value(&history.branch))).await;

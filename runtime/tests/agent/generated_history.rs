@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How many histories a test tries: `cargo xtask test --all` tries 200.
-pub fn histories() -> u64 {
-    std::env::var("YOI_HISTORIES").map_or(40, |count| count.parse().expect("YOI_HISTORIES is a number"))
+/// How many histories a test tries: so many `by_default`, and 200 with `cargo xtask test --all`.
+pub fn histories(by_default: u64) -> u64 {
+    std::env::var("YOI_HISTORIES").map_or(by_default, |count| count.parse().expect("YOI_HISTORIES is a number"))
 }
 
 /// Names that programs get wrong.

@@ -184,6 +184,12 @@ impl ObservedCluster {
         listed(&self.deployments).iter().find(|d| d.name_any() == name)
     }
 
+    /// The project that an agent names.
+    pub fn project_of(&self, agent: &YoiPod) -> Option<&YoiProject> {
+        let is_its = |project: &&YoiProject| project.namespace() == agent.namespace() && project.name_any() == agent.spec.project_ref.name;
+        listed(&self.projects).iter().find(is_its)
+    }
+
     pub fn api_service(&self) -> Option<&APIService> {
         listed(&self.api_services).iter().find(|a| a.name_any() == super::API_SERVICE)
     }

@@ -49,7 +49,7 @@ impl<'a> ObservedBase<'a> {
     /// fresh clone is to be made, or takes no longer.
     pub(crate) fn to_begin_from(self, observed: &[Self], nodes: &Nodes) -> Option<Self> {
         let AgentWorkspaceSpec { source, provider, path, owner, base, .. } = &self.workspace.get().spec;
-        // What prepare has written to a .git counts for nothing beside credentials. A history that was cut off is fetched in a moment.
+        // What prepare has written to .git is not trusted beside credentials. A shallow history is fetched in a moment.
         let is_plain = source.git.as_ref().is_some_and(|git| git.depth.is_none()) && self.prepare.is_none();
         base.as_ref()?.revision.as_ref().filter(|_| is_plain)?;
         let is_same = |other: &&Self| {
@@ -58,13 +58,13 @@ impl<'a> ObservedBase<'a> {
             let same_parent = base_parent_uid(self.workspace.get()).is_some_and(|uid| base_parent_uid(other.workspace.get()) == Some(uid));
             other.node == self.node && other.prepare.is_none() && same_source && same_parent && other.generation != self.generation
         };
-        let is_cloned = |other: &&Self| other.sealed_revision().is_some() && other.is_of_good_provider(nodes);
+        let is_cloned = |other: &&Self| other.sealed_revision().is_some() && other.is_fit_to_clone(nodes);
         let created = |other: &&Self| (other.workspace.meta().creation_timestamp.as_ref().map(|t| t.0), other.workspace.name());
         observed.iter().filter(is_same).filter(is_cloned).max_by_key(created).copied()
     }
 
     /// Whether a clone of it is a snapshot that is whole without it, of the provider that its node would take today.
-    fn is_of_good_provider(self, nodes: &Nodes) -> bool {
+    fn is_fit_to_clone(self, nodes: &Nodes) -> bool {
         let Some(status) = &self.workspace.get().status else { return false };
         let Some(made_by) = status.provider.as_ref().map(|provider| provider.selected) else { return false };
         let is_best = nodes.best_provider(self.node).is_some_and(|best| best >= made_by);

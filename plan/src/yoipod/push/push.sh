@@ -169,10 +169,12 @@ push() {
   # A server that died may have done it all the same, and another push may have come first.
   push_commit || {
     look_at_branch
-    [ "$tip" = "$commit" ] || [ "$tip" = "$before" ] || refuse_moved
-    # A rule of the server's stays. A lock goes with the push that holds it: that of another, or of an attempt that was killed.
-    [ "$tip" = "$commit" ] || ! grep -q -F '[remote rejected]' /tmp/said || grep -q -F ".lock': File exists" /tmp/said || exit 1
-    [ "$tip" = "$commit" ] || try_again "the push failed, and branch $BRANCH is still ${before:+at }${before:-not there}"
+    if [ "$tip" != "$commit" ]; then
+      [ "$tip" = "$before" ] || refuse_moved
+      # A rule of the server's stays. A lock goes with the push that holds it: that of another, or of an attempt that was killed.
+      ! grep -q -F '[remote rejected]' /tmp/said || grep -q -F ".lock': File exists" /tmp/said || exit 1
+      try_again "the push failed, and branch $BRANCH is still ${before:+at }${before:-not there}"
+    fi
   }
   finish "$before"
 }

@@ -42,9 +42,7 @@ fn model_without_key<'a>(observed: &'a ObservedCluster, yoipod: &'a YoiPod) -> O
     if yoipod.spec.agent.cli.is_none() || !yoipod.spec.agent.needs_model() {
         return None;
     }
-    let is_its =
-        |project: &&yoi_crds::YoiProject| project.namespace() == yoipod.namespace() && project.name_any() == yoipod.spec.project_ref.name;
-    let of_project = || listed(&observed.projects).iter().find(is_its)?.spec.defaults.model.as_ref();
+    let of_project = || observed.project_of(yoipod)?.spec.defaults.model.as_ref();
     let model = yoipod.spec.model.as_ref().or_else(of_project)?;
     let endpoint = &model.endpoint;
     let has_key = endpoint.auth_secret_ref.is_some() || !endpoint.headers.is_empty() || endpoint.base_url.is_some();

@@ -1,10 +1,9 @@
 //! Agents whose last push failed: the cause, by the words of the pusher, git and the server, and the command that mends it.
 
 use kube::ResourceExt;
+use yoi_crds::YoiPod;
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::pod::PushOutcome;
 use yoi_crds::reason::{self, condition};
-use yoi_crds::{YoiPod, YoiProject};
 
 use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed};
@@ -18,6 +17,7 @@ enum PushFault {
     LeaseBroken,
     Full,
     TooLarge,
+    Locked,
     Rule,
     LfsPointers,
 }
@@ -35,6 +35,7 @@ const FAULTS: &[(&str, PushFault)] = &[
     ("pack exceeds maximum allowed size", PushFault::TooLarge),
     ("larger than the maximum file size", PushFault::TooLarge),
     ("HTTP 413", PushFault::TooLarge),
+    (".lock': File exists", PushFault::Locked),
     ("[remote rejected]", PushFault::Rule),
 ];
 
@@ -53,6 +54,9 @@ impl PushFault {
             PushFault::TooLarge => {
                 "a file or the whole is larger than the server takes: let the agent take it out of its commits, not only delete it"
             }
+            PushFault::Locked => {
+                "another push holds the lock of the branch: push again, and if it stays, the server's owner removes what a killed push has left"
+            }
             PushFault::Rule => "a rule of the server refuses the branch or the commits: take a branch that it allows",
             PushFault::LfsPointers => {
                 "the files of git LFS are in the agent's tree only: let the agent commit without them, or take the commits with pull"
@@ -66,7 +70,7 @@ impl PushFault {
             PushFault::Moved | PushFault::Rule => format!("kubectl yoi push {name} -n {namespace} --branch OTHER"),
             PushFault::LeaseBroken => format!("kubectl yoi push {name} -n {namespace} --branch {branch} --force-with-lease=COMMIT"),
             PushFault::LfsPointers => format!("kubectl yoi pull {name} -n {namespace}"),
-            PushFault::Full => format!("kubectl yoi push {name} -n {namespace} --branch {branch}"),
+            PushFault::Full | PushFault::Locked => format!("kubectl yoi push {name} -n {namespace} --branch {branch}"),
             PushFault::TooLarge => format!("kubectl yoi diff {name} -n {namespace}"),
         }
     }
@@ -82,20 +86,15 @@ fn finding(observed: &ObservedCluster, agent: &YoiPod) -> Option<Finding> {
     let status = agent.status.as_ref()?;
     let said =
         find(&status.conditions, condition::PUSHED).filter(|c| c.status != ConditionStatus::True && c.reason == reason::PUSH_FAILED)?;
-    let outcome: Option<&PushOutcome> = status.push.as_ref().and_then(|push| push.outcome.as_ref());
+    let outcome = status.push.as_ref().and_then(|push| push.outcome.as_ref());
     let branch = outcome.map_or("BRANCH", |outcome| &outcome.branch);
-    let at_source = || sources::cause_and_command(project_of(observed, agent)?, &said.message);
+    let at_source = || sources::cause_and_command(observed.project_of(agent)?, &said.message);
     let own = PushFault::of(&said.message).map(|fault| (fault.cause().to_owned(), fault.command(agent, branch)));
     let (what, command) = match own.or_else(at_source) {
         Some((cause, command)) => (format!("its last push failed; {cause}: {}", said.message), command),
         None => (format!("its last push failed: {}", said.message), fix_command(agent, reason::PUSH_FAILED)),
     };
     Some(Finding::error(display_name(agent), what, command))
-}
-
-fn project_of<'a>(observed: &'a ObservedCluster, agent: &YoiPod) -> Option<&'a YoiProject> {
-    let is_its = |project: &&YoiProject| project.namespace() == agent.namespace() && project.name_any() == agent.spec.project_ref.name;
-    listed(&observed.projects).iter().find(is_its)
 }
 
 #[cfg(test)]
@@ -140,6 +139,11 @@ mod tests {
             ("remote: GitLab: repository has exceeded its limit: quota exceeded", "no room", "--branch yoi/a"),
             ("remote: error: File big.bin is 120.00 MB; this exceeds GitHub's file size limit of 100.00 MB", "larger", "diff a"),
             ("error: RPC failed; HTTP 413 curl 22 The requested URL returned error: 413", "larger", "diff a"),
+            (
+                "remote: error: cannot lock ref 'refs/heads/yoi/a': Unable to create '/r/yoi/a.lock': File exists. ! [remote rejected]",
+                "the lock",
+                "--branch yoi/a",
+            ),
             (
                 "branches of yoi/ are reviewed first ! [remote rejected] def -> yoi/a (pre-receive hook declined)",
                 "a rule",
