@@ -1,6 +1,7 @@
 //! Looks for the model's key wherever a program, a command or a reader of the namespace could find it.
 
 use anyhow::{Context, Result, ensure};
+use tokio::sync::RwLock;
 use yoi_e2e::test_namespace::TestNamespace;
 
 /// Reads a word, and prints where in the Pod it stands. The word is in no argument and in no variable of the environment here; with the argument
@@ -23,6 +24,10 @@ echo "processes: $processes"
 /// Runs its argument without the environment that the kubelet gives to whoever may exec: that of the container, in which the key is.
 const WITHOUT_ENVIRONMENT: &str = r#"exec env -i PATH="$PATH" HOME="$HOME" /bin/sh -c "$0" sh "$1""#;
 
+/// A command that is run in a Pod has the environment of its container, and so the key: a search beside it would find that one. Who runs a command
+/// reads; who searches writes.
+pub static EXEC: RwLock<()> = RwLock::const_new(());
+
 /// Kinds whose objects and messages people of the namespace read.
 const KINDS: &str = "yoipods,yoipeers,yoiprojects,agentworkspaces,configmaps,persistentvolumeclaims,events";
 
@@ -37,6 +42,7 @@ pub async fn places_of_control(ns: &TestNamespace, pod: &str, word: &str) -> Res
 }
 
 async fn search(ns: &TestNamespace, pod: &str, word: &str, mode: &str) -> Result<(Vec<String>, usize)> {
+    let _alone = EXEC.write().await;
     let output =
         ns.kubectl_with_input(&["exec", "-i", pod, "--", "/bin/sh", "-c", WITHOUT_ENVIRONMENT, SEARCH, mode], &format!("{word}\n")).await?;
     let mut places: Vec<String> = output.out.lines().map(str::to_owned).collect();

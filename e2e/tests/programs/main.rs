@@ -92,6 +92,7 @@ async fn wait_heard(ns: &TestNamespace, agent: &str, words: &str) -> Result<()> 
 }
 
 async fn in_tree(ns: &TestNamespace, pod: &str, command: &str) -> Result<String> {
+    let _alone = canary::EXEC.read().await;
     let script = format!("cd {TREE_PATH} && {command}");
     Ok(ns.kubectl(&["exec", pod, "--", "/bin/sh", "-c", &script]).await?.exit_ok()?.out.trim().to_owned())
 }
