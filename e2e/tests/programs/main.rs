@@ -235,6 +235,36 @@ async fn opencode_works_as_an_agent_and_survives_its_pod() -> Result<()> {
     as_an_agent(OPENCODE).await
 }
 
+/// The endpoint is named to the program itself, as a login of its own speaks past the proxy, and the agent's model has no key.
+#[tokio::test]
+async fn claude_code_works_with_a_login_that_was_brought() -> Result<()> {
+    let ns = with_boss("program-login", &[CLAUDE]).await?;
+    let login = json!({ "claudeAiOauth": {
+        "accessToken": KEY, "refreshToken": "none", "expiresAt": 4_102_444_800_000_u64, "scopes": ["user:inference"], "subscriptionType": "max",
+    } });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "login" }, "stringData": { "credentials.json": login.to_string() },
+    });
+    ns.apply(&secret.to_string()).await?;
+    let url = format!("http://scripted-model.{}.svc:8080", ns.name);
+    let agent = json!({
+        "agent": { "cli": { "preset": "claude", "credentialsSecretRef": { "name": "login" } } },
+        "model": { "provider": "Anthropic", "name": CLAUDE.model },
+        "pod": { "env": [{ "name": "ANTHROPIC_BASE_URL", "value": url }] },
+        "task": "an errand for claude",
+    });
+    ns.wait_agent_ready("boss").await?;
+    ns.yoi(&["peer", "c", "boss"]).await?.exit_ok()?;
+    create(&ns, "c", &CLAUDE, agent).await?;
+    ns.wait_task_complete("c").await?;
+    wait_heard(&ns, "boss", "the words of claude").await?;
+    let mut asked = requests(&ns).await?;
+    asked.retain(|request| request["body"]["model"] == CLAUDE.model);
+    let with_login = asked.iter().filter(|request| request["headers"]["authorization"] == "(set)" && request["status"] == 200).count();
+    ensure!(with_login > 0 && with_login == asked.len(), "{with_login} of {} requests are with the login: {asked:?}", asked.len());
+    ns.remove().await
+}
+
 #[tokio::test]
 async fn two_programs_are_peers_of_a_built_in_agent() -> Result<()> {
     let two = [CLAUDE, CODEX];

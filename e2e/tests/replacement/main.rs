@@ -2,6 +2,8 @@
 //!
 //! Runs after the tests that a replacement would disturb.
 
+mod attached;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

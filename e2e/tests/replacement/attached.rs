@@ -1,0 +1,132 @@
+//! People who are attached to busy agents while the gateways are rolled out anew, again and again.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
+use serde_json::json;
+use yoi_e2e::test_namespace::TestNamespace;
+use yoi_wire::control::AttachLine;
+use yoi_wire::entry::Entry;
+
+/// The variable with the number of attachments in all; 30 when absent.
+const COUNT: &str = "YOI_ATTACHMENTS";
+const PER_AGENT: usize = 10;
+/// So often the gateways are rolled out anew at least.
+const ROLLS: usize = 2;
+const GATEWAY: &str = "deployment/yoi-gateway";
+
+/// Each turn says a sentence, so that there are deltas, and has a call.
+fn script() -> String {
+    let turns: String = (0..400)
+        .map(|turn| {
+            format!(
+                "  - {{ text: Turn {turn} begins., toolCalls: [{{ tool: Shell, args: {{ command: \"sleep 0.3; echo {turn}\" }} }}] }}\n"
+            )
+        })
+        .collect();
+    format!("rules:\n- steps:\n{turns}  - text: Done.\n")
+}
+
+/// Between these two.
+fn random(least: Duration, most: Duration) -> Duration {
+    let share = f64::from(RandomState::new().hash_one(0) as u32) / f64::from(u32::MAX);
+    least + (most - least).mul_f64(share)
+}
+
+/// What one person has seen of an agent, over all attachments.
+#[derive(Default)]
+struct Seen {
+    entries: Vec<Entry>,
+    token: Option<String>,
+}
+
+impl Seen {
+    /// Adds what an attachment printed. The last line of one that was ended may be cut.
+    fn add(&mut self, agent: &str, out: &str) -> Result<()> {
+        let whole = out.rfind('\n').map_or("", |end| &out[..end]);
+        for line in whole.lines() {
+            if let AttachLine::Entry { token, entry } =
+                serde_json::from_str(line).with_context(|| format!("not a line of a stream: {line}"))?
+            {
+                let last = self.entries.last().map_or(0, |entry| entry.seq);
+                ensure!(entry.seq == last + 1, "who is attached to {agent} gets entry {} after {last}", entry.seq);
+                self.entries.push(*entry);
+                self.token = Some(token);
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self) -> [&str; 2] {
+        self.token.as_deref().map_or(["--tail", "1000000"], |token| ["--after", token])
+    }
+}
+
+/// Attaches, leaves at a random moment and attaches again, so many times.
+async fn attach(ns: &TestNamespace, agent: &str, times: usize) -> Result<Seen> {
+    let mut seen = Seen::default();
+    for _ in 0..times {
+        let stay = random(Duration::from_millis(300), Duration::from_secs(8));
+        let attached = ns.yoi_for(stay, &[&["attach", agent, "-o", "json"][..], &seen.start()].concat()).await?;
+        ensure!(attached.code == 124, "the attachment to {agent} ended by itself: {attached:?}");
+        seen.add(agent, &attached.out)?;
+    }
+    Ok(seen)
+}
+
+/// Attaches once more, for good, stops the agent meanwhile, and compares what was seen with the log.
+async fn stop_and_compare(ns: &TestNamespace, agent: &str, mut seen: Seen) -> Result<usize> {
+    let words = [&["attach", agent, "-o", "json"][..], &seen.start()].concat();
+    let stop = async {
+        tokio::time::sleep(random(Duration::ZERO, Duration::from_secs(3))).await;
+        ns.yoi(&["stop", agent]).await?.exit_ok()
+    };
+    let (attached, _) = tokio::try_join!(ns.yoi(&words), stop)?;
+    seen.add(agent, &attached.exit_ok()?.out)?;
+    let log: Vec<Entry> = ns.log(agent).await?.into_iter().map(|line| line.entry).collect();
+    let differs = log.iter().zip(&seen.entries).find(|(log, seen)| log != seen);
+    ensure!(differs.is_none(), "of {agent}: log and attachments differ: {differs:?}");
+    ensure!(log.len() == seen.entries.len(), "of {agent}: {} entries are in the log, {} were seen", log.len(), seen.entries.len());
+    Ok(log.len())
+}
+
+/// Rolls the gateways out anew until the people are done, and at least [`ROLLS`] times. Returns how often.
+async fn roll(ns: &TestNamespace, done: &AtomicBool) -> Result<usize> {
+    let mut rolls = 0;
+    while rolls < ROLLS || !done.load(Ordering::Relaxed) {
+        ns.kubectl(&["-n", "yoi-system", "rollout", "restart", GATEWAY]).await?.exit_ok()?;
+        ns.kubectl(&["-n", "yoi-system", "rollout", "status", GATEWAY, "--timeout=100s"]).await?.exit_ok()?;
+        rolls += 1;
+    }
+    Ok(rolls)
+}
+
+#[tokio::test]
+async fn f8_who_is_attached_while_gateways_roll_sees_each_entry_once_until_the_agent_has_stopped() -> Result<()> {
+    let attachments: usize = std::env::var(COUNT).map_or(Ok(30), |count| count.parse()).context(COUNT)?;
+    let ns = TestNamespace::create("attached").await?;
+    ns.create_model(&script()).await?;
+    ns.create_empty_project("p").await?;
+    let agents: Vec<String> = (0..attachments.div_ceil(PER_AGENT)).map(|number| format!("a{number}")).collect();
+    for agent in &agents {
+        let more = json!({ "task": "be busy", "limits": { "turnsPerRun": 1000 } });
+        ns.create_agent(agent, "p", more).await?;
+    }
+    let begun = Instant::now();
+    let done = AtomicBool::new(false);
+    let people = async {
+        let seen = try_join_all(agents.iter().map(|agent| attach(&ns, agent, PER_AGENT - 1))).await?;
+        let entries = try_join_all(agents.iter().zip(seen).map(|(agent, seen)| stop_and_compare(&ns, agent, seen))).await;
+        done.store(true, Ordering::Relaxed);
+        entries
+    };
+    let (entries, rolls) = tokio::try_join!(people, roll(&ns, &done))?;
+    let total: usize = entries.iter().sum();
+    eprintln!("{attachments} attachments to {} agents, {rolls} rollouts, {total} entries, {:.0?}", agents.len(), begun.elapsed());
+    ensure!(entries.iter().all(|entries| *entries > 20), "the agents were not busy: {entries:?}");
+    ns.remove().await
+}
