@@ -251,12 +251,13 @@ async fn claude_code_works_with_a_login_that_was_brought() -> Result<()> {
         "agent": { "cli": { "preset": "claude", "credentialsSecretRef": { "name": "login" } } },
         "model": { "provider": "Anthropic", "name": CLAUDE.model },
         "pod": { "env": [{ "name": "ANTHROPIC_BASE_URL", "value": url }] },
-        "task": "an errand for claude",
     });
+    create(&ns, "c", &CLAUDE, agent).await?;
+    ns.wait_agent_ready("c").await?;
     ns.wait_agent_ready("boss").await?;
     ns.yoi(&["peer", "c", "boss"]).await?.exit_ok()?;
-    create(&ns, "c", &CLAUDE, agent).await?;
-    ns.wait_task_complete("c").await?;
+    ns.yoi(&["send", "c", "an errand for claude"]).await?.exit_ok()?;
+    expect_finished(&ns, "c", 1).await?;
     wait_heard(&ns, "boss", "the words of claude").await?;
     let mut asked = requests(&ns).await?;
     asked.retain(|request| request["body"]["model"] == CLAUDE.model);

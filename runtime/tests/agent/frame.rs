@@ -45,6 +45,19 @@ const FOLDER_WAYS: [&str; 10] = [
 ];
 const SIGNAL_WAYS: [&str; 4] = ["kill -0 P", "kill -CONT P", "kill -WINCH P", "sh -c 'kill -0 P'"];
 
+/// Ways to a process of the Pod that the agent has not started, such as one of `kubectl exec`, which has the container's environment with the key. `B` is
+/// its id.
+const BYSTANDER_WAYS: [&str; 6] = [
+    "grep -q . /proc/B/environ",
+    "grep -q . /proc/B/maps",
+    "readlink /proc/B/fd/0",
+    "cat /proc/B/root/etc/passwd",
+    "ls /proc/B/cwd/",
+    "kill -0 B",
+];
+/// As in a Pod: with CAP_PERFMON, Linux shows the memory of any process, whatever Landlock says.
+const WITHOUT_CAPABILITIES: &str = "setpriv --bounding-set=-all --inh-caps=-all ";
+
 /// Who starts the shell that tries the ways.
 #[derive(Clone, Copy, Debug)]
 enum Started {
@@ -56,6 +69,14 @@ enum Started {
     Detached,
     /// The agent is a command, and this is it.
     AsTheAgent,
+}
+
+struct Bystander(std::process::Child);
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).unwrap();
+    }
 }
 
 /// The ways that are open, and how many were tried.
@@ -70,6 +91,10 @@ async fn open_ways(started: Started, frame: bool) -> (Vec<String>, usize) {
     let mut ways: Vec<String> = files.iter().flat_map(|file| FILE_WAYS.map(|way| way.replace('F', file))).collect();
     ways.extend(FOLDER_WAYS.map(|way| way.replace('D', &path("session"))));
     ways.extend(SIGNAL_WAYS.map(|way| way.replace('P', "$RUNTIME")));
+    let dropped = if rustix::process::geteuid().is_root() { WITHOUT_CAPABILITIES } else { "" };
+    let sleep = format!("exec {dropped}sleep 600");
+    let bystander = Bystander(std::process::Command::new("sh").args(["-c", &sleep]).env("KEY", "canary").spawn().unwrap());
+    ways.extend(BYSTANDER_WAYS.map(|way| format!("{dropped}sh -c '{}'", way.replace('B', &bystander.0.id().to_string()))));
     let count = ways.len();
     let mut script = String::new();
     for (number, way) in ways.iter().enumerate() {
