@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::json;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::control::AttachLine;
 use yoi_wire::entry::Entry;
 
 /// The variable with the number of attachments in all; 30 when absent.
 const COUNT: &str = "YOI_ATTACHMENTS";
 const PER_AGENT: usize = 10;
-/// So often the gateways are rolled out anew at least.
-const ROLLS: usize = 2;
 const GATEWAY: &str = "deployment/yoi-gateway";
 
 /// Each turn says a sentence, so that there are deltas, and has a call.
@@ -94,15 +92,22 @@ async fn stop_and_compare(ns: &TestNamespace, agent: &str, mut seen: Seen) -> Re
     Ok(log.len())
 }
 
-/// Rolls the gateways out anew until the people are done, and at least [`ROLLS`] times. Returns how often.
+/// Rolls the gateways out anew, again and again until the people are done. Returns how often. One takes a minute: each gateway lets its streams end.
 async fn roll(ns: &TestNamespace, done: &AtomicBool) -> Result<usize> {
     let mut rolls = 0;
-    while rolls < ROLLS || !done.load(Ordering::Relaxed) {
+    loop {
         ns.kubectl(&["-n", "yoi-system", "rollout", "restart", GATEWAY]).await?.exit_ok()?;
-        ns.kubectl(&["-n", "yoi-system", "rollout", "status", GATEWAY, "--timeout=100s"]).await?.exit_ok()?;
+        let begun = Instant::now();
+        while let waited = ns.kubectl(&["-n", "yoi-system", "rollout", "status", GATEWAY, "--timeout=60s"]).await?
+            && waited.code != 0
+        {
+            ensure!(begun.elapsed() < 2 * TIMEOUT, "the gateways are not rolled out: {waited:?}");
+        }
         rolls += 1;
+        if done.load(Ordering::Relaxed) {
+            return Ok(rolls);
+        }
     }
-    Ok(rolls)
 }
 
 #[tokio::test]
