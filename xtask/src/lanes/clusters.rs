@@ -211,7 +211,11 @@ fn run_alone(built: &Built, selection: &Selection<'_>) -> Result<()> {
 type TestRun = (bool, String);
 
 fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection: &Selection<'_>, words: &[&str]) -> Result<TestRun> {
-    run_cargo(on, selection, test(on, built, targets, selection.filters, words)?)
+    let mut cargo = test(on, built, targets, selection.filters, words)?;
+    if selection.all {
+        cargo.env("YOI_REFRESHES", "50");
+    }
+    run_cargo(on, selection, cargo)
 }
 
 fn test(on: Instance, built: &Built, targets: &[&'static str], filters: &[String], words: &[&str]) -> Result<Command> {
