@@ -46,7 +46,7 @@ impl<'a> PrivateServer<'a> {
         ns.apply(&ca.to_string()).await?;
         server.create_secret_with_token(TOKEN, &server.token).await?;
         server.create_secret_with_key(KEY, &server.key).await?;
-        ns.apply(include_str!("../../src/fixtures/private-git.yaml")).await?;
+        ns.apply(include_str!("private_server.yaml")).await?;
         ns.wait_pod_ready("private-git").await?;
         Ok(server)
     }
