@@ -5,6 +5,7 @@
 #![deny(missing_docs)]
 
 pub mod accounts;
+pub mod canary;
 pub mod fixtures;
 pub mod local_cluster;
 mod poll;

@@ -40,7 +40,7 @@ const SHIPPED: [(&str, &str); 6] = [
 ];
 
 pub fn build_and_import(instance: Instance) -> Result<Built> {
-    let built = build_all()?;
+    let built = build_for(instance)?;
     import_all(instance, &built)?;
     Ok(built)
 }
@@ -103,6 +103,11 @@ impl Built {
         self.archives.iter().map(|archive| (archive.name.clone(), archive.reference())).collect()
     }
 
+    /// Path of the plugin.
+    pub fn plugin(&self) -> Result<&Path> {
+        self.programs.get("kubectl-yoi").map(PathBuf::as_path).context("kubectl-yoi was not built")
+    }
+
     /// What could be built is there by now; what could not is an error all the same.
     pub fn complete(&self) -> Result<()> {
         if self.missing.is_empty() {
@@ -117,6 +122,15 @@ impl Built {
 pub enum Profile {
     Dev,
     Release,
+}
+
+/// Builds all images, and for the cluster that tests share the one that only they run.
+pub fn build_for(instance: Instance) -> Result<Built> {
+    let mut built = build_all()?;
+    if instance == Instance::YoiTest {
+        built.archives.push(base::git_server()?);
+    }
+    Ok(built)
 }
 
 pub fn build_all() -> Result<Built> {

@@ -24,17 +24,16 @@ const CHART_IMAGES: [(&str, &str); 4] =
 
 pub fn local(instance: Instance, shape: Shape) -> Result<()> {
     cluster::up(instance, shape)?;
-    let built = images::build_all()?;
+    let built = images::build_for(instance)?;
     images::import_all(instance, &built)?;
     let target = InstallTarget::local(instance)?;
     charts(&target, &built.references())?;
-    if let Some(plugin) = built.programs.get("kubectl-yoi") {
-        // By its second name it completes `kubectl yoi <TAB>`.
-        for name in ["kubectl-yoi", "kubectl_complete-yoi"] {
-            cluster::link_program(instance, name, plugin)?;
-        }
+    let plugin = built.plugin()?;
+    // By its second name it completes `kubectl yoi <TAB>`.
+    for name in ["kubectl-yoi", "kubectl_complete-yoi"] {
+        cluster::link_program(instance, name, plugin)?;
     }
-    fleet::start(&target.kubectl, &References::new())?;
+    fleet::start(&target.kubectl, &References::new(), plugin)?;
     explain(instance);
     Ok(())
 }

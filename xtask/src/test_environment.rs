@@ -4,16 +4,15 @@ use crate::build;
 use crate::command::this_program;
 use crate::images::Built;
 use crate::instance::Instance;
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str, String)>> {
     let (kubernetes, tools) = (build::kubernetes()?, build::tools()?);
-    let plugin = built.programs.get("kubectl-yoi").context("kubectl-yoi was not built")?;
     let shown = |path: &std::path::Path| path.display().to_string();
     Ok(vec![
         ("KUBECONFIG", shown(&instance.kubeconfig())),
         ("YOI_IMAGES", instance.path("images.json")),
-        ("YOI_KUBECTL_YOI", shown(plugin)),
+        ("YOI_KUBECTL_YOI", shown(built.plugin()?)),
         ("YOI_HELM", shown(&tools.join("helm"))),
         ("YOI_KUBECTL", shown(&kubernetes.join("kubectl"))),
         // The program and the name with which a test runs commands in nodes and changes them, and the data root of each node.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiProject};
 use yoi_e2e::program;
@@ -17,26 +18,33 @@ const OWNER: u32 = 1000;
 
 const STATUS: &str = "git status --porcelain --ignored; git diff HEAD; cat untracked ignored; pwd";
 
+/// The folder is one for all tests.
+static FOLDER: Mutex<()> = Mutex::const_new(());
+
 /// A person's checkout with something staged, unstaged, untracked and ignored in it.
-struct Checkout(PathBuf);
+struct Checkout {
+    folder: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Checkout {
     async fn create() -> Result<Self> {
+        let alone = FOLDER.lock().await;
         let folder =
             PathBuf::from(std::env::var("YOI_HOST_SOURCE").context("YOI_HOST_SOURCE is not set: run these tests by `cargo xtask test`")?);
         std::fs::create_dir(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
-        let checkout = Checkout(folder);
+        let checkout = Checkout { folder, _alone: alone };
         let script =
             "set -e; git init -q -b main .; echo ignored > .gitignore; echo committed | tee staged unstaged kept > /dev/null; git add .
             git -c user.name=A -c user.email=a@yoi.example commit -qm first; echo more >> staged; git add staged; echo more >> unstaged
             echo new > untracked; echo built > ignored";
-        program::run("sh", &["-c", &format!("cd {} && {script}", checkout.0.display())], &[], None).await?.exit_ok()?;
+        program::run("sh", &["-c", &format!("cd {} && {script}", checkout.folder.display())], &[], None).await?.exit_ok()?;
         checkout.give_to_owner()?;
         Ok(checkout)
     }
 
     fn give_to_owner(&self) -> Result<()> {
-        let mut folders = vec![self.0.clone()];
+        let mut folders = vec![self.folder.clone()];
         while let Some(folder) = folders.pop() {
             for entry in folder.read_dir()? {
                 let entry = entry?;
@@ -44,16 +52,16 @@ impl Checkout {
                 folders.extend(entry.file_type()?.is_dir().then(|| entry.path()));
             }
         }
-        lchown(&self.0, Some(OWNER), Some(OWNER)).context("failed to give the checkout to its owner")
+        lchown(&self.folder, Some(OWNER), Some(OWNER)).context("failed to give the checkout to its owner")
     }
 
     fn path(&self) -> &Path {
-        &self.0
+        &self.folder
     }
 
     /// What [`STATUS`] prints in the checkout itself.
     async fn status(&self) -> Result<String> {
-        let script = format!("cd {} && {STATUS}", self.0.display());
+        let script = format!("cd {} && {STATUS}", self.folder.display());
         let environment =
             [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*"), ("GIT_OPTIONAL_LOCKS", "0")];
         Ok(program::run("sh", &["-c", &script], &environment, None).await?.exit_ok()?.out)
@@ -62,7 +70,7 @@ impl Checkout {
 
 impl Drop for Checkout {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -116,6 +124,33 @@ async fn w5_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_c
     ensure!(after.contains("edited") && printed(&seen)? == after, "{seen}\n---\n{after}");
     let seen = tool_output::after(&ns, "first", "tell the status").await?;
     ensure!(printed(&seen)? == before, "the take changed a tree that was made before it: {seen}");
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn what_prepare_makes_of_a_persons_checkout_is_in_trees_and_not_in_the_checkout() -> Result<()> {
+    let checkout = Checkout::create().await?;
+    let ns = TestNamespace::create("host-prepare").await?;
+    ns.create_model(&script()).await?;
+    // What is not committed is there, and is built upon.
+    let build = "grep -q built ignored; git status --porcelain | grep -q '?? untracked'; echo \"prepared in $(pwd)\" >> ignored";
+    let prepare = json!({ "image": ns.image("agent")?, "command": ["sh", "-ec", build] });
+    ns.create_project_with("p", json!({ "source": { "host": { "name": "clone" } }, "path": null, "prepare": prepare })).await?;
+    ns.wait_condition::<YoiProject>("p", "Ready", ConditionStatus::True).await?;
+    let prepared = |status: &str| status.replace("built\n", &format!("built\nprepared in {}\n", checkout.path().display()));
+    let before = checkout.status().await?;
+    ns.create_agent("first", "p", json!({ "task": "tell the status" })).await?;
+    ns.wait_task_complete("first").await?;
+    let seen = tool_output::last(&ns, "first").await?;
+    ensure!(seen.contains("prepared in /") && printed(&seen)? == prepared(&before), "{seen}\n---\n{before}");
+
+    std::fs::write(checkout.path().join("untracked"), "edited\n")?;
+    ns.yoi(&["take", "p", "--wait"]).await?.exit_ok()?;
+    ns.create_agent("second", "p", json!({ "task": "tell the status" })).await?;
+    ns.wait_task_complete("second").await?;
+    let (seen, after) = (tool_output::last(&ns, "second").await?, checkout.status().await?);
+    ensure!(after.contains("edited") && printed(&seen)? == prepared(&after), "{seen}\n---\n{after}");
+    ensure!(!after.contains("prepared"), "the command has written into the checkout: {after}");
     ns.remove().await
 }
 

@@ -12,6 +12,8 @@ mod operations;
 mod peers;
 mod plugin;
 mod prepare;
+mod private;
+mod private_server;
 mod programs;
 mod push;
 mod quotas;

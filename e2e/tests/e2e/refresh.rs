@@ -3,9 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
+use yoi_crds::pod::PodRef;
 use yoi_crds::source::ProviderName;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
+use yoi_e2e::fixtures::TREE_PATH;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
@@ -16,7 +18,7 @@ rules:
 - name: tell
   when: { lastUserContains: "tell the tree" }
   steps:
-  - toolCalls: [{ tool: Shell, args: { command: "git rev-parse HEAD; git status --porcelain; ls moved-* 2>/dev/null; git ls-files -s | sha256sum; echo packs: $(ls .git/objects/pack/*.pack | wc -l)" } }]
+  - toolCalls: [{ tool: Shell, args: { command: "git rev-parse HEAD; git status --porcelain; ls -v moved-* 2>/dev/null; git ls-files -s | sha256sum; echo packs: $(ls .git/objects/pack/*.pack | wc -l)" } }]
   - text: Told.
 "#;
 
@@ -66,45 +68,121 @@ async fn by_increment(ns: &TestNamespace, agent: &str, commit: &str, seen: &str)
     Ok(())
 }
 
+/// `cargo xtask test --all` asks for more.
+fn rounds() -> Result<usize> {
+    std::env::var("YOI_REFRESHES").map_or(Ok(FIRST_ROUNDS), |count| count.parse().context("YOI_REFRESHES is no number"))
+}
+
+/// After so many rounds, and after every tenth, there is an agent whose tree is of that commit.
+const FIRST_ROUNDS: usize = 3;
+
+/// All files of the tree with modes, owners and links, those of git among them. What tells git which files are unchanged is its own business.
+const HASH: &str = r#"cd "$1"; tar --sort=name --mtime=@0 --numeric-owner --exclude=./.git/index -c . | sha256sum"#;
+
+/// The files with modes, owners and links, and of git all that it says of them: packs differ from clone to clone.
+const CONTENT: &str = r#"
+cd "$1"
+tar --sort=name --mtime=@0 --numeric-owner --exclude=./.git -c . | sha256sum
+git rev-parse HEAD; git symbolic-ref HEAD; git for-each-ref
+git rev-list --all --objects | sort | sha256sum
+git cat-file --batch-all-objects --batch-check | sort | sha256sum
+git ls-files --stage; git status --porcelain --ignored
+git fsck --full --strict
+"#;
+
+/// What the script prints of a new clone of the server's repository.
+async fn of_fresh_clone(ns: &TestNamespace, script: &str) -> Result<String> {
+    let fresh = "rm -rf /srv/git/fresh; git clone -q file:///srv/git/project.git /srv/git/fresh";
+    let shell =
+        ["exec", "git", "-c", "git", "--", "bash", "-euo", "pipefail", "-c", &format!("{fresh}; {script}"), "bash", "/srv/git/fresh"];
+    Ok(ns.kubectl(&shell).await?.exit_ok()?.out)
+}
+
+/// An agent that runs on while its project's branch moves.
+struct RunningAgent {
+    name: String,
+    /// Name and UID.
+    pod: PodRef,
+    hash: String,
+}
+
+impl RunningAgent {
+    /// Creates an agent with a tree of the project's commit as it is now. Returns it, and what it saw of the tree.
+    async fn create(ns: &TestNamespace, name: &str) -> Result<(Self, String)> {
+        ns.create_agent(name, "p", json!({ "task": "tell the tree" })).await?;
+        ns.wait_task_complete(name).await?;
+        let mut agent = RunningAgent { name: name.to_owned(), pod: pod_of(ns, name).await?, hash: String::new() };
+        let (content, fresh) = (agent.run(ns, CONTENT).await?, of_fresh_clone(ns, CONTENT).await?);
+        ensure!(content == fresh, "the tree of {name} is no fresh clone:\n{content}\n---\n{fresh}");
+        agent.hash = agent.run(ns, HASH).await?;
+        Ok((agent, tool_output::last(ns, name).await?))
+    }
+
+    /// What the script prints of its tree.
+    async fn run(&self, ns: &TestNamespace, script: &str) -> Result<String> {
+        let shell = ["exec", &self.pod.name, "--", "bash", "-euo", "pipefail", "-c", script, "bash", TREE_PATH];
+        Ok(ns.kubectl(&shell).await?.exit_ok()?.out)
+    }
+
+    /// Fails when its Pod is another one, or its tree has changed.
+    async fn expect_unchanged(&self, ns: &TestNamespace) -> Result<()> {
+        let (pod, hash) = (pod_of(ns, &self.name).await?, self.run(ns, HASH).await?);
+        ensure!(pod == self.pod, "{} has not run on: {pod:?}, before {:?}", self.name, self.pod);
+        ensure!(hash == self.hash, "the tree of {} has changed: {hash}, before {}", self.name, self.hash);
+        Ok(())
+    }
+}
+
+async fn pod_of(ns: &TestNamespace, agent: &str) -> Result<PodRef> {
+    ns.get::<YoiPod>(agent).await?.status.and_then(|status| status.pod).context("no Pod")
+}
+
 #[tokio::test]
 async fn a_branch_that_moved_is_in_new_trees_and_changes_none_that_is_there() -> Result<()> {
-    let ns = TestNamespace::create("refresh").await?;
+    let (ns, rounds) = (TestNamespace::create("refresh").await?, rounds()?);
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
     let first = revision(&ns).await?;
-    ns.create_agent("old", "p", json!({ "task": "tell the tree" })).await?;
-    ns.wait_task_complete("old").await?;
-    let before = tool_output::last(&ns, "old").await?;
+    let (old, before) = RunningAgent::create(&ns, "old").await?;
     ensure!(before.starts_with(&format!("{first}\n")) && !before.contains("moved-"), "{before}");
+    let mut agents = vec![old];
 
     let still = ns.yoi(&["refresh", "p"]).await?.exit_ok()?;
     ensure!(still.out.contains(&format!("is at commit {first}, as before")), "{still:?}");
-    let mut last = first.clone();
-    for round in 1..=3 {
+    let (mut last, mut files) = (first.clone(), String::new());
+    for round in 1..=rounds {
         let commit = moved(&ns, round).await?;
         let said = ns.yoi(&["refresh", "p"]).await?.exit_ok()?;
         ensure!(said.out.contains(&format!("has moved from commit {last} to {commit}")), "{said:?}");
         ensure!(revision(&ns).await? == commit, "trees are made from another commit");
         last = commit;
+        files += &format!("moved-{round}\n");
+        if round == FIRST_ROUNDS || round.is_multiple_of(10) || round == rounds {
+            let name = format!("new-{round}");
+            let (agent, seen) = RunningAgent::create(&ns, &name).await?;
+            ensure!(seen.starts_with(&format!("{last}\n{files}")), "not a clean tree of the last commit: {seen}");
+            if round == FIRST_ROUNDS {
+                by_increment(&ns, &name, &last, &seen).await?;
+            }
+            agents.push(agent);
+        }
+        for agent in &agents {
+            agent.expect_unchanged(&ns).await.with_context(|| format!("after {round} refreshes"))?;
+        }
     }
-    ns.create_agent("new", "p", json!({ "task": "tell the tree" })).await?;
-    ns.wait_task_complete("new").await?;
-    let seen = tool_output::last(&ns, "new").await?;
-    ensure!(seen.starts_with(&format!("{last}\nmoved-1\nmoved-2\nmoved-3\n")), "not a clean tree of the last commit: {seen}");
-    by_increment(&ns, "new", &last, &seen).await?;
     let after = tool_output::after(&ns, "old", "tell the tree").await?;
     ensure!(after == before, "the tree of a running agent has changed: {after}, before: {before}");
 
-    // Of the generations between, nothing is left once no tree needs them: that of `old`, and that of `new`.
+    // Of the generations between, nothing is left once no tree needs them: those of the agents are.
     ns.wait_for::<YoiProject, ()>("p", "settled", |project| {
         let refresh = project?.status.as_ref()?.refresh.as_deref()?;
         (refresh.revision.as_deref() == Some(&*last)).then_some(())
     })
     .await?;
-    poll_until(TIMEOUT, "two generations are left", async || {
+    poll_until(TIMEOUT, "only the generations of the agents are left", async || {
         let bases = ns.list::<AgentWorkspace>("").await?.into_iter().filter_map(|ws| ws.spec.base);
         let generations: std::collections::BTreeSet<String> = bases.map(|base| base.generation).collect();
-        Ok((generations.len() == 2).then_some(()))
+        Ok((generations.len() == agents.len()).then_some(()))
     })
     .await?;
 

@@ -1,6 +1,5 @@
 //! The five programs from npm as agents, against the strict scripted model. Their image is that of `cargo xtask images --programs`, with all of them.
 
-mod canary;
 mod script;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +10,7 @@ use http::Request;
 use serde_json::{Value, json};
 use yoi_crds::YoiPod;
 use yoi_crds::condition::ConditionStatus;
+use yoi_e2e::canary::{self, Found};
 use yoi_e2e::fixtures::TREE_PATH;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::{Body, RunOutcome};
@@ -145,7 +145,7 @@ async fn look_for_key(ns: &TestNamespace, agent: &str, looks: &AtomicUsize) -> R
         tokio::time::sleep(Duration::from_millis(100 + u64::from(random / 1000 % 900))).await;
         let Ok(pod) = pod_of(ns, agent).await else { continue };
         // The Pod may be gone by now, or not be there yet.
-        let Ok((places, processes)) = canary::places_in_pod(ns, &pod, KEY).await else { continue };
+        let Ok(Found { places, processes }) = canary::search_pod(ns, &pod, &[KEY]).await else { continue };
         ensure!(places.is_empty(), "the key stands in {places:?}");
         looks.fetch_add(usize::from(processes > 0), Ordering::Relaxed);
     }
@@ -165,9 +165,8 @@ async fn as_an_agent(program: Program) -> Result<()> {
     }
     ensure!(looks.load(Ordering::Relaxed) >= 5, "the key was looked for only {looks:?} times beside a program");
     let pod = pod_of(&ns, "c").await?;
-    let (places, processes) = canary::places_of_control(&ns, &pod, CONTROL).await?;
-    ensure!(processes > 0 && places.iter().any(|place| place.ends_with("/environ")), "the search finds nothing: {places:?}");
-    canary::expect_in_no_object(&ns, &[&pod, &pod_of(&ns, "boss").await?], KEY).await?;
+    canary::expect_found(&ns, &pod, &[CONTROL]).await?;
+    canary::expect_in_no_object(&ns, &[&pod, &pod_of(&ns, "boss").await?], &[KEY]).await?;
 
     create(&ns, "poor", &program, json!({ "task": format!("work as {name}"), "limits": { "tokens": 1 } })).await?;
     let ends = wait_runs(&ns, "poor", 1).await?;

@@ -31,6 +31,11 @@ impl Kubectl {
         capture(&mut self.command(args))
     }
 
+    /// Runs this build of the plugin on the same cluster.
+    pub fn run_plugin(&self, plugin: &Path, args: &[&str]) -> Result<String> {
+        capture(command(plugin, &self.target).args(args))
+    }
+
     /// Pods and Events of a namespace, for an error message.
     pub fn diagnostics(&self, namespace: &str) -> String {
         let ask = |words: &[&str]| self.run(["--namespace", namespace].iter().chain(words)).unwrap_or_else(|error| format!("{error:#}\n"));

@@ -1,4 +1,5 @@
-//! The image that agents and populators run in: a small Debian with git, a shell and a compiler, from the machine's own package sources.
+//! Images of a small Debian from the machine's own package sources: what agents and populators run in, with git, a shell and a compiler, and the
+//! git server of tests.
 
 use super::oci::{self, Archive, Image};
 use crate::command::{command, run};
@@ -11,12 +12,22 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// libatomic1 and libstdc++6 are for Node, which programs in images of their own bring.
-const PACKAGES: &str = "bash,ca-certificates,coreutils,curl,dash,diffutils,findutils,git,git-lfs,grep,jq,less,libatomic1,libc6-dev,libstdc++6,\
-                        make,openssh-client,patch,procps,ripgrep,sed,tcc,xz-utils";
+/// A Debian of some packages.
+struct Root {
+    /// In the name of the file that is kept, and for people.
+    name: &'static str,
+    packages: &'static str,
+    /// Run with the folder of the root at the end.
+    hook: &'static str,
+}
 
-/// uid and gid 1000 own the trees, so the same must have a name and a home.
-const AGENT: &str = r#"set -eu
+const AGENT: Root = Root {
+    name: "agent",
+    // libatomic1 and libstdc++6 are for Node, which programs in images of their own bring.
+    packages: "bash,ca-certificates,coreutils,curl,dash,diffutils,findutils,git,git-lfs,grep,jq,less,libatomic1,libc6-dev,libstdc++6,\
+               make,openssh-client,patch,procps,ripgrep,sed,tcc,xz-utils",
+    // uid and gid 1000 own the trees, so the same must have a name and a home.
+    hook: r#"set -eu
 echo 'agent:x:1000:1000:agent:/home/agent:/bin/bash' >> "$1/etc/passwd"
 echo 'agent:x:1000:' >> "$1/etc/group"
 mkdir -p "$1/home/agent"
@@ -24,10 +35,26 @@ chown 1000:1000 "$1/home/agent"
 chroot "$1" git config --system --add safe.directory '*'
 chroot "$1" git lfs install --system --skip-repo
 ln -sf tcc "$1/usr/bin/cc"
-rm -rf "$1"/var/cache/debconf/*-old "$1"/var/log/* "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#;
+rm -rf "$1"/var/cache/debconf/*-old "$1"/var/log/* "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#,
+};
+
+const GIT_SERVER: Root = Root {
+    name: "git-server",
+    packages: "git,lighttpd,lighttpd-mod-openssl,openssh-server",
+    // The host keys are made with the package, and would be those of everybody who has the image.
+    hook: r#"set -eu
+echo 'git:x:1000:1000:git:/srv/git:/bin/sh' >> "$1/etc/passwd"
+echo 'git:x:1000:' >> "$1/etc/group"
+rm -rf "$1"/etc/ssh/ssh_host_* "$1"/var/cache/debconf/*-old "$1"/var/log/* "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#,
+};
 
 pub fn agent() -> Result<Archive> {
     oci::write(&image("agent")?)
+}
+
+/// What the tests of private repositories run: git over https with users, by lighttpd, and over ssh, by sshd. They bring the settings and keys.
+pub fn git_server() -> Result<Archive> {
+    oci::write(&Image::of_tar("git-server", GIT_SERVER.tar()?, "1000:1000", "/bin/sh", "/srv/git"))
 }
 
 /// The agents' image with this project's own history in it: the example's git server.
@@ -46,24 +73,32 @@ pub fn example_git() -> Result<Archive> {
 }
 
 pub fn image(name: &str) -> Result<Image> {
-    let key = hex::encode(&Sha256::digest(format!("{PACKAGES}{AGENT}{}{}", suite(), std::env::consts::ARCH))[..8]);
-    let tar = cache().join(format!("agent-root-{key}.tar"));
-    if !tar.exists() {
-        make(&tar)?;
-    }
-    Ok(Image::of_tar(name, tar, "1000:1000", "/bin/bash", "/home/agent"))
+    Ok(Image::of_tar(name, AGENT.tar()?, "1000:1000", "/bin/bash", "/home/agent"))
 }
 
-fn make(tar: &Path) -> Result<()> {
-    let step = progress::start("Make the agents' Debian (about a minute, the first time only)");
+impl Root {
+    /// The tar of it in the cache.
+    fn tar(&self) -> Result<PathBuf> {
+        let Root { name, packages, hook } = self;
+        let key = hex::encode(&Sha256::digest(format!("{packages}{hook}{}{}", suite(), std::env::consts::ARCH))[..8]);
+        let tar = cache().join(format!("{name}-root-{key}.tar"));
+        if !tar.exists() {
+            make(self, &tar)?;
+        }
+        Ok(tar)
+    }
+}
+
+fn make(root: &Root, tar: &Path) -> Result<()> {
+    let step = progress::start(format!("Make the Debian of the image {} (about a minute, the first time only)", root.name));
     fs::create_dir_all(cache())?;
     let work = tempfile::tempdir_in(cache())?;
     // mmdebstrap may run as another user below this folder.
     fs::set_permissions(work.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let fresh = work.path().join("root.tar");
     let hook = work.path().join("hook.sh");
-    fs::write(&hook, AGENT)?;
-    let mut mmdebstrap = command("mmdebstrap", ["--variant=essential", "--skip=output/dev", "--include", PACKAGES]);
+    fs::write(&hook, root.hook)?;
+    let mut mmdebstrap = command("mmdebstrap", ["--variant=essential", "--skip=output/dev", "--include", root.packages]);
     mmdebstrap.args(["--aptopt=Acquire::Languages \"none\"", "--aptopt=APT::Install-Recommends \"false\""]);
     for folder in ["doc", "man", "info", "locale"] {
         mmdebstrap.arg(format!("--dpkgopt=path-exclude=/usr/share/{folder}/*"));

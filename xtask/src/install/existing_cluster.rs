@@ -51,11 +51,10 @@ pub fn existing(cluster: ExistingCluster) -> Result<()> {
     };
     let target = InstallTarget { context: Some(context.clone()), kubeconfig: None, kubectl, settings };
     charts(&target, &chart)?;
-    fleet::start(&target.kubectl, &examples)?;
+    let plugin = built.plugin()?;
+    fleet::start(&target.kubectl, &examples, plugin)?;
     println!("\nYoi runs in {context}.");
-    if let Some(plugin) = built.programs.get("kubectl-yoi") {
-        println!("The plugin for your PATH: {}", plugin.display());
-    }
+    println!("The plugin for your PATH: {}", plugin.display());
     try_next(Some(&context));
     Ok(())
 }

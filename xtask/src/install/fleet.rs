@@ -1,11 +1,12 @@
-//! The example fleet: applied, and awaited until every agent has done its task.
+//! The example fleet: applied, awaited until every agent has done its task, and alice's commit pushed to a branch.
 
 use crate::cluster::Kubectl;
 use crate::images::References;
 use crate::instance::repository;
 use crate::progress;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs;
+use std::path::Path;
 
 pub const NAMESPACE: &str = "yoi-example";
 
@@ -14,7 +15,7 @@ pub const NAMESPACE: &str = "yoi-example";
 const STAGES: [Stage; 6] = [
     Stage {
         file: "1-surroundings",
-        goals: &[("pod/git", "Ready"), ("pod/scripted-model", "Ready")],
+        goals: &[("deployment/git", "Available"), ("pod/scripted-model", "Ready")],
         now: "a git server and a scripted model start",
         is_fork: false,
     },
@@ -40,6 +41,13 @@ const STAGES: [Stage; 6] = [
     },
     Stage { file: "6-ci", goals: &[("job/ci", "Complete")], now: "a CI job builds in a tree of its own", is_fork: false },
 ];
+
+/// Where alice's commits are pushed to: the plugin's default for her name.
+const BRANCH: &str = "yoi/alice";
+/// The first line of the commit that alice's script makes.
+const COMMIT: &str = "Greet in the name of alice";
+/// The repository of the example's git server, in its Pod.
+const REPOSITORY: &str = "/repositories/project.git";
 
 struct Stage {
     file: &'static str,
@@ -69,8 +77,8 @@ fn forks(provider: &str) -> Forks {
     }
 }
 
-/// `images`: what stands for `yoi.dev/NAME:dev` in the examples, by NAME.
-pub fn start(kubectl: &Kubectl, images: &References) -> Result<()> {
+/// `images`: what stands for `yoi.dev/NAME:dev` in the examples, by NAME. `plugin`: the program that pushes.
+pub fn start(kubectl: &Kubectl, images: &References, plugin: &Path) -> Result<()> {
     let step = progress::start("Start the example fleet (about half a minute)");
     // A Job cannot be changed, and a workspace that is on its way out would take the new Job's claim with it.
     let ci = ["delete", "job/ci", "agentworkspace/ci", "--ignore-not-found", "--wait", "--timeout=120s"];
@@ -103,12 +111,28 @@ pub fn start(kubectl: &Kubectl, images: &References) -> Result<()> {
             in_namespace(kubectl, &["wait", "--for=condition=Ready", "yoipod/alice", "--timeout=300s"])?;
         }
     }
-    step.done(if left_out { "alice and bob have done their tasks" } else { "every agent has done its task" });
+    step.progress("alice's commit is pushed");
+    push(kubectl, plugin)?;
+    let done = if left_out { "alice and bob have done their tasks" } else { "every agent has done its task" };
+    step.done(format!("{done}, and branch {BRANCH} of the example's git server has alice's commit"));
     if left_out {
         progress::note(
             "alice's tree is a plain copy, which cannot be forked, so carol, a fork of it, is left out; \
              `--set shim.loopBtrfs.enabled=true` gives each node a Btrfs in a file",
         );
+    }
+    Ok(())
+}
+
+/// Pushes alice's commits as a person does. Fails when the server does not have them then.
+fn push(kubectl: &Kubectl, plugin: &Path) -> Result<()> {
+    kubectl.run_plugin(plugin, &["--namespace", NAMESPACE, "push", "alice"]).with_context(|| kubectl.diagnostics(NAMESPACE))?;
+    let branch = format!("refs/heads/{BRANCH}");
+    let log = ["exec", "deployment/git", "--container=git", "--", "git", "-C", REPOSITORY, "log", "--format=%s", &branch];
+    let subjects = in_namespace(kubectl, &log)?;
+    if !subjects.lines().any(|subject| subject == COMMIT) {
+        let last = subjects.lines().next().unwrap_or_default();
+        bail!("branch {BRANCH} of the example's git server lacks alice's commit `{COMMIT}`: its last commit is `{last}`");
     }
     Ok(())
 }

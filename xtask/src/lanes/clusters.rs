@@ -213,7 +213,7 @@ type TestRun = (bool, String);
 fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection: &Selection<'_>, words: &[&str]) -> Result<TestRun> {
     let mut cargo = test(on, built, targets, selection.filters, words)?;
     if selection.all {
-        cargo.env("YOI_ATTACHMENTS", "200");
+        cargo.env("YOI_ATTACHMENTS", "200").env("YOI_REFRESHES", "50");
     }
     run_cargo(on, selection, cargo)
 }
