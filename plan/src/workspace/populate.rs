@@ -22,6 +22,7 @@ use super::workspace_input::{Source, WorkspaceInput};
 use crate::duration::time_left;
 use crate::meta::{self, annotation};
 use crate::observed_pod::{ObservedPod, PodPhase};
+use crate::restricted;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
@@ -338,7 +339,7 @@ impl PopulateContext<'_> {
         if self.follows_consumer {
             return Some(vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]);
         }
-        self.agents.map(|agents| agents.tolerations.clone()).filter(|tolerations| !tolerations.is_empty())
+        restricted::tolerations(self.agents)
     }
 }
 

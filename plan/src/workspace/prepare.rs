@@ -1,9 +1,6 @@
 //! The Pod that runs a project's `prepare` in a base. It mounts the base and nothing of the source's.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{Container, EnvVar, LocalObjectReference, Pod, PodSpec, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec, Toleration};
 use yoi_crds::AgentWorkspace;
 use yoi_crds::name::label;
 use yoi_crds::pod::PodSettings;
@@ -42,57 +39,40 @@ impl PreparePod<'_> {
     pub(super) fn pod(self) -> Pod {
         let PreparePod { base, prepare, agents, owner, node, attempt, tolerations, settings } = self;
         let Prepare { image, command, egress, resources, timeout } = prepare;
-        let labels = [
-            (label::ROLE, label::ROLE_PREPARE.to_owned()),
-            (label::EGRESS, egress.to_string()),
-            (label::WORKSPACE, base.name().to_owned()),
-        ];
+        let egress = egress.to_string();
+        let labels = [(label::ROLE, label::ROLE_PREPARE), (label::EGRESS, egress.as_str()), (label::WORKSPACE, base.name())];
         let seconds =
             timeout.as_deref().and_then(|text| duration::parse(text).ok()).and_then(|timeout| i64::try_from(timeout.as_secs()).ok());
         let pull_secrets = agents.map(|agents| agents.image_pull_secrets.as_slice()).unwrap_or_default();
         // A base has a path in its spec from the first write on.
         let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
+        let (volumes, mounts) = [
+            (restricted::tree_volume(base.uid(), false), restricted::mount("tree", path, false)),
+            (restricted::empty("tmp"), restricted::mount("tmp", "/tmp", false)),
+            (restricted::empty("home"), restricted::mount("home", HOME, false)),
+        ]
+        .into_iter()
+        .unzip();
         let container = Container {
             name: CONTAINER.to_owned(),
             image: Some(image.clone()),
             image_pull_policy: agents.and_then(|agents| agents.image_pull_policy).map(restricted::pull_policy),
             command: Some(command.clone()),
-            env: Some(vec![EnvVar { name: "HOME".to_owned(), value: Some(HOME.to_owned()), value_from: None }]),
+            env: Some(vec![restricted::variable("HOME", HOME)]),
             working_dir: Some(path.to_owned()),
             resources: Some(restricted::resources(resources).unwrap_or_else(|| settings.populator_resources.clone())),
-            security_context: Some(restricted::container_security()),
-            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-            volume_mounts: Some(vec![
-                restricted::mount("tree", path, false),
-                restricted::mount("tmp", "/tmp", false),
-                restricted::mount("home", HOME, false),
-            ]),
-            ..Container::default()
+            volume_mounts: Some(mounts),
+            ..restricted::container()
         };
         Pod {
-            metadata: ObjectMeta {
-                name: Some(names::prepare(base.name(), attempt)),
-                namespace: Some(base.namespace().to_owned()),
-                labels: Some(labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()),
-                annotations: Some(BTreeMap::from([(ATTEMPT.to_owned(), attempt.to_string())])),
-                owner_references: Some(vec![base.owner_reference()]),
-                ..ObjectMeta::default()
-            },
+            metadata: restricted::metadata(names::prepare(base.name(), attempt), base, labels, [(ATTEMPT, attempt.to_string())]),
             spec: Some(PodSpec {
                 affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity(None)),
                 tolerations,
-                automount_service_account_token: Some(false),
-                enable_service_links: Some(false),
                 image_pull_secrets: (!pull_secrets.is_empty())
                     .then(|| pull_secrets.iter().map(|secret| LocalObjectReference { name: secret.name.clone() }).collect()),
                 runtime_class_name: agents.and_then(|agents| agents.runtime_class_name.clone()),
-                containers: vec![container],
-                restart_policy: Some("Never".to_owned()),
-                security_context: Some(restricted::pod_security(owner)),
-                termination_grace_period_seconds: Some(5),
-                active_deadline_seconds: Some(seconds.unwrap_or(TIMEOUT)),
-                volumes: Some(vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp"), restricted::empty("home")]),
-                ..PodSpec::default()
+                ..restricted::single_run(container, volumes, owner, seconds.unwrap_or(TIMEOUT))
             }),
             status: None,
         }
