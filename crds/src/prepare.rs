@@ -9,7 +9,7 @@ use crate::pod::Resources;
 
 /// A command that runs in every base of a project, once the source is in it and before it is sealed: what it builds is in every tree. It runs at the
 /// path where agents see the tree, as the tree's owner, without the source's credentials and without a token. `HOME` and `/tmp` are its own and go with
-/// it, so caches that shall stay belong below the tree. A run that fails is tried again in a base that is made anew.
+/// it, so caches that shall stay belong below the tree. It may not move HEAD of a git source. A run that fails is tried again in a base that is made anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Prepare {

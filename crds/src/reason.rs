@@ -229,7 +229,7 @@ reasons! {
     PREPARING = "Preparing";
     /// The project's `prepare` failed in the base. It is tried again in a base that is filled anew.
     @retried PREPARE_FAILED = "PrepareFailed",
-        "The message holds the last words of the command and names its Pod, whose log has the rest. Mend `spec.prepare` or the source; a changed `spec.prepare` is tried at once.",
+        "The message holds the last words of the command and names its Pod, whose log has the rest; or it says that the command has moved HEAD, and from which commit to which. Mend `spec.prepare` or the source; a changed `spec.prepare` is tried at once.",
         "kubectl logs -n $NAMESPACE -l yoi.dev/role=prepare --tail=100";
     /// The Pod that fills or prepares a base cannot run on its node. Another node gets a base, if there is one that can.
     @retried POPULATOR_NOT_RUNNING = "PopulatorNotRunning",

@@ -156,7 +156,7 @@ impl From<Pod> for ObservedPod {
         let run_generation = run_generation(&pod);
         let Pod { metadata, spec, status } = pod;
         let spec = spec.unwrap_or_default();
-        let PodStatus { phase, reason, message, conditions, container_statuses, .. } = status.unwrap_or_default();
+        let PodStatus { phase, reason, message, conditions, init_container_statuses, container_statuses, .. } = status.unwrap_or_default();
         let volumes = spec.volumes.as_deref().unwrap_or_default();
         ObservedPod {
             references: references(&spec.containers, volumes),
@@ -171,7 +171,12 @@ impl From<Pod> for ObservedPod {
             reason,
             message,
             unscheduled: conditions.into_iter().flatten().find_map(unscheduled),
-            containers: container_statuses.into_iter().flatten().filter_map(ObservedContainer::new).collect(),
+            containers: [init_container_statuses, container_statuses]
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter_map(ObservedContainer::new)
+                .collect(),
         }
     }
 }

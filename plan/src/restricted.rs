@@ -3,15 +3,83 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    CSIVolumeSource, Capabilities, EmptyDirVolumeSource, PodSecurityContext, ResourceRequirements, SeccompProfile, SecurityContext, Volume,
-    VolumeMount,
+    CSIVolumeSource, Capabilities, Container, EmptyDirVolumeSource, EnvVar, PodSecurityContext, PodSpec, ResourceRequirements,
+    SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use yoi_crds::pod::{ImagePullPolicy, Resources};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::pod::{ImagePullPolicy, PodSettings, Resources};
 use yoi_crds::source::TreeOwner;
 use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
 
-use crate::stored::Uid;
+use crate::settings::Settings;
+use crate::stored::{Object, Stored, Uid};
+
+/// Metadata of a Pod that `owner` controls, in its namespace.
+pub(crate) fn metadata<'a, K: Object>(
+    name: String,
+    owner: Stored<'_, K>,
+    labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+    annotations: impl IntoIterator<Item = (&'a str, String)>,
+) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(owner.namespace().to_owned()),
+        labels: Some(labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()),
+        annotations: Some(annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        owner_references: Some(vec![owner.owner_reference()]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// A Pod that runs `container` once, for `deadline` seconds at most, without a token for the API server.
+pub(crate) fn single_run(container: Container, volumes: Vec<Volume>, owner: TreeOwner, deadline: i64) -> PodSpec {
+    PodSpec {
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        containers: vec![container],
+        restart_policy: Some("Never".to_owned()),
+        security_context: Some(pod_security(owner)),
+        termination_grace_period_seconds: Some(5),
+        active_deadline_seconds: Some(deadline),
+        volumes: Some(volumes),
+        ..PodSpec::default()
+    }
+}
+
+/// The container of such a Pod, without a name and a command. When it fails, its status holds the end of its output.
+pub(crate) fn container() -> Container {
+    Container {
+        working_dir: Some("/".to_owned()),
+        security_context: Some(container_security()),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+/// One that runs `script` in the populator's image.
+pub(crate) fn script_container(name: &str, script: &str, env: Vec<EnvVar>, mounts: Vec<VolumeMount>, settings: &Settings) -> Container {
+    Container {
+        name: name.to_owned(),
+        image: Some(settings.populator_image.clone()),
+        image_pull_policy: settings.image_pull_policy.map(pull_policy),
+        command: Some(["/bin/sh", "-eu", "-c", script].map(str::to_owned).to_vec()),
+        env: Some(env),
+        resources: Some(settings.populator_resources.clone()),
+        volume_mounts: Some(mounts),
+        ..container()
+    }
+}
+
+/// A variable of exactly this value: Kubernetes would replace `$(NAME)` in it, and `$$` by `$`.
+pub(crate) fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.replace('$', "$$")), value_from: None }
+}
+
+/// The tolerations of a project's agents.
+pub(crate) fn tolerations(agents: Option<&PodSettings>) -> Option<Vec<Toleration>> {
+    agents.map(|agents| agents.tolerations.clone()).filter(|tolerations| !tolerations.is_empty())
+}
 
 pub(crate) fn pod_security(owner: TreeOwner) -> PodSecurityContext {
     PodSecurityContext {

@@ -4,7 +4,7 @@ pub mod claim;
 pub mod populate;
 pub mod populate_pod;
 pub(crate) mod populate_report;
-mod prepare;
+pub mod prepare;
 mod schedule;
 mod workspace_input;
 mod workspace_teardown;

@@ -204,8 +204,15 @@ fn a_run_that_takes_too_long_is_told_by_the_field_that_says_how_long_it_may() {
     assert!(said.ends_with("it took longer than spec.prepare.timeout allows: step 7 of 9"), "{said}");
 }
 
+const COMMIT: &str = "1111111111111111111111111111111111111111";
+
 fn pod_of(prepare: Value) -> Pod {
-    let base = Base { prepare, ..Base::of(GIT()) }.pod("populator", 1, "Succeeded", DONE);
+    pod_after(Base { prepare, ..Base::of(GIT()) }, &format!("{COMMIT} refs/heads/ma$(HOME)in\n"))
+}
+
+/// The Pod that prepares a base, after one that has filled it and written `answer`.
+fn pod_after(base: Base, answer: &str) -> Pod {
+    let base = base.pod("populator", 1, "Succeeded", Some((0, answer, NOW)));
     let Some(Step::EnsurePod(pod)) = base.plan().steps.into_iter().next() else { panic!("no Pod") };
     *pod
 }
@@ -216,7 +223,7 @@ fn the_pod_has_the_tree_and_nothing_of_the_sources() {
     let spec = pod.spec.clone().expect("a spec");
     let volumes: Vec<_> = spec.volumes.iter().flatten().map(|v| (v.name.as_str(), v.csi.is_some(), v.empty_dir.is_some())).collect();
     assert_eq!(volumes, [("tree", true, false), ("tmp", false, true), ("home", false, true)]);
-    let [container] = &spec.containers[..] else { panic!("one container") };
+    let [container] = spec.init_containers.as_deref().unwrap_or_default() else { panic!("one command") };
     let mounts: Vec<_> = container.volume_mounts.iter().flatten().map(|m| (m.name.as_str(), m.mount_path.as_str())).collect();
     assert_eq!(mounts, [("tree", "/src/tree"), ("tmp", "/tmp"), ("home", "/home/agent")]);
     assert_eq!(
@@ -236,13 +243,68 @@ fn the_pod_has_the_tree_and_nothing_of_the_sources() {
 }
 
 #[test]
+fn a_container_without_credentials_looks_at_head_after_the_command_where_the_source_is_git() {
+    let pod = pod_of(prepare());
+    let spec = pod.spec.expect("a spec");
+    let [head] = &spec.containers[..] else { panic!("one container") };
+    assert_eq!((head.image.as_deref(), &*head.name), (Some(&*settings().populator_image), "head"));
+    let mounts: Vec<_> = head.volume_mounts.iter().flatten().map(|m| (m.name.as_str(), m.mount_path.as_str(), m.read_only)).collect();
+    assert_eq!(mounts, [("tree", "/src/tree", Some(true))]);
+    let variables: Vec<_> = head.env.iter().flatten().filter_map(|v| Some((v.name.as_str(), v.value.as_deref()?))).collect();
+    // Kubernetes would put the value of another variable in.
+    assert_eq!(variables, [("DEST", "/src/tree"), ("COMMIT", COMMIT), ("BRANCH", "refs/heads/ma$$(HOME)in")]);
+    let own = head.security_context.as_ref().expect("a security context");
+    assert_eq!((own.allow_privilege_escalation, own.read_only_root_filesystem), (Some(false), Some(true)));
+    let annotations = pod.metadata.annotations.expect("annotations");
+    assert_eq!(annotations["kubectl.kubernetes.io/default-container"], "prepare", "kubectl logs prints what the command says");
+
+    for answer in ["", "no such file", "1111 refs/heads/main", &format!("{COMMIT}\n")] {
+        let spec = pod_after(Base::of(GIT()), answer).spec.expect("a spec");
+        let env = spec.containers[0].env.clone().unwrap_or_default();
+        assert_eq!(env[1].value.as_deref(), Some(""), "{answer:?} is taken for a commit");
+    }
+    for source in [EMPTY(), FOLDER()] {
+        let base = Base::of(source).pod("populator", 1, "Succeeded", DONE);
+        let Some(Step::EnsurePod(pod)) = base.plan().steps.into_iter().find(|step| matches!(step, Step::EnsurePod(_))) else { continue };
+        let spec = pod.spec.expect("a spec");
+        assert_eq!((spec.init_containers, &*spec.containers[0].name), (None, "prepare"));
+    }
+}
+
+#[test]
+fn a_command_that_has_moved_head_is_a_failure_that_names_both_commits_and_the_base_is_filled_anew() {
+    let words = "it moved HEAD from commit 1111 on main to commit 2222 on main. prepare may not commit";
+    let failed = |at: i64| {
+        let mut base = Base::of(GIT()).pod("prepare", 1, "Failed", Some((0, "", at)));
+        let prepared = base.pods[0]["status"]["containerStatuses"].clone();
+        base.pods[0]["status"]["initContainerStatuses"] = prepared;
+        base.pods[0]["status"]["containerStatuses"][0]["name"] = json!("head");
+        base.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = json!(1);
+        base.pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = json!(words);
+        base
+    };
+    let plan = failed(NOW).plan();
+    let said = populated(&plan);
+    assert_eq!((&*said.reason, said.status), ("PrepareFailed", ConditionStatus::False), "the node would seal it");
+    assert_eq!(said.message, format!("the base could not be prepared by Pod b-prepare-1: {words}"));
+    assert_eq!((steps(&plan).len(), steps(&failed(NOW - 11).plan())), (0, vec!["+b-2".to_owned()]));
+    // The command's own failure is told by its own words, whatever Kubernetes says of a container that never ran.
+    let mut base = failed(NOW);
+    base.pods[0]["status"]["initContainerStatuses"][0]["state"]["terminated"] = json!({"exitCode": 2, "message": "no such header"});
+    base.pods[0]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {"reason": "PodInitializing"}});
+    let message = populated(&base.plan()).message.clone();
+    assert!(message.ends_with("the command ended with exit code 2: no such header"), "{message}");
+}
+
+#[test]
 fn what_the_project_says_of_the_run_is_what_the_pod_has() {
     let pod =
         pod_of(json!({"image": "i", "command": ["true"], "egress": "None", "timeout": "90m", "resources": {"limits": {"memory": "8Gi"}}}));
     assert_eq!(pod.metadata.labels.as_ref().and_then(|labels| labels.get("yoi.dev/egress")).map(String::as_str), Some("None"));
     let spec = pod.spec.expect("a spec");
     assert_eq!(spec.active_deadline_seconds, Some(5400));
-    let limits = spec.containers[0].resources.as_ref().and_then(|r| r.limits.as_ref()).expect("limits");
+    let command = spec.init_containers.expect("the command");
+    let limits = command[0].resources.as_ref().and_then(|r| r.limits.as_ref()).expect("limits");
     assert_eq!(limits.iter().map(|(k, v)| (k.as_str(), v.0.as_str())).collect::<Vec<_>>(), [("memory", "8Gi")]);
 }
 

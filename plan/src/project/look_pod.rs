@@ -1,9 +1,6 @@
 //! The Pod that looks at a project's git repository. Like the Pod that fills a base it mounts the source's credentials, and it mounts no tree.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSpec, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use yoi_crds::YoiProject;
 use yoi_crds::name::{annotation, label};
 use yoi_crds::source::GitSource;
@@ -43,54 +40,20 @@ pub(super) fn pod(
     settings: &Settings,
 ) -> Pod {
     let spec = &project.get().spec;
-    let labels = BTreeMap::from([
-        (label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()),
-        (label::PROJECT.to_owned(), project.name().to_owned()),
-    ]);
-    let request = request.map(|request| (annotation::LOOK.to_owned(), request.to_owned()));
-    let annotations = [(annotation::LOOKS_AT.to_owned(), source.to_owned())].into_iter().chain(request).collect();
-    let (mut volumes, mut mounts) = (vec![restricted::empty("tmp")], vec![restricted::mount("tmp", "/tmp", false)]);
-    for (volume, mount) in source_volumes(git) {
-        volumes.push(volume);
-        mounts.push(mount);
-    }
+    let labels = [(label::ROLE, label::ROLE_POPULATOR), (label::PROJECT, project.name())];
+    let request = request.map(|request| (annotation::LOOK, request.to_owned()));
+    let annotations = [(annotation::LOOKS_AT, source.to_owned())].into_iter().chain(request);
+    let own = [(restricted::empty("tmp"), restricted::mount("tmp", "/tmp", false))];
+    let (volumes, mounts) = own.into_iter().chain(source_volumes(git)).unzip();
     // What Kubernetes reads as the container's last words.
-    let answer = EnvVar { name: "ANSWER".to_owned(), value: Some("/dev/termination-log".to_owned()), value_from: None };
-    let container = Container {
-        name: CONTAINER.to_owned(),
-        image: Some(settings.populator_image.clone()),
-        image_pull_policy: settings.image_pull_policy.map(restricted::pull_policy),
-        command: Some(["/bin/sh", "-eu", "-c", LOOK_SCRIPT].map(str::to_owned).to_vec()),
-        env: Some(environment(git, "", "", settings).into_iter().chain([answer]).collect()),
-        working_dir: Some("/".to_owned()),
-        resources: Some(settings.populator_resources.clone()),
-        security_context: Some(restricted::container_security()),
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(mounts),
-        ..Container::default()
-    };
-    let tolerations: Option<Vec<Toleration>> =
-        spec.defaults.pod.as_ref().map(|pod| pod.tolerations.clone()).filter(|tolerations| !tolerations.is_empty());
+    let answer = restricted::variable("ANSWER", "/dev/termination-log");
+    let env = environment(git, "", "", settings).into_iter().chain([answer]).collect();
+    let container = restricted::script_container(CONTAINER, LOOK_SCRIPT, env, mounts, settings);
     Pod {
-        metadata: ObjectMeta {
-            name: Some(name),
-            namespace: Some(project.namespace().to_owned()),
-            labels: Some(labels),
-            annotations: Some(annotations),
-            owner_references: Some(vec![project.owner_reference()]),
-            ..ObjectMeta::default()
-        },
+        metadata: restricted::metadata(name, project, labels, annotations),
         spec: Some(PodSpec {
-            tolerations,
-            automount_service_account_token: Some(false),
-            enable_service_links: Some(false),
-            containers: vec![container],
-            restart_policy: Some("Never".to_owned()),
-            security_context: Some(restricted::pod_security(spec.owner)),
-            termination_grace_period_seconds: Some(5),
-            active_deadline_seconds: Some(DEADLINE_SECONDS),
-            volumes: Some(volumes),
-            ..PodSpec::default()
+            tolerations: restricted::tolerations(spec.defaults.pod.as_ref()),
+            ..restricted::single_run(container, volumes, spec.owner, DEADLINE_SECONDS)
         }),
         status: None,
     }

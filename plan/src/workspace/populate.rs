@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Toleration;
 use yoi_crds::AgentWorkspace;
-use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
 use yoi_crds::name::label;
 use yoi_crds::pod::PodSettings;
 use yoi_crds::prepare::Prepare;
@@ -16,12 +16,13 @@ use yoi_crds::source::{GitSource, TreeOwner};
 use yoi_crds::workspace::OriginKind;
 
 use super::populate_pod::{self, PodParts};
-use super::populate_report::{failure, waits_on_node, without_user};
+use super::populate_report::{Filled, failure, waits_on_node, without_user};
 use super::prepare::{self, PreparePod};
 use super::workspace_input::{Source, WorkspaceInput};
 use crate::duration::time_left;
 use crate::meta::{self, annotation};
 use crate::observed_pod::{ObservedPod, PodPhase};
+use crate::restricted;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
@@ -64,7 +65,7 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
         owner: input.owner(),
         node: input.node_name.filter(|node| input.nodes.exists(node)),
         follows_consumer: base.follows_consumer(),
-        // Another base may hold a commit that no server has: prepare may commit, too.
+        // The branch may have moved on since another base of the same content was sealed.
         revision: base.wanted_revision().or_else(|| base.pinned_revision(&input.bases)),
         settings,
         now,
@@ -180,7 +181,7 @@ impl PopulateContext<'_> {
         let former = self.base.get().status.as_ref().and_then(|status| status.pod_uid.clone());
         match (self.filling, self.prepare, former) {
             (Filling::Taken, Some(prepare), None) => PopulatePlan::new(
-                self.ensure_prepare(1, prepare).into_iter().collect(),
+                self.ensure_prepare(1, None, prepare).into_iter().collect(),
                 ConditionValue::no(reason::PREPARING, PREPARING),
                 None,
             ),
@@ -204,8 +205,24 @@ impl PopulateContext<'_> {
     fn done_plan(&self, steps: Vec<Step>, pod: Option<Populator<'_>>) -> PopulatePlan {
         let history = self.git().and_then(|git| git.depth).map(|depth| format!(", with a history of depth {depth}")).unwrap_or_default();
         let prepared = if self.prepare.is_some() { ", and prepare has succeeded in it" } else { "" };
-        let message = format!("the source's content is in the base{history}{prepared}");
+        let mut message = format!("the source's content is in the base{history}{prepared}");
+        let before = find(self.base.conditions(), condition::POPULATED).filter(|c| c.status == ConditionStatus::True);
+        if let Some(before) = before.filter(|before| before.message.starts_with(&message)) {
+            // The Pod that has said why the base was fetched anew may be gone.
+            message.clone_from(&before.message);
+        } else if let Some(why) = pod.and_then(|pod| self.fetched_anew(pod)) {
+            message = format!("{message}; it was fetched anew: {why}");
+        }
         PopulatePlan::new(steps, ConditionValue::yes(reason::FILLED, message), pod)
+    }
+
+    /// Why a base that has begun as a clone of the former one was not filled by increment.
+    fn fetched_anew(&self, filled: Populator<'_>) -> Option<String> {
+        self.former_revision().filter(|_| filled.work == Work::Fill)?;
+        match filled.attempt {
+            0 | 1 => Filled::new(filled.pod.get(), CONTAINER).anew,
+            _ => Some("an attempt to go on from the former base failed".to_owned()),
+        }
     }
 
     /// The plan while `current` fills or prepares the base, or after it has tried to.
@@ -224,7 +241,8 @@ impl PopulateContext<'_> {
 
     /// The plan once the base is filled, and is to be prepared.
     fn filled_plan(&self, mut steps: Vec<Step>, filled: Populator<'_>, prepare: &Prepare) -> PopulatePlan {
-        steps.extend(self.ensure_prepare(filled.attempt, prepare));
+        let head = self.git().map(|_| Filled::new(filled.pod.get(), CONTAINER));
+        steps.extend(self.ensure_prepare(filled.attempt, head.as_ref(), prepare));
         let populated = self.last_failure().unwrap_or_else(|| ConditionValue::no(reason::PREPARING, PREPARING));
         PopulatePlan::new(steps, populated, Some(filled))
     }
@@ -319,7 +337,7 @@ impl PopulateContext<'_> {
         origin.revision.as_deref()
     }
 
-    fn ensure_prepare(&self, attempt: u32, prepare: &Prepare) -> Option<Step> {
+    fn ensure_prepare(&self, attempt: u32, filled: Option<&Filled>, prepare: &Prepare) -> Option<Step> {
         let parts = PreparePod {
             base: self.base,
             prepare,
@@ -327,6 +345,7 @@ impl PopulateContext<'_> {
             owner: self.owner,
             node: self.node?,
             attempt,
+            filled,
             tolerations: self.tolerations(),
             settings: self.settings,
         };
@@ -338,7 +357,7 @@ impl PopulateContext<'_> {
         if self.follows_consumer {
             return Some(vec![Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }]);
         }
-        self.agents.map(|agents| agents.tolerations.clone()).filter(|tolerations| !tolerations.is_empty())
+        restricted::tolerations(self.agents)
     }
 }
 

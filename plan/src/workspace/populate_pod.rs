@@ -1,11 +1,8 @@
 //! The Pod that fills a base from git, and its script. It alone mounts the source's credentials.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, Container, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Toleration, Volume, VolumeMount,
+    ConfigMapVolumeSource, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Toleration, Volume, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::name::label;
 use yoi_crds::pod::{ConfigMapKeyRef, SecretRef};
@@ -13,6 +10,7 @@ use yoi_crds::source::{DEFAULT_PATH, GitSource, TreeOwner};
 
 use super::populate::{ATTEMPT, CONTAINER};
 use crate::node_affinity::NodeChoice;
+use crate::restricted::variable;
 use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::{names, restricted};
@@ -32,6 +30,8 @@ pub const SCRIPT: &str = concat!(
 );
 /// The same for an empty source. A former attempt may have left files.
 const EMPTY_SCRIPT: &str = r#"find "$DEST" -mindepth 1 -delete"#;
+/// Seconds that one attempt may take.
+const DEADLINE: i64 = 3600;
 const CREDENTIALS_PATH: &str = "/yoi/credentials";
 const CA_PATH: &str = "/yoi/ca";
 const CA_FILE: &str = "ca.crt";
@@ -57,54 +57,26 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
     let PodParts { base, git, owner, node, attempt, revision, former, tolerations, settings } = parts;
     // A base has a path in its spec from the first write on.
     let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
-    let labels =
-        BTreeMap::from([(label::ROLE.to_owned(), label::ROLE_POPULATOR.to_owned()), (label::WORKSPACE.to_owned(), base.name().to_owned())]);
-    let mut volumes = vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp")];
-    let mut mounts = vec![restricted::mount("tree", path, false), restricted::mount("tmp", "/tmp", false)];
-    for (volume, mount) in git.into_iter().flat_map(source_volumes) {
-        volumes.push(volume);
-        mounts.push(mount);
-    }
-    let container = Container {
-        name: CONTAINER.to_owned(),
-        image: Some(settings.populator_image.clone()),
-        image_pull_policy: settings.image_pull_policy.map(restricted::pull_policy),
-        command: Some(["/bin/sh", "-eu", "-c", if git.is_some() { SCRIPT } else { EMPTY_SCRIPT }].map(str::to_owned).to_vec()),
-        env: Some(match git {
-            Some(git) => environment(git, revision.unwrap_or_default(), path, settings)
-                .into_iter()
-                .chain([variable("FORMER", former.unwrap_or_default().to_owned())])
-                .collect(),
-            None => vec![variable("DEST", path.to_owned())],
-        }),
-        working_dir: Some("/".to_owned()),
-        resources: Some(settings.populator_resources.clone()),
-        security_context: Some(restricted::container_security()),
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(mounts),
-        ..Container::default()
+    let labels = [(label::ROLE, label::ROLE_POPULATOR), (label::WORKSPACE, base.name())];
+    let own = [
+        (restricted::tree_volume(base.uid(), false), restricted::mount("tree", path, false)),
+        (restricted::empty("tmp"), restricted::mount("tmp", "/tmp", false)),
+    ];
+    let (volumes, mounts) = own.into_iter().chain(git.into_iter().flat_map(source_volumes)).unzip();
+    let (script, env) = match git {
+        Some(git) => {
+            let former = variable("FORMER", former.unwrap_or_default());
+            (SCRIPT, environment(git, revision.unwrap_or_default(), path, settings).into_iter().chain([former]).collect())
+        }
+        None => (EMPTY_SCRIPT, vec![variable("DEST", path)]),
     };
+    let container = restricted::script_container(CONTAINER, script, env, mounts, settings);
     Pod {
-        metadata: ObjectMeta {
-            name: Some(names::populator(base.name(), attempt)),
-            namespace: Some(base.namespace().to_owned()),
-            labels: Some(labels),
-            annotations: Some(BTreeMap::from([(ATTEMPT.to_owned(), attempt.to_string())])),
-            owner_references: Some(vec![base.owner_reference()]),
-            ..ObjectMeta::default()
-        },
+        metadata: restricted::metadata(names::populator(base.name(), attempt), base, labels, [(ATTEMPT, attempt.to_string())]),
         spec: Some(PodSpec {
             affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity(None)),
             tolerations,
-            automount_service_account_token: Some(false),
-            enable_service_links: Some(false),
-            containers: vec![container],
-            restart_policy: Some("Never".to_owned()),
-            security_context: Some(restricted::pod_security(owner)),
-            termination_grace_period_seconds: Some(5),
-            active_deadline_seconds: Some(3600),
-            volumes: Some(volumes),
-            ..PodSpec::default()
+            ..restricted::single_run(container, volumes, owner, DEADLINE)
         }),
         status: None,
     }
@@ -112,16 +84,12 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
 
 pub(crate) fn environment(git: &GitSource, revision: &str, path: &str, settings: &Settings) -> Vec<EnvVar> {
     let own = [
-        ("REF", git.ref_.clone().unwrap_or_default()),
-        ("REVISION", revision.to_owned()),
-        ("DEST", path.to_owned()),
-        ("DEPTH", git.depth.map(|depth| depth.to_string()).unwrap_or_default()),
+        ("REF", git.ref_.as_deref().unwrap_or_default()),
+        ("REVISION", revision),
+        ("DEST", path),
+        ("DEPTH", &git.depth.map(|depth| depth.to_string()).unwrap_or_default()),
     ];
     source_environment(git, settings).into_iter().chain(own.map(|(name, value)| variable(name, value))).collect()
-}
-
-fn variable(name: &str, value: String) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
 }
 
 /// The source's Secret and certificate, where the scripts expect them.
@@ -133,15 +101,16 @@ pub(crate) fn source_volumes(git: &GitSource) -> impl Iterator<Item = (Volume, V
 pub(crate) fn source_environment(git: &GitSource, settings: &Settings) -> Vec<EnvVar> {
     let GitSource { url, ref_: _, credentials_secret_ref, ca_ref, submodule_hosts, depth: _, refresh: _ } = git;
     let ca = ca_ref.as_ref().map(|ConfigMapKeyRef { name, key }| format!("key {key} of ConfigMap {name}"));
+    let hosts = submodule_hosts.join(" ");
     let mut variables = vec![
-        ("URL", url.clone()),
-        ("SECRET", credentials_secret_ref.as_ref().map(|secret| secret.name.clone()).unwrap_or_default()),
-        ("CA", ca.unwrap_or_default()),
-        ("SUBMODULE_HOSTS", submodule_hosts.join(" ")),
+        ("URL", url.as_str()),
+        ("SECRET", credentials_secret_ref.as_ref().map(|secret| secret.name.as_str()).unwrap_or_default()),
+        ("CA", ca.as_deref().unwrap_or_default()),
+        ("SUBMODULE_HOSTS", &hosts),
     ];
     // curl, which git uses, and git-lfs read the names in small letters; only these exist for http://.
     if let Some(proxy) = &settings.git_proxy {
-        variables.extend([("https_proxy", proxy.url.clone()), ("http_proxy", proxy.url.clone()), ("no_proxy", proxy.except.clone())]);
+        variables.extend([("https_proxy", proxy.url.as_str()), ("http_proxy", &proxy.url), ("no_proxy", &proxy.except)]);
     }
     variables.into_iter().map(|(name, value)| variable(name, value)).collect()
 }

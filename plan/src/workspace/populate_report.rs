@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use yoi_crds::source::is_commit_id;
+
 use crate::observed_pod::{ContainerState, ObservedPod};
 
 /// How long the Pod may wait for room on its node, before the base counts as stuck.
@@ -58,6 +60,30 @@ pub(crate) fn failure(pod: &ObservedPod, container: &str, url: Option<&str>) -> 
         None => text,
     };
     cut(&text)
+}
+
+/// What the Pod that has filled a base from git says of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Filled {
+    /// Of HEAD; `-` where it names none. Empty where the Pod says nothing that is known, as one of another version.
+    pub commit: String,
+    /// The same, as a full name, e.g. `refs/heads/main`.
+    pub branch: String,
+    /// Why it was fetched anew, though it began as a clone of the former base.
+    pub anew: Option<String>,
+}
+
+impl Filled {
+    /// Reads what `answer` of the script has written.
+    pub(super) fn new(pod: &ObservedPod, container: &str) -> Self {
+        let answer = pod.terminated(container).and_then(|ended| ended.message.as_deref()).unwrap_or_default();
+        let mut lines = answer.lines();
+        let Some((commit, branch)) = lines.next().and_then(|line| line.split_once(' ')) else { return Self::default() };
+        if commit != "-" && !is_commit_id(commit) {
+            return Self::default();
+        }
+        Filled { commit: commit.to_owned(), branch: branch.to_owned(), anew: lines.next().map(cut) }
+    }
 }
 
 /// What the container wrote last, on one line; `None` if nothing is known of it.

@@ -1,9 +1,9 @@
 //! The Pod that runs a project's `prepare` in a base. It mounts the base and nothing of the source's.
+//!
+//! Where the source is git, the command is an init container, and the Pod's one container then checks that HEAD is where it was: a generation is of one
+//! commit on every node. The kubelet starts it when the command and every process of it have ended, so nothing changes what it reads.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{Container, EnvVar, LocalObjectReference, Pod, PodSpec, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec, Toleration};
 use yoi_crds::AgentWorkspace;
 use yoi_crds::name::label;
 use yoi_crds::pod::PodSettings;
@@ -11,7 +11,7 @@ use yoi_crds::prepare::Prepare;
 use yoi_crds::source::{DEFAULT_PATH, TreeOwner};
 
 use super::populate::ATTEMPT;
-use super::populate_report::{cut, last_words, why_ended};
+use super::populate_report::{Filled, cut, last_words, why_ended};
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
@@ -19,6 +19,12 @@ use crate::stored::Stored;
 use crate::{duration, names, restricted};
 
 pub(super) const CONTAINER: &str = "prepare";
+/// What the container runs that looks at HEAD after the command, as one argument of a shell.
+pub const HEAD_SCRIPT: &str =
+    concat!(include_str!("populate/words.sh"), include_str!("populate/hosts.sh"), include_str!("populate/head.sh"));
+const HEAD_CONTAINER: &str = "head";
+/// Names the container whose output `kubectl logs` prints.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// Where agents have theirs, too.
 const HOME: &str = "/home/agent";
 /// Seconds that the command may take if the project does not say.
@@ -34,76 +40,80 @@ pub(super) struct PreparePod<'a> {
     pub node: &'a str,
     /// That of the Pod which has filled the base.
     pub attempt: u32,
+    /// What that Pod says of the base; `None` where the source is not git.
+    pub filled: Option<&'a Filled>,
     pub tolerations: Option<Vec<Toleration>>,
     pub settings: &'a Settings,
 }
 
 impl PreparePod<'_> {
     pub(super) fn pod(self) -> Pod {
-        let PreparePod { base, prepare, agents, owner, node, attempt, tolerations, settings } = self;
+        let PreparePod { base, prepare, agents, owner, node, attempt, filled, tolerations, settings } = self;
         let Prepare { image, command, egress, resources, timeout } = prepare;
-        let labels = [
-            (label::ROLE, label::ROLE_PREPARE.to_owned()),
-            (label::EGRESS, egress.to_string()),
-            (label::WORKSPACE, base.name().to_owned()),
-        ];
+        let egress = egress.to_string();
+        let labels = [(label::ROLE, label::ROLE_PREPARE), (label::EGRESS, egress.as_str()), (label::WORKSPACE, base.name())];
         let seconds =
             timeout.as_deref().and_then(|text| duration::parse(text).ok()).and_then(|timeout| i64::try_from(timeout.as_secs()).ok());
         let pull_secrets = agents.map(|agents| agents.image_pull_secrets.as_slice()).unwrap_or_default();
         // A base has a path in its spec from the first write on.
         let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
+        let (volumes, mounts) = [
+            (restricted::tree_volume(base.uid(), false), restricted::mount("tree", path, false)),
+            (restricted::empty("tmp"), restricted::mount("tmp", "/tmp", false)),
+            (restricted::empty("home"), restricted::mount("home", HOME, false)),
+        ]
+        .into_iter()
+        .unzip();
         let container = Container {
             name: CONTAINER.to_owned(),
             image: Some(image.clone()),
             image_pull_policy: agents.and_then(|agents| agents.image_pull_policy).map(restricted::pull_policy),
             command: Some(command.clone()),
-            env: Some(vec![EnvVar { name: "HOME".to_owned(), value: Some(HOME.to_owned()), value_from: None }]),
+            env: Some(vec![restricted::variable("HOME", HOME)]),
             working_dir: Some(path.to_owned()),
             resources: Some(restricted::resources(resources).unwrap_or_else(|| settings.populator_resources.clone())),
-            security_context: Some(restricted::container_security()),
-            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-            volume_mounts: Some(vec![
-                restricted::mount("tree", path, false),
-                restricted::mount("tmp", "/tmp", false),
-                restricted::mount("home", HOME, false),
-            ]),
-            ..Container::default()
+            volume_mounts: Some(mounts),
+            ..restricted::container()
         };
-        Pod {
-            metadata: ObjectMeta {
-                name: Some(names::prepare(base.name(), attempt)),
-                namespace: Some(base.namespace().to_owned()),
-                labels: Some(labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()),
-                annotations: Some(BTreeMap::from([(ATTEMPT.to_owned(), attempt.to_string())])),
-                owner_references: Some(vec![base.owner_reference()]),
-                ..ObjectMeta::default()
+        let seconds = seconds.unwrap_or(TIMEOUT);
+        let run = match filled {
+            None => restricted::single_run(container, volumes, owner, seconds),
+            Some(filled) => PodSpec {
+                init_containers: Some(vec![container]),
+                ..restricted::single_run(head_container(filled, path, settings), volumes, owner, seconds)
             },
+        };
+        let annotations = [(ATTEMPT, attempt.to_string()), (DEFAULT_CONTAINER, CONTAINER.to_owned())];
+        Pod {
+            metadata: restricted::metadata(names::prepare(base.name(), attempt), base, labels, annotations),
             spec: Some(PodSpec {
                 affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity(None)),
                 tolerations,
-                automount_service_account_token: Some(false),
-                enable_service_links: Some(false),
                 image_pull_secrets: (!pull_secrets.is_empty())
                     .then(|| pull_secrets.iter().map(|secret| LocalObjectReference { name: secret.name.clone() }).collect()),
                 runtime_class_name: agents.and_then(|agents| agents.runtime_class_name.clone()),
-                containers: vec![container],
-                restart_policy: Some("Never".to_owned()),
-                security_context: Some(restricted::pod_security(owner)),
-                termination_grace_period_seconds: Some(5),
-                active_deadline_seconds: Some(seconds.unwrap_or(TIMEOUT)),
-                volumes: Some(vec![restricted::tree_volume(base.uid(), false), restricted::empty("tmp"), restricted::empty("home")]),
-                ..PodSpec::default()
+                ..run
             }),
             status: None,
         }
     }
 }
 
-/// Why `pod`, which has failed, could not prepare its base: how the command ended, and its last words.
+fn head_container(filled: &Filled, path: &str, settings: &Settings) -> Container {
+    let env = [("DEST", path), ("COMMIT", &filled.commit), ("BRANCH", &filled.branch)];
+    let env = env.map(|(name, value)| restricted::variable(name, value)).to_vec();
+    restricted::script_container(HEAD_CONTAINER, HEAD_SCRIPT, env, vec![restricted::mount("tree", path, true)], settings)
+}
+
+/// Why `pod`, which has failed, could not prepare its base: how the command ended and its last words, or that it has moved HEAD.
 pub(super) fn failure(pod: Stored<'_, ObservedPod>) -> String {
-    let how = match (pod.reason.as_deref(), pod.terminated(CONTAINER)) {
+    let has_failed = |container: &str| pod.terminated(container).filter(|ended| ended.exit_code != 0);
+    let how = match (pod.reason.as_deref(), has_failed(CONTAINER)) {
         (Some("DeadlineExceeded"), _) => "it took longer than spec.prepare.timeout allows".to_owned(),
-        (_, Some(terminated)) => format!("the command ended with exit code {}", terminated.exit_code),
+        (_, Some(ended)) => format!("the command ended with exit code {}", ended.exit_code),
+        (_, None) if let Some(words) = has_failed(HEAD_CONTAINER).and_then(|_| last_words(pod.get(), HEAD_CONTAINER)) => {
+            return format!("the base could not be prepared by Pod {}: {}", pod.name(), cut(&words));
+        }
         (_, None) => why_ended(pod.get(), CONTAINER),
     };
     let words = last_words(pod.get(), CONTAINER).map(|words| format!(": {}", cut(&words))).unwrap_or_default();

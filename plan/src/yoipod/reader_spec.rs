@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    Container, EnvVar, LocalObjectReference, Pod, PodSpec, ResourceRequirements, Toleration, Volume, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec, ResourceRequirements, Toleration, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::label;
@@ -75,7 +73,6 @@ pub(super) fn pod(context: ReaderContext<'_>) -> Pod {
 }
 
 fn container(context: &ReaderContext<'_>) -> Container {
-    let plain = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     // A manifest serializes without fail: its keys are strings and its values plain data.
     let manifest = serde_json::to_string(context.manifest).unwrap_or_default();
     let (image, image_pull_policy) = image(&context.pod, context.settings);
@@ -92,18 +89,13 @@ fn container(context: &ReaderContext<'_>) -> Container {
         image: Some(image),
         image_pull_policy,
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "read".to_owned()]),
-        env: Some(vec![plain("HOME", HOME.to_owned()), plain(env::READER, escaped(&manifest))]),
+        env: Some(vec![restricted::variable("HOME", HOME), restricted::variable(env::READER, &manifest)]),
         resources: Some(resources()),
         security_context: Some(restricted::container_security()),
         volume_mounts: Some(mounts.into_iter().chain(tree).collect()),
         working_dir: Some("/".to_owned()),
         ..Container::default()
     }
-}
-
-/// Kubernetes replaces `$(NAME)` in the values of variables, and `$$` by `$`.
-fn escaped(value: &str) -> String {
-    value.replace('$', "$$")
 }
 
 /// git needs memory in proportion to the largest objects of a repository.

@@ -58,6 +58,10 @@ impl Source {
         let differs = wanted.keys().chain(made.keys()).find(|key| made.get(*key) != wanted.get(*key));
         assert_eq!(differs.map(|key| (key, made.get(key), wanted.get(key))), None, "{name}: not a fresh clone");
         assert_eq!(next.tree().join(MARK).exists(), increment, "{name}: by increment, or anew?");
+        let answer = next.answer();
+        let (at, why) = answer.split_once('\n').unwrap_or_default();
+        assert!(at.starts_with(&format!("{to} ")), "{name}: {answer}");
+        assert_eq!(why.trim().is_empty(), increment, "{name}: nobody can read why: {answer}");
         next.expect_no_trace(&[&self.token]);
     }
 }

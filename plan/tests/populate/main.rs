@@ -6,6 +6,7 @@ mod credentials;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
 mod git_server;
+mod head;
 mod hostile;
 mod increment;
 mod kills;

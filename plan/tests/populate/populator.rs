@@ -23,7 +23,7 @@ pub struct Outcome {
 
 impl Populator {
     pub fn new(folder: &Path, url: &str) -> Self {
-        for name in ["tmp", "tree", "yoi"] {
+        for name in ["tmp", "tree", "yoi", "log"] {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
         Populator { folder: folder.to_owned(), variables: vec![("URL", url.to_owned())] }
@@ -71,6 +71,11 @@ impl Populator {
         Outcome::of(&self.command(script).output().unwrap())
     }
 
+    /// What the Pod's end says: commit and branch, and why it was fetched anew.
+    pub fn answer(&self) -> String {
+        fs::read_to_string(self.folder.join("log/end")).unwrap_or_default()
+    }
+
     /// Runs it for so long at most, and then kills every process of it, as a node that loses its power. `None`: it was killed.
     pub fn run_for(&self, limit: Duration) -> Option<Outcome> {
         run_for(self.command(SCRIPT), limit)
@@ -83,7 +88,7 @@ impl Populator {
     }
 
     fn command(&self, script: &str) -> Command {
-        let mut shell = shell(&self.folder, script, &[]);
+        let mut shell = shell(&self.folder, script, &[("/dev/termination-log", "log/end")]);
         for name in ["REF", "REVISION", "FORMER", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
             shell.env(name, "");
         }

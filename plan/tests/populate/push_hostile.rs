@@ -124,10 +124,33 @@ fn hooks_filters_and_attributes_of_the_agents_repository_are_not_run() {
 fn pointers_of_git_lfs_are_not_pushed_without_their_files() {
     let site = site("lfs");
     let agent = site.agent();
-    let commit = agent.write("big", crate::git_server::pointer(b"content")).commit("mine");
+    for name in ["a.bin", "in a folder/b.bin", "c.bin", "d.bin"] {
+        agent.write(name, crate::git_server::pointer(name.as_bytes())).commit(name);
+    }
     let words = refused(&site, agent.sound_answer());
-    assert!(words.contains("the commits hold pointers of git LFS"), "{words}");
-    assert!(!commit.is_empty());
+    let first = "the commits hold pointers of git LFS, whose contents are in the agent's tree only: ";
+    let listed = words.split_once(first).expect(&words).1.split_once(" 4 in all.").expect(&words).0;
+    let names: Vec<&str> = listed.split_inclusive(',').map(str::trim).collect();
+    assert!(names.len() == 3 && names.iter().all(|name| name.ends_with("bin,")), "{words}");
+}
+
+#[test]
+fn a_text_that_speaks_of_a_pointer_of_git_lfs_is_pushed_and_hides_none() {
+    let site = site("lfs-text");
+    let agent = site.agent();
+    let pointer = crate::git_server::pointer(b"content");
+    let long = format!("{pointer}{}", "x".repeat(1100));
+    // The last line looks like the one in which git names the blob that comes next.
+    let forged = format!("{pointer}0123456789012345678901234567890123456789 blob 12");
+    let commit = agent.write("docs.md", format!("A pointer is:\n{pointer}")).write("long", long).commit("text");
+    site.server.answer_pushers(200, agent.sound_answer());
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
+    for (n, name) in ["0", "a", "z"].into_iter().enumerate() {
+        agent.write(name, format!("text {n}\n{forged}"));
+    }
+    agent.write("b.bin", &pointer).commit("both");
+    let words = refused(&site, agent.sound_answer());
+    assert!(words.contains("agent's tree only: b.bin, 1 in all"), "{words}");
 }
 
 #[test]

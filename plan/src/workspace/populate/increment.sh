@@ -1,6 +1,7 @@
 # A base may begin as a clone of the one before it, at commit FORMER. Then only what has changed is fetched, and the outcome is that of a fresh clone.
 
 no_increment() {
+  echo "$1" >/tmp/anew
   echo "the source is fetched anew: $1"
   exit 1
 }
@@ -17,7 +18,7 @@ increment() {
   [ $# -lt 20 ] || no_increment "the former base has $# packs"
   # No branch or tag need hold FORMER.
   { git for-each-ref --format='%(objectname)' && echo "$FORMER"; } | sort -u >/tmp/former
-  fetching_from "$URL" git ls-remote --symref -- "$URL" HEAD >/tmp/head || no_increment "$(cat /tmp/head)"
+  fetching_from "$URL" git ls-remote --symref -- "$URL" HEAD >/tmp/head || no_increment "the source does not say what its default branch is"
   default=$(sed -n "s|^ref: refs/heads/\(.*\)${tab}HEAD\$|\1|p" /tmp/head)
   [ "$(git symbolic-ref refs/remotes/origin/HEAD)" = "refs/remotes/origin/$default" ] || no_increment "the source has another default branch"
   # As one pack, however little it is: loose objects would be without number after some generations.

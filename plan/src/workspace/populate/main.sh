@@ -11,6 +11,15 @@ populate() {
     sleep 1
     git status --porcelain >/dev/null
   fi
+  answer >/dev/termination-log
+}
+
+# What the operator reads of a base that is filled: commit and branch of HEAD, - for what there is not, and why it was fetched anew.
+answer() {
+  commit=$(git rev-parse --quiet --verify HEAD || true)
+  branch=$(git symbolic-ref --quiet HEAD || true)
+  printf '%s %s\n' "${commit:--}" "${branch:--}"
+  [ ! -e /tmp/anew ] || head -n 1 /tmp/anew
 }
 
 # After an increment only what has changed was written in this second.
@@ -23,6 +32,7 @@ fetch_or_increment() {
     # A shell of its own: -e ends no function that stands in a condition.
     increment &
     if wait $!; then return 0; fi
+    [ -e /tmp/anew ] || echo "git failed on the way from the former base" >/tmp/anew
     rm -f /tmp/silent /tmp/changed
   fi
   # A former attempt may have left files. Without HEAD, what is left of them after a crash is no repository.
@@ -32,7 +42,7 @@ fetch_or_increment() {
   take_revision
 }
 
-rm -f /tmp/silent /tmp/submodules /tmp/changed
+rm -f /tmp/silent /tmp/submodules /tmp/changed /tmp/anew
 populate >/tmp/said 2>&1 </dev/null &
 if wait $!; then code=0; else code=$?; fi
 report

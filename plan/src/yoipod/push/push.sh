@@ -110,9 +110,24 @@ check_commits() {
     fail "commit $commit is not made on top of $base, which the agent's tree was made from: let the agent rebase it onto that"
   [ "$(git rev-list --count --max-parents=0 "$commit" "^$base")" -eq 0 ] ||
     fail "a history was merged into commit $commit that has nothing in common with the project's"
-  git rev-list --objects --no-object-names "$commit" "^$base" >/tmp/objects
-  ! git cat-file --batch </tmp/objects | LC_ALL=C grep -q -a -x 'version https://git-lfs.github.com/spec/v1' ||
-    fail "the commits hold pointers of git LFS, whose files are in the agent's tree only: kubectl yoi pull gets the commits, and git lfs push the files"
+  check_pointers
+}
+
+# A server takes a pointer of git LFS without its content, and every later checkout fails.
+check_pointers() {
+  version='version https://git-lfs.github.com/spec/v1'
+  git rev-list --objects "$commit" "^$base" >/tmp/objects
+  # A pointer is shorter than 1024 bytes.
+  cut -d ' ' -f 1 /tmp/objects | git cat-file --batch-check='%(objecttype) %(objectsize) %(objectname)' |
+    sed -n -e 's/^blob [0-9]\{1,3\} //p' -e 's/^blob 10[0-2][0-9] //p' >/tmp/small
+  # The line before such a line is the one in which git names the blob, or both are of another text, which is looked at once more.
+  git cat-file --batch </tmp/small | LC_ALL=C sed -n -e '/^[0-9a-f]* blob [0-9]*$/h' -e "\\|^$version\$|{x;p;x}" | cut -d ' ' -f 1 >/tmp/candidates
+  while read -r id; do
+    [ "$(git cat-file blob "$id" 2>/dev/null | head -n 1)" != "$version" ] || sed -n "s/^$id //p" /tmp/objects
+  done </tmp/candidates >/tmp/pointers
+  count=$(wc -l </tmp/pointers)
+  [ "$count" -eq 0 ] ||
+    fail "the commits hold pointers of git LFS, whose contents are in the agent's tree only: $(head -n 3 /tmp/pointers | sed 's/$/,/' | tr '\n' ' ')$count in all. Pull the commits, copy .git/lfs/objects of the agent's tree into your clone, then git lfs push and git push: docs/use.md has the commands"
 }
 
 # Says why nothing may be pushed onto the branch as it is.

@@ -146,6 +146,32 @@ fn only_the_first_attempt_in_a_clone_goes_on_from_the_former_commit() {
 }
 
 #[test]
+fn a_base_that_began_as_a_clone_and_was_fetched_anew_says_why_after_its_pod_is_gone() {
+    let mut case = Case::btrfs();
+    let clone = clone_of_former(&case);
+    case.next["status"] = json!({"nodeName": "a", "origin": clone, "conditions": [is_true("Provisioned")]});
+    let filled = |attempt: &str, answer: &str| {
+        let ended = json!({"terminated": {"exitCode": 0, "message": answer, "finishedAt": ago(1)}});
+        json!({"metadata": {"name": "next-fill", "namespace": "ns", "uid": "fill", "resourceVersion": "1", "creationTimestamp": ago(9),
+            "annotations": {"yoi.dev/attempt": attempt}}, "status": {"phase": "Succeeded", "containerStatuses":
+            [{"name": "populate", "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": ended}]}})
+    };
+    let message = |case: &Case, pod: Option<&Value>| condition(&status(case.plan_with(pod)).conditions, "Populated").message.clone();
+    let plain = "the source's content is in the base";
+    assert_eq!(message(&case, Some(&filled("1", &format!("{NEW} refs/heads/main\n")))), plain);
+    let anew = message(&case, Some(&filled("1", &format!("{NEW} refs/heads/main\nthe former base has 20 packs\n"))));
+    assert_eq!(anew, format!("{plain}; it was fetched anew: the former base has 20 packs"));
+    let again = message(&case, Some(&filled("2", &format!("{NEW} refs/heads/main\n"))));
+    assert_eq!(again, format!("{plain}; it was fetched anew: an attempt to go on from the former base failed"));
+    let mut populated = is_true("Populated");
+    populated["message"] = json!(anew);
+    case.next["status"]["conditions"] = json!([is_true("Provisioned"), populated, is_true("Sealed")]);
+    assert_eq!(message(&case, None), anew);
+    case.next["status"] = json!({"nodeName": "a", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]});
+    assert_eq!(message(&case, Some(&filled("2", &format!("{NEW} refs/heads/main\n")))), plain, "it has begun with nothing");
+}
+
+#[test]
 fn a_tree_that_is_made_stays_of_its_commit_when_the_branch_has_moved() {
     let project = every_ten_minutes();
     let mut moved = found(&project, NEW);

@@ -142,7 +142,7 @@ fn the_commit_under_test_is_fetched_and_prepared_as_the_projects_own_generation_
     assert_eq!(tolerations(&prepares), toleration);
     let spec = prepares.spec.expect("a spec");
     assert_eq!(spec.image_pull_secrets.expect("pull secrets")[0].name, "pull");
-    assert_eq!(spec.containers[0].image_pull_policy.as_deref(), Some("Always"));
+    assert_eq!(spec.init_containers.expect("the command")[0].image_pull_policy.as_deref(), Some("Always"));
 
     let mut stranger = (*parent).clone();
     stranger.metadata.uid = Some("stranger".to_owned());
