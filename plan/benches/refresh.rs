@@ -1,5 +1,5 @@
-//! Compares the next generation's base with a fresh one of the same commit, at 57,000 files of which 28 have changed: `cargo bench -p yoi-plan`,
-//! or `cargo bench -p yoi-plan --bench refresh -- 5` for another number of rounds. Needs root. With `YOI_BENCH_OUT=FOLDER` the rows are also written to
+//! Compares the next generation's base with a fresh one of the same commit, at 57,000 files of which 28 have changed:
+//! `cargo bench -p yoi-plan --bench refresh`, or `cargo bench -p yoi-plan --bench refresh -- 5` for another number of rounds. Needs root. With `YOI_BENCH_OUT=FOLDER` the rows are also written to
 //! `FOLDER/refresh.json`.
 //!
 //! Both sides are what a node and the populator do until the base is sealed: the provider's operation, the populator's script against a git server on
@@ -11,21 +11,23 @@
     reason = "a program of its own: it is told where to write, calls git and prints what it measures"
 )]
 
+#[path = "measure/pair.rs"]
+mod pair;
+
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use pair::{FILES, Pair, fill_tree};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change};
-use serde_json::{Value, json};
+use serde_json::Value;
 use yoi_plan::workspace::populate_pod::SCRIPT;
 use yoi_workspace::{CloneAccess, DataRoot, Owner, Provider, ProviderKind, Uid, ensure_loop_btrfs};
 
-const FILES: usize = 57_000;
 const CHANGED: usize = 28;
-const ROUNDS: usize = 7;
 const BAR: f64 = 0.2;
 
 fn main() {
@@ -37,15 +39,10 @@ fn main() {
     // SAFETY: the descriptors of this one thread are not shared in a way that a new mount namespace changes.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("mounts of its own");
-    let rounds = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(ROUNDS);
     let temp = tempfile::tempdir().expect("a folder");
     let source = Source::new(temp.path());
     let disk = Disk::new(temp.path());
-    let rows = [measure(&source, &disk, rounds)];
-    if let Some(folder) = std::env::var_os("YOI_BENCH_OUT") {
-        let text = serde_json::to_vec_pretty(&rows).expect("JSON");
-        fs::write(PathBuf::from(folder).join("refresh.json"), text).expect("the rows are written");
-    }
+    pair::write("refresh", &[measure(&source, &disk, pair::rounds())]);
 }
 
 fn measure(source: &Source, disk: &Disk, rounds: usize) -> Value {
@@ -55,7 +52,7 @@ fn measure(source: &Source, disk: &Disk, rounds: usize) -> Value {
     let mut former = uid();
     empty(former);
     disk.fill(provider, former, source, ("", &commit));
-    let (mut increments, mut fresh) = (Vec::new(), Vec::new());
+    let mut times = Pair::default();
     for round in 0..rounds {
         source.change(&format!("round {round}\n"));
         let (from, to) = (commit, source.commit());
@@ -68,37 +65,15 @@ fn measure(source: &Source, disk: &Disk, rounds: usize) -> Value {
             empty(anew);
             disk.fill(provider, anew, source, ("", &to));
         };
-        // In alternating order, because the second finds the server's files in memory.
-        if round % 2 == 0 {
-            increments.push(timed(by_increment));
-            fresh.push(timed(from_nothing));
-        } else {
-            fresh.push(timed(from_nothing));
-            increments.push(timed(by_increment));
-        }
+        times.measure(by_increment, from_nothing, || {});
         for old in [former, anew] {
             provider.destroy(old).expect("it is destroyed");
         }
         disk.sync();
-        println!("round {}: {:.2?} by increment, {:.2?} fresh", round + 1, increments[round], fresh[round]);
         (former, commit) = (next, to);
     }
     provider.destroy(former).expect("it is destroyed");
-    let ms = |times: &mut Vec<Duration>, share: f64| {
-        times.sort();
-        times[((times.len() - 1) as f64 * share).round() as usize].as_secs_f64() * 1e3
-    };
-    let sample = |times: &mut Vec<Duration>| json!({ "n": times.len(), "p50": ms(times, 0.5), "p99": ms(times, 0.99) });
-    let ratio = ms(&mut increments, 0.5) / ms(&mut fresh, 0.5);
-    println!("{ratio:.2}x of a fresh base");
-    let title = format!("the next base, {CHANGED} of {FILES} files changed, over a fresh one");
-    json!({ "name": title, "unit": "ms", "ours": sample(&mut increments), "bare": sample(&mut fresh), "ratio": ratio, "bar": BAR })
-}
-
-fn timed(act: impl FnOnce()) -> Duration {
-    let began = Instant::now();
-    act();
-    began.elapsed()
+    times.row(&format!("the next base, {CHANGED} of {FILES} files changed, over a fresh one"), BAR)
 }
 
 fn uid() -> Uid {
@@ -126,15 +101,7 @@ impl Source {
     fn new(temp: &Path) -> Self {
         let served = temp.join("served");
         let tree = served.join("p");
-        for n in 0..FILES {
-            let folder = tree.join(format!("d{}", n / 100));
-            if n % 100 == 0 {
-                fs::create_dir_all(&folder).expect("a folder");
-            }
-            let mut content = format!("{n}\n").into_bytes();
-            content.resize(200 + n * 37 % 4_000, b'x');
-            fs::write(folder.join(format!("f{n}")), content).expect("a file");
-        }
+        fill_tree(&tree);
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         let mut daemon = Command::new("git");
         daemon.args(["daemon", "--export-all", "--listen=127.0.0.1"]).arg(format!("--port={port}"));

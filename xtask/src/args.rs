@@ -201,7 +201,7 @@ mod tests {
         let refused = Args::try_parse_from(["cargo xtask", "bench", "nonsense"]).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
             refused.contains(
-                "workspace, providers, refresh, session, tools, runtime, programs, cluster, agents, attach, claims, messages, objects"
+                "workspace, providers, refresh, push, session, tools, runtime, programs, cluster, agents, attach, claims, messages, objects"
             ),
             "{refused}"
         );

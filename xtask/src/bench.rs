@@ -22,6 +22,8 @@ pub enum Benchmark {
     Providers,
     /// The next base of a branch that moved, beside a fresh one
     Refresh,
+    /// A push of an agent's commits, beside `git push` by hand
+    Push,
     Session,
     /// Grep beside ripgrep
     Tools,
@@ -38,13 +40,16 @@ pub enum Benchmark {
     Messages,
     Objects,
 }
-use Benchmark::{Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, Refresh, Runtime, Session, Tools, Workspace};
+use Benchmark::{
+    Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, Push, Refresh, Runtime, Session, Tools, Workspace,
+};
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
-const ALONE: [(Benchmark, &str, &str, &[&str]); 7] = [
+const ALONE: [(Benchmark, &str, &str, &[&str]); 8] = [
     (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
     (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
     (Refresh, "refresh", "yoi-plan", &["--bench", "refresh"]),
+    (Push, "push", "yoi-plan", &["--bench", "push"]),
     (Session, "session", "yoi-session", &[]),
     (Tools, "tools", "yoi-engine", &["--bench", "grep"]),
     (Runtime, "runtime", "yoi-runtime", &["--bench", "agent"]),
@@ -158,7 +163,7 @@ mod tests {
         assert_eq!(parts(&[Workspace, Cluster]), all);
         assert_eq!(parts(&[Cluster, Objects, Claims]), ["claims", "objects"]);
         assert_eq!(parts(&[Agents]), ["agents"]);
-        assert!(parts(&[Workspace, Providers, Refresh, Session, Tools, Runtime, Programs]).is_empty());
+        assert!(parts(&[Workspace, Providers, Refresh, Push, Session, Tools, Runtime, Programs]).is_empty());
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use base64::Engine as _;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
-use crate::populator::holds;
+use crate::populator::{holds, require};
 
 pub const USER: &str = "reader";
 /// What the gateway takes from a pusher.
@@ -30,6 +31,7 @@ pub struct GitServer {
 struct Shared {
     folder: PathBuf,
     token: String,
+    looks_for_leaks: bool,
     /// By SHA-256.
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     requests: Mutex<Vec<String>>,
@@ -42,6 +44,9 @@ struct Shared {
     breaks: Mutex<Breaks>,
     /// How many requests for objects break off before their answer.
     broken_fetches: Mutex<u32>,
+    /// How many requests are being served.
+    open: Mutex<u32>,
+    closed: Condvar,
 }
 
 /// What happens to the next requests that change a repository.
@@ -57,7 +62,12 @@ struct Breaks {
 impl GitServer {
     /// Serves `folder` until the process ends.
     pub fn start(folder: &Path, token: &str) -> Self {
-        crate::require("git", "git");
+        Self::start_with(folder, token, true)
+    }
+
+    /// As `start`. Without `looks_for_leaks` a request takes no longer on a machine of many processes.
+    pub fn start_with(folder: &Path, token: &str, looks_for_leaks: bool) -> Self {
+        require("git", "git");
         fs::create_dir_all(folder).unwrap();
         let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
         let key = rustls::pki_types::PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
@@ -67,6 +77,7 @@ impl GitServer {
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
             token: token.to_owned(),
+            looks_for_leaks,
             objects: Mutex::default(),
             requests: Mutex::default(),
             leaks: Mutex::default(),
@@ -74,6 +85,8 @@ impl GitServer {
             commits: Mutex::default(),
             breaks: Mutex::default(),
             broken_fetches: Mutex::default(),
+            open: Mutex::default(),
+            closed: Condvar::new(),
         });
         let https = listen(&shared, Some(Arc::new(tls)));
         let http = listen(&shared, None);
@@ -130,6 +143,13 @@ impl GitServer {
         *self.shared.broken_fetches.lock().unwrap() = count;
     }
 
+    /// Waits until every request is served, also those of clients that were killed.
+    pub fn wait_until_idle(&self) {
+        let open = self.shared.open.lock().unwrap();
+        let (open, waited) = self.shared.closed.wait_timeout_while(open, Duration::from_secs(60), |open| *open > 0).unwrap();
+        assert!(!waited.timed_out(), "{open} requests are still being served");
+    }
+
     /// Method, path and whether a user was given, of each request.
     pub fn requests(&self) -> Vec<String> {
         self.shared.requests.lock().unwrap().clone()
@@ -159,15 +179,20 @@ fn listen(shared: &Arc<Shared>, tls: Option<Arc<rustls::ServerConfig>>) -> u16 {
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let (shared, tls) = (Arc::clone(&shared), tls.clone());
-            std::thread::spawn(move || match tls {
-                Some(tls) => {
-                    let connection = rustls::ServerConnection::new(tls).unwrap();
-                    let mut stream = rustls::StreamOwned::new(connection, stream);
-                    shared.serve(&mut stream);
-                    stream.conn.send_close_notify();
-                    _ = stream.flush();
+            *shared.open.lock().unwrap() += 1;
+            std::thread::spawn(move || {
+                match tls {
+                    Some(tls) => {
+                        let connection = rustls::ServerConnection::new(tls).unwrap();
+                        let mut stream = rustls::StreamOwned::new(connection, stream);
+                        shared.serve(&mut stream);
+                        stream.conn.send_close_notify();
+                        _ = stream.flush();
+                    }
+                    None => shared.serve(&mut { stream } as &mut TcpStream),
                 }
-                None => shared.serve(&mut { stream } as &mut TcpStream),
+                *shared.open.lock().unwrap() -= 1;
+                shared.closed.notify_all();
             });
         }
     });
@@ -230,7 +255,9 @@ fn respond(stream: &mut impl Write, status: &str, headers: &str, body: &[u8]) {
 impl Shared {
     fn serve<S: Read + Write>(&self, stream: &mut S) {
         let Some(request) = Request::read(stream) else { return };
-        self.look_for_leaks();
+        if self.looks_for_leaks {
+            self.look_for_leaks();
+        }
         let given = request.header("authorization");
         self.requests.lock().unwrap().push(format!("{} {} {}", request.method, request.path, if given.is_empty() { "-" } else { "user" }));
         if request.path.starts_with("/private/") && given != format!("Basic {}", basic(USER, &self.token)) {
@@ -260,7 +287,7 @@ impl Shared {
                     self.http_backend(&mut std::io::sink(), &request);
                 }
                 if breaks.silent {
-                    std::thread::sleep(std::time::Duration::from_secs(120));
+                    std::thread::sleep(Duration::from_secs(120));
                 }
                 return;
             }

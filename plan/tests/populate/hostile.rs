@@ -83,7 +83,7 @@ impl Attack {
     }
 
     fn lfs(&self, config: &str) {
-        crate::require("git-lfs", "git-lfs");
+        crate::populator::require("git-lfs", "git-lfs");
         self.repository.write(".gitattributes", "*.bin filter=lfs\n").write("a.bin", self.server.keep_object(b"content"));
         self.repository.write(".lfsconfig", config);
     }

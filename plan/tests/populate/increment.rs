@@ -19,7 +19,7 @@ struct Source {
 
 impl Source {
     fn new(name: &str) -> Self {
-        crate::require("git-lfs", "git-lfs");
+        crate::populator::require("git-lfs", "git-lfs");
         let (folder, server, token) = crate::serve_private(name);
         let repository = Repository::new(&folder.path().join("served"), "private/p");
         for n in 0..40 {

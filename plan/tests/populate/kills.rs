@@ -43,7 +43,7 @@ struct Source {
 impl Source {
     /// A repository with some history, objects of git LFS, and a submodule: each step of the script has something to do.
     fn new() -> Self {
-        crate::require("git-lfs", "git-lfs");
+        crate::populator::require("git-lfs", "git-lfs");
         let folder = Folder::new("kills");
         let token = format!("canary-kills-{}", std::process::id());
         let served = folder.path().join("served");

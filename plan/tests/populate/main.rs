@@ -56,9 +56,3 @@ fn serve_private(name: &str) -> (Folder, GitServer, String) {
     let server = GitServer::start(&folder.path().join("served"), &token);
     (folder, server, token)
 }
-
-/// Fails by name where the machine lacks what a test takes.
-fn require(program: &str, package: &str) {
-    let found = std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()));
-    assert!(found || Path::new("/usr/sbin").join(program).exists(), "this test runs {program}, of the package {package}: install it");
-}

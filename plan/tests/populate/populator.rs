@@ -191,3 +191,9 @@ pub fn expect_no_trace(mut folders: Vec<PathBuf>, texts: &[&str]) {
 pub fn holds(content: &[u8], text: &str) -> bool {
     content.windows(text.len()).any(|window| window == text.as_bytes())
 }
+
+/// Fails by name where the machine lacks what a test takes.
+pub fn require(program: &str, package: &str) {
+    let found = std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()));
+    assert!(found || Path::new("/usr/sbin").join(program).exists(), "this test runs {program}, of the package {package}: install it");
+}

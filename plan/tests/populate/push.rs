@@ -39,6 +39,12 @@ impl Site {
         self.project.git(&["for-each-ref", "--format=%(objectname)", &format!("refs/heads/{name}")])
     }
 
+    /// Drops what no ref of the server's reaches. It waits until every request is served, as `git gc` would also take what a push in progress has sent.
+    pub fn collect_garbage(&self) {
+        self.server.wait_until_idle();
+        self.project.git(&["gc", "--quiet", "--prune=now"]);
+    }
+
     /// Every ref of the server.
     pub fn refs(&self) -> String {
         self.project.git(&["for-each-ref", "--format=%(refname) %(objectname)"])

@@ -30,8 +30,9 @@ fn a_pusher_that_is_killed_at_any_moment_is_done_or_undone() {
     let begun = Instant::now();
     pod(&site, "fresh", "fresh").expect_pushed();
     let whole = u64::try_from(begun.elapsed().as_millis()).unwrap();
-    // The next rounds send the objects too.
+    // Each round sends the objects again.
     site.project.git(&["update-ref", "-d", "refs/heads/fresh"]);
+    site.collect_garbage();
     let mut undone = 0;
     for round in 0..rounds() {
         let branch = format!("round-{round}");
@@ -44,6 +45,9 @@ fn a_pusher_that_is_killed_at_any_moment_is_done_or_undone() {
         let told = format!("round {round}, killed at {moments:?} of {whole} ms");
         for (attempt, moment) in moments.iter().enumerate() {
             let ended = pod(&site, &format!("{branch}-{attempt}"), &branch).run_for(Duration::from_millis(*moment));
+            // What was done stays done, and of what was not done nothing is needed.
+            site.collect_garbage();
+            site.project.git(&["fsck", "--full", "--strict"]);
             let found = site.branch(&branch);
             match ended {
                 Some(done) => {
@@ -59,9 +63,11 @@ fn a_pusher_that_is_killed_at_any_moment_is_done_or_undone() {
         let (code, words) = pod(&site, &format!("{branch}-last"), &branch).run();
         assert_eq!(code, 0, "{told}, and never pushed again: {words}");
         assert_eq!(site.branch(&branch), commit, "{told}");
+        site.collect_garbage();
         site.project.git(&["fsck", "--full", "--strict"]);
         site.project.git(&["update-ref", "-d", &format!("refs/heads/{branch}")]);
         assert_eq!(site.refs(), others, "{told}: more than the branch has changed");
+        site.collect_garbage();
     }
     assert!(undone > 0, "no pusher was killed before it was done");
     site.server.expect_no_leak();

@@ -17,8 +17,8 @@ pub struct SshServer {
 impl SshServer {
     /// Lets in who has the key `folder/client`, until the process ends.
     pub fn start(folder: &Path) -> Self {
-        crate::require("sshd", "openssh-server");
-        crate::require("ssh-keygen", "openssh-client");
+        crate::populator::require("sshd", "openssh-server");
+        crate::populator::require("ssh-keygen", "openssh-client");
         fs::create_dir_all(folder).unwrap();
         for name in ["host", "client", "other"] {
             make_key(&folder.join(name), "");

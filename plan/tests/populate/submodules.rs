@@ -86,7 +86,7 @@ fn a_submodule_whose_repository_or_commit_or_entry_is_missing_is_refused_by_name
 
 #[test]
 fn an_object_of_git_lfs_in_a_submodule_is_fetched_and_a_missing_one_named() {
-    crate::require("git-lfs", "git-lfs");
+    crate::populator::require("git-lfs", "git-lfs");
     let source = Source::new("submodule-lfs");
     source.library.write(".gitattributes", "*.bin filter=lfs\n").write("weights.bin", source.server.keep_object(b"content"));
     let commit = source.library.commit("lfs");

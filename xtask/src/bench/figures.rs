@@ -23,7 +23,7 @@ impl Set {
 }
 
 /// In the order of the page.
-pub const SETS: [Set; 13] = [
+pub const SETS: [Set; 14] = [
     Set::new("agents", "cluster-agents"),
     Set::new("attach", "cluster-attach"),
     Set::new("claims", "cluster-claims"),
@@ -32,6 +32,7 @@ pub const SETS: [Set; 13] = [
     Set::new("workspace", "workspace"),
     Set { is_side_by_side: true, ..Set::new("providers", "providers") },
     Set::new("refresh", "refresh"),
+    Set::new("push", "push"),
     Set::new("session", "session"),
     Set::new("session-open", "session-open"),
     Set::new("tools", "grep"),

@@ -148,8 +148,8 @@ refuse_moved() {
 }
 
 push_commit() {
-  # What the server has already is asked for, and not sent.
-  set -- git -c push.negotiate=true push --quiet --no-verify --recurse-submodules=no
+  # What the server has already is asked for, and not sent. Deltas to the base's files are not looked for, as each such file would be fetched first.
+  set -- git -c push.negotiate=true -c pack.window=0 push --quiet --no-verify --recurse-submodules=no
   [ -z "$EXPECTED" ] || set -- "$@" "--force-with-lease=refs/heads/$BRANCH:$EXPECTED"
   with_remote "$@" origin "$commit:refs/heads/$BRANCH"
 }
