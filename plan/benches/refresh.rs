@@ -173,7 +173,11 @@ impl Disk {
         let path = self.at.join("trees").join(tree.shard()).join(tree.to_string()).join("tree");
         _ = fs::remove_dir_all(&self.pod);
         fs::create_dir_all(self.pod.join("tmp")).expect("a folder");
-        let script = SCRIPT.replace("/tmp", &self.pod.join("tmp").display().to_string()).replace("/yoi", &self.pod.display().to_string());
+        let mut script = SCRIPT.to_owned();
+        for (file, stand_in) in [("/tmp", self.pod.join("tmp")), ("/yoi", self.pod.clone()), ("/dev/termination-log", self.pod.join("end"))]
+        {
+            script = script.replace(file, &stand_in.display().to_string());
+        }
         let mut shell = Command::new("/bin/sh");
         shell.args(["-eu", "-c", &script]).current_dir("/").env("URL", &source.url).env("DEST", &path);
         for name in ["REF", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
