@@ -110,10 +110,13 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
     let push = push::plan(input, settings, now);
     let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, push.pushed, now);
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
+    // So do pushers that have ended: a push ends although the agent's own Pod cannot be made.
     let mut steps = delete_unused_manifests(input, run.record.manifest.as_ref());
+    let (ended_pushers, push_steps): (Vec<_>, Vec<_>) = push.steps.into_iter().partition(|step| matches!(step, Step::Delete(_)));
+    steps.extend(ended_pushers);
     steps.extend(run.steps);
     steps.extend(reader.steps);
-    steps.extend(push.steps);
+    steps.extend(push_steps);
     // The fields that the operator owns. The gateway's fields keep their values because they are not applied.
     let status = YoiPodStatus {
         observed_generation: input.yoipod.meta().generation,

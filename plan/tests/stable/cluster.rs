@@ -16,6 +16,7 @@ use yoi_plan::yoipod::MADE_FOR;
 use crate::coverage::Coverage;
 use crate::host_sources::Folder;
 use crate::prepared::BaseContent;
+use crate::pushes::GitServers;
 
 /// How often the choice of node was taken from a claim: counted here, whatever the operator counts.
 pub const TAKEN_BACK: &str = "test/taken-back";
@@ -127,6 +128,7 @@ pub struct Cluster {
     pub branch: u64,
     /// The commit that is in a base, by its UID.
     pub fetched: BTreeMap<String, String>,
+    pub git: GitServers,
     /// Bytes of the quota that a node enforces, by UID of the tree.
     pub quotas: BTreeMap<String, i64>,
     /// Bytes that agents have tried to write, by UID of the tree.

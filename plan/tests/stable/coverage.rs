@@ -42,6 +42,7 @@ pub const FEATURES: &[&str] = &[
     "yoipod: template that forks",
     "yoipod: task, Keep",
     "yoipod: task, Stop",
+    "yoipod: push",
     "yoipod: stopped",
     "yoipod: started",
     "yoipod: task changed",
@@ -137,6 +138,15 @@ pub const FEATURES: &[&str] = &[
     "reader: asked for a while ago",
     "reader: asked for long ago",
     "reader: asked for tomorrow",
+    "push: asked for",
+    "push: asked for, with a lease",
+    "push: asked for while one is under way",
+    "push: the agent commits",
+    "push: somebody else moves the branch",
+    "push: the branch has moved",
+    "push: the branch is there already",
+    "push: fails",
+    "push: killed after the server did it",
     "operator: dies before its first step",
     "operator: dies between steps",
     "operator: dies after its fourth step",
@@ -168,6 +178,7 @@ const STEPS: &[&str] = &[
     "EnsurePod populator",
     "EnsurePod prepare",
     "EnsurePod look",
+    "EnsurePod pusher",
     "OwnClaim",
     "RetainVolume",
     "SetTokens",
@@ -254,9 +265,8 @@ impl Coverage {
     }
 }
 
-/// In these worlds nobody asks for a push, and no program asks for a login. The tables of `tests/push.rs` have the first four of these reasons, and the
-/// runtime's tests of programs the last one.
-const NOT_HERE: [Reason; 5] = [reason::PUSHING, reason::PUSHED, reason::PUSH_FAILED, reason::NOTHING_TO_PUSH, reason::PROGRAM_LOGIN_NEEDED];
+/// In these worlds no program asks for a login. The runtime's tests of programs have that reason.
+const NOT_HERE: [Reason; 1] = [reason::PROGRAM_LOGIN_NEEDED];
 
 fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().filter(|r| !NOT_HERE.contains(r)).map(|r| r.as_str()).collect()
@@ -284,6 +294,7 @@ fn variant(step: &Step) -> &'static str {
         Step::EnsurePod(p) if crate::kubernetes::is_agent(p) => "EnsurePod agent",
         Step::EnsurePod(p) if crate::kubernetes::is_reader(p) => "EnsurePod reader",
         Step::EnsurePod(p) if crate::prepared::is_prepare(p) => "EnsurePod prepare",
+        Step::EnsurePod(p) if crate::pushes::is_pusher(p) => "EnsurePod pusher",
         Step::EnsurePod(p) if crate::looks::is_look(p) => "EnsurePod look",
         Step::EnsurePod(_) => "EnsurePod populator",
         Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",

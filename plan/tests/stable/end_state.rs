@@ -21,7 +21,7 @@ use crate::invariants::named;
 use crate::kubernetes::{is_agent, is_over, is_reader, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
-use crate::{host_sources, looks, quotas};
+use crate::{host_sources, looks, pushes, quotas};
 
 type Verdict = Result<(), Violation>;
 
@@ -164,6 +164,7 @@ fn leavings(c: &Cluster) -> Verdict {
             return broken(format!("reader {} is left over", name(&pod.metadata)));
         }
     }
+    pushes::left_over(c)?;
     let origins: BTreeSet<&str> = c
         .now
         .workspaces
@@ -291,7 +292,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
         }
     };
     let odd = why == reason::INVALID_SPEC && w.spec.unknown_field().is_some();
-    let excused = excused || waits_for_host_source(c, why, w) || too_large(w, why);
+    let excused = excused || waits_for_host_source(c, why, w) || is_of_former_folder(c, w) || too_large(w, why);
     if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {message}")) }
 }
 
@@ -303,6 +304,13 @@ fn waits_for_host_source(c: &Cluster, why: Reason, w: &AgentWorkspace) -> bool {
     let chosen = w.status.as_ref().and_then(|s| s.node_name.as_ref()).or_else(|| pod_node(c, w));
     let is_elsewhere = why == reason::NO_ELIGIBLE_NODE && chosen.is_some() && node.is_some() && chosen != node.as_ref();
     is_elsewhere || host_sources::excuses(c, why, source, node.as_deref())
+}
+
+/// Whether it is a base of a folder that its project does not name any more. It goes once the project has its next one.
+fn is_of_former_folder(c: &Cluster, w: &AgentWorkspace) -> bool {
+    let folder = w.spec.source.host.as_ref().filter(|_| w.spec.base.is_some());
+    let project = c.now.projects.values().find(|p| controlled_by(&w.metadata, uid(&p.metadata)));
+    folder.is_some() && project.is_some_and(|p| p.spec.source.host.as_ref() != folder)
 }
 
 /// The node of a Pod that was made for the tree.
@@ -335,6 +343,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
     if deleting(&y.metadata) {
         return if kept(c) { Ok(()) } else { broken(format!("{title} never goes")) };
     }
+    pushes::check(title, y)?;
     let conditions = y.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let (fine, why, message) = ready(conditions);
     let pods: Vec<_> = c.now.pods.values().filter(|p| is_agent(p) && controlled_by(&p.metadata, uid(&y.metadata))).collect();
@@ -343,6 +352,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {message}")) };
     }
     let workspace = c.now.workspaces.get(yoi_plan::yoipod::workspace_name(y));
+    let cloned = workspace.and_then(|w| w.spec.source.project.as_ref()).map_or(&y.spec.project_ref.name, |p| &p.name);
     let excused = match why {
         reason::STOPPED => y
             .status
@@ -356,12 +366,9 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         }
         reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty() || !can_populate(c),
         reason::NODE_LOST => workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n)),
-        reason::PROJECT_NOT_READY => {
-            let cloned = workspace.and_then(|w| w.spec.source.project.as_ref()).map_or(&y.spec.project_ref.name, |p| &p.name);
-            project_is_not_ready(c, Some(cloned))
-        }
+        reason::PROJECT_NOT_READY => project_is_not_ready(c, Some(cloned)),
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
-        reason::POPULATING => blocked(c, why) || lost_trees(c),
+        reason::POPULATING => blocked(c, why) || lost_trees(c) || project_is_not_ready(c, Some(cloned)),
         reason::POPULATOR_NOT_RUNNING => !can_populate(c) || !could_run(c, y, workspace.map(|w| &**w)) || blocked(c, why),
         reason::POD_PENDING | reason::UNSCHEDULABLE => {
             !foreign_objects(c).is_empty()

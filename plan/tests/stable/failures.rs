@@ -12,7 +12,7 @@ use crate::host_sources::{self, Folder};
 use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, is_reader, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
 use crate::users::Random;
-use crate::{looks, prepared};
+use crate::{looks, prepared, pushes};
 
 pub fn machine(c: &mut Cluster, title: &str) {
     let labels = [(HOSTNAME, format!("host-{title}")), (TOPOLOGY_NODE, title.to_owned()), ("zone", format!("z-{title}"))];
@@ -128,7 +128,7 @@ fn pod(c: &mut Cluster, random: &mut Random) {
             let waiting = ContainerStateWaiting { reason: reason(word), message: reason("it waits") };
             ("pod: container waits", pod_status(&pod, "Running", ContainerState { waiting: Some(waiting), ..Default::default() }))
         }
-        (false, _) if pod.metadata.owner_references.is_some() && may_mount(c, &pod, node) => {
+        (false, _) if pod.metadata.owner_references.is_some() && !pushes::is_pusher(&pod) && may_mount(c, &pod, node) => {
             (if looks::is_look(&pod) { "look: fails" } else { "populator: fails" }, pod_status(&pod, "Failed", ended(c.now(), 128)))
         }
         _ => return,

@@ -20,6 +20,7 @@ use crate::cluster::Cluster;
 use crate::invariants::About;
 use crate::kubernetes::{is_agent, is_reader};
 use crate::looks::is_look;
+use crate::pushes::is_pusher;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -86,6 +87,14 @@ pub enum Fault {
     KeepFormerCommit,
     /// Trees are made from a commit that no look has found.
     FetchAnotherCommit,
+    TwoPushers,
+    PusherLeftOver,
+    /// A Pod pushes another commit than was asked for.
+    PushAnotherCommit,
+    /// How a push has ended is written down, and not that it has.
+    PushWithoutEnd,
+    /// A push that was made is reported without its commit.
+    ForgetPushedCommit,
 }
 
 pub const ALL: &[Fault] = &[
@@ -136,6 +145,11 @@ pub const ALL: &[Fault] = &[
     Fault::LookLeftOver,
     Fault::KeepFormerCommit,
     Fault::FetchAnotherCommit,
+    Fault::TwoPushers,
+    Fault::PusherLeftOver,
+    Fault::PushAnotherCommit,
+    Fault::PushWithoutEnd,
+    Fault::ForgetPushedCommit,
 ];
 
 impl Fault {
@@ -255,6 +269,21 @@ impl Fault {
                 let bases = ensured_workspaces(steps).filter_map(|w| w.spec.base.as_mut());
                 bases.filter_map(|base| base.revision.as_mut()).for_each(|commit| *commit = "f".repeat(40));
             }
+            Fault::TwoPushers => {
+                if let Some(Step::EnsurePod(pod)) = steps.iter().find(|s| matches!(s, Step::EnsurePod(p) if is_pusher(p))) {
+                    let mut other = pod.clone();
+                    other.metadata.name = other.metadata.name.map(|n| format!("{n}-too"));
+                    steps.push(Step::EnsurePod(other));
+                }
+            }
+            Fault::PusherLeftOver => steps.retain(|s| !matches!(s, Step::Delete(t) if t.name.ends_with("-push"))),
+            Fault::PushAnotherCommit => {
+                let pushers = steps.iter_mut().filter_map(|s| if let Step::EnsurePod(pod) = s { Some(&mut **pod) } else { None });
+                let containers =
+                    pushers.filter(|pod| is_pusher(pod)).filter_map(|pod| pod.spec.as_mut()).flat_map(|spec| &mut spec.containers);
+                let variables = containers.flat_map(|container| container.env.iter_mut().flatten());
+                variables.filter(|variable| variable.name == "COMMIT").for_each(|commit| commit.value = Some("f".repeat(40)));
+            }
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
         }
@@ -294,6 +323,13 @@ impl Fault {
     pub fn yoipod(self, before: &YoiPodStatus, reported: &mut YoiPodStatus) {
         if self == Fault::OverwriteBlindly && before.run_generation.is_some() {
             reported.run_generation = before.run_generation;
+        }
+        if let Some(push) = &mut reported.push {
+            match self {
+                Fault::PushWithoutEnd => (push.ended_request, push.task) = (None, None),
+                Fault::ForgetPushedCommit => push.outcome.iter_mut().for_each(|outcome| outcome.commit = None),
+                _ => {}
+            }
         }
         if self == Fault::ForgetTree
             && let Some(workspace) = &mut reported.workspace

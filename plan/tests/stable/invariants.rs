@@ -24,6 +24,7 @@ use crate::host_sources;
 use crate::kubernetes::{is_agent, is_over, is_reader, mounts};
 use crate::looks::is_look;
 use crate::prepared::{is_prepare, is_whole};
+use crate::pushes::{self, is_pusher};
 
 /// The object that is reconciled.
 pub struct About {
@@ -34,9 +35,9 @@ pub struct About {
     pub fresh: bool,
 }
 
-type Verdict = Result<(), Violation>;
+pub type Verdict = Result<(), Violation>;
 
-fn require(fits: bool, why: &str, step: &Step) -> Verdict {
+pub fn require(fits: bool, why: &str, step: &Step) -> Verdict {
     if fits { Ok(()) } else { Err(Violation(format!("{why}: {}", step.description()))) }
 }
 
@@ -99,6 +100,7 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
                     require(closed, "a base is prepared before the network policies of that are there", step)?;
                     populator_made(c, about, step)
                 }
+                pod if is_pusher(pod) => pushes::pod_made(c, about, pod, step),
                 pod if is_look(pod) => require(has_policy(c, network::POPULATORS), "a Pod looks before its network policy", step),
                 _ => populator_made(c, about, step),
             }
@@ -236,7 +238,7 @@ fn volume_made(c: &Cluster, about: &About, volume: &PersistentVolume, step: &Ste
 
 /// The policy exists as it should be. One that somebody deleted or opened counts too: the project's next round applies it again, and no Pod waits for
 /// that.
-fn has_policy(c: &Cluster, policy: &str) -> bool {
+pub fn has_policy(c: &Cluster, policy: &str) -> bool {
     c.changed_policies.contains(policy) || c.get::<NetworkPolicy>(policy).is_some()
 }
 
@@ -266,7 +268,8 @@ fn agent_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
     require(!begins_anew || !about.fresh, "an agent goes on in another tree unasked", step)?;
     let highest = c.runs.get(&about.uid).copied().unwrap_or(0);
     require(run_generation(pod) > highest, "the run generation was not raised for another Pod", step)?;
-    let other = c.now.pods.values().find(|p| controlled_by(&p.metadata, &about.uid) && !deleting(&p.metadata) && !is_over(p));
+    let other =
+        c.now.pods.values().find(|p| controlled_by(&p.metadata, &about.uid) && !is_pusher(p) && !deleting(&p.metadata) && !is_over(p));
     require(other.is_none(), "two Pods for one YoiPod", step)
 }
 
@@ -433,5 +436,6 @@ pub fn yoipod(c: &mut Cluster, object: &Arc<YoiPod>, before: &YoiPodStatus, afte
             return Err(Violation(format!("{title} names a Pod that is not its own")));
         }
     }
+    pushes::reported(c, title, before, after)?;
     check_conditions(c, title, &before.conditions, &after.conditions)
 }

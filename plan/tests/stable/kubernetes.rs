@@ -17,7 +17,7 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::workspace::claim::tree_behind;
 
 use crate::cluster::{Cluster, Machine, Object, at};
-use crate::{looks, prepared};
+use crate::{looks, prepared, pushes};
 
 /// The label that session volumes are bound to a node by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -338,6 +338,7 @@ pub fn pod_status(pod: &Pod, phase: &str, state: ContainerState) -> PodStatus {
         Some(label::ROLE_POPULATOR) => "populate",
         Some(label::ROLE_PREPARE) => "prepare",
         Some(label::ROLE_READER) => "reader",
+        Some(label::ROLE_PUSHER) => "push",
         _ => "agent",
     };
     let container = ContainerStatus { name: container.to_owned(), state: Some(state), ..Default::default() };
@@ -369,12 +370,16 @@ fn kubelets(c: &mut Cluster) {
             prepared::run(c, &pod);
             continue;
         }
+        if pushes::is_pusher(&pod) && phase(&pod) == "Running" {
+            pushes::run(c, &pod);
+            continue;
+        }
         if phase(&pod) != "Pending" || !may_mount(c, &pod, &node) {
             continue;
         }
         let role = label_of(&pod.metadata, label::ROLE);
         let filled = role == Some(label::ROLE_POPULATOR);
-        if (filled || prepared::is_prepare(&pod)) && c.now.machines[&node].unpullable {
+        if (filled || prepared::is_prepare(&pod) || pushes::is_pusher(&pod)) && c.now.machines[&node].unpullable {
             let waiting = ContainerStateWaiting { reason: Some("ImagePullBackOff".into()), message: Some("no such image".into()) };
             let status = pod_status(&pod, "Pending", ContainerState { waiting: Some(waiting), ..Default::default() });
             if pod.status.as_ref() != Some(&status) {
@@ -391,6 +396,10 @@ fn kubelets(c: &mut Cluster) {
             looks::run(c, &pod);
             continue;
         }
+        if pushes::is_pusher(&pod) {
+            pushes::run(c, &pod);
+            continue;
+        }
         if filled {
             looks::fetched(c, &pod);
             prepared::filled(c, &pod);
@@ -403,7 +412,7 @@ fn kubelets(c: &mut Cluster) {
 /// Whether the shim mounts the Pod's tree.
 pub fn may_mount(c: &Cluster, pod: &Pod, node: &str) -> bool {
     // A reader shows the session alone where the tree is gone.
-    let Some(tree) = mounts(c, pod) else { return is_reader(pod) || looks::is_look(pod) };
+    let Some(tree) = mounts(c, pod) else { return is_reader(pod) || looks::is_look(pod) || pushes::is_pusher(pod) };
     let status = c.now.workspaces.values().find(|w| uid(&w.metadata) == tree).and_then(|w| w.status.as_ref());
     let inline = claim_names(pod).is_empty() || is_agent(pod) || is_reader(pod);
     status.is_some_and(|s| {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use yoi_crds::name::annotation::LOOK;
 use yoi_crds::{AgentWorkspace, YoiProject};
-use yoi_plan::meta::{annotation, controller, deleting, uid};
+use yoi_plan::meta::{annotation, controlled_by, controller, deleting, uid};
 
 use crate::cluster::{Cluster, Violation};
 use crate::kubernetes::{ended, mounts, pod_status};
@@ -43,9 +43,14 @@ pub fn is_look(pod: &Pod) -> bool {
     controller(&pod.metadata).is_some_and(|owner| owner.kind == "YoiProject")
 }
 
-/// The kubelet lets the Pod look.
+/// The kubelet lets the Pod look. Now and then that fails.
 pub fn run(c: &mut Cluster, pod: &Pod) {
     let title = pod.metadata.name.clone().unwrap_or_default();
+    if Random(c.counter).one_in(16) {
+        c.coverage.feature("look: fails");
+        let status = pod_status(pod, "Failed", ended(c.now(), 128));
+        return c.change::<Pod>(&title, |p| p.status = Some(status));
+    }
     let mut state = ended(c.now(), 0);
     state.terminated.iter_mut().for_each(|state| state.message = Some(head(c)));
     let status = pod_status(pod, "Succeeded", state);
@@ -76,7 +81,8 @@ pub fn check(c: &Cluster, title: &str, project: &YoiProject, can_fetch: bool) ->
     if project.spec.source.git.is_none() || !can_fetch {
         return Ok(());
     }
-    let left = c.now.pods.values().find(|pod| is_look(pod) && !deleting(&pod.metadata) && c.ours.contains_key(uid(&pod.metadata)));
+    let own = |pod: &&std::sync::Arc<Pod>| is_look(pod) && controlled_by(&pod.metadata, uid(&project.metadata));
+    let left = c.now.pods.values().find(|pod| own(pod) && !deleting(&pod.metadata) && c.ours.contains_key(uid(&pod.metadata)));
     if let Some(left) = left {
         return broken(format!("rests, and Pod {:?} that looked is left over", left.metadata.name));
     }

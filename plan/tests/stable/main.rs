@@ -19,6 +19,7 @@ mod looks;
 mod node_side;
 mod operator;
 mod prepared;
+mod pushes;
 mod quotas;
 mod users;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::label;
-use yoi_crds::pod::ReaderStatus;
+use yoi_crds::pod::{PushStatus, ReaderStatus};
 use yoi_crds::reason::condition;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeer, YoiPod, YoiPodStatus, YoiProject};
 use yoi_plan::conditions::{Conditions, set_apply_failed};
@@ -361,8 +361,11 @@ impl Operator {
                 let requested_at = stood.reader.and_then(|reader| reader.requested_at);
                 let pod = status.reader.as_ref().and_then(|reader| reader.pod.clone());
                 let reader = (requested_at.is_some() || pod.is_some()).then_some(ReaderStatus { requested_at, pod });
+                let request = stood.push.and_then(|push| push.request);
+                let push = PushStatus { request, ..status.push.as_deref().cloned().unwrap_or_default() };
+                let push = (push != PushStatus::default()).then(|| Box::new(push));
                 let YoiPodStatus { session, task, live, report, .. } = stood;
-                y.status = Some(YoiPodStatus { session, task, live, report, reader, ..status });
+                y.status = Some(YoiPodStatus { session, task, live, report, reader, push, ..status });
             });
         }
         Ok(Self::did(title, &done, wrote))
@@ -430,7 +433,8 @@ fn own_workspace(mut s: AgentWorkspaceStatus) -> AgentWorkspaceStatus {
 
 fn own_yoipod(s: YoiPodStatus) -> YoiPodStatus {
     let reader = s.reader.filter(|reader| reader.pod.is_some()).map(|reader| ReaderStatus { requested_at: None, ..reader });
-    YoiPodStatus { session: None, task: None, live: None, report: None, reader, ..s }
+    let push = s.push.map(|push| PushStatus { request: None, ..*push }).filter(|push| *push != PushStatus::default()).map(Box::new);
+    YoiPodStatus { session: None, task: None, live: None, report: None, reader, push, ..s }
 }
 
 fn sorted<S: Conditions>(mut status: S) -> S {

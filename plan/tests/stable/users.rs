@@ -13,7 +13,7 @@ use yoi_plan::step::Kind;
 
 use crate::cluster::{Cluster, Object};
 use crate::kubernetes::{LOCAL, is_agent, phase};
-use crate::{host_sources, looks, prepared, quotas};
+use crate::{host_sources, looks, prepared, pushes, quotas};
 
 /// splitmix64: the same seed gives the same simulation.
 pub struct Random(pub u64);
@@ -52,7 +52,7 @@ pub fn begin(c: &mut Cluster, random: &mut Random) {
 
 /// One action of one user.
 pub fn act(c: &mut Cluster, random: &mut Random) {
-    match random.roll(32) {
+    match random.roll(36) {
         0 => project(c, random),
         1..=3 => yoipod(c, random),
         4..=6 => workspace(c, random),
@@ -66,6 +66,7 @@ pub fn act(c: &mut Cluster, random: &mut Random) {
         26 | 27 => quotas::change(c, random),
         28 | 29 => quotas::write(c, random),
         30 | 31 => looks::change(c, random),
+        32..=35 => pushes::change(c, random),
         _ => foreign_object(c, random),
     }
 }
@@ -238,6 +239,10 @@ fn yoipod(c: &mut Cluster, random: &mut Random) {
             c.coverage.feature("yoipod: task, Stop");
             yoipod.spec.task = Some("do".into());
             yoipod.spec.completion = Completion::Stop;
+            yoipod.spec.push = pushes::any(random);
+            if yoipod.spec.push.is_some() {
+                c.coverage.feature("yoipod: push");
+            }
         }
         2 => {
             c.coverage.feature("yoipod: task, Keep");
