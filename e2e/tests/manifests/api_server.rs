@@ -76,12 +76,18 @@ impl ApiServer {
                 body = body.replacen("\"metadata\":{", &format!("\"metadata\":{{\"resourceVersion\":\"{version}\","), 1);
             }
             let response = self.raw(method, &format!("{path}?{query}"), type_, body).await?;
-            // On a conflict with a write of the status it tries again, as clients do.
-            if !matches!(&response, Response::Refused(r) if r.code == 409 && r.message.contains("the object has been modified")) {
+            // On a conflict with a write of the status it tries again, as clients do. So it does when a busy API server ran out of time, which says
+            // nothing of the object.
+            let is_final = match &response {
+                Response::Refused(refusal) if refusal.code == 409 => !refusal.message.contains("the object has been modified"),
+                Response::Refused(refusal) => refusal.code != 504,
+                Response::Accepted(_) => true,
+            };
+            if is_final {
                 return Ok(response);
             }
         }
-        bail!("{} meets a conflict again and again", case.description())
+        bail!("{} meets a conflict, or a server that runs out of time, again and again", case.description())
     }
 
     async fn version(&self, case: &Case) -> Result<String> {
