@@ -90,7 +90,9 @@ async fn stop_and_compare(ns: &TestNamespace, agent: &str, mut seen: Seen) -> Re
     let found_none = attached.code == UNREACHABLE && attached.out.is_empty();
     let attached = if found_none { attached } else { attached.exit_ok()? };
     seen.add(agent, &attached.out)?;
-    let log: Vec<Entry> = ns.log(agent).await?.into_iter().map(|line| line.entry).collect();
+    // A gateway that rolls out may not answer at once.
+    let log = ns.wait_log(agent, "all entries", |lines| Some(lines.to_vec())).await?;
+    let log: Vec<Entry> = log.into_iter().map(|line| line.entry).collect();
     let differs = log.iter().zip(&seen.entries).find(|(log, seen)| log != seen);
     ensure!(differs.is_none(), "of {agent}: log and attachments differ: {differs:?}");
     let is_whole = log.len() == seen.entries.len();
