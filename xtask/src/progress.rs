@@ -50,6 +50,11 @@ impl Progress {
     }
 }
 
+/// Formats a time as minutes and seconds: `12:03`.
+pub fn minutes(time: Duration) -> String {
+    format!("{:02}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
+}
+
 pub fn note(text: &str) {
     eprintln!("     {text}");
 }

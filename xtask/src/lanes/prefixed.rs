@@ -1,10 +1,12 @@
 //! Runs a program with a prefix before each line of its output, so that several can run at the same time.
 
 use crate::command::command_line;
+use crate::progress::minutes;
 use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// What a program of tests said of itself.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub fn run(name: &str, mut command: Command) -> Result<Ran> {
     let mut lines = BufReader::new(reader);
     let mut line = Vec::new();
     let mut ran = Ran::default();
+    let began = Instant::now();
     let mut in_failures = false;
     // What the test that runs now has printed: tests with `--nocapture` say why they fail before the word FAILED, and nowhere else.
     let mut printed = VecDeque::new();
@@ -33,7 +36,11 @@ pub fn run(name: &str, mut command: Command) -> Result<Ran> {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         let prefixed = format!("{name:<10} | {text}");
-        println!("{prefixed}");
+        if text.starts_with("test result: ") {
+            println!("{prefixed}; {} since {name} began", minutes(began.elapsed()));
+        } else {
+            println!("{prefixed}");
+        }
         ran.tests += parse_test_count(text).unwrap_or_default();
         if text.starts_with("test ") {
             printed.clear();

@@ -53,19 +53,24 @@ impl Default for Report {
 impl Report {
     /// Runs a lane now; its failure is a row, and the next lane still runs.
     pub fn lane(&mut self, lane: &'static str, run: impl FnOnce() -> Result<LaneOutcome>) {
-        eprintln!("\n== {lane}");
+        self.heading(lane);
         self.rows.push(row(lane, run));
     }
 
     /// Runs lanes at the same time.
     pub fn run_parallel(&mut self, lanes: Vec<Lane<'_>>) {
-        eprintln!("\n== {}", lanes.iter().map(|lane| lane.name).collect::<Vec<_>>().join(", beside it "));
+        self.heading(&lanes.iter().map(|lane| lane.name).collect::<Vec<_>>().join(", beside it "));
         let rows = std::thread::scope(|scope| {
             let running: Vec<_> = lanes.into_iter().map(|lane| (lane.name, scope.spawn(move || row(lane.name, lane.run)))).collect();
             let panicked = |name| Row { lane: name, took: Duration::ZERO, outcome: Err(anyhow!("it panicked")) };
             running.into_iter().map(|(name, row)| row.join().unwrap_or_else(|_| panicked(name))).collect::<Vec<_>>()
         });
         self.rows.extend(rows);
+    }
+
+    /// With the time since the run began: who reads the output of a run that was ended from outside sees where it stood.
+    fn heading(&self, lanes: &str) {
+        eprintln!("\n== {} {lanes}", crate::progress::minutes(self.began.elapsed()));
     }
 
     pub fn passed(&self, lane: &str) -> bool {
