@@ -219,9 +219,10 @@ fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<(BT
     for (package, _) in SHIPPED {
         cargo.args(["-p", package]);
     }
-    if profile == Profile::Release {
-        cargo.arg("--release");
-    }
+    match profile {
+        Profile::Dev => cargo.args(["--features", "yoi-e2e/as-unit-tests"]),
+        Profile::Release => cargo.arg("--release"),
+    };
     let output = cargo.stderr(std::process::Stdio::inherit()).output().context("failed to start cargo")?;
     let mut programs = BTreeMap::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
