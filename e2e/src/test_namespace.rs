@@ -191,6 +191,16 @@ impl TestNamespace {
         program::run("timeout", &words, &[], None).await
     }
 
+    /// Runs `kubectl yoi` in this namespace with its standard output to a file, which can be read while it runs.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub async fn yoi_into(&self, file: &str, args: &[&str]) -> Result<CommandOutput> {
+        let plugin = environment("YOI_KUBECTL_YOI")?;
+        let words = ["-c", r#"exec "$@" > "$0""#, file, &plugin, "-n", self.name.as_str()];
+        program::run("bash", &[&words[..], args].concat(), &[], None).await
+    }
+
     /// Runs `kubectl yoi` in this namespace as the user of another kubeconfig.
     ///
     /// # Errors

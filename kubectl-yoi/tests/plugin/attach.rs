@@ -152,6 +152,26 @@ async fn who_is_attached_until_the_agent_has_stopped_gets_its_last_entries_from_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_an_agent_that_stops_while_an_attachment_waits_for_a_gateway_there_is_the_log() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[]));
+    server.answer_for("a", "attach", 503, status(503, "ServiceUnavailable", "service unavailable"));
+    server.answer_for("a", "log", 200, logged(1) + &logged(2));
+    let stop = async {
+        requests(&server, "attach", 2).await?;
+        server.put(stopped("a"));
+        anyhow::Ok(())
+    };
+    let (done, stop) = tokio::join!(plugin.run(&["attach", "a"]), stop);
+    stop?;
+    let done = done?.expect_code(0)?;
+    let wanted: String = [1, 2].iter().map(|n| format!("2026-01-01T10:20:30Z    agent sentence {n}.\n")).collect();
+    ensure!(done.out == wanted && done.err.contains("waiting for it: "), "{done:#?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_shows_the_last_entries_of_an_agent_that_has_stopped_and_goes_on_when_it_is_started() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;

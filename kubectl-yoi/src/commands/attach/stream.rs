@@ -70,7 +70,7 @@ enum AgentState {
 type Lines = futures::stream::BoxStream<'static, std::io::Result<String>>;
 
 impl<'a> AttachStream<'a> {
-    /// Attaches. An agent that is only starting is waited for.
+    /// Attaches. An agent that is only starting is waited for; of one that stops meanwhile there is the log.
     ///
     /// # Errors
     /// The agent does not exist, has stopped, or may not be attached to.
@@ -87,11 +87,15 @@ impl<'a> AttachStream<'a> {
                     return Err(error);
                 }
                 Err(error) => {
-                    if !stream.may_come(&error) || stream.agent_state().await? != AgentState::ToRun {
+                    if !stream.may_come(&error) {
                         return Err(error);
                     }
-                    if stream.pause == FIRST_PAUSE {
-                        eprintln!("waiting for it: {}", crate::show::visible(&error.to_string()));
+                    match stream.agent_state().await? {
+                        AgentState::ToRun if stream.has_waited() => {}
+                        AgentState::ToRun => eprintln!("waiting for it: {}", crate::show::visible(&error.to_string())),
+                        // It has stopped while it was waited for: what it did meanwhile is in its log.
+                        AgentState::Stopping | AgentState::Stopped(_) if stream.has_waited() => return Ok(stream),
+                        AgentState::Stopping | AgentState::Stopped(_) => return Err(error),
                     }
                 }
             }
@@ -179,6 +183,11 @@ impl<'a> AttachStream<'a> {
 
     fn is_progress(&mut self) {
         (self.pause, self.refused_since) = (FIRST_PAUSE, None);
+    }
+
+    /// Whether it waits for its first or next line, and not for the first time.
+    fn has_waited(&self) -> bool {
+        self.pause > FIRST_PAUSE
     }
 
     async fn wait(&mut self) {
