@@ -62,7 +62,7 @@ pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
         report.lane("format", || cargo(&["fmt", "--all", "--check"]));
         report.lane("lints", || {
             cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-            cargo(&[vec!["clippy"], clusters::all_target_args(), vec!["--", "-D", "warnings"]].concat())
+            cargo(&[vec!["clippy"], clusters::all_target_args(), vec!["--test", CONFORMANCE, "--", "-D", "warnings"]].concat())
         });
         report.lane("import law", || law::run().map(|()| LaneOutcome::Passed));
         report.lane("generated files", || generate::run(true).map(|()| LaneOutcome::Passed));
@@ -83,10 +83,16 @@ pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
     });
     let whole = cfg!(target_os = "linux") && report.passed("packages");
     // Compiled while nothing else runs; run beside the cluster tests, which leave the processors idle for half of their time.
-    report.lane("unit tests compiled", || cargo(&["test", "--no-run", "--workspace"]));
-    let units = Lane::new("unit tests", || {
-        let (passed, line) = units(whole, &selection)?;
-        outcome(passed, &line)
+    report.lane("unit tests compiled", || {
+        cargo(&["test", "--no-run", "--workspace"])?;
+        cargo(&["test", "--no-run", "--workspace", "--test", CONFORMANCE])
+    });
+    let units = [("unit tests", "unit", &[][..]), ("conformance", "conforms", &["--test", CONFORMANCE])].map(|(lane, name, targets)| {
+        let selection = &selection;
+        Lane::new(lane, move || {
+            let (passed, line) = units(name, targets, whole, selection)?;
+            outcome(passed, &line)
+        })
     });
     if all || filters.is_empty() {
         report.lane("conformance in a guest kernel", || guest::conformance(&selection));
@@ -94,7 +100,7 @@ pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
     if all && filters.is_empty() {
         report.lane("power cuts at any write", || guest::power_cuts(&selection));
     }
-    clusters::lanes(&mut report, &selection, units);
+    clusters::lanes(&mut report, &selection, units.into());
     if !filters.is_empty() {
         report.lane("there are such tests", || selection.check_filter());
     }
@@ -121,12 +127,16 @@ pub fn run(all: bool, filters: &[String]) -> Result<ExitCode> {
     Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// The target of `workspace` that tries each provider on each file system.
+const CONFORMANCE: &str = "conformance";
+
 /// Niceness of unit tests: the cluster tests beside them have precedence.
 const NICER: &str = "10";
 
-/// Returns whether the unit tests passed, and their command line.
-fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
+/// Returns whether the unit tests of these targets passed, and their command line.
+fn units(name: &str, targets: &[&str], whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
     let mut words = vec!["test", "--no-fail-fast", "--workspace"];
+    words.extend(targets);
     if !selection.filters.is_empty() {
         words.push("--");
         words.extend(selection.filters.iter().map(String::as_str));
@@ -139,7 +149,7 @@ fn units(whole: bool, selection: &Selection<'_>) -> Result<(bool, String)> {
     if selection.all {
         tests.env("YOI_HISTORIES", "200").env("YOI_POPULATOR_KILLS", "100").env("YOI_PUSHER_KILLS", "100");
     }
-    selection.run("unit", tests, format!("cargo {}", words.join(" ")))
+    selection.run(name, tests, format!("cargo {}", words.join(" ")))
 }
 
 /// Licences, bans and sources, where the tool for it is installed. Advisories need a database that is fetched from elsewhere.

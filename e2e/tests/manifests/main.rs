@@ -19,13 +19,16 @@ mod specimen;
 mod stored;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Result, ensure};
 
 use crate::case::Case;
 
-/// Returns every case, handwritten ones first.
-fn cases() -> Vec<Case> {
+/// Every case, handwritten ones first. To generate them takes a while.
+static CASES: LazyLock<Arc<Vec<Case>>> = LazyLock::new(|| Arc::new(generate()));
+
+fn generate() -> Vec<Case> {
     let mut all = handwritten::all();
     all.extend(mutate::all());
     all
@@ -39,11 +42,11 @@ fn every_field_of_every_schema_is_set_in_a_specimen() {
 
 #[test]
 fn the_same_thousand_manifests_are_generated_each_time() {
-    let (one, two) = (cases(), cases());
+    let (one, two) = (&**CASES, generate());
     assert!(one.len() >= 1000, "{} manifests", one.len());
     assert!(one.iter().zip(&two).all(|(a, b)| a.text == b.text && a.name == b.name && a.method == b.method) && one.len() == two.len());
     let mut kinds = BTreeMap::<_, usize>::new();
-    for case in &one {
+    for case in one {
         *kinds.entry(case.kind.as_str()).or_default() += 1;
     }
     assert_eq!(kinds.len(), 5, "{kinds:?}");
@@ -100,12 +103,11 @@ fn a_validator_that_accepts_everything_is_found() {
 #[test]
 fn a_rust_type_that_refuses_or_panics_at_a_value_of_the_schema_is_found() {
     let mut report = compare::Report::default();
-    let mut cases = cases();
-    cases.retain(|c| c.kind == case::Kind::AgentWorkspace && c.label == "fork" && c.expected == case::Expected::Accepted);
-    let case = cases.first().expect("a case that is taken").clone();
+    let of_forks = |c: &&Case| c.kind == case::Kind::AgentWorkspace && c.label == "fork" && c.expected == case::Expected::Accepted;
+    let case = CASES.iter().find(of_forks).expect("a case that is taken");
     for (from, to) in [("\"provider\":\"Auto\"", "\"provider\":\"Copy\""), ("\"binding\":\"WaitForConsumer\"", "\"binding\":\"Immediate\"")]
     {
-        let planted = case::Case { text: case.text.replace(from, to), ..case.clone() };
+        let planted = case::Case { text: case.text.replace(from, to), ..Case::clone(case) };
         assert_ne!(planted.text, case.text);
         report.compare(&planted, &api_server::Response::Accepted(planted.text.clone()), planted::read_with_faults, decisions::decide);
     }

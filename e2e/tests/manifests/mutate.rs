@@ -70,7 +70,8 @@ pub fn unset_nodes() -> Vec<String> {
 }
 
 fn specimen_with<'a>(specimens: &'a [Specimen], kind: Kind, pointer: &str) -> Option<&'a Specimen> {
-    specimens.iter().filter(|s| s.kind == kind).find(|s| json!({ "spec": s.spec }).pointer(pointer).is_some())
+    let within = pointer.strip_prefix("/spec")?;
+    specimens.iter().filter(|s| s.kind == kind).find(|s| s.spec.pointer(within).is_some())
 }
 
 /// Returns a merge patch whose status sets the field at `pointer`.

@@ -80,7 +80,7 @@ fn choose_cases() -> Vec<Case> {
     let mut of_class: BTreeMap<(Kind, &str), usize> = BTreeMap::new();
     let mut fetching = 3;
     let mut chosen = Vec::new();
-    for case in crate::cases() {
+    for case in crate::CASES.iter() {
         let whole = matches!(case.method, Method::Create | Method::Apply) && case.expected != Expected::Refused;
         // The garbage collector deletes an object with an unknown owner, and nobody takes a foreign finalizer off a project.
         let owned = matches!(case.class, "owners" | "dates") || case.class == "finalizers" && case.kind == Kind::YoiProject;
@@ -97,7 +97,7 @@ fn choose_cases() -> Vec<Case> {
         fetching -= usize::from(fetches);
         *seen += 1;
         *left -= 1;
-        chosen.push(case);
+        chosen.push(case.clone());
     }
     chosen
 }

@@ -43,8 +43,8 @@ struct Prepared {
     charts: bool,
 }
 
-/// Runs these lanes, and at the same time `other`, which needs no cluster.
-pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
+/// Runs these lanes, and at the same time `beside`, which need no cluster.
+pub fn lanes(report: &mut Report, selection: &Selection<'_>, beside: Vec<Lane<'_>>) {
     let mut prepared = Prepared::default();
     let root = rustix::process::geteuid().is_root();
     // Compiled before there is a cluster: two of them take half a processor even at rest.
@@ -78,11 +78,9 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, other: Lane<'_>) {
         Some(built) if prepared.charts => play(built, selection).map(|()| LaneOutcome::Passed),
         _ => Ok(LaneOutcome::skipped("Yoi is not installed")),
     };
-    report.run_parallel(vec![
-        other,
-        Lane::new("cluster tests", || with_charts(run_shared)),
-        Lane::new("teardown, kills, a reboot", || with_charts(run_disruptive)),
-    ]);
+    let on_shared = Lane::new("cluster tests", || with_charts(run_shared));
+    let on_disrupted = Lane::new("teardown, kills, a reboot", || with_charts(run_disruptive));
+    report.run_parallel(beside.into_iter().chain([on_shared, on_disrupted]).collect());
     report.lane("programs from npm", || match &prepared.built {
         Some(built) if prepared.charts => run_programs(built, selection),
         _ => Ok(LaneOutcome::skipped("Yoi is not installed")),
@@ -189,6 +187,8 @@ fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
         charts(DISRUPTED, built)?;
         runs.push(kills(DISRUPTED, built, selection, &[ROUNDS_TEST.to_owned()])?);
     }
+    // What other lanes still run has the processor that it takes even at rest.
+    cluster::down(DISRUPTED)?;
     outcome(runs)
 }
 

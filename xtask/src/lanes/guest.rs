@@ -2,7 +2,7 @@
 //! Btrfs.
 
 use super::report::LaneOutcome;
-use super::{Selection, outcome, program};
+use super::{CONFORMANCE, Selection, outcome, program};
 use crate::command::{capture, command, this_program};
 use crate::guest;
 use crate::instance::repository;
@@ -73,7 +73,7 @@ pub fn power_cuts(selection: &Selection<'_>) -> Result<LaneOutcome> {
 
 /// The program of the suite, compiled as for the unit tests.
 fn suite() -> Result<PathBuf> {
-    let words = ["test", "--no-run", "--workspace", "--test", "conformance", "--message-format=json"];
+    let words = ["test", "--no-run", "--workspace", "--test", CONFORMANCE, "--message-format=json"];
     let messages = capture(command(program(), words).current_dir(repository()))?;
     let executable = |line: &str| Some(PathBuf::from(serde_json::from_str::<serde_json::Value>(line).ok()?.get("executable")?.as_str()?));
     messages.lines().find_map(executable).context("cargo names no program of the suite")
