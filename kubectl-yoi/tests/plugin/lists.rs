@@ -1,5 +1,6 @@
 //! `ls` and `workspace ls`.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -106,8 +107,9 @@ async fn fleet(agents: usize) -> Result<(ApiServer, Plugin)> {
 /// the clock.
 async fn seconds_to_list(agents: usize, (server, plugin): &(ApiServer, Plugin)) -> Result<f64> {
     let before = server.requests().len();
-    let timed =
-        plugin.command("bash".as_ref(), &["-c", r#"TIMEFORMAT="%3U %3S"; time "$0" ls"#, plugin.program.to_str().context("a path")?]);
+    let script = r#"TIMEFORMAT="%3U %3S"; time "$0" ls"#;
+    let mut timed = plugin.command("bash".as_ref(), &["-c", script, plugin.program.to_str().context("a path")?]);
+    timed.stdout(Stdio::piped()).stderr(Stdio::piped());
     let listed = output(timed).await?.expect_code(0)?;
     let times = listed.err.lines().last().context("bash printed no times")?;
     let took = times.split(' ').map(str::parse::<f64>).sum::<Result<f64, _>>().with_context(|| listed.err.clone())?;
