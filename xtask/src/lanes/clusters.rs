@@ -1,5 +1,5 @@
 //! The lanes that need a real Kubernetes. Two clusters run side by side, because tests mostly wait. On one run the tests that can share a
-//! cluster, on the other those that kill or remove what other tests need.
+//! cluster, on the other those that kill, remove or replace what other tests need.
 
 use super::report::{Lane, LaneOutcome, Report};
 use super::{Selection, program, registry_install};
@@ -20,13 +20,14 @@ const DISRUPTED: Instance = Instance::YoiFaults;
 const BOTH: [Instance; 2] = [SHARED, DISRUPTED];
 
 /// Test targets of `e2e/` that can share a cluster.
-const SHARED_TARGETS: [&str; 6] = ["degraded", "e2e", "explain", "manifests", "replacement", "security"];
+const SHARED_TARGETS: [&str; 5] = ["degraded", "e2e", "explain", "replacement", "security"];
 /// Those that want the shared cluster for themselves after that, because they take its nodes away.
 const NODE_TARGETS: [&str; 1] = ["nodes"];
 /// Those that need the image of the programs from npm.
 const PROGRAM_TARGETS: [&str; 1] = ["programs"];
-/// Those that cannot, in the order in which they run: the first ends with the charts uninstalled, the second kills everything.
-const DISRUPTIVE_TARGETS: [&str; 2] = ["teardown", "kills"];
+/// Those that cannot, in the order in which they run: the first ends with the charts uninstalled, the second kills everything, and the
+/// third, which has other schemas installed for a while, is here because this cluster is done first.
+const DISRUPTIVE_TARGETS: [&str; 3] = ["teardown", "kills", "manifests"];
 
 /// Rounds of kills.
 const ROUNDS: u32 = 12;
@@ -79,7 +80,7 @@ pub fn lanes(report: &mut Report, selection: &Selection<'_>, beside: Vec<Lane<'_
         _ => Ok(LaneOutcome::skipped("Yoi is not installed")),
     };
     let on_shared = Lane::new("cluster tests", || with_charts(run_shared));
-    let on_disrupted = Lane::new("teardown, kills, a reboot", || with_charts(run_disruptive));
+    let on_disrupted = Lane::new("teardown, kills, manifests", || with_charts(run_disruptive));
     report.run_parallel(beside.into_iter().chain([on_shared, on_disrupted]).collect());
     report.lane("programs from npm", || match &prepared.built {
         Some(built) if prepared.charts => run_programs(built, selection),
@@ -187,6 +188,7 @@ fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
         charts(DISRUPTED, built)?;
         runs.push(kills(DISRUPTED, built, selection, &[ROUNDS_TEST.to_owned()])?);
     }
+    runs.push(run_targets(DISRUPTED, built, &DISRUPTIVE_TARGETS[2..], selection, &["--test-threads=6"])?);
     // What other lanes still run has the processor that it takes even at rest.
     cluster::down(DISRUPTED)?;
     outcome(runs)
@@ -194,7 +196,7 @@ fn run_disruptive(built: &Built, selection: &Selection<'_>) -> Result<()> {
 
 fn kills(on: Instance, built: &Built, selection: &Selection<'_>, filters: &[String]) -> Result<TestRun> {
     let rounds = if selection.all { MANY_ROUNDS } else { ROUNDS };
-    let mut cargo = test(on, built, &DISRUPTIVE_TARGETS[1..], filters, &["--test-threads=1", "--nocapture"])?;
+    let mut cargo = test(on, built, &DISRUPTIVE_TARGETS[1..2], filters, &["--test-threads=1", "--nocapture"])?;
     if std::env::var_os("YOI_KILL_ROUNDS").is_none() {
         cargo.env("YOI_KILL_ROUNDS", rounds.to_string());
     }
