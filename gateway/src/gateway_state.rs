@@ -137,7 +137,7 @@ impl GatewayState {
         let GatewaySettings { review_ttl, review_timeout, pod_wait, line_wait, ack_timeout, .. } = settings;
         let metrics = Arc::new(GatewayMetrics::default());
         let (agents, watches, changes) = AgentIndex::new();
-        let lines = Arc::new(OpenLines::default());
+        let (lines, reader_lines) = (Arc::new(OpenLines::default()), Arc::new(OpenLines::default()));
         let writer = Arc::new(StatusWriter::new(client.clone(), agents.clone(), metrics.clone()));
         let authenticator = Authenticator::new(client.clone(), agents.clone(), metrics.clone(), review_ttl, pod_wait, review_timeout);
         let gateway = GatewayState {
@@ -154,9 +154,9 @@ impl GatewayState {
                 stopping: stopping.clone(),
             },
             concurrency: AgentConcurrency::new(settings.requests_per_agent),
-            readers: Readers { agents: agents.clone(), lines: Arc::default(), writer: writer.clone() },
+            readers: Readers { agents: agents.clone(), lines: reader_lines.clone(), writer: writer.clone() },
             reports: ReportQueue::new(writer, settings.reports),
-            readiness: LineReadiness::new(agents.clone(), lines.clone(), settings.lines_within),
+            readiness: LineReadiness::new(agents.clone(), lines.clone(), reader_lines, settings.lines_within),
             settings,
             metrics,
             agents,

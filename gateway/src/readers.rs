@@ -1,7 +1,7 @@
 //! Readers: the Pods by which people read an agent that has stopped.
 //!
 //! # Flow
-//! A request for log, diff, patch or bundle of a stopped agent writes `status.reader.requestedAt`, at most once a minute. The operator makes the Pod, and
+//! A request for log, diff, patch, bundle or usage of a stopped agent writes `status.reader.requestedAt`, at most once a minute. The operator makes the Pod, and
 //! records its UID. The Pod dials a line here, and the request goes on over it. The Pod goes two minutes after `requestedAt`; a response that is
 //! still being read writes it again.
 //!

@@ -1,4 +1,4 @@
-//! Serves log, diff, patch and bundle of an agent that has stopped.
+//! Serves log, diff, patch, bundle and usage of an agent that has stopped.
 //!
 //! # Guarantees
 //! Session and tree are only read: no lock is taken, no run generation is raised, and nothing is recovered. What an unfinished append left at the end
@@ -14,7 +14,7 @@ use crate::agent::{dial, stop_on_signal};
 use crate::args::ReaderSettings;
 use crate::frame;
 use crate::rng::random_fraction;
-use crate::serve::{ReadState, reading_router};
+use crate::serve::{ReadState, stopped_router};
 
 /// The process cannot serve at all.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&manifest.gateway, &token, &manifest.gateway.lines),
-        reading_router(read),
+        stopped_router(read),
         KeepPolicy::default(),
         Arc::new(random_fraction),
     );

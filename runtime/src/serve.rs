@@ -35,6 +35,7 @@ mod bundle;
 mod control;
 mod export;
 mod parts;
+mod usage;
 
 /// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;
@@ -63,21 +64,27 @@ pub struct AgentState {
     pub token_limit: watch::Receiver<Option<u64>>,
 }
 
-/// The routes of a runtime, those of [`reading_router`] among them.
+/// The routes of a runtime, those of a stopped agent's reader among them.
 pub fn router(read: ReadState, agent: AgentState) -> Router {
     let limit = || DefaultBodyLimit::max(MAX_MESSAGE_BODY);
     let agent_routes = Router::new()
         .route(runtime_api::INBOX, post(inbox).layer(limit()))
         .route(runtime_api::CONTROL, post(control::control).layer(limit()))
-        .route(runtime_api::USAGE, get(control::usage))
+        .route(runtime_api::USAGE, get(usage::usage))
         .with_state(agent.clone());
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
     reading_router(read).merge(agent_routes).merge(commit_route).merge(attach_route)
 }
 
+/// The routes of the reader of a stopped agent.
+pub fn stopped_router(read: ReadState) -> Router {
+    let usage_route = Router::new().route(runtime_api::USAGE, get(usage::usage_of_stopped)).with_state(read.clone());
+    reading_router(read).merge(usage_route)
+}
+
 /// The routes that change nothing: log, export, diff, patch, bundle.
-pub fn reading_router(read: ReadState) -> Router {
+fn reading_router(read: ReadState) -> Router {
     Router::new()
         .route(runtime_api::LOG, get(log))
         .route(runtime_api::EXPORT, get(export::export))

@@ -144,6 +144,19 @@ impl Reader {
         Self { disk: lock.disk().clone(), root: lock.root().to_owned(), session, progress: Some(progress), chain: None, position: None }
     }
 
+    /// Returns the token after which the entries give the state at the end of the session, as [`crate::fold`] computes it: those of the last
+    /// segment, which carries what it needs of all before it. Of a session of format 1 these are all entries.
+    ///
+    /// # Errors
+    /// [`Error::ChainDamaged`], [`Error::NoSession`], or the disk's.
+    pub fn replay_token(&mut self) -> Result<Token> {
+        let chain = self.extent()?.chain;
+        let from = chain.replay_from();
+        let link = chain.segments().get(from).and_then(|segment| segment.previous.as_ref());
+        let before = from.checked_sub(1).and_then(|place| chain.segments().get(place));
+        Ok(before.zip(link).map_or(Token::Start, |(before, link)| Token::After { segment: before.id, seq: link.last_seq }))
+    }
+
     /// Returns at most `max` entries after `token`, and the token to go on from, which is the given one when there is nothing new. A token
     /// stays valid when the session goes on in another segment.
     ///

@@ -53,7 +53,7 @@ pub struct PersonMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageResponse {
-    /// What the agent does.
+    /// What the agent does; `Stopped` of one that has stopped.
     pub activity: crate::open::Open<crate::hub::Activity>,
     /// Tokens over the agent's life.
     pub total: crate::entry::TokenUsage,
@@ -61,7 +61,7 @@ pub struct UsageResponse {
     pub run: crate::entry::TokenUsage,
     /// Model calls of that run.
     pub turns: u32,
-    /// `spec.limits.tokens`; absent when there is no limit.
+    /// `spec.limits.tokens`; absent when there is no limit, and of an agent that has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }

@@ -1,11 +1,14 @@
 //! One agent: its task, its tools, its session.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::{Body, InputFrom, RunOutcome, ToolOutcome};
 use yoi_wire::people::LogLine;
@@ -303,5 +306,38 @@ async fn an_agent_has_the_volumes_variables_tolerations_and_affinity_that_its_sp
         )
         .await?;
     ensure!(refused.code != 0 && refused.err.contains("hostPath"), "{refused:?}");
+    ns.remove().await
+}
+
+#[tokio::test]
+async fn a_raised_limit_of_tokens_takes_effect_in_the_process_that_runs() -> Result<()> {
+    let ns = TestNamespace::create("tokens").await?;
+    ns.create_model("rules:\n- steps: [{text: Done.}]\n").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "limits": { "tokens": 1 } })).await?;
+    ns.wait_agent_ready("a").await?;
+    let first: YoiPod = ns.get("a").await?;
+    // The first may be what uses the tokens up.
+    for text in ["one", "two"] {
+        ns.yoi(&["send", "a", text, "--wait"]).await?;
+    }
+    let ended = ns.log("a").await?;
+    ensure!(runs(&ended, RunOutcome::LimitReached) > 0, "{ended:?}");
+    let finished = runs(&ended, RunOutcome::Finished);
+
+    let limit = 1_000_000;
+    ns.merge_patch::<YoiPod>("a", &json!({ "spec": { "limits": { "tokens": limit } } })).await?;
+    let begun = Instant::now();
+    let known = async || {
+        let top: serde_json::Value = serde_json::from_str(&ns.yoi(&["top", "a", "-o", "json"]).await?.exit_ok()?.out)?;
+        Ok((top["items"][0]["usage"]["limit"] == limit).then_some(()))
+    };
+    poll_until(Duration::from_secs(30), "the runtime knows the new limit", known).await?;
+    eprintln!("a raised limit took effect after {:?}", begun.elapsed());
+    ns.yoi(&["send", "a", "three", "--wait"]).await?.exit_ok()?;
+    ensure!(runs(&ns.log("a").await?, RunOutcome::Finished) == finished + 1);
+    let now: YoiPod = ns.get("a").await?;
+    let pod = |agent: &YoiPod| agent.status.as_ref().and_then(|status| status.pod.clone());
+    ensure!(pod(&now) == pod(&first), "another Pod was made");
     ns.remove().await
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use yoi_crds::YoiPod;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::TestNamespace;
+use yoi_wire::entry::Body;
 
 const SCRIPT: &str = r#"
 rules:
@@ -73,6 +74,12 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     ensure!(diff["paths"] == json!([{ "path": "kept.txt", "kind": "added" }, { "path": "open.txt", "kind": "added" }]), "{diff}");
     let patch = ns.yoi(&["patch", "a"]).await?.exit_ok()?.out;
     ensure!(patch.contains("Subject: [PATCH] a commit of the agent"), "{patch}");
+    let top: Value = serde_json::from_str(&ns.yoi(&["top", "a", "-o", "json"]).await?.exit_ok()?.out)?;
+    let answers = ns.log("a").await?;
+    let used = answers.iter().filter_map(|line| if let Body::Assistant(answer) = &line.entry.body { answer.usage } else { None });
+    let used: u64 = used.map(|usage| usage.input_tokens).sum();
+    let usage = &top["items"][0]["usage"];
+    ensure!(usage["activity"] == "Stopped" && used > 0 && usage["total"]["inputTokens"] == used, "{used} in: {top}");
     // A followed log ends: nothing will be added to it.
     ns.yoi(&["log", "a", "-f"]).await?.exit_ok()?;
     eprintln!("first answer to last: {:?}", begun.elapsed());

@@ -100,7 +100,8 @@ async fn stop_and_compare(ns: &TestNamespace, agent: &str, mut seen: Seen) -> Re
     Ok(log.len())
 }
 
-/// Rolls the gateways out anew, again and again until the people are done. Returns how often. One takes a minute: each gateway lets its streams end.
+/// Rolls the gateways out anew, again and again until the people are done. Returns how often. One takes as
+/// long as agents and readers need to dial the new gateways.
 async fn roll(ns: &TestNamespace, done: &AtomicBool) -> Result<usize> {
     let mut rolls = 0;
     loop {

@@ -1,5 +1,5 @@
-//! `GET yoipods/log`, `yoipods/diff`, `yoipods/patch` and `yoipods/export`: the answers of the agent's runtime, or of a stopped agent's reader,
-//! streamed unchanged. `GET yoipods/usage` is of a running agent only.
+//! `GET yoipods/log`, `yoipods/diff`, `yoipods/patch`, `yoipods/export` and `yoipods/usage`: the answers of the agent's runtime, or of a stopped
+//! agent's reader, streamed unchanged.
 
 use std::sync::Arc;
 
@@ -116,15 +116,13 @@ pub async fn export(
     pass_on(&gateway, target, &user, "export", (Ok(runtime_api::EXPORT.to_owned()), wait), "application/x-tar").await
 }
 
-/// A reader is not started for this: a list of all agents would start one for each that has stopped.
 pub async fn usage(
     State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
+    wait: Result<Query<ReaderWait>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
-    let record = target.resolve(&gateway, &user, "get", "usage").await?;
-    let body = read_from_runtime(&gateway, &record, runtime_api::USAGE.to_owned(), WhenStopped::Nobody).await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+    pass_on(&gateway, target, &user, "usage", (Ok(runtime_api::USAGE.to_owned()), wait), "application/json").await
 }
 
 /// The runtime's answer to `path` as it is, for a user who may get this subresource.

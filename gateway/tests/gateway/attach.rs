@@ -137,19 +137,16 @@ async fn p45_a_client_that_never_reads_is_cut_and_others_of_the_agent_are_served
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_agent_is_not_attached_to_and_gets_no_reader_for_its_usage() {
+async fn a_stopped_agent_is_not_attached_to_and_gets_no_reader_for_it() {
     let cluster = TestCluster::new();
     cluster.put_agent("a", "u-a", "", "Stopped");
     cluster.api.allow("alice", "get attach");
-    cluster.api.allow("alice", "get usage");
     let replica = cluster.replica().await;
-    for subresource in ["attach", "usage"] {
-        let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{A}/{subresource}"), None).await;
-        assert_eq!(
-            (status, body["message"].as_str()),
-            (StatusCode::CONFLICT, Some("YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns"))
-        );
-    }
+    let (status, body) = cluster.request(&replica, "alice", "GET", &format!("{A}/attach"), None).await;
+    assert_eq!(
+        (status, body["message"].as_str()),
+        (StatusCode::CONFLICT, Some("YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns"))
+    );
     assert!(cluster.api.get("yoipods", "ns", "a")["status"]["reader"].is_null());
 }
 
@@ -177,11 +174,12 @@ async fn usage_and_segments_come_as_the_runtime_gives_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f16_the_segments_of_a_stopped_agent_come_from_its_reader() {
+async fn f16_the_segments_and_the_usage_of_a_stopped_agent_come_from_its_reader() {
     let cluster = TestCluster::new();
     cluster.put_agent("a", "u-a", "", "Stopped");
     cluster.api.token("token-p-r", "ns", "p-r", "gateway.yoi.dev");
     cluster.api.allow("alice", "get export");
+    cluster.api.allow("alice", "get usage");
     let replica = cluster.replica().await;
     let operator = async {
         let mut a = cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["reader"]["requestedAt"].is_string()).await;
@@ -193,6 +191,8 @@ async fn f16_the_segments_of_a_stopped_agent_come_from_its_reader() {
     let reading = cluster.request(&replica, "alice", "GET", &path, None);
     let (_reader, (status, archive)) = wait_for("the archive", async { tokio::join!(operator, reading) }).await;
     assert_eq!((status, archive.as_str()), (StatusCode::OK, Some("a tar archive")));
+    let (status, usage) = cluster.request(&replica, "alice", "GET", &format!("{A}/usage"), None).await;
+    assert_eq!((status, usage["activity"].as_str()), (StatusCode::OK, Some("Idle")), "as the reader says it");
     assert_eq!(cluster.api.get("yoipods", "ns", "a")["spec"]["desiredState"], "Stopped");
 }
 

@@ -41,6 +41,15 @@ async fn wait_ready(replica: &Replica) {
     .await;
 }
 
+async fn wait_for_a_missing_line(replica: &Replica) {
+    wait_for("the reason", async {
+        while replica.health("/readyz").await.1 != "1 of 1 live agents and readers have no line here yet" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_is_ready_once_every_live_agent_has_its_line() {
     let cluster = TestCluster::new();
@@ -52,18 +61,28 @@ async fn a_replica_is_ready_once_every_live_agent_has_its_line() {
     cluster.api.wait_until("yoipods", "ns", "a", |pod| pod["status"]["live"]["podUID"] == "p-a").await;
 
     let replica = cluster.starting_replica(settings()).await;
-    wait_for("the reason", async {
-        while replica.health("/readyz").await.1 != "1 of 1 live agents have no line here yet" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    wait_for_a_missing_line(&replica).await;
     assert_eq!(replica.health("/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
     let line = cluster.runtime(&[&replica], "token-p-a").await;
     wait_ready(&replica).await;
     // A line that breaks later does not take the replica out of its Services.
     line.lines.stop().await;
     assert_eq!(replica.health("/readyz").await.0, StatusCode::OK);
+}
+
+/// Gateways that replaced each other within seconds left those who read a stopped agent without an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_ready_once_the_reader_of_a_stopped_agent_has_its_line() {
+    let cluster = TestCluster::new();
+    cluster.put_agent("a", "u-a", "", "Stopped");
+    cluster.api.token("token-p-r", "ns", "p-r", "gateway.yoi.dev");
+    let mut a = cluster.api.get("yoipods", "ns", "a");
+    a["status"]["reader"]["pod"] = serde_json::json!({"name": "a-reader", "uid": "p-r"});
+    cluster.api.put("yoipods", a);
+    let replica = cluster.starting_replica(settings()).await;
+    wait_for_a_missing_line(&replica).await;
+    let _reader = cluster.runtime(&[&replica], "token-p-r").await;
+    wait_ready(&replica).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -93,7 +93,7 @@ fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
         table.add_row(cells.map(show::cell).collect::<Vec<_>>());
     }
     if any_stopped {
-        unknown.push_str("a stopped agent is not asked; its log has the tokens of each answer: kubectl yoi log NAME -o json\n");
+        unknown.push_str("a stopped agent is asked only by its name, which starts a Pod that reads its log: kubectl yoi top NAME\n");
     }
     show::lines(&table) + &unknown
 }

@@ -7,7 +7,6 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use yoi_wire::control::{ControlAction, ControlReason, ControlRefusal, ControlRequest, ControlResponse, USER_HEADER};
 use yoi_wire::hub::{MAX_MESSAGE_TEXT, RefusalReason};
-use yoi_wire::people::UsageResponse;
 
 use super::{AgentState, parts, refuse, too_long};
 
@@ -58,21 +57,6 @@ pub(super) async fn control(
 fn invalid(id: String, message: String) -> Response {
     let refused = Some(ControlRefusal { reason: ControlReason::Invalid, message });
     (StatusCode::BAD_REQUEST, Json(ControlResponse { id, done: None, refused })).into_response()
-}
-
-pub(super) async fn usage(State(api): State<AgentState>) -> Response {
-    let Some(session) = api.open_session.borrow().clone() else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
-    };
-    let progress = session.feed.progress();
-    Json(UsageResponse {
-        activity: progress.activity.into(),
-        total: progress.total,
-        run: progress.run,
-        turns: progress.turns,
-        limit: *api.token_limit.borrow(),
-    })
-    .into_response()
 }
 
 /// The text whose non-ASCII bytes and `%` stand as `%XX`; `None` when it is no UTF-8.

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use serde_json::json;
 use yoi_session::disk::RealDisk;
 use yoi_session::{Holder, Lock};
+use yoi_wire::hub::runtime_api;
 use yoi_wire::identity::env;
+use yoi_wire::open::Open;
+use yoi_wire::people::UsageResponse;
 
 use crate::harness::{EXAMPLE, Harness, Runtime, STOPPED};
 
@@ -53,11 +56,17 @@ fn segment(harness: &Harness) -> PathBuf {
     std::fs::read_dir(session).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap()
 }
 
+async fn usage(harness: &Harness) -> UsageResponse {
+    let (_, body) = harness.gateway.request("GET", runtime_api::USAGE, "").await;
+    serde_json::from_slice(&body).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(3, Some("say hello"));
     harness.wait_for_runs(1).await;
+    let used = usage(&harness).await;
     assert!(runtime.terminate().await.success());
     harness.gateway.forget_line();
     let reports = harness.gateway.reports().len();
@@ -73,6 +82,8 @@ async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() 
     assert!(shown.iter().any(|line| line.entry.body.kind() == "RunEnded"), "{shown:?}");
     assert_eq!(shown.iter().map(|line| line.entry.clone()).collect::<Vec<_>>(), harness.entries());
     assert_eq!(harness.gateway.log("tail=1").await.len(), 1);
+    let stopped = Open::Other("Stopped".to_owned());
+    assert_eq!(usage(&harness).await, UsageResponse { activity: stopped, ..used }, "what was used is read from the log");
     // A followed log ends with its last entry: nobody writes another one.
     assert_eq!(harness.gateway.log("follow=true").await.len(), shown.len());
     let (status, _) =
@@ -90,9 +101,12 @@ async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() 
 async fn a_reader_of_an_agent_without_session_or_tree_says_so() {
     let harness = Harness::new(EXAMPLE).await;
     let _reader = start_reader(&harness, None);
-    for (path, words) in
-        [("/v1/log", "there is no session yet"), ("/v1/diff", "the agent's tree is gone"), ("/v1/patch", "the agent's tree is gone")]
-    {
+    for (path, words) in [
+        ("/v1/log", "there is no session yet"),
+        ("/v1/diff", "the agent's tree is gone"),
+        ("/v1/patch", "the agent's tree is gone"),
+        (runtime_api::USAGE, "there is no session yet"),
+    ] {
         let (status, body) = harness.gateway.request("GET", path, "").await;
         let text = String::from_utf8_lossy(&body).into_owned();
         assert!(status.as_u16() == 404 && text.contains(words), "{path}: {status} {text}");

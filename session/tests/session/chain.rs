@@ -306,7 +306,7 @@ fn f15_a_session_of_format_1_is_continued_in_a_linked_segment() {
     let whole = disk.bytes(&segment_path()).unwrap();
     let lock = take(&disk, 1).unwrap();
     let (mut log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
-    assert_eq!(replay.entries, entries);
+    assert_eq!((replay.entries, log.reader().replay_token().unwrap()), (entries.clone(), Token::Start));
     let mut ids = counter();
     let mut new = log.rotate(SegmentReason::Upgraded, config(), carried(&replay.state, 1), at(), &mut ids).unwrap();
     new.extend(log.append(&[input("m1", InputFrom::Person)], at(), &mut ids).unwrap());
@@ -315,5 +315,8 @@ fn f15_a_session_of_format_1_is_continued_in_a_linked_segment() {
     assert_eq!(disk.bytes(&segment_path()).unwrap(), whole, "the old file is as it was");
     let (log, replay) = Log::open(&lock, SESSION, Preallocate::Off).unwrap();
     assert_eq!((replay.entries, log.segment(), log.segment_number()), (new.clone(), segment, 2));
+    let mut reader = log.reader();
+    let token = reader.replay_token().unwrap();
+    assert_eq!(all(&mut reader, token, 2), new, "a reader finds the entries that an opening replays");
     assert_eq!(all(&mut log.reader(), Token::Start, 2), [entries, new].concat());
 }

@@ -92,9 +92,13 @@ fn main() -> ExitCode {
         println!("test {name} ... FAILED: not_run.rs names it, and there is no such case");
         failed.push(name.to_owned());
     }
+    let only_list = std::env::args().any(|arg| arg == "--list");
     for &lane in Lane::all() {
         let mut wanted: Vec<(String, &Case)> = cases.iter().map(|c| (format!("{lane:?}::{}", c.0), *c)).collect();
         wanted.retain(|(name, _)| filters.is_empty() || filters.iter().any(|filter| name.contains(filter)));
+        if only_list {
+            wanted.drain(..).for_each(|(name, _)| println!("{name}: test"));
+        }
         if wanted.is_empty() {
             continue;
         }
