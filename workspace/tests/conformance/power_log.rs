@@ -1,11 +1,13 @@
 //! Power cuts at any write. The guest does all that happens to trees on disks whose writes are logged, and reports each step. Then the states that a cut
 //! could have left on the disks are made here, one by one: what was reported is there, what was destroyed is not, and the rest is done or undone.
 //!
-//! In three parts, for `cargo xtask test --all`: `conformance power-log make FOLDER` makes the disks and prints their paths, `record DISK...` runs in the
-//! guest, `replay FOLDER` looks for each disk at the log beside it.
+//! In parts, for `cargo xtask test --all`: `conformance power-log make FOLDER` makes the disks and prints their paths, `record DISK...` runs in the
+//! guest, `replay FOLDER` looks for each disk at the log beside it. The disk with a pool is replayed in the guest again, whose kernel can import it:
+//! `replay-pool BASE LOG`.
 
 mod life;
 mod log;
+mod pool;
 mod replay;
 
 use std::fs;
@@ -26,19 +28,24 @@ struct Setup {
     disk: DiskKind,
 }
 
-const SETUPS: [Setup; 5] = [
+const SETUPS: [Setup; 6] = [
     Setup { provider: ProviderKind::Overlay, disk: DiskKind::Ext4 },
     Setup { provider: ProviderKind::Overlay, disk: DiskKind::Xfs },
     Setup { provider: ProviderKind::Reflink, disk: DiskKind::Xfs },
     Setup { provider: ProviderKind::Copy, disk: DiskKind::Ext4 },
     Setup { provider: ProviderKind::Btrfs, disk: DiskKind::Btrfs },
+    ON_ZFS,
 ];
+/// The entries are on ext4, the trees in a pool.
+const ON_ZFS: Setup = Setup { provider: ProviderKind::Zfs, disk: DiskKind::Ext4 };
 
 /// The size of the file systems. XFS takes at least 300 MiB.
 const SIZE: u64 = 320 << 20;
 /// Reports are written here, past the end of the file system.
 const ACKS_AT: u64 = SIZE;
-const DISK_SIZE: u64 = SIZE + (1 << 20);
+const POOL_AT: u64 = SIZE + (1 << 20);
+/// ZFS keeps 128 MiB of a small pool to itself.
+const POOL_SIZE: u64 = 384 << 20;
 
 impl Setup {
     fn name(self) -> String {
@@ -49,10 +56,14 @@ impl Setup {
         folder.join(format!("{}-on-{:?}.{ending}", self.provider, self.disk))
     }
 
+    fn disk_size(self) -> u64 {
+        if self.provider == ProviderKind::Zfs { POOL_AT + POOL_SIZE } else { POOL_AT }
+    }
+
     /// A disk with a file system, and a copy of it as it is before the guest has it.
     fn make(self, folder: &Path) -> PathBuf {
         let (image, base) = (self.image(folder, "img"), self.image(folder, "base"));
-        fs::File::create(&image).unwrap().set_len(DISK_SIZE).unwrap();
+        fs::File::create(&image).unwrap().set_len(self.disk_size()).unwrap();
         let (image_text, bytes) = (image.to_str().unwrap(), SIZE.to_string());
         let (mkfs, args) = match self.disk {
             // What is not initialized now is written by the kernel in the background, in thousands of writes.
@@ -83,19 +94,27 @@ pub fn main(args: &[String]) -> ExitCode {
         }
         (Some("replay"), [folder]) => {
             enter_mount_namespace();
-            println!("running {} tests", SETUPS.len());
-            let broken = SETUPS.into_iter().filter(|setup| !replay_one(*setup, folder.as_ref())).count();
+            let here: Vec<_> = SETUPS.into_iter().filter(|setup| setup.provider != ProviderKind::Zfs).collect();
+            println!("running {} tests", here.len());
+            let folder: &Path = folder.as_ref();
+            let files = |setup: Setup| [setup.image(folder, "base"), setup.image(folder, "img.log")];
+            let broken = here.into_iter().filter(|setup| !replay_one(*setup, &files(*setup), folder)).count();
             if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        _ => panic!("{COMMAND} make FOLDER, record {} disks, or replay FOLDER", SETUPS.len()),
+        (Some("replay-pool"), [base, log]) => {
+            println!("running 1 test");
+            let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+            let passed = replay_one(ON_ZFS, &[base.into(), log.into()], folder.path());
+            if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        _ => panic!("{COMMAND} make FOLDER, record {} disks, replay FOLDER, or replay-pool BASE LOG", SETUPS.len()),
     }
 }
 
 /// Returns whether no cut broke a promise.
-fn replay_one(setup: Setup, folder: &Path) -> bool {
+fn replay_one(setup: Setup, [base, log]: &[PathBuf; 2], folder: &Path) -> bool {
     let begun = std::time::Instant::now();
-    let log = setup.image(folder, "img.log");
-    let found = replay::replay(setup, &setup.image(folder, "base"), &log, folder);
+    let found = replay::replay(setup, base, log, folder);
     println!(
         "    {} writes, {} flushes, {} power cuts, {} of them took what was never flushed",
         found.writes, found.flushes, found.cuts, found.unflushed_lost

@@ -7,7 +7,7 @@ use crate::command::{capture, command, this_program};
 use crate::guest;
 use crate::instance::repository;
 use crate::packages;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -60,15 +60,22 @@ pub fn power_cuts(selection: &Selection<'_>) -> Result<LaneOutcome> {
     let mut record = Command::new(this_program()?);
     record.args(["guest", "--limit", POWER_LIMIT, "--bring"]).arg(&suite);
     record.args(disks.iter().flat_map(|disk| ["--disk", disk])).arg("--");
-    record.arg(format!("./{name} {POWER_LOG} record {}", devices.join(" ")));
+    record.arg(format!("modprobe -a loop zfs && YOI_GUEST=1 ./{name} {POWER_LOG} record {}", devices.join(" ")));
     let (passed, line) = selection.run("power", record, format!("cargo xtask guest ... {name} {POWER_LOG} record"))?;
     if !passed {
         return outcome(passed, &line);
     }
     let mut replay = Command::new(&suite);
     replay.args([POWER_LOG, "replay"]).arg(folder.path());
-    let (passed, line) = selection.run("power", replay, format!("{name} {POWER_LOG} replay"))?;
-    outcome(passed, &line)
+    let (passed_here, line) = selection.run("power", replay, format!("{name} {POWER_LOG} replay"))?;
+    let Some(pool) = disks.iter().find(|disk| disk.contains("Zfs")) else { bail!("no disk has a pool") };
+    let base = pool.strip_suffix("img").context("a disk's file has another ending")?.to_owned() + "base";
+    let mut replay = Command::new(this_program()?);
+    replay.args(["guest", "--limit", WHOLE_LIMIT, "--bring"]).arg(&suite).args(["--disk", &base, "--disk", &format!("{pool}.log"), "--"]);
+    replay.arg(format!("modprobe -a loop zfs && YOI_GUEST=1 ./{name} {POWER_LOG} replay-pool /dev/vda /dev/vdb"));
+    let (passed_there, line_there) = selection.run("power", replay, format!("cargo xtask guest ... {name} {POWER_LOG} replay-pool"))?;
+    outcome(passed_here, &line)?;
+    outcome(passed_there, &line_there)
 }
 
 /// The program of the suite, compiled as for the unit tests.

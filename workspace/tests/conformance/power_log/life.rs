@@ -8,8 +8,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use yoi_workspace::{CloneAccess, DataRoot, Journal, ProviderKind, TreeOrigin, Uid};
+use yoi_workspace::{CloneAccess, DataRoot, Journal, ProviderKind, RootOptions, TreeOrigin, Uid, ZfsOptions};
 
+use super::pool::{Pool, TREES};
 use super::{ACKS_AT, Setup};
 use crate::fixture::{current_owner, nth_uid};
 use crate::lanes::DiskKind;
@@ -87,9 +88,11 @@ pub fn unflushed(at: &Path, n: usize) -> std::path::PathBuf {
     at.join(format!("unflushed{n}"))
 }
 
-pub fn open(at: &Path) -> (DataRoot, Journal) {
+pub fn open(kind: ProviderKind, at: &Path) -> (DataRoot, Journal) {
     let dir = at.join("root");
-    (DataRoot::open(&dir).unwrap(), Journal::open(&dir.join("journal")).unwrap())
+    let zfs = (kind == ProviderKind::Zfs).then(|| ZfsOptions::new(TREES.parse().unwrap()));
+    let options = RootOptions { zfs, ..RootOptions::default() };
+    (DataRoot::open_with(&dir, options).unwrap(), Journal::open(&dir.join("journal")).unwrap())
 }
 
 /// Does all steps on the disk. The number of those that were done is written past the end of the file system, after each of them: the log has it where it
@@ -104,8 +107,9 @@ pub fn record(setup: Setup, device: &Path) {
         DiskKind::Btrfs => mount("btrfs", c""),
     }
     .unwrap();
+    let pool = (setup.provider == ProviderKind::Zfs).then(|| Pool::create(device));
     fs::create_dir(at.path().join("root")).unwrap();
-    let (root, journal) = open(at.path());
+    let (root, journal) = open(setup.provider, at.path());
     let mounted = fs::File::open(at.path()).unwrap();
     rustix::fs::syncfs(&mounted).unwrap();
     let acks = fs::File::options().write(true).custom_flags(libc::O_DIRECT).open(device).unwrap();
@@ -115,6 +119,7 @@ pub fn record(setup: Setup, device: &Path) {
     }
     acknowledge(&acks, steps(setup.provider).len());
     drop((root, journal, mounted));
+    drop(pool);
     rustix::mount::unmount(at.path(), UnmountFlags::empty()).unwrap();
 }
 
