@@ -111,7 +111,7 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
     let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, push.pushed, now);
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
     // So do pushers that have ended: a push ends although the agent's own Pod cannot be made.
-    let mut steps = delete_unused_manifests(input, run.record.manifest.as_ref());
+    let mut steps = delete_unused_manifests(input, [&run.record.manifest, &run.next_manifest]);
     let (ended_pushers, push_steps): (Vec<_>, Vec<_>) = push.steps.into_iter().partition(|step| matches!(step, Step::Delete(_)));
     steps.extend(ended_pushers);
     steps.extend(run.steps);
@@ -141,10 +141,10 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
     }
 }
 
-/// Steps that delete the manifests that no Pod of this name mounts and that are not the `current` one.
-fn delete_unused_manifests(input: &YoiPodInput<'_>, current: Option<&ManifestRef>) -> Vec<Step> {
+/// Steps that delete the manifests that no Pod of this name mounts and that are none of `kept`.
+fn delete_unused_manifests(input: &YoiPodInput<'_>, kept: [&Option<ManifestRef>; 2]) -> Vec<Step> {
     let is_used = |manifest: &str| {
-        current.is_some_and(|m| m.name == manifest) || input.pods.iter().any(|pod| pod.manifest.as_deref() == Some(manifest))
+        kept.into_iter().flatten().any(|m| m.name == manifest) || input.pods.iter().any(|pod| pod.manifest.as_deref() == Some(manifest))
     };
     let own = input.manifests.iter().copied().filter(|map| map.is_controlled_by(input.yoipod.uid()));
     delete_all(own.filter(|map| !is_used(map.name())))

@@ -61,6 +61,8 @@ pub(super) struct RunPlan<'a> {
     pub state: RunState<'a>,
     pub steps: Vec<Step>,
     pub record: RunRecord,
+    /// The manifest of the Pod that this plan makes. The status names it once the Pod exists, in one write with the Pod.
+    pub next_manifest: Option<ManifestRef>,
     pub requeue_after: Option<Duration>,
     /// No node with the base has room: the next Pod may go to any node that can make the tree. The status says so before that Pod is made.
     pub no_room: bool,
@@ -70,7 +72,7 @@ pub(super) struct RunPlan<'a> {
 
 impl<'a> RunPlan<'a> {
     fn new(state: RunState<'a>, steps: Vec<Step>, record: RunRecord) -> Self {
-        RunPlan { state, steps, record, requeue_after: None, no_room: false, unschedulable: false }
+        RunPlan { state, steps, record, next_manifest: None, requeue_after: None, no_room: false, unschedulable: false }
     }
 
     fn after(self, earlier: Vec<Step>) -> Self {
@@ -336,9 +338,8 @@ fn start<'a>(
         NodeChoice::Only(able)
     };
     let created = create::pod(input, accepted, tree, settings, generation, &runtime_digest, choice);
-    let record = RunRecord { manifest: Some(created.manifest), ..record };
     let steps = reader::confirm_gone(input).into_iter().chain(created.steps).collect();
-    RunPlan { no_room, ..RunPlan::new(RunState::Starting, steps, record) }
+    RunPlan { no_room, next_manifest: Some(created.manifest), ..RunPlan::new(RunState::Starting, steps, record) }
 }
 
 /// Why it is not known where a tree shows: what keeps the operator from making the tree, else that it has not seen the workspace yet.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
+use yoi_crds::pod::ManifestRef;
 use yoi_crds::{Condition, YoiPod, YoiPodStatus, YoiProject};
+use yoi_plan::names::sha256;
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, yoipod};
 use yoi_wire::manifest::AgentManifest;
@@ -50,13 +52,21 @@ pub fn made_map(plan: &Plan<YoiPodStatus>) -> Option<&ConfigMap> {
 fn ran_before() -> yoipod::Observed {
     let mut seen = new_agent();
     let first = run(&seen);
+    after_run(&mut seen, first);
+    seen
+}
+
+/// The Pod that this plan made has run and is gone.
+pub fn after_run(seen: &mut yoipod::Observed, first: Plan<YoiPodStatus>) {
     let mut map = made_map(&first).expect("a manifest").clone();
     map.metadata.uid = Some("map".to_owned());
     map.metadata.resource_version = Some("1".to_owned());
+    let digest = sha256(map.data.as_ref().expect("data")["manifest.json"].as_bytes());
+    let manifest = Some(ManifestRef { name: map.metadata.name.clone().expect("a name"), digest });
     seen.manifests = vec![Arc::new(map)];
-    let status = YoiPodStatus { run_generation: Some(2), pod: None, ..first.status.expect("a status") };
-    change(&mut seen, |yoipod| yoipod.status = Some(status));
-    seen
+    let status = status(first);
+    assert_eq!(status.manifest, None, "it is named together with its Pod");
+    change(seen, |yoipod| yoipod.status = Some(YoiPodStatus { run_generation: Some(2), pod: None, manifest, ..status }));
 }
 
 /// The manifest of the Pod that the next plan makes; `None` when it makes none.
@@ -129,8 +139,13 @@ fn b12_manifest_current_names_the_fields_that_the_agent_lacks_and_no_value() {
     assert!(lacks.message.contains("spec.defaults.model.name, spec.defaults.pod.env;"), "{}", lacks.message);
     assert!(!lacks.message.contains("s3cret") && !lacks.message.contains("0ther"), "{}", lacks.message);
     change(&mut seen, |yoipod| yoipod.spec.limits.turns_per_run = 7);
-    // The Pod that this plan makes has the new manifest, which is not stored yet: until then the former one is not shown as current.
-    assert!(status(run(&seen)).conditions.iter().all(|c| c.type_ != "ManifestCurrent"));
+    // The Pod that this plan makes has the new manifest: until it exists, the former one is not shown as current.
+    assert_eq!(current(&seen).reason, "SpecChanged");
+    let former = seen.manifests[0].metadata.name.clone().expect("a name");
+    assert!(
+        run(&seen).steps.iter().all(|step| !matches!(step, Step::Delete(target) if target.name == former)),
+        "the status still names it"
+    );
     change(&mut seen, |yoipod| yoipod.spec.desired_state = yoi_crds::pod::DesiredState::Stopped);
     assert_eq!(current(&seen).reason, "SpecChanged");
     let fresh = new_agent();

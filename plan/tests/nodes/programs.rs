@@ -12,7 +12,7 @@ use yoi_plan::{ObservedPod, yoipod};
 use yoi_wire::manifest::{AgentManifest, Program};
 use yoi_wire::preset::Preset;
 
-use crate::manifests::{change, made_map, made_pod, new_agent};
+use crate::manifests::{after_run, change, made_map, made_pod, new_agent};
 use crate::*;
 
 fn preset(name: &str, speaks: Value, credentials: Value) -> (String, Preset) {
@@ -236,13 +236,7 @@ fn a_login_or_preset_that_is_missing_is_named_with_the_command_that_makes_it() {
 fn a_changed_program_is_a_changed_spec_and_another_preset_of_the_chart_reaches_the_next_start() {
     let mut seen = agent(json!({"cli": {"preset": "open"}}), Value::Null);
     let first = run(&seen);
-    let mut map = made_map(&first).expect("a manifest").clone();
-    map.metadata.uid = Some("map".to_owned());
-    map.metadata.resource_version = Some("1".to_owned());
-    seen.manifests = vec![Arc::new(map)];
-    change(&mut seen, |yoipod| {
-        yoipod.status = Some(YoiPodStatus { run_generation: Some(2), pod: None, ..first.status.clone().expect("a status") })
-    });
+    after_run(&mut seen, first);
     let current = |seen: &yoipod::Observed| condition(&status(run(seen)).conditions, "ManifestCurrent").reason.clone();
     assert_eq!(current(&seen), "UpToDate");
 

@@ -128,6 +128,10 @@ impl Drop for LaneFilesystem {
     }
 }
 
+/// UIDs are used once in a file system, as the API server gives them: its project ids are computed from them, and trees of one UID find no more than 64.
+static CASES: AtomicU64 = AtomicU64::new(0);
+const UIDS_OF_A_CASE: u64 = 1 << 20;
+
 /// The data root of one case.
 pub struct Fixture {
     pub lane: Lane,
@@ -145,7 +149,9 @@ impl Fixture {
         fs::create_dir(&dir).unwrap();
         let (lane, root) = (filesystem.lane, open_root(filesystem.lane, &dir, Arc::new(NoFaults)));
         let enforces_quotas = filesystem.enforces_quotas;
-        Self { lane, enforces_quotas, root, dir, disks: filesystem.temp.path().join(format!("disks-of-{name}")), next: AtomicU64::new(1) }
+        let disks = filesystem.temp.path().join(format!("disks-of-{name}"));
+        let next = AtomicU64::new(1 + UIDS_OF_A_CASE * CASES.fetch_add(1, Ordering::Relaxed));
+        Self { lane, enforces_quotas, root, dir, disks, next }
     }
 
     pub fn kind(&self) -> ProviderKind {
