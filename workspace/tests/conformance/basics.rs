@@ -13,7 +13,7 @@ use yoi_workspace::{
 };
 
 use crate::fixture::{Fixture, content, current_owner, dataset_of, fill_repository, git, is_root};
-use crate::lanes::{DiskKind, Lane};
+use crate::lanes::{DiskKind, Lane, in_guest};
 use crate::zfs_fuse::zfs;
 use crate::{Case, Verdict};
 
@@ -43,7 +43,9 @@ fn w1(fixture: &Fixture) -> Verdict {
     let before = free();
     let started = Instant::now();
     let (clone, path) = fixture.clone_of(base);
-    assert!(started.elapsed() < Duration::from_secs(3));
+    // An emulator beside other work may stand still for seconds.
+    let limit = Duration::from_secs(if in_guest() { 60 } else { 3 });
+    assert!(started.elapsed() < limit, "{:?}", started.elapsed());
     assert_eq!(content(&path), content(&source));
     assert!(content(&path).iter().any(|(p, ..)| p.ends_with("ignored.bin")));
     fixture.sync();
