@@ -63,8 +63,9 @@ async fn a_stopped_agent_is_read_over_the_line_of_its_reader_and_stays_stopped()
 #[tokio::test(flavor = "multi_thread")]
 async fn the_token_of_a_reader_opens_a_line_and_nothing_else() {
     let cluster = cluster_with_stopped_agent();
-    change_status(&cluster, |status| status["reader"] = json!({"pod": {"name": "a-reader", "uid": "p-r"}}));
+    // Before there is a reader: a replica is Ready only once its line is there.
     let replica = cluster.replica().await;
+    change_status(&cluster, |status| status["reader"] = json!({"pod": {"name": "a-reader", "uid": "p-r"}}));
     let caller = cluster.caller(&replica, "token-p-r");
     for path in [gateway_api::REPORT, gateway_api::LIST_PODS, gateway_api::SEND, "/v1/unknown"] {
         let answer: Result<Value, _> = caller.post_json(path, &report(Activity::Idle)).await;
