@@ -22,7 +22,7 @@ rules:
   when: { lastUserContains: work }
   steps:
   - toolCalls:
-    - { tool: Shell, args: { command: "echo committed > kept.txt && git add kept.txt && git commit -qm 'a commit of the agent' && timeout 10 git push origin HEAD:refs/heads/by-hand; sleep 6" } }
+    - { tool: Shell, args: { command: "echo committed > kept.txt && git add kept.txt && git commit -qm 'a commit of the agent' && timeout 10 git push origin HEAD:refs/heads/by-hand; sleep 10" } }
   - text: All done.
 "#;
 

@@ -160,6 +160,11 @@ impl Program {
                 { "toolCalls": [self.shell("echo once >> begun.txt; sleep 100; echo ended >> ended.txt")] },
                 { "text": "It has run." },
             ] }),
+            // Shorter than what Codex waits for a command.
+            json!({ "name": "while", "when": asked("take a while"), "steps": [
+                { "toolCalls": [self.shell("sleep 6")] },
+                { "text": "That was a while." },
+            ] }),
             json!({ "name": "errand", "when": { "lastUserContains": format!("an errand for {name}") }, "steps": [
                 { "toolCalls": [self.sends(&format!("the words of {name}"))] },
                 { "text": "Told." },

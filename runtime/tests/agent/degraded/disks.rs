@@ -192,7 +192,7 @@ rules:
     let harness = Harness::new(script).await;
     let Some(volume) = LoopVolume::over(&harness.tree(), 16) else { return };
     std::fs::write(harness.tree().join("old"), "before\n").unwrap();
-    rustix::fs::sync();
+    volume.flush();
     let _runtime = harness.start(1, Some("go"));
     harness.wait_until("both", |entries| tool_ends(entries).len() == 2).await;
     let later = harness.dir.path().join("later");

@@ -48,6 +48,11 @@ impl LoopVolume {
         Some(Self { image: image.to_owned(), at: at.to_owned() })
     }
 
+    /// Makes all that was written to it durable, and nothing of other file systems.
+    pub fn flush(&self) {
+        rustix::fs::syncfs(std::fs::File::open(&self.at).unwrap()).unwrap();
+    }
+
     fn ballast(&self) -> PathBuf {
         self.at.join("ballast")
     }
