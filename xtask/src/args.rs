@@ -1,5 +1,6 @@
 use crate::bench::Benchmark;
 use crate::cluster::{DataRoot, Shape};
+use crate::images::Profile;
 use crate::instance::{Instance, Node};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -24,6 +25,9 @@ pub enum XtaskCommand {
         /// The registry speaks plain HTTP
         #[arg(long, requires = "registry")]
         plain_http: bool,
+        /// How the programs are compiled: `release` by default with --registry, else `dev`
+        #[arg(long, requires = "context", value_enum)]
+        profile: Option<Profile>,
         /// A value of the chart yoi-operator, as `helm --set` takes it
         #[arg(long, requires = "context", value_name = "KEY=VALUE")]
         set: Vec<String>,
@@ -201,7 +205,7 @@ mod tests {
         let refused = Args::try_parse_from(["cargo xtask", "bench", "nonsense"]).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
             refused.contains(
-                "workspace, providers, refresh, push, session, tools, runtime, programs, cluster, agents, attach, claims, messages, objects"
+                "workspace, providers, zfs, refresh, push, session, tools, runtime, programs, cluster, agents, attach, claims, messages, objects"
             ),
             "{refused}"
         );

@@ -2,15 +2,16 @@
 
 pub mod figures;
 
-use crate::command::{command, run_in_terminal};
+use crate::command::{command, run_in_terminal, this_program};
 use crate::images::{self, Profile};
 use crate::install::{self, InstallTarget};
 use crate::instance::{Instance, repository};
-use crate::{build, cluster, generate, packages, progress, test_environment};
-use anyhow::{Result, bail};
+use crate::{build, cargo, cluster, generate, guest, packages, progress, test_environment};
+use anyhow::{Context, Result, bail};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const INSTANCE: Instance = Instance::YoiBench;
 
@@ -20,6 +21,8 @@ pub enum Benchmark {
     Workspace,
     /// Ways to a working tree, side by side
     Providers,
+    /// Forks of datasets, in the guest, whose kernel has ZFS
+    Zfs,
     /// The next base of a branch that moved, beside a fresh one
     Refresh,
     /// A push of an agent's commits, beside `git push` by hand
@@ -41,7 +44,7 @@ pub enum Benchmark {
     Objects,
 }
 use Benchmark::{
-    Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, Push, Refresh, Runtime, Session, Tools, Workspace,
+    Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, Push, Refresh, Runtime, Session, Tools, Workspace, Zfs,
 };
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
@@ -88,6 +91,13 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
             failed.push(name);
         }
     }
+    if wanted.is_empty() || wanted.contains(&Zfs) {
+        match guest::lack() {
+            Some(why) => progress::note(&format!("The benchmark of ZFS is left out: {why}")),
+            None if !zfs(&out)? => failed.push("zfs"),
+            None => {}
+        }
+    }
     if !parts.is_empty() {
         let done = on_a_cluster(&out, &parts);
         if !keep {
@@ -103,6 +113,32 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
         bail!("these benchmarks failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// Runs the benchmark of ZFS in the guest and keeps its rows. It prints them last, because nothing of the guest's files stays.
+fn zfs(out: &Path) -> Result<bool> {
+    const ROWS: &str = "rows:";
+    packages::for_guest()?;
+    let program = cargo::executable(&["bench", "--no-run", "-p", "yoi-workspace", "--bench", "clone"])?;
+    let name = program.file_name().context("the benchmark has no name")?.to_string_lossy().into_owned();
+    let mut run = command(this_program()?, ["guest", "--limit", "7200", "--bring"]);
+    run.arg(&program).arg("--");
+    run.arg(format!("modprobe -a loop zfs && YOI_BENCH_OUT=. ./{name} zfs && echo {ROWS} && cat zfs.json"));
+    let mut guest = run.stdout(Stdio::piped()).spawn().context("failed to start the guest")?;
+    let mut rows: Option<String> = None;
+    for line in BufReader::new(guest.stdout.take().context("the guest has no output")?).lines() {
+        let line = line?;
+        match &mut rows {
+            Some(rows) => *rows += &line,
+            None if line == ROWS => rows = Some(String::new()),
+            None => println!("{line}"),
+        }
+    }
+    let done = guest.wait()?.success();
+    if let (true, Some(rows)) = (done, &rows) {
+        fs::write(out.join("zfs.json"), rows)?;
+    }
+    Ok(done && rows.is_some())
 }
 
 /// Names the programs from npm to their benchmark, which does without those that cannot be installed.
@@ -126,8 +162,7 @@ fn on_a_cluster(out: &Path, parts: &[&str]) -> Result<bool> {
 }
 
 fn bench(out: &Path, package: &str, more: &[&str], environment: &[(&'static str, String)]) -> Result<bool> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut bench: Command = command(PathBuf::from(cargo), ["bench", "-p", package]);
+    let mut bench: Command = command(PathBuf::from(cargo::program()), ["bench", "-p", package]);
     bench.args(more).current_dir(repository()).env("YOI_BENCH_OUT", out);
     bench.envs(environment.iter().map(|(name, value)| (name, value)));
     run_in_terminal(&mut bench)

@@ -8,7 +8,7 @@ mod registry;
 use crate::command::{capture, command, find_program, run};
 use crate::instance::{Instance, Node, cache, repository};
 use crate::tree::ImageTree;
-use crate::{build, cluster, packages, progress};
+use crate::{build, cargo, cluster, packages, progress};
 use anyhow::{Context, Result, bail};
 pub use oci::Archive;
 use oci::Image;
@@ -118,9 +118,11 @@ impl Built {
 }
 
 /// How the programs are compiled.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Profile {
+    /// Soon compiled, slower, and larger in memory
     Dev,
+    /// Optimized
     Release,
 }
 
@@ -211,7 +213,7 @@ fn with_libraries(tree: &mut ImageTree, to: &str, program: &str) -> Result<()> {
 /// Builds the shipped programs; says which are not there.
 fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<(BTreeMap<&'static str, PathBuf>, Vec<String>)> {
     let step = progress::start("Compile Yoi (a few minutes the first time)");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = Command::new(cargo::program());
     cargo.args(["build", "--keep-going", "--message-format=json-render-diagnostics"]).current_dir(folder);
     if let Some(target) = target {
         cargo.arg("--target-dir").arg(target);

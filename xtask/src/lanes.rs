@@ -10,7 +10,7 @@ mod report;
 
 use crate::command::run_in_terminal;
 use crate::instance::repository;
-use crate::{generate, law, planted};
+use crate::{cargo, generate, law, planted};
 use anyhow::{Result, bail};
 use report::{Lane, LaneOutcome, Report};
 use std::process::{Command, ExitCode};
@@ -142,7 +142,7 @@ fn units(name: &str, targets: &[&str], whole: bool, selection: &Selection<'_>) -
         words.extend(selection.filters.iter().map(String::as_str));
     }
     let mut tests = Command::new("nice");
-    tests.args(["-n", NICER]).arg(program()).args(&words).current_dir(repository());
+    tests.args(["-n", NICER]).arg(cargo::program()).args(&words).current_dir(repository());
     if whole {
         tests.env(MUST_RUN, "1");
     }
@@ -164,12 +164,8 @@ fn dependencies() -> Result<LaneOutcome> {
 }
 
 fn cargo(words: &[&str]) -> Result<LaneOutcome> {
-    let succeeded = run_in_terminal(Command::new(program()).args(words).current_dir(repository()))?;
+    let succeeded = run_in_terminal(Command::new(cargo::program()).args(words).current_dir(repository()))?;
     outcome(succeeded, &format!("cargo {}", words.join(" ")))
-}
-
-fn program() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 fn outcome(succeeded: bool, line: &str) -> Result<LaneOutcome> {

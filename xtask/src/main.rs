@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod build;
 mod cache;
+mod cargo;
 #[cfg(test)]
 mod cases;
 mod cluster;
@@ -43,9 +44,9 @@ fn main() -> ExitCode {
 fn run(action: XtaskCommand) -> Result<ExitCode> {
     match action {
         XtaskCommand::Up { context: None, name, shape, .. } => install::local(name, shape)?,
-        XtaskCommand::Up { context: Some(context), registry, plain_http, set, .. } => {
+        XtaskCommand::Up { context: Some(context), registry, plain_http, profile, set, .. } => {
             let registry = registry.map(|prefix| images::Registry { prefix, plain_http });
-            install::existing(install::ExistingCluster { context, registry, settings: set })?;
+            install::existing(install::ExistingCluster { context, registry, profile, settings: set })?;
         }
         XtaskCommand::Down { name } => cluster::down(name)?,
         XtaskCommand::Cluster { action } => return run_on_cluster(action),

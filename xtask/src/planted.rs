@@ -5,6 +5,7 @@
 
 mod patch;
 
+use crate::cargo;
 use crate::cluster;
 use crate::command::{self, capture, command};
 use crate::images;
@@ -104,7 +105,7 @@ fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
 
 fn cargo_test(source: &Source, package: &str, fault: &Fault) -> Command {
     let (target, test) = &fault.harness;
-    let mut harness = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut harness = Command::new(cargo::program());
     harness.args(["test", "-p", package]).current_dir(&source.folder);
     match target.as_str() {
         "lib" => harness.arg("--lib"),

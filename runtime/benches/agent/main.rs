@@ -43,7 +43,7 @@ async fn main() {
         rows.extend(memory::idle().await);
     }
     if wanted("long") {
-        rows.push(memory::after_many_turns().await);
+        rows.extend(memory::after_many_turns().await);
     }
     if let Some(out) = std::env::var_os("YOI_BENCH_OUT") {
         let file = std::path::Path::new(&out).join("runtime.json");

@@ -24,8 +24,16 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Memory of runtimes that wait.
 #[derive(Default)]
 struct Idle {
-    fresh: Vec<f64>,
-    worked: Vec<f64>,
+    fresh: Vec<Memory>,
+    worked: Vec<Memory>,
+}
+
+/// Of one process, in MiB.
+struct Memory {
+    /// With the pages of the program's file that are mapped: they stand in memory once for all agents of a node.
+    resident: f64,
+    /// What no other process shares.
+    anonymous: f64,
 }
 
 /// An idle runtime, before any work and after a run of three turns, and the same of an older build if there is one.
@@ -42,11 +50,15 @@ pub async fn idle() -> Vec<Value> {
     let mut rows = Vec::new();
     for (when, ours, older) in figures {
         let name = format!("idle runtime (RSS), {when}");
-        println!("{name}: {:.1} MiB (bar {IDLE_BAR} MiB)", median(&ours));
-        rows.push(json!({"name": name, "unit": "MiB", "ours": figures_of(&ours), "bar": IDLE_BAR}));
+        let all = resident(&ours);
+        println!("{name}: {:.1} MiB (bar {IDLE_BAR} MiB)", median(&all));
+        rows.push(json!({"name": name, "unit": "MiB", "ours": figures_of(&all), "bar": IDLE_BAR}));
         if !older.is_empty() {
-            rows.push(over(&format!("{name}, over the runtime before the engine"), &ours, &older, BEFORE_BAR));
+            rows.push(over(&format!("{name}, over the runtime before the engine"), &all, &resident(&older), BEFORE_BAR));
         }
+        let (name, own) = (format!("idle runtime, {when}: of it anonymous (RssAnon)"), anonymous(&ours));
+        println!("{name}: {:.1} MiB", median(&own));
+        rows.push(json!({"name": name, "unit": "MiB", "ours": figures_of(&own)}));
     }
     rows
 }
@@ -54,22 +66,22 @@ pub async fn idle() -> Vec<Value> {
 impl Idle {
     async fn add(&mut self, binary: Option<PathBuf>) {
         let (harness, runtime) = start(binary.clone(), None, Harness::new(EXAMPLE).await).await;
-        self.fresh.push(resident(&runtime).await);
+        self.fresh.push(memory(&runtime).await);
         drop((runtime, harness));
         let (harness, runtime) = start(binary, Some("write the greeting"), Harness::new(EXAMPLE).await).await;
         harness.wait_for_runs(1).await;
         harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle && report.task.is_some()).await;
-        self.worked.push(resident(&runtime).await);
+        self.worked.push(memory(&runtime).await);
     }
 }
 
 /// One agent whose runs have 5,000 turns together, over agents that have not worked yet.
-pub async fn after_many_turns() -> Value {
+pub async fn after_many_turns() -> Vec<Value> {
     let turns = std::env::var("YOI_BENCH_TURNS").ok().and_then(|turns| turns.parse().ok()).unwrap_or(TURNS);
     let mut fresh = Vec::new();
     for _ in 0..PROCESSES {
         let (_harness, runtime) = start(None, None, Harness::new(EXAMPLE).await).await;
-        fresh.push(resident(&runtime).await);
+        fresh.push(memory(&runtime).await);
     }
     let harness = Harness {
         limits: json!({"turnsPerRun": TURNS_PER_RUN, "toolSeconds": 30, "toolOutputBytes": 32768}),
@@ -85,18 +97,19 @@ pub async fn after_many_turns() -> Value {
         // What the harness keeps of each request, it need not keep here.
         harness.requests.lock().unwrap().clear();
     }
-    let worked = [resident(&runtime).await];
+    let worked = [memory(&runtime).await];
     let entries = harness.entries();
     let count = |wanted: fn(&Body) -> bool| entries.iter().filter(|entry| wanted(&entry.body)).count();
     let answers = count(|body| matches!(body, Body::Assistant(_)));
     let compactions = count(|body| matches!(body, Body::CompactionEnded(end) if end.outcome == CompactionOutcome::Used));
     assert!(answers >= turns && compactions > 0, "{answers} turns, {compactions} compactions: {}", harness.stderr());
-    over(
-        &format!("runtime (RSS) after {answers} turns and {compactions} compactions, over one before any work"),
-        &worked,
-        &fresh,
-        TURNS_BAR,
-    )
+    let name = format!("runtime (RSS) after {answers} turns and {compactions} compactions, over one before any work");
+    let own = anonymous(&worked);
+    println!("of it anonymous (RssAnon): {:.1} MiB", median(&own));
+    vec![
+        over(&name, &resident(&worked), &resident(&fresh), TURNS_BAR),
+        json!({"name": format!("runtime after {answers} turns: of it anonymous (RssAnon)"), "unit": "MiB", "ours": figures_of(&own)}),
+    ]
 }
 
 /// A model that reads the file and runs a command until the limit of turns is reached, and sums up when it is asked to.
@@ -128,10 +141,19 @@ async fn wait_for_run(harness: &Harness, spent: u64) -> u64 {
     }
 }
 
-/// MiB, once the process has settled.
-async fn resident(runtime: &Runtime) -> f64 {
+/// Once the process has settled.
+async fn memory(runtime: &Runtime) -> Memory {
     tokio::time::sleep(SETTLED).await;
-    status_kib(runtime.child.id(), "VmRSS") as f64 / 1024.0
+    let mib = |what| status_kib(runtime.child.id(), what) as f64 / 1024.0;
+    Memory { resident: mib("VmRSS"), anonymous: mib("RssAnon") }
+}
+
+fn resident(taken: &[Memory]) -> Vec<f64> {
+    taken.iter().map(|memory| memory.resident).collect()
+}
+
+fn anonymous(taken: &[Memory]) -> Vec<f64> {
+    taken.iter().map(|memory| memory.anonymous).collect()
 }
 
 fn over(name: &str, ours: &[f64], bare: &[f64], bar: f64) -> Value {

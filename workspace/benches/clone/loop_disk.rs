@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mount::UnmountFlags;
-use yoi_workspace::{DataRoot, Owner, Provider, ProviderKind, Uid, ensure_loop_btrfs};
+use yoi_workspace::{DataRoot, Owner, Provider, ProviderKind, RootOptions, Uid, ensure_loop_btrfs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
@@ -23,6 +23,10 @@ pub struct Disk {
 
 impl Disk {
     pub fn new(temp: &Path, name: &str, file_system: FileSystem) -> Self {
+        Self::with(temp, name, file_system, RootOptions::default())
+    }
+
+    pub fn with(temp: &Path, name: &str, file_system: FileSystem, options: RootOptions) -> Self {
         const SIZE: u64 = 8 << 30;
         let (image, at) = (temp.join(name).with_extension("image"), temp.join(name));
         let make = |mkfs: &str, force: &str, kind: &str| {
@@ -38,7 +42,7 @@ impl Disk {
         }
         // Only the loop device holds the file now, so its space comes back however this process ends.
         fs::remove_file(&image).unwrap();
-        let root = Some(DataRoot::open(&at).unwrap());
+        let root = Some(DataRoot::open_with(&at, options).unwrap());
         Self { at, root }
     }
 

@@ -23,7 +23,7 @@ impl Set {
 }
 
 /// In the order of the page.
-pub const SETS: [Set; 14] = [
+pub const SETS: [Set; 15] = [
     Set::new("agents", "cluster-agents"),
     Set::new("attach", "cluster-attach"),
     Set::new("claims", "cluster-claims"),
@@ -31,6 +31,7 @@ pub const SETS: [Set; 14] = [
     Set::new("objects", "cluster-objects"),
     Set::new("workspace", "workspace"),
     Set { is_side_by_side: true, ..Set::new("providers", "providers") },
+    Set::new("zfs", "zfs"),
     Set::new("refresh", "refresh"),
     Set::new("push", "push"),
     Set::new("session", "session"),

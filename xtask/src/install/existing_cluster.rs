@@ -3,13 +3,15 @@
 use super::{InstallTarget, charts, fleet, try_next};
 use crate::cluster::Kubectl;
 use crate::command::{command, run};
-use crate::images::{self, Built, References, Registry};
+use crate::images::{self, Built, Profile, References, Registry};
 use crate::{build, packages, progress};
 use anyhow::{Result, bail};
 
 pub struct ExistingCluster {
     pub context: String,
     pub registry: Option<Registry>,
+    /// Absent: optimized where the images are pulled, because that cluster is more than a trial.
+    pub profile: Option<Profile>,
     /// Values of the chart yoi-operator, as `helm --set` takes them.
     pub settings: Vec<String>,
 }
@@ -21,7 +23,8 @@ enum ImageDelivery {
 }
 
 pub fn existing(cluster: ExistingCluster) -> Result<()> {
-    let ExistingCluster { context, registry, mut settings } = cluster;
+    let ExistingCluster { context, registry, profile, mut settings } = cluster;
+    let profile = profile.unwrap_or(if registry.is_some() { Profile::Release } else { Profile::Dev });
     let delivery = match (registry, context.strip_prefix("kind-")) {
         (Some(registry), _) => ImageDelivery::Pull(registry),
         (None, Some(cluster)) => ImageDelivery::Load(cluster.to_owned()),
@@ -34,7 +37,7 @@ pub fn existing(cluster: ExistingCluster) -> Result<()> {
     // Before minutes of building: does that cluster answer, and as whom?
     kubectl.run(["auth", "can-i", "create", "customresourcedefinitions"])?;
     packages::for_images()?;
-    let built = images::build_all()?;
+    let built = images::build_all_as(profile)?;
     built.complete()?;
     // The examples name images by `yoi.dev/NAME:dev`, which kind gets under just that name.
     let (chart, examples) = match delivery {

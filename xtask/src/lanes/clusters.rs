@@ -2,7 +2,8 @@
 //! cluster, on the other those that kill, remove or replace what other tests need.
 
 use super::report::{Lane, LaneOutcome, Report};
-use super::{Selection, program, registry_install};
+use super::{Selection, registry_install};
+use crate::cargo;
 use crate::cluster::{self, DataRoot, HostInventory, Shape};
 use crate::images::{self, Built};
 use crate::install::{self, InstallTarget};
@@ -142,7 +143,7 @@ pub fn all_target_args() -> Vec<&'static str> {
 
 fn compile() -> Result<()> {
     let words = [vec!["test", "--no-run"], all_target_args()].concat();
-    let compiled = crate::command::run_in_terminal(Command::new(program()).args(&words).current_dir(repository()))?;
+    let compiled = crate::command::run_in_terminal(Command::new(cargo::program()).args(&words).current_dir(repository()))?;
     outcome(vec![(compiled, words.join(" "))])
 }
 
@@ -220,7 +221,7 @@ fn run_targets(on: Instance, built: &Built, targets: &[&'static str], selection:
 }
 
 fn test(on: Instance, built: &Built, targets: &[&'static str], filters: &[String], words: &[&str]) -> Result<Command> {
-    let mut cargo = Command::new(program());
+    let mut cargo = Command::new(cargo::program());
     cargo.args(["test", "--no-fail-fast"]).args(target_args(targets)).arg("--").args(filters).args(words).current_dir(repository());
     cargo.envs(test_environment::variables(on, built)?);
     Ok(cargo)

@@ -2,10 +2,10 @@
 //! Btrfs.
 
 use super::report::LaneOutcome;
-use super::{CONFORMANCE, Selection, outcome, program};
+use super::{CONFORMANCE, Selection, outcome};
+use crate::cargo;
 use crate::command::{capture, command, this_program};
 use crate::guest;
-use crate::instance::repository;
 use crate::packages;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
@@ -80,8 +80,5 @@ pub fn power_cuts(selection: &Selection<'_>) -> Result<LaneOutcome> {
 
 /// The program of the suite, compiled as for the unit tests.
 fn suite() -> Result<PathBuf> {
-    let words = ["test", "--no-run", "--workspace", "--test", CONFORMANCE, "--message-format=json"];
-    let messages = capture(command(program(), words).current_dir(repository()))?;
-    let executable = |line: &str| Some(PathBuf::from(serde_json::from_str::<serde_json::Value>(line).ok()?.get("executable")?.as_str()?));
-    messages.lines().find_map(executable).context("cargo names no program of the suite")
+    cargo::executable(&["test", "--no-run", "--workspace", "--test", CONFORMANCE])
 }

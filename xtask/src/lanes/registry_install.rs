@@ -48,7 +48,7 @@ pub fn check() -> Result<()> {
     }
     let registry = format!("{address}/{PATH}");
     let settings = install::settings(INSTANCE);
-    let mut words = vec!["up", "--context", CONTEXT, "--registry", &registry, "--plain-http"];
+    let mut words = vec!["up", "--context", CONTEXT, "--registry", &registry, "--plain-http", "--profile", "dev"];
     words.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     // Said again, it repairs or reuses what is there.
     for time in ["first", "second"] {
