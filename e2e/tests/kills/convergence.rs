@@ -120,8 +120,9 @@ async fn observe(workload: &Workload, churn: &Churn) -> Result<ClusterView> {
     Ok(ClusterView { pending, backing_off })
 }
 
-/// Returns whether Kubernetes' own controllers still have to act: the garbage collector on an orphan, or the controllers that take protection
-/// finalizers off. Their watches back off by up to a minute when the API server was killed twice in a short time.
+/// Returns whether Kubernetes' own controllers still have to act: the garbage collector on an orphan, the controllers that take protection
+/// finalizers off, or the scheduler on a Pod whose claim it has not seen yet. Their watches back off by up to a minute when the API server was killed twice in a
+/// short time.
 async fn controllers_are_behind(workload: &Workload, workspaces: &[AgentWorkspace], yoipods: &[YoiPod], pods: &[Pod]) -> Result<bool> {
     fn only(meta: &ObjectMeta, finalizer: &str) -> bool {
         meta.deletion_timestamp.is_some() && meta.finalizers.as_deref().unwrap_or_default() == [finalizer]
@@ -141,8 +142,29 @@ async fn controllers_are_behind(workload: &Workload, workspaces: &[AgentWorkspac
     if claims.iter().any(|c| only(&c.metadata, "kubernetes.io/pvc-protection") && !used(&c.name_any())) {
         return Ok(true);
     }
+    if pods.iter().any(|pod| scheduler_has_not_seen_a_claim(pod, &claims)) {
+        return Ok(true);
+    }
     let volumes = Api::<PersistentVolume>::all(workload.ns.client.clone()).list(&ListParams::default()).await?.items;
     Ok(volumes.iter().any(|v| only(&v.metadata, "kubernetes.io/pv-protection")))
+}
+
+/// Returns whether the scheduler refuses the Pod because of a claim that is said not to be there, and is.
+fn scheduler_has_not_seen_a_claim(pod: &Pod, claims: &[PersistentVolumeClaim]) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref()).into_iter().flatten();
+    let mut refusals = conditions.filter(|c| c.type_ == "PodScheduled" && c.status == "False").filter_map(|c| c.message.as_deref());
+    refusals.any(|refusal| {
+        let named = |c: &&PersistentVolumeClaim| {
+            let name = c.name_any();
+            // As its plugins put it: `persistentvolumeclaim "NAME" not found`, `could not find v1.PersistentVolumeClaim "NAMESPACE/NAME"`.
+            let (short, full) = (
+                format!("\"{name}\" not found"),
+                format!("could not find v1.PersistentVolumeClaim \"{}/{name}\"", c.namespace().unwrap_or_default()),
+            );
+            refusal.contains(&short) || refusal.contains(&full)
+        };
+        claims.iter().find(named).is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
+    })
 }
 
 fn crash_looping(pod: &Pod) -> bool {
@@ -164,4 +186,29 @@ async fn waits_for_mount(workload: &Workload, pods: &[Pod]) -> Result<bool> {
         let failed = ["FailedMount", "FailedCreatePodSandBox", "FailedSync"].contains(&event.reason.as_deref().unwrap_or_default());
         failed && waiting.iter().any(|name| name == about)
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduler_is_behind_only_if_the_claim_that_it_misses_is_there() {
+        let pod = |message: &str| -> Pod {
+            let condition = serde_json::json!({ "type": "PodScheduled", "status": "False", "message": message });
+            serde_json::from_value(serde_json::json!({ "status": { "conditions": [condition] } })).unwrap()
+        };
+        let claim: PersistentVolumeClaim =
+            serde_json::from_value(serde_json::json!({ "metadata": { "name": "claim-7", "namespace": "ns" } })).unwrap();
+        let claims = [claim];
+        for refusal in [
+            "0/1 nodes are available: persistentvolumeclaim \"claim-7\" not found. not found",
+            "running PreFilter plugin \"VolumeBinding\": error getting PVC \"ns/claim-7\": could not find v1.PersistentVolumeClaim \"ns/claim-7\"",
+        ] {
+            assert!(scheduler_has_not_seen_a_claim(&pod(refusal), &claims), "{refusal}");
+            assert!(!scheduler_has_not_seen_a_claim(&pod(refusal), &[]), "{refusal}");
+        }
+        assert!(!scheduler_has_not_seen_a_claim(&pod("0/1 nodes are available: 1 node(s) had untolerated taint"), &claims));
+        assert!(!scheduler_has_not_seen_a_claim(&pod("persistentvolumeclaim \"claim-71\" not found"), &claims));
+    }
 }
