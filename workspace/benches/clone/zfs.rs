@@ -116,18 +116,22 @@ pub fn measure(samples: Option<usize>, table: &mut Table) {
 
     let base = pool.show(bases[1], true);
     let (mut first, mut second, mut warm) = (Times::default(), Times::default(), Times::default());
+    let (mut show, mut destroy) = (Times::default(), Times::default());
     read_only_status(&base);
     for _ in 0..samples.unwrap_or(STATUSES) {
         let tree = pool.fork(bases[1]);
-        let shown = pool.show(tree, false);
+        let mut shown = PathBuf::new();
+        show.time(|| shown = pool.show(tree, false));
         warm.time(|| read_only_status(&base));
         first.time(|| agents_status(&shown));
         second.time(|| agents_status(&shown));
         pool.hide(tree);
-        pool.disk().provider(ProviderKind::Zfs).destroy(tree).unwrap();
+        destroy.time(|| pool.disk().provider(ProviderKind::Zfs).destroy(tree).unwrap());
     }
     table.head("ZFS: the first git status in a new tree of 57,000 files");
     table.over("zfs: first git status over warm in the base", &first, &warm, Some(1.3));
     table.over("zfs: second git status over warm in the base", &second, &warm, None);
+    table.alone("zfs: first show", &show);
+    table.alone("zfs: destroy", &destroy);
     pool.hide(bases[1]);
 }
