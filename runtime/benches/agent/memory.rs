@@ -30,7 +30,7 @@ struct Idle {
 
 /// Of one process, in MiB.
 struct Memory {
-    /// With the pages of the program's file that are mapped: they stand in memory once for all agents of a node.
+    /// With the pages of the program's file that are mapped: they stand in memory once for all agents of one image on a node.
     resident: f64,
     /// What no other process shares.
     anonymous: f64,
