@@ -1,4 +1,6 @@
-//! Events of objects, in the order in which they were written.
+//! Events of objects: each is told once, and those that one component tells are in the order in which they happened.
+
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -7,29 +9,52 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::CLUSTER;
 
-/// Returns the reasons of the Events about one object, in the order of their times, each with its count.
-async fn event_reasons(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<(String, u64)>> {
+struct Event {
+    reason: String,
+    count: u64,
+    /// The component that told it.
+    reporter: String,
+}
+
+/// Returns the Events about one object, in the order of their times.
+async fn events_about(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<Event>> {
     let about = format!("involvedObject.kind={kind},involvedObject.name={name}");
     let output = ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "json"]).await?.exit_ok()?;
     let list: Value = serde_json::from_str(&output.out)?;
     let mut events: Vec<_> = list["items"].as_array().context("no list")?.iter().collect();
     events.sort_by_key(|e| e["eventTime"].as_str().unwrap_or_default().to_owned());
-    let one = |e: &Value| (e["reason"].as_str().unwrap_or_default().to_owned(), e["series"]["count"].as_u64().unwrap_or(1));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let one = |e: &Value| Event {
+        reason: text(&e["reason"]),
+        count: e["series"]["count"].as_u64().unwrap_or(1),
+        reporter: text(&e["reportingComponent"]),
+    };
     Ok(events.into_iter().map(one).collect())
 }
 
-/// Waits until the Events of an object have exactly the reasons `wanted`, in this order and once each.
+/// Waits until the Events of an object have exactly the reasons `wanted`, once each.
+///
+/// Those of one component must be in this order. A component tells an Event after it has written the condition, so another one, which acts on that
+/// condition, may tell its own first.
 async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]) -> Result<()> {
     let start = std::time::Instant::now();
     loop {
-        let events = event_reasons(ns, kind, name).await?;
-        let reasons: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
-        if reasons == wanted {
-            ensure!(events.iter().all(|(_, count)| *count == 1), "said twice: {events:?}");
+        let events = events_about(ns, kind, name).await?;
+        let place = |event: &Event| wanted.iter().position(|reason| *reason == event.reason);
+        let mut told: Vec<_> = events.iter().map(|event| (&*event.reporter, place(event))).collect();
+        // Stable: those of one component stay in the order of their times.
+        told.sort_by_key(|(reporter, _)| *reporter);
+        let each: BTreeSet<_> = told.iter().filter_map(|(_, place)| *place).collect();
+        let reasons: Vec<_> = events.iter().map(|event| (&*event.reporter, &*event.reason, event.count)).collect();
+        // Events are written after the conditions. An Event too many, or another order, is a failure at once.
+        ensure!(
+            told.is_sorted() && each.len() == events.len() && start.elapsed() < TIMEOUT,
+            "the Events of {kind} {name} are {reasons:?}, not {wanted:?}"
+        );
+        if events.len() == wanted.len() {
+            ensure!(events.iter().all(|event| event.count == 1), "told twice: {reasons:?}");
             return Ok(());
         }
-        // Events are written after the conditions. An Event too many, or another order, is a failure at once.
-        ensure!(wanted.starts_with(&reasons) && start.elapsed() < TIMEOUT, "the Events of {kind} {name} are {events:?}, not {wanted:?}");
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
 }
