@@ -51,6 +51,9 @@ pub enum Verdict {
     Lacks(&'static str),
 }
 
+/// How often a case may end the program of its lane before it has failed.
+const RESTARTS: usize = 3;
+
 pub type Case = (&'static str, fn(&Fixture) -> Verdict);
 
 fn main() -> ExitCode {
@@ -126,7 +129,10 @@ fn main() -> ExitCode {
             let started = Instant::now();
             let run = |filesystem: &LaneFilesystem| catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(filesystem, &name))));
             let mut verdict = run(&filesystem);
-            if filesystem.has_ended() {
+            for _ in 0..RESTARTS {
+                if !filesystem.has_ended() {
+                    break;
+                }
                 println!("    the program of this lane ended or no longer answered, and is started again");
                 drop(filesystem);
                 filesystem = LaneFilesystem::prepare(lane).unwrap();

@@ -111,32 +111,35 @@ fn host_root(fixture: &Fixture) -> Verdict {
     let root = fixture.dir.join("host");
     fs::create_dir(&root).unwrap();
     // Before the view is made, so that it is in it at the same path.
-    let _kept = PrivateFolder::new(COUNTING);
+    let counting = format!("{COUNTING}-{}", std::process::id());
+    let kept = PrivateFolder::new(&counting);
     rustix::mount::mount_bind_recursive("/", &root).unwrap();
     // As the mounter does, and not on top only.
     let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
     rustix::mount::mount_change(&root, private).unwrap();
     yoi_workspace::mount::make_read_only(&root).unwrap();
-    for below in ["", "dev/shm", COUNTING] {
+    for below in ["", "dev/shm", &counting] {
         let refused = fs::write(root.join(below.trim_start_matches('/')).join("file"), "x").unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EROFS), "{below}");
     }
-    fs::write(Path::new(COUNTING).join("file"), "the host's own mount stays as it is").unwrap();
+    fs::write(Path::new(&counting).join("file"), "the host's own mount stays as it is").unwrap();
     // Where the test counts, and where zfs-fuse makes the folders that it mounts on.
-    for kept in [Path::new(COUNTING), &fixture.dir] {
+    for kept in [Path::new(&counting), &fixture.dir] {
         rustix::mount::mount_bind(kept, root.join(kept.strip_prefix("/").unwrap())).unwrap();
     }
     let file = fixture.dir.join("counting.sh");
-    fs::write(&file, format!("#!/bin/sh\necho x >>{COUNTING}/counted\nexec {COUNTING}/real \"$@\"\n")).unwrap();
+    fs::write(&file, format!("#!/bin/sh\necho x >>{counting}/counted\nexec {counting}/real \"$@\"\n")).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    run("cp", &[Path::new("/usr/sbin/zfs"), &Path::new(COUNTING).join("real")]);
+    run("cp", &[Path::new("/usr/sbin/zfs"), &Path::new(&counting).join("real")]);
     rustix::mount::mount_bind(&file, root.join("usr/sbin/zfs")).unwrap();
     let data_root = open(fixture, &dataset_of(&fixture.dir), Some(&root), PATIENT);
     let uid = fixture.uid();
     let made = data_root.provider(ProviderKind::Zfs).unwrap().create_empty(uid, crate::fixture::current_owner());
-    let counted = fs::read_to_string(Path::new(COUNTING).join("counted")).unwrap_or_default().len();
+    let counted = fs::read_to_string(Path::new(&counting).join("counted")).unwrap_or_default().len();
     unmount_below(&root);
     rustix::mount::unmount(&root, rustix::mount::UnmountFlags::DETACH).unwrap();
+    drop(kept);
+    fs::remove_dir(&counting).unwrap();
     made.unwrap();
     assert!(counted > 0 && exists(&dataset(fixture, uid)), "{counted} bytes");
     fixture.provider().destroy(uid).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -104,27 +104,21 @@ impl Drop for ZfsFuse {
     }
 }
 
-/// A folder that only this suite sees the content of. One that was not there is gone afterwards.
-pub struct PrivateFolder {
-    folder: &'static str,
-    made: bool,
-}
+/// A folder that only this suite sees the content of. It stays, empty: its removal would end the mounts on it in other namespaces, too, which
+/// are those of another suite.
+pub struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
-    pub fn new(folder: &'static str) -> Self {
-        let made = !Path::new(folder).exists();
+    pub fn new(folder: &str) -> Self {
         fs::create_dir_all(folder).unwrap();
         rustix::mount::mount("zfs-fuse", folder, "tmpfs", MountFlags::empty(), None).unwrap();
-        Self { folder, made }
+        Self(folder.into())
     }
 }
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        _ = rustix::mount::unmount(self.folder, UnmountFlags::DETACH);
-        if self.made {
-            _ = fs::remove_dir(self.folder);
-        }
+        _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
     }
 }
 
