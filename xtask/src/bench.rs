@@ -21,7 +21,7 @@ pub enum Benchmark {
     Workspace,
     /// Ways to a working tree, side by side
     Providers,
-    /// Forks of datasets, in the guest, whose kernel has ZFS
+    /// Forks of datasets, and all ways side by side, in the guest, whose kernel has ZFS
     Zfs,
     /// The next base of a branch that moved, beside a fresh one
     Refresh,
@@ -115,30 +115,34 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs the benchmark of ZFS in the guest and keeps its rows. It prints them last, because nothing of the guest's files stays.
+/// Runs the benchmarks of ZFS in the guest and keeps their rows. It prints them last, because nothing of the guest's files stays.
 fn zfs(out: &Path) -> Result<bool> {
-    const ROWS: &str = "rows:";
+    const OUTPUTS: [&str; 2] = ["zfs", "providers-zfs"];
+    const ROWS: &str = "rows of ";
     packages::for_guest()?;
     let program = cargo::executable(&["bench", "--no-run", "-p", "yoi-workspace", "--bench", "clone"])?;
     let name = program.file_name().context("the benchmark has no name")?.to_string_lossy().into_owned();
     let mut run = command(this_program()?, ["guest", "--limit", "7200", "--bring"]);
+    let print = OUTPUTS.map(|output| format!("echo {ROWS}{output} && cat {output}.json && echo")).join(" && ");
     run.arg(&program).arg("--");
-    run.arg(format!("modprobe -a loop zfs && YOI_BENCH_OUT=. ./{name} zfs && echo {ROWS} && cat zfs.json"));
+    run.arg(format!("modprobe -a loop zfs && YOI_BENCH_OUT=. ./{name} {} && {print}", OUTPUTS.join(" ")));
     let mut guest = run.stdout(Stdio::piped()).spawn().context("failed to start the guest")?;
-    let mut rows: Option<String> = None;
+    let mut rows: Vec<(String, String)> = vec![];
     for line in BufReader::new(guest.stdout.take().context("the guest has no output")?).lines() {
         let line = line?;
-        match &mut rows {
-            Some(rows) => *rows += &line,
-            None if line == ROWS => rows = Some(String::new()),
-            None => println!("{line}"),
+        match (line.strip_prefix(ROWS), rows.last_mut()) {
+            (Some(output), _) => rows.push((output.to_owned(), String::new())),
+            (None, Some((_, rows))) => *rows += &line,
+            (None, None) => println!("{line}"),
         }
     }
-    let done = guest.wait()?.success();
-    if let (true, Some(rows)) = (done, &rows) {
-        fs::write(out.join("zfs.json"), rows)?;
+    let done = guest.wait()?.success() && rows.len() == OUTPUTS.len();
+    if done {
+        for (output, rows) in rows {
+            fs::write(out.join(format!("{output}.json")), rows)?;
+        }
     }
-    Ok(done && rows.is_some())
+    Ok(done)
 }
 
 /// Names the programs from npm to their benchmark, which does without those that cannot be installed.

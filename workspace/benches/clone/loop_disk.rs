@@ -6,27 +6,29 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mount::UnmountFlags;
-use yoi_workspace::{DataRoot, Owner, Provider, ProviderKind, RootOptions, Uid, ensure_loop_btrfs};
+use yoi_workspace::mount::{TargetRoot, unbind};
+use yoi_workspace::{DataRoot, Owner, Provider, ProviderKind, RootOptions, Uid, ZfsOptions, ensure_loop_btrfs};
+
+use crate::pool::{PARENT, POOL, Pool};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
     Btrfs,
     Ext4,
     Xfs,
+    /// A pool; the entries of trees are on ext4.
+    Zfs,
 }
 
-/// A file system in a file. It is removed when dropped, also by a panic.
+/// A file system in a file, with a data root. It is removed when dropped, also by a panic.
 pub struct Disk {
     pub at: PathBuf,
     root: Option<DataRoot>,
+    pool: Option<Pool>,
 }
 
 impl Disk {
     pub fn new(temp: &Path, name: &str, file_system: FileSystem) -> Self {
-        Self::with(temp, name, file_system, RootOptions::default())
-    }
-
-    pub fn with(temp: &Path, name: &str, file_system: FileSystem, options: RootOptions) -> Self {
         const SIZE: u64 = 8 << 30;
         let (image, at) = (temp.join(name).with_extension("image"), temp.join(name));
         let make = |mkfs: &str, force: &str, kind: &str| {
@@ -35,15 +37,18 @@ impl Disk {
             run(Command::new(mkfs).args(["-q", force]).arg(&image));
             run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(&image).arg(&at));
         };
+        let pool = (file_system == FileSystem::Zfs).then(Pool::make);
         match file_system {
             FileSystem::Btrfs => _ = ensure_loop_btrfs(&image, SIZE, &at).unwrap(),
-            FileSystem::Ext4 => make("mkfs.ext4", "-F", "ext4"),
+            FileSystem::Ext4 | FileSystem::Zfs => make("mkfs.ext4", "-F", "ext4"),
             FileSystem::Xfs => make("mkfs.xfs", "-f", "xfs"),
         }
         // Only the loop device holds the file now, so its space comes back however this process ends.
         fs::remove_file(&image).unwrap();
-        let root = Some(DataRoot::open_with(&at, options).unwrap());
-        Self { at, root }
+        let zfs = pool.as_ref().map(|_| ZfsOptions::new(PARENT.parse().unwrap()));
+        let root = Some(DataRoot::open_with(&at, RootOptions { zfs, ..RootOptions::default() }).unwrap());
+        fs::create_dir(at.join("shown")).unwrap();
+        Self { at, root, pool }
     }
 
     pub fn root(&self) -> &DataRoot {
@@ -58,18 +63,57 @@ impl Disk {
     pub fn empty(&self, kind: ProviderKind) -> (Uid, PathBuf) {
         let uid = uid();
         self.provider(kind).create_empty(uid, Owner { uid: 0, gid: 0 }).unwrap();
-        (uid, self.at.join("trees").join(uid.shard()).join(uid.to_string()).join("tree"))
+        let path = match kind {
+            ProviderKind::Zfs => self.show(uid, false),
+            _ => self.at.join("trees").join(uid.shard()).join(uid.to_string()).join("tree"),
+        };
+        (uid, path)
+    }
+
+    /// Makes a sealed base and returns where it is read.
+    pub fn base(&self, kind: ProviderKind, fill: impl FnOnce(&Path)) -> (Uid, PathBuf) {
+        let (uid, path) = self.empty(kind);
+        fill(&path);
+        if kind != ProviderKind::Zfs {
+            self.provider(kind).seal(uid).unwrap();
+            return (uid, path);
+        }
+        self.hide(uid);
+        self.provider(kind).seal(uid).unwrap();
+        (uid, self.show(uid, true))
+    }
+
+    /// Where trees are shown.
+    pub fn shown(&self) -> TargetRoot {
+        TargetRoot::open(&self.at.join("shown")).unwrap()
+    }
+
+    /// Shows a tree, as the volume of a Pod does.
+    pub fn show(&self, tree: Uid, read_only: bool) -> PathBuf {
+        let name = tree.to_string();
+        self.root().publish(tree, &self.shown(), Path::new(&name), read_only).unwrap();
+        self.at.join("shown").join(name)
+    }
+
+    pub fn hide(&self, tree: Uid) {
+        unbind(&self.shown(), Path::new(&tree.to_string())).unwrap();
     }
 
     /// Writes all dirty data.
     pub fn flush(&self) {
         rustix::fs::syncfs(File::open(&self.at).unwrap()).unwrap();
+        if self.pool.is_some() {
+            run(Command::new("zpool").args(["sync", POOL]));
+        }
     }
 
     /// Used bytes of the device.
     pub fn used(&self) -> u64 {
         self.flush();
-        rustix::fs::statvfs(&self.at).map(|v| (v.f_blocks - v.f_bfree) * v.f_frsize).unwrap()
+        match &self.pool {
+            Some(pool) => pool.used(),
+            None => rustix::fs::statvfs(&self.at).map(|v| (v.f_blocks - v.f_bfree) * v.f_frsize).unwrap(),
+        }
     }
 }
 

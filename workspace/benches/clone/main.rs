@@ -1,7 +1,7 @@
 //! Compares making a workspace with the bare system calls, and the ways to a working tree with each other: `cargo bench -p yoi-workspace`,
 //! or `cargo bench -p yoi-workspace --bench clone -- PART...` for some of [`PARTS`]; a number there replaces how often usage and the
-//! ways are measured. Needs root. With `YOI_BENCH_OUT=FOLDER` the rows are also written to `workspace.json`, `providers.json` and `zfs.json` in that
-//! FOLDER.
+//! ways are measured. Needs root. With `YOI_BENCH_OUT=FOLDER` the rows are also written to `workspace.json`, `providers.json`, `zfs.json` and
+//! `providers-zfs.json` in that FOLDER.
 //!
 //! Our call and the bare call take turns on the same file system. Sizes that are compared with each other take turns, too, and so do
 //! numbers, so that a busy moment hits all of them. Numbers are also measured one after the other, because a node has one data root.
@@ -11,6 +11,7 @@ mod disk;
 mod loop_disk;
 mod many_trees;
 mod overlays;
+mod pool;
 mod providers;
 mod table;
 mod usage;
@@ -31,7 +32,7 @@ const SIZES: [usize; 3] = [1_500, 13_000, 57_000];
 const THREADS: usize = 32;
 const EACH: usize = 40;
 
-const PARTS: [&str; 5] = ["snapshots", "overlays", "usage", "providers", "zfs"];
+const PARTS: [&str; 6] = ["snapshots", "overlays", "usage", "providers", "zfs", "providers-zfs"];
 
 fn main() {
     if !rustix::process::geteuid().is_root() {
@@ -45,7 +46,8 @@ fn main() {
     let named: Vec<_> = PARTS.into_iter().filter(|part| words.iter().any(|word| word == part)).collect();
     let samples = words.iter().find_map(|word| word.parse().ok());
     let wants = |part: &str| named.is_empty() || named.contains(&part);
-    let (mut workspace, mut side_by_side, mut datasets) = (Table::default(), Table::default(), Table::default());
+    let (mut workspace, mut side_by_side) = (Table::default(), Table::default());
+    let (mut datasets, mut with_zfs) = (Table::default(), Table::default());
     if wants("snapshots") {
         sizes(temp.path(), &mut workspace);
         many_trees::numbers(temp.path(), &mut workspace);
@@ -60,12 +62,16 @@ fn main() {
         providers::providers(temp.path(), samples, &mut side_by_side);
     }
     if wants("zfs") {
-        zfs::measure(samples, &mut datasets);
+        zfs::measure(temp.path(), samples, &mut datasets);
+    }
+    if wants("providers-zfs") {
+        providers::with_zfs(temp.path(), samples, &mut with_zfs);
     }
     println!("\n{:.0?} in all", began.elapsed());
     workspace.write("workspace");
     side_by_side.write("providers");
     datasets.write("zfs");
+    with_zfs.write("providers-zfs");
 }
 
 /// Makes a sealed base with this number of small files, and opens its root for the bare call.

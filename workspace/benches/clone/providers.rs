@@ -13,9 +13,13 @@ use yoi_workspace::{ChangeLimits, ProviderKind};
 use self::tree::{Disks, Made};
 pub use self::tree::{agents_status, read_only_status};
 use self::ways::Way;
+use crate::pool::kernel_has_zfs;
 use crate::table::{Table, Times, median, met};
 
 const FILES: usize = 57_000;
+/// In an emulator, whose processes and system calls take many times as long, and whose disks are in memory.
+const FILES_IN_GUEST: usize = 13_000;
+const ROUNDS_IN_GUEST: usize = 3;
 const ROUNDS: usize = 5;
 /// Of what takes less than a second.
 const SAMPLES: usize = 100;
@@ -23,10 +27,20 @@ const CHANGED: usize = 28;
 
 /// `samples` replaces how often everything is measured.
 pub fn providers(temp: &Path, samples: Option<usize>, table: &mut Table) {
-    let disks = Disks::new(temp);
-    side_by_side(&disks, samples.unwrap_or(ROUNDS), table);
+    let disks = Disks::new(temp, &Way::here(), FILES);
+    reflink_and_copy(&side_by_side(&disks, samples.unwrap_or(ROUNDS), table), table);
     first_status(&disks, samples.unwrap_or(SAMPLES), table);
     change_lists(&disks, samples.unwrap_or(SAMPLES), table);
+}
+
+/// The table alone, with fewer files, where the kernel has ZFS beside all the others.
+pub fn with_zfs(temp: &Path, samples: Option<usize>, table: &mut Table) {
+    if !kernel_has_zfs() {
+        println!("\nways with ZFS: NOT RUN: need a kernel with ZFS; `cargo xtask bench zfs` has one");
+        return;
+    }
+    let disks = Disks::new(temp, &Way::here(), FILES_IN_GUEST);
+    side_by_side(&disks, samples.unwrap_or(ROUNDS_IN_GUEST), table);
 }
 
 /// What one way took.
@@ -39,11 +53,13 @@ struct Taken {
     build: Times,
     destroy: Times,
     kib_on_disk: Vec<f64>,
+    /// The highest share of a tree that it shares with no other; 0 of a way that is not asked.
+    exclusive_part: f64,
 }
 
-fn side_by_side(disks: &Disks, rounds: usize, table: &mut Table) {
-    let mut taken: Vec<(Way, Taken)> = Way::ALL.map(|way| (way, Taken::default())).into();
-    let mut exclusive = 0.0_f64;
+/// Adds a cell for each way and thing that is measured.
+fn side_by_side(disks: &Disks, rounds: usize, table: &mut Table) -> Vec<(Way, Taken)> {
+    let mut taken: Vec<(Way, Taken)> = Way::here().into_iter().map(|way| (way, Taken::default())).collect();
     for n in 0..rounds {
         for k in 0..taken.len() {
             let at = (n + k) % taken.len();
@@ -55,7 +71,7 @@ fn side_by_side(disks: &Disks, rounds: usize, table: &mut Table) {
             let made = made.unwrap();
             times.kib_on_disk.push(site.disk.used().saturating_sub(used) as f64 / 1024.0);
             if *way == Way::Reflink {
-                exclusive = exclusive.max(made.exclusive_part(site));
+                times.exclusive_part = times.exclusive_part.max(made.exclusive_part(site));
             }
             times.warm_status.time(|| tree::read_only_status(&site.base));
             let status = if way.provider().is_some() { tree::agents_status } else { tree::status };
@@ -78,7 +94,12 @@ fn side_by_side(disks: &Disks, rounds: usize, table: &mut Table) {
         let (create, status, build, destroy) = (ms(&times.create), ms(&times.status), ms(&times.build), ms(&times.destroy));
         println!("{name:<28} {create:>10.1} {status:>13.1} {build:>12.1} {destroy:>10.1} {:>12.0}", median(&times.kib_on_disk));
     }
+    taken
+}
+
+fn reflink_and_copy(taken: &[(Way, Taken)], table: &mut Table) {
     let of = |way: Way| &taken.iter().find(|(other, _)| *other == way).unwrap().1;
+    let exclusive = of(Way::Reflink).exclusive_part;
     table.head("Reflink and copy, a tree of 57,000 files");
     table.over("reflink: make, over cp -a --reflink=always and a flush", &of(Way::Reflink).create, &of(Way::CpReflink).create, Some(1.0));
     table.figure(

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::{ProviderKind, Quota, QuotaState};
 
 use super::disk::Pool;
@@ -51,9 +50,7 @@ fn on_overlay(temp: &Path, samples: usize, table: &mut Table) {
     fill_repository(&path, 57_000);
     provider.seal(base).unwrap();
     let tree = make(provider, base);
-    let targets = TargetRoot::open(&disk.at).unwrap();
-    disk.root().publish(tree, &targets, Path::new("shown"), false).unwrap();
-    let shown = disk.at.join("shown");
+    let shown = disk.show(tree, false);
     for n in 0..1000 {
         fs::write(shown.join(format!("d{}/of-the-agent{n}", n / 10)), vec![b'y'; 64 << 10]).unwrap();
     }
@@ -67,5 +64,5 @@ fn on_overlay(temp: &Path, samples: usize, table: &mut Table) {
     table.head("Usage of an overlay of 57,000 files, over a visit of every file");
     table.over("overlay: usage, 57,000 files, over a visit", &counted, &visited, Some(0.05));
     assert_eq!(provider.usage(tree).unwrap(), provider.measure(tree).unwrap());
-    unbind(&targets, Path::new("shown")).unwrap();
+    disk.hide(tree);
 }

@@ -235,16 +235,6 @@ const IN_GUEST: &[Row] = &[
     ),
     (
         EVERY_LANE,
-        "the guest has no compiler",
-        &[
-            "w22_what_was_built_in_a_host_folder_is_up_to_date_in_a_tree_at_its_path",
-            "w22_what_was_built_in_a_host_folder_is_of_no_use_in_a_tree_elsewhere",
-            "p1_what_was_built_in_a_base_is_built_in_each_tree_of_it",
-            "p2_a_folder_that_was_prepared_before_it_was_sealed_stays_as_it_was",
-        ],
-    ),
-    (
-        EVERY_LANE,
         "about time, which an emulator does not show",
         &[
             "w35_trees_destroyed_at_once_do_not_wait_for_each_other",

@@ -12,18 +12,15 @@ pub fn files() -> Result<Vec<(PathBuf, String)>> {
     let file = repository().join("docs/benchmarks.md");
     let page = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
     let mut files = vec![(file, with_tables(&page)?)];
-    let (mut rows, mut beside) = (Vec::new(), Vec::new());
+    let (mut rows, mut pictures) = (Vec::new(), Vec::new());
     for set in &SETS {
         let Some(Figures { rows: of_set, .. }) = figures::load(set)? else { continue };
-        if set.is_side_by_side {
-            beside.extend(of_set.iter().cloned());
+        if let Some(title) = set.side_by_side {
+            pictures.push((set.name, ways(title, &of_set)?));
         }
         rows.extend(of_set);
     }
-    let mut pictures = vec![("ratios", ratios(&rows)?), ("agent", agent(&rows)?)];
-    if !beside.is_empty() {
-        pictures.push(("providers", ways(&beside)?));
-    }
+    pictures.extend([("ratios", ratios(&rows)?), ("agent", agent(&rows)?)]);
     for (name, svg) in pictures {
         files.push((repository().join(format!("docs/benchmarks/{name}.svg")), svg));
     }
@@ -34,7 +31,7 @@ pub fn files() -> Result<Vec<(PathBuf, String)>> {
 fn with_tables(page: &str) -> Result<String> {
     SETS.iter().try_fold(page.to_owned(), |page, set| {
         let Some(figures) = figures::load(set)? else { return between(&page, set.name, "Not measured yet.\n") };
-        let (cells, rows): (Vec<_>, Vec<_>) = figures.rows.iter().partition(|row| set.is_side_by_side && Cell::of(row).is_some());
+        let (cells, rows): (Vec<_>, Vec<_>) = figures.rows.iter().partition(|row| set.side_by_side.is_some() && Cell::of(row).is_some());
         let cells: Vec<_> = cells.into_iter().filter_map(Cell::of).collect();
         let beside = match cells.is_empty() {
             true => String::new(),
@@ -123,7 +120,7 @@ fn ratios(rows: &[Row]) -> Result<String> {
 }
 
 /// What each way takes until the tree is there and git has looked at it.
-fn ways(rows: &[Row]) -> Result<String> {
+fn ways(title: &str, rows: &[Row]) -> Result<String> {
     let cells: Vec<_> = rows.iter().filter_map(Cell::of).collect();
     let names = each_once(cells.iter().map(|cell| cell.way));
     let series = |what: &str| {
@@ -131,7 +128,7 @@ fn ways(rows: &[Row]) -> Result<String> {
         Series::new(what.to_owned(), names.iter().map(of).map(round).collect())
     };
     let series = vec![series("create, ms"), series("first status, ms")];
-    picture("A tree of 57,000 files (ms)", series, names.iter().map(|name| name.replace('`', "")).collect(), names.len())
+    picture(title, series, names.iter().map(|name| name.replace('`', "")).collect(), names.len())
 }
 
 /// Where the time of one agent goes, as it was seen from outside.

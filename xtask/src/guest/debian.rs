@@ -16,7 +16,8 @@ const COMPONENTS: &str = "main,contrib";
 const MODULE_PACKAGES: &str = "ca-certificates,dkms,kmod,linux-headers-amd64,zfs-dkms";
 const MODULES: &str = include_str!("modules.sh");
 
-const ROOT_PACKAGES: &str = "acl,attr,btrfs-progs,busybox-static,e2fsprogs,git,kmod,mount,procps,util-linux,xfsprogs,zfsutils-linux";
+const ROOT_PACKAGES: &str =
+    "acl,attr,btrfs-progs,busybox-static,cmake,e2fsprogs,gcc,git,kmod,libc6-dev,make,mount,procps,util-linux,xfsprogs,zfsutils-linux";
 const ROOT: &str = include_str!("root.sh");
 const INIT: &str = include_str!("init.sh");
 

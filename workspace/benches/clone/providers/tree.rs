@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
-use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::{CloneAccess, Uid};
 
-use super::FILES;
 use super::ways::Way;
 use crate::loop_disk::{Disk, FileSystem, fill_repository, git, run, uid};
 
@@ -22,33 +20,37 @@ pub struct Disks(Vec<(Way, Site)>);
 
 impl Disks {
     /// Makes the file systems, and for each way a repository of its own: `git worktree add` writes into the one that it starts from.
-    pub fn new(temp: &Path) -> Self {
-        let disks =
-            [FileSystem::Btrfs, FileSystem::Ext4, FileSystem::Xfs].map(|kind| (kind, Rc::new(Disk::new(temp, &format!("{kind:?}"), kind))));
+    pub fn new(temp: &Path, ways: &[Way], files: usize) -> Self {
+        let mut disks: Vec<(FileSystem, Rc<Disk>)> = Vec::new();
         let first = temp.join("repository");
-        std::fs::create_dir_all(first.join("crate/src")).unwrap();
-        write_crate(&first.join("crate"));
-        fill_repository(&first, FILES);
-        let sites = Way::ALL.map(|way| {
-            let disk = disks.iter().find(|(kind, _)| *kind == way.file_system()).unwrap().1.clone();
-            std::fs::create_dir_all(disk.at.join("made")).unwrap();
-            let kind = way.provider();
-            let (base_uid, base) = match kind {
-                Some(kind) => disk.empty(kind),
-                None => (uid(), disk.at.join(format!("base of {way:?}"))),
+        std::fs::create_dir_all(first.join("program")).unwrap();
+        write_program(&first.join("program"));
+        fill_repository(&first, files);
+        let fill = |base: &Path| {
+            run(Command::new("cp").arg("-a").arg(first.join(".")).arg(base));
+            git(base, &["status"]);
+        };
+        let mut sites = Vec::new();
+        for way in ways {
+            let kind = way.file_system();
+            let disk = disks.iter().find(|(made, _)| *made == kind).map(|(_, disk)| disk.clone());
+            let disk = disk.unwrap_or_else(|| Rc::new(Disk::new(temp, &format!("{kind:?}"), kind)));
+            disks.push((kind, disk.clone()));
+            let (base_uid, base) = match way.provider() {
+                Some(kind) => disk.base(kind, fill),
+                None => {
+                    let base = disk.at.join(format!("base of {way:?}"));
+                    std::fs::create_dir(&base).unwrap();
+                    fill(&base);
+                    (uid(), base)
+                }
             };
-            std::fs::create_dir_all(&base).unwrap();
-            run(Command::new("cp").arg("-a").arg(first.join(".")).arg(&base));
-            git(&base, &["status"]);
-            if let Some(kind) = kind {
-                disk.provider(kind).seal(base_uid).unwrap();
-            }
             read_only_status(&base);
             disk.flush();
-            (way, Site { disk, base, base_uid })
-        });
+            sites.push((*way, Site { disk, base, base_uid }));
+        }
         std::fs::remove_dir_all(first).unwrap();
-        Self(sites.into())
+        Self(sites)
     }
 
     pub fn of(&self, way: Way) -> &Site {
@@ -56,17 +58,20 @@ impl Disks {
     }
 }
 
-/// A small program without dependencies, whose build is a real one.
-fn write_crate(at: &Path) {
-    std::fs::write(at.join("Cargo.toml"), "[package]\nname = \"small\"\nedition = \"2024\"\n\n[workspace]\n").unwrap();
-    let mut main = String::from("fn main() {\n    let mut all = 0_u64;\n");
-    for n in 0..40 {
-        let module = format!("/// Of module {n}.\npub fn of(x: u64) -> u64 {{\n    (0..x).map(|y| y * {n}).sum()\n}}\n");
-        std::fs::write(at.join(format!("src/m{n}.rs")), module).unwrap();
-        main = format!("mod m{n};\n{main}    all += m{n}::of(all);\n");
+/// A small program in C, whose build is a real one.
+fn write_program(at: &Path) {
+    let mut main = String::from("#include <stdio.h>\nint main(void) {\n    unsigned long all = 1;\n");
+    let mut objects = String::from("main.o");
+    for n in 0..8 {
+        let module =
+            format!("unsigned long of{n}(unsigned long x) {{\n    for (int y = 0; y < {n}; y++) x = x * 31 + y;\n    return x;\n}}\n");
+        std::fs::write(at.join(format!("m{n}.c")), module).unwrap();
+        main = format!("unsigned long of{n}(unsigned long);\n{main}    all += of{n}(all);\n");
+        objects += &format!(" m{n}.o");
     }
-    std::fs::write(at.join("src/main.rs"), main + "    println!(\"{all}\");\n}\n").unwrap();
-    std::fs::write(at.join(".gitignore"), "target/\n").unwrap();
+    std::fs::write(at.join("main.c"), main + "    return printf(\"%lu\\n\", all) < 0;\n}\n").unwrap();
+    std::fs::write(at.join("Makefile"), format!("program: {objects}\n\tcc -o $@ $^\n")).unwrap();
+    std::fs::write(at.join(".gitignore"), "*.o\nprogram\n").unwrap();
 }
 
 pub struct Made {
@@ -74,21 +79,18 @@ pub struct Made {
     pub path: PathBuf,
     /// Of a tree of Yoi's.
     pub uid: Option<Uid>,
-    name: PathBuf,
 }
 
 impl Made {
     /// Makes a tree and shows it.
     pub fn make(site: &Site, way: Way) -> Self {
-        let (new, parent) = (uid(), site.disk.at.join("made"));
-        let name = PathBuf::from(new.to_string());
-        let path = parent.join(&name);
+        let new = uid();
+        let parent = site.disk.at.join("shown");
+        let path = parent.join(new.to_string());
         match way {
-            Way::Btrfs | Way::Overlay | Way::Reflink | Way::Copy => {
-                let provider = site.disk.provider(way.provider().unwrap());
-                provider.clone_tree(new, site.base_uid, CloneAccess::ReadWrite).unwrap();
-                site.disk.root().publish(new, &TargetRoot::open(&parent).unwrap(), &name, false).unwrap();
-                return Self { way, path, uid: Some(new), name };
+            Way::Btrfs | Way::Overlay | Way::Reflink | Way::Copy | Way::Zfs => {
+                site.disk.provider(way.provider().unwrap()).clone_tree(new, site.base_uid, CloneAccess::ReadWrite).unwrap();
+                return Self { way, path: site.disk.show(new, false), uid: Some(new) };
             }
             Way::CpReflink => run(Command::new("cp").args(["-a", "--reflink=always"]).arg(&site.base).arg(&path)),
             Way::Cp => run(Command::new("cp").args(["-a", "--reflink=never"]).arg(&site.base).arg(&path)),
@@ -96,7 +98,7 @@ impl Made {
             Way::CloneLocal => git(&parent, &["clone", "-q", "--local", site.base.to_str().unwrap(), path.to_str().unwrap()]),
         }
         site.disk.flush();
-        Self { way, path, uid: None, name }
+        Self { way, path, uid: None }
     }
 
     /// What no other tree shares, over what is in it.
@@ -109,7 +111,7 @@ impl Made {
     pub fn destroy(&self, site: &Site) {
         match (self.uid, self.way) {
             (Some(uid), _) => {
-                unbind(&TargetRoot::open(&site.disk.at.join("made")).unwrap(), &self.name).unwrap();
+                site.disk.hide(uid);
                 site.disk.provider(self.way.provider().unwrap()).destroy(uid).unwrap();
                 return;
             }
@@ -137,8 +139,5 @@ pub fn read_only_status(at: &Path) {
 
 /// A build from nothing: the base has no build products.
 pub fn build(at: &Path) {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "-q", "--offline"]).current_dir(at.join("crate"));
-    run(build.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_TARGET"));
+    run(Command::new("make").arg("-C").arg(at.join("program")));
 }

@@ -3,14 +3,15 @@
 use yoi_workspace::ProviderKind;
 
 use crate::loop_disk::FileSystem;
+use crate::pool::kernel_has_zfs;
 
-/// Zfs is not among them: the kernel of the machine that measures has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Btrfs,
     Overlay,
     Reflink,
     Copy,
+    Zfs,
     CpReflink,
     Cp,
     Worktree,
@@ -18,7 +19,13 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Way; 8] = [Way::Btrfs, Way::Overlay, Way::Reflink, Way::Copy, Way::CpReflink, Way::Cp, Way::Worktree, Way::CloneLocal];
+    const ALL: [Way; 9] =
+        [Way::Btrfs, Way::Overlay, Way::Reflink, Way::Copy, Way::Zfs, Way::CpReflink, Way::Cp, Way::Worktree, Way::CloneLocal];
+
+    /// Those that this kernel has.
+    pub fn here() -> Vec<Way> {
+        Self::ALL.into_iter().filter(|way| *way != Way::Zfs || kernel_has_zfs()).collect()
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -26,6 +33,7 @@ impl Way {
             Way::Overlay => "Overlay on ext4",
             Way::Reflink => "Reflink on XFS",
             Way::Copy => "Copy on ext4",
+            Way::Zfs => "ZFS",
             Way::CpReflink => "`cp -a --reflink=always`, XFS",
             Way::Cp => "`cp -a`, ext4",
             Way::Worktree => "`git worktree add`, ext4",
@@ -36,6 +44,7 @@ impl Way {
     pub fn file_system(self) -> FileSystem {
         match self {
             Way::Btrfs => FileSystem::Btrfs,
+            Way::Zfs => FileSystem::Zfs,
             Way::Reflink | Way::CpReflink => FileSystem::Xfs,
             Way::Overlay | Way::Copy | Way::Cp | Way::Worktree | Way::CloneLocal => FileSystem::Ext4,
         }
@@ -48,6 +57,7 @@ impl Way {
             Way::Overlay => Some(ProviderKind::Overlay),
             Way::Reflink => Some(ProviderKind::Reflink),
             Way::Copy => Some(ProviderKind::Copy),
+            Way::Zfs => Some(ProviderKind::Zfs),
             Way::CpReflink | Way::Cp | Way::Worktree | Way::CloneLocal => None,
         }
     }
