@@ -21,8 +21,10 @@ pub enum Benchmark {
     Workspace,
     /// Ways to a working tree, side by side
     Providers,
-    /// Forks of datasets, and all ways side by side, in the guest, whose kernel has ZFS
+    /// Forks of datasets, in the guest, whose kernel has ZFS
     Zfs,
+    /// Ways to a working tree with ZFS among them, side by side, in the guest
+    ProvidersZfs,
     /// The next base of a branch that moved, beside a fresh one
     Refresh,
     /// A push of an agent's commits, beside `git push` by hand
@@ -44,7 +46,8 @@ pub enum Benchmark {
     Objects,
 }
 use Benchmark::{
-    Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, Push, Refresh, Runtime, Session, Tools, Workspace, Zfs,
+    Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Runtime, Session, Tools,
+    Workspace, Zfs,
 };
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
@@ -58,6 +61,8 @@ const ALONE: [(Benchmark, &str, &str, &[&str]); 8] = [
     (Runtime, "runtime", "yoi-runtime", &["--bench", "agent"]),
     (Programs, "programs", "yoi-runtime", &["--bench", "programs"]),
 ];
+/// Parts of the benchmark of `workspace` that need the guest's kernel.
+const IN_GUEST: [(Benchmark, &str); 2] = [(Zfs, "zfs"), (ProvidersZfs, "providers-zfs")];
 const PARTS: [(Benchmark, &str); 5] =
     [(Agents, "agents"), (Attach, "attach"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
 
@@ -91,10 +96,10 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
             failed.push(name);
         }
     }
-    if wanted.is_empty() || wanted.contains(&Zfs) {
+    for (_, name) in IN_GUEST.iter().filter(|(benchmark, _)| wanted.is_empty() || wanted.contains(benchmark)) {
         match guest::lack() {
-            Some(why) => progress::note(&format!("The benchmark of ZFS is left out: {why}")),
-            None if !zfs(&out)? => failed.push("zfs"),
+            Some(why) => progress::note(&format!("The benchmark {name} is left out: {why}")),
+            None if !in_guest(&out, name)? => failed.push(name),
             None => {}
         }
     }
@@ -115,34 +120,30 @@ pub fn run(wanted: &[Benchmark], keep: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs the benchmarks of ZFS in the guest and keeps their rows. It prints them last, because nothing of the guest's files stays.
-fn zfs(out: &Path) -> Result<bool> {
-    const OUTPUTS: [&str; 2] = ["zfs", "providers-zfs"];
-    const ROWS: &str = "rows of ";
+/// Runs a part in the guest and keeps its rows. It prints them last, because nothing of the guest's files stays.
+fn in_guest(out: &Path, part: &str) -> Result<bool> {
+    const ROWS: &str = "rows:";
     packages::for_guest()?;
     let program = cargo::executable(&["bench", "--no-run", "-p", "yoi-workspace", "--bench", "clone"])?;
     let name = program.file_name().context("the benchmark has no name")?.to_string_lossy().into_owned();
     let mut run = command(this_program()?, ["guest", "--limit", "7200", "--bring"]);
-    let print = OUTPUTS.map(|output| format!("echo {ROWS}{output} && cat {output}.json && echo")).join(" && ");
     run.arg(&program).arg("--");
-    run.arg(format!("modprobe -a loop zfs && YOI_BENCH_OUT=. ./{name} {} && {print}", OUTPUTS.join(" ")));
+    run.arg(format!("modprobe -a loop zfs && TMPDIR=/dev/shm YOI_BENCH_OUT=. ./{name} {part} && echo {ROWS} && cat {part}.json"));
     let mut guest = run.stdout(Stdio::piped()).spawn().context("failed to start the guest")?;
-    let mut rows: Vec<(String, String)> = vec![];
+    let mut rows: Option<String> = None;
     for line in BufReader::new(guest.stdout.take().context("the guest has no output")?).lines() {
         let line = line?;
-        match (line.strip_prefix(ROWS), rows.last_mut()) {
-            (Some(output), _) => rows.push((output.to_owned(), String::new())),
-            (None, Some((_, rows))) => *rows += &line,
-            (None, None) => println!("{line}"),
+        match &mut rows {
+            Some(rows) => *rows += &line,
+            None if line == ROWS => rows = Some(String::new()),
+            None => println!("{line}"),
         }
     }
-    let done = guest.wait()?.success() && rows.len() == OUTPUTS.len();
-    if done {
-        for (output, rows) in rows {
-            fs::write(out.join(format!("{output}.json")), rows)?;
-        }
+    let done = guest.wait()?.success();
+    if let (true, Some(rows)) = (done, &rows) {
+        fs::write(out.join(format!("{part}.json")), rows)?;
     }
-    Ok(done)
+    Ok(done && rows.is_some())
 }
 
 /// Names the programs from npm to their benchmark, which does without those that cannot be installed.

@@ -39,7 +39,11 @@ impl Disk {
         };
         let pool = (file_system == FileSystem::Zfs).then(Pool::make);
         match file_system {
-            FileSystem::Btrfs => _ = ensure_loop_btrfs(&image, SIZE, &at).unwrap(),
+            FileSystem::Btrfs => {
+                // Its file takes its whole size at once, and is in memory in the guest.
+                let free = rustix::fs::statvfs(temp).map(|v| v.f_bavail * v.f_frsize).unwrap();
+                ensure_loop_btrfs(&image, SIZE.min(free / 3), &at).unwrap();
+            }
             FileSystem::Ext4 | FileSystem::Zfs => make("mkfs.ext4", "-F", "ext4"),
             FileSystem::Xfs => make("mkfs.xfs", "-f", "xfs"),
         }

@@ -18,7 +18,7 @@ use crate::table::{Table, Times, median, met};
 
 const FILES: usize = 57_000;
 /// In an emulator, whose processes and system calls take many times as long, and whose disks are in memory.
-const FILES_IN_GUEST: usize = 13_000;
+const FILES_IN_GUEST: usize = 5_000;
 const ROUNDS_IN_GUEST: usize = 3;
 const ROUNDS: usize = 5;
 /// Of what takes less than a second.
@@ -36,7 +36,7 @@ pub fn providers(temp: &Path, samples: Option<usize>, table: &mut Table) {
 /// The table alone, with fewer files, where the kernel has ZFS beside all the others.
 pub fn with_zfs(temp: &Path, samples: Option<usize>, table: &mut Table) {
     if !kernel_has_zfs() {
-        println!("\nways with ZFS: NOT RUN: need a kernel with ZFS; `cargo xtask bench zfs` has one");
+        println!("\nways with ZFS: NOT RUN: need a kernel with ZFS; `cargo xtask bench providers-zfs` has one");
         return;
     }
     let disks = Disks::new(temp, &Way::here(), FILES_IN_GUEST);

@@ -51,8 +51,9 @@ pub enum Verdict {
     Lacks(&'static str),
 }
 
-/// How often a case may end the program of its lane before it has failed.
-const RESTARTS: usize = 3;
+/// How often a case in the lane of zfs-fuse is begun again with a new daemon, which hangs, closes descriptors of other calls and calls a
+/// dataset busy that is not. What fails by chance for another reason can hide behind that; the lane of the kernel's ZFS begins nothing again.
+const RESTARTS: usize = 2;
 
 pub type Case = (&'static str, fn(&Fixture) -> Verdict);
 
@@ -130,10 +131,12 @@ fn main() -> ExitCode {
             let run = |filesystem: &LaneFilesystem| catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(filesystem, &name))));
             let mut verdict = run(&filesystem);
             for _ in 0..RESTARTS {
-                if !filesystem.has_ended() {
+                let ended = filesystem.has_ended();
+                if !ended && (verdict.is_ok() || lane != Lane::ZfsFuse) {
                     break;
                 }
-                println!("    the program of this lane ended or no longer answered, and is started again");
+                let why = if ended { "ended or no longer answered" } else { "may have failed this case itself" };
+                println!("    the program of this lane {why}, and is started again");
                 drop(filesystem);
                 filesystem = LaneFilesystem::prepare(lane).unwrap();
                 verdict = verdict.or_else(|_| run(&filesystem));

@@ -31,7 +31,7 @@ pub const SETS: [Set; 16] = [
     Set::new("objects", "cluster-objects"),
     Set::new("workspace", "workspace"),
     Set { side_by_side: Some("A tree of 57,000 files (ms)"), ..Set::new("providers", "providers") },
-    Set { side_by_side: Some("A tree of 13,000 files, in an emulator (ms)"), ..Set::new("providers-zfs", "providers-zfs") },
+    Set { side_by_side: Some("A tree of 5,000 files, in an emulator (ms)"), ..Set::new("providers-zfs", "providers-zfs") },
     Set::new("zfs", "zfs"),
     Set::new("refresh", "refresh"),
     Set::new("push", "push"),
