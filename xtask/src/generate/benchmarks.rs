@@ -33,11 +33,11 @@ fn with_tables(page: &str) -> Result<String> {
         let Some(figures) = figures::load(set)? else { return between(&page, set.name, "Not measured yet.\n") };
         let (cells, rows): (Vec<_>, Vec<_>) = figures.rows.iter().partition(|row| set.side_by_side.is_some() && Cell::of(row).is_some());
         let cells: Vec<_> = cells.into_iter().filter_map(Cell::of).collect();
-        let beside = match cells.is_empty() {
-            true => String::new(),
-            false => format!("![{}](benchmarks/{}.svg)\n\n{}\n", set.name, set.name, side_by_side(&cells)),
-        };
-        between(&page, set.name, &format!("Measured on {}.\n\n{beside}{}", figures.machine, table(rows)))
+        let title = set.name;
+        let beside = (!cells.is_empty()).then(|| format!("![{title}](benchmarks/{title}.svg)\n\n{}", side_by_side(&cells)));
+        let ratios = (!rows.is_empty()).then(|| table(rows));
+        let tables: Vec<_> = beside.into_iter().chain(ratios).collect();
+        between(&page, set.name, &format!("Measured on {}.\n\n{}", figures.machine, tables.join("\n")))
     })
 }
 
