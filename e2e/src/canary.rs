@@ -12,7 +12,15 @@ use crate::test_namespace::TestNamespace;
 /// the argument `control` they are in that of another process, which the search must find.
 const SEARCH: &str = r#"
 words=$(cat)
-[ "$1" != control ] || env -i "words=$words" sleep 60 &
+if [ "$1" = control ]; then
+    env -i "words=$words" sleep 60 &
+    tries=0
+    # Until then it is a copy of this shell.
+    until grep -q words= "/proc/$!/environ" || [ "$tries" -ge 100 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+fi
 look() { printf '%s\n' "$words" | grep -aFls -D skip "$@" -f -; }
 processes=0
 for process in /proc/[0-9]*; do
