@@ -61,12 +61,24 @@ async fn usage(harness: &Harness) -> UsageResponse {
     serde_json::from_slice(&body).unwrap()
 }
 
+/// What is used once there was a run: its entries are on the disk a moment before they count.
+async fn usage_of_a_run(harness: &Harness) -> UsageResponse {
+    for _ in 0..2400 {
+        let used = usage(harness).await;
+        if used.turns > 0 {
+            return used;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    panic!("no turn is counted")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(3, Some("say hello"));
     harness.wait_for_runs(1).await;
-    let used = usage(&harness).await;
+    let used = usage_of_a_run(&harness).await;
     assert!(runtime.terminate().await.success());
     harness.gateway.forget_line();
     let reports = harness.gateway.reports().len();
