@@ -234,6 +234,11 @@ const IN_GUEST: &[Row] = &[
         ],
     ),
     (
+        &[Copy, CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
+        "minutes of compiling there, and their own lanes build on the machine itself",
+        &["p1_what_was_built_in_a_base_is_built_in_each_tree_of_it", "p2_a_folder_that_was_prepared_before_it_was_sealed_stays_as_it_was"],
+    ),
+    (
         EVERY_LANE,
         "about time, which an emulator does not show",
         &[
