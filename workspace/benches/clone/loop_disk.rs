@@ -78,17 +78,16 @@ impl Disk {
     pub fn base(&self, kind: ProviderKind, fill: impl FnOnce(&Path)) -> (Uid, PathBuf) {
         let (uid, path) = self.empty(kind);
         fill(&path);
-        if kind != ProviderKind::Zfs {
-            self.provider(kind).seal(uid).unwrap();
-            return (uid, path);
+        let is_shown = kind == ProviderKind::Zfs;
+        if is_shown {
+            self.hide(uid);
         }
-        self.hide(uid);
         self.provider(kind).seal(uid).unwrap();
-        (uid, self.show(uid, true))
+        (uid, if is_shown { self.show(uid, true) } else { path })
     }
 
     /// Where trees are shown.
-    pub fn shown(&self) -> TargetRoot {
+    fn shown(&self) -> TargetRoot {
         TargetRoot::open(&self.at.join("shown")).unwrap()
     }
 

@@ -33,9 +33,11 @@ impl Disks {
         let mut sites = Vec::new();
         for way in ways {
             let kind = way.file_system();
-            let disk = disks.iter().find(|(made, _)| *made == kind).map(|(_, disk)| disk.clone());
-            let disk = disk.unwrap_or_else(|| Rc::new(Disk::new(temp, &format!("{kind:?}"), kind)));
-            disks.push((kind, disk.clone()));
+            let made = disks.iter().find(|(made, _)| *made == kind).map(|(_, disk)| disk.clone());
+            let disk = made.unwrap_or_else(|| {
+                disks.push((kind, Rc::new(Disk::new(temp, &format!("{kind:?}"), kind))));
+                disks[disks.len() - 1].1.clone()
+            });
             let (base_uid, base) = match way.provider() {
                 Some(kind) => disk.base(kind, fill),
                 None => {
