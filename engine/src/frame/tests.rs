@@ -1,6 +1,7 @@
 use std::process::Command;
 
 use super::*;
+use crate::processes::CALL_ID_ENV;
 
 #[test]
 fn what_a_kernel_lacks_is_said() {
@@ -53,7 +54,10 @@ fn a_process_of_a_framed_thread_reads_the_image_writes_the_tree_and_reaches_noth
     fs::write(dir.path().join("session/log"), "secret").unwrap();
     let frame = Frame { write: vec![dir.path().join("tree")], closed: vec![dir.path().join("session")] };
     let shell = |script: &str| {
-        let output = Command::new("sh").args(["-c", script]).current_dir(dir.path().join("tree")).output().unwrap();
+        // With the variable of a call: tests beside this one end every child of this process that has none.
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(dir.path().join("tree")).env(CALL_ID_ENV, "of-this-test");
+        let output = command.output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     assert_eq!(shell("cat ../session/log"), (true, "secret".to_owned()), "the control");

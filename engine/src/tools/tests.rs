@@ -1,4 +1,5 @@
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
@@ -84,12 +85,11 @@ async fn a_call_that_finds_no_slot_waits_for_one() {
     // Dropping one call frees its slot. The others go on.
     held.pop();
     assert_eq!(read.await.output, "     1\ttext");
-    let opened = std::thread::spawn({
-        let gate = fixture.path("gate");
-        move || fs::write(gate, "one\ntwo\nthree\n").unwrap()
-    });
+    // Opened for reading too, and until the end: a pipe that nobody holds forgets what is in it.
+    let mut gate = fs::File::options().read(true).write(true).open(fixture.path("gate")).unwrap();
+    gate.write_all(b"one\ntwo\nthree\n").unwrap();
     let ends = futures::future::join_all(held).await;
-    opened.join().unwrap();
+    drop(gate);
     assert_eq!(ends.iter().filter(|end| end.outcome == ToolOutcome::Succeeded).count(), CONVERSATION_SLOTS - 1, "{ends:?}");
 }
 

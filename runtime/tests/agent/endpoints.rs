@@ -147,7 +147,7 @@ async fn a_refused_header_of_a_secret_is_reported_like_a_key_and_read_again() {
     let harness = Harness::new(SAYS_DONE).await;
     let url = guarded(&harness, "x-pass", "new-pass").await;
     let settings = json!({"headers": [{"name": "X-Pass", "valueEnv": format!("{}_0_0", env::MODEL_HEADER)}]});
-    let pass = |value: &str| vec![("YOI_MODEL_HEADER_0_0", value.to_owned()), restart_after("10")];
+    let pass = |value: &str| vec![("YOI_MODEL_HEADER_0_0", value.to_owned()), restart_after("60")];
     let harness = Harness { model_url: url, model_settings: settings, env: pass("old-pass"), ..harness };
     let mut runtime = harness.start(1, Some("go"));
     let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
@@ -164,11 +164,11 @@ async fn a_refused_key_that_a_fallback_hides_is_read_again_when_the_agent_has_no
     let url = guarded(&harness, "authorization", "Bearer sk-second").await;
     let fallback = json!({"provider": "OpenAI", "name": "second", "baseUrl": url, "keySecret": {"secret": "second", "key": "k"},
         "keyEnv": format!("{}_1", env::MODEL_API_KEY)});
-    let variables = vec![("YOI_MODEL_API_KEY_1", "sk-second".to_owned()), restart_after("10")];
+    let variables = vec![("YOI_MODEL_API_KEY_1", "sk-second".to_owned()), restart_after("60")];
     let harness = Harness { model_settings: json!({"fallbacks": [fallback]}), env: variables, ..harness };
     let mut runtime = harness.start(1, Some("go"));
     harness.wait_for_runs(1).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(runtime.child.try_wait().unwrap().is_none(), "it ends at the first refusal");
     let _ = harness.gateway.deliver("m", person(), "go on").await;
     ends_within(&mut runtime, Duration::from_secs(20), "the first endpoint's key is never read again").await;

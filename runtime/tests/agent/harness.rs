@@ -2,15 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::sync::watch;
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::{Reader, Token, current};
 use yoi_wire::entry::{Body, Entry, RunOutcome, ToolEnded};
+use yoi_wire::hub::runtime_api;
 use yoi_wire::identity::env;
+use yoi_wire::people::UsageResponse;
 
 use crate::gateway::Gateway;
 use crate::{script, server};
@@ -56,7 +62,7 @@ impl Drop for Runtime {
 }
 
 /// A runtime that was asked to stop has ended by then. After 9 s it would end with its log open.
-pub const STOPPED: Duration = Duration::from_secs(5);
+pub const STOPPED: Duration = Duration::from_secs(8);
 
 impl Runtime {
     pub fn kill(&mut self) {
@@ -181,6 +187,26 @@ impl Harness {
         record_requests(&self.requests, server::router(Arc::new(script::ScriptFile::new(self.dir.path().join("script.yaml"))), None))
     }
 
+    /// With a model that takes its first request at once, and all others when the sender has sent true. The retries of these tests take
+    /// milliseconds, and reports are merged while one is on its way: without the wait, what is reported in between may never be sent.
+    pub async fn held_after_first_request(self) -> (Self, watch::Sender<bool>) {
+        let (release, released) = watch::channel(false);
+        let first = Arc::new(AtomicBool::new(true));
+        let model = self.model().layer(from_fn(move |request: Request, next: Next| {
+            let (first, mut released) = (first.clone(), released.clone());
+            async move {
+                if !first.swap(false, Ordering::Relaxed) {
+                    let _ = released.wait_for(|released| *released).await;
+                }
+                next.run(request).await
+            }
+        }));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let model_url = format!("http://{}/v1", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, model).await });
+        (Self { model_url, ..self }, release)
+    }
+
     pub fn entries(&self) -> Vec<Entry> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let Ok(Some(session)) = current::read(&*disk, &self.session()) else { return Vec::new() };
@@ -200,6 +226,19 @@ impl Harness {
         panic!("not in time: {what}\n{}\n{stderr}", kinds(&self.entries()));
     }
 
+    /// The usage that the runtime tells once it is `wanted`: a moment after its entries are on the disk.
+    pub async fn wait_for_usage(&self, wanted: impl Fn(&UsageResponse) -> bool) -> UsageResponse {
+        for _ in 0..2400 {
+            let (_, body) = self.gateway.request("GET", runtime_api::USAGE, "").await;
+            let usage = serde_json::from_slice(&body).unwrap();
+            if wanted(&usage) {
+                return usage;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("no such usage in time");
+    }
+
     /// Waits until `count` runs have ended.
     pub async fn wait_for_runs(&self, count: usize) -> Vec<Entry> {
         self.wait_until("runs", |entries| outcomes(entries).len() >= count).await
@@ -209,13 +248,13 @@ impl Harness {
 /// The router with each request recorded.
 pub fn record_requests(requests: &ModelRequests, router: axum::Router) -> axum::Router {
     let requests = requests.clone();
-    router.layer(axum::middleware::from_fn(move |request: axum::extract::Request, next: axum::middleware::Next| {
+    router.layer(from_fn(move |request: Request, next: Next| {
         let requests = requests.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = axum::body::to_bytes(body, 64 << 20).await.unwrap();
             requests.lock().unwrap().push(serde_json::from_slice(&body).unwrap_or_default());
-            next.run(axum::extract::Request::from_parts(head, body.into())).await
+            next.run(Request::from_parts(head, body.into())).await
         }
     }))
 }

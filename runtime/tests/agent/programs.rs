@@ -246,6 +246,7 @@ async fn a_paused_program_is_ended_whole_and_goes_on_in_its_session_when_it_is_r
     assert!(control(&harness, "s", ControlAction::Pause {}).await.done.is_some());
     harness.wait_until("it is paused", |entries| kinds(entries).ends_with("Paused")).await;
     runtime.terminate().await;
+    harness.gateway.forget_line();
     let _runtime = harness.start(2, Some("go"));
     harness.gateway.wait_for_report(|report| report.run_generation == 2 && report.ready).await;
     nothing_is_alive(&harness).await;
@@ -321,6 +322,6 @@ async fn a_program_of_another_version_runs_and_report_and_log_say_so() {
     let entries = harness.wait_for_runs(1).await;
     assert_eq!(texts(&entries), ["go"]);
     assert!(entries.iter().any(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ProgramVersionUnknown")));
-    let report = harness.gateway.wait_for_report(|report| report.program.is_some()).await;
-    assert!(report.ready && report.program.is_some_and(|message| message.contains("3.1.4") && message.contains("2.0.")));
+    let report = harness.gateway.wait_for_report(|report| report.ready && report.program.is_some()).await;
+    assert!(report.program.is_some_and(|message| message.contains("3.1.4") && message.contains("2.0.")));
 }

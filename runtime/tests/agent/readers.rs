@@ -56,29 +56,12 @@ fn segment(harness: &Harness) -> PathBuf {
     std::fs::read_dir(session).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap()
 }
 
-async fn usage(harness: &Harness) -> UsageResponse {
-    let (_, body) = harness.gateway.request("GET", runtime_api::USAGE, "").await;
-    serde_json::from_slice(&body).unwrap()
-}
-
-/// What is used once there was a run: its entries are on the disk a moment before they count.
-async fn usage_of_a_run(harness: &Harness) -> UsageResponse {
-    for _ in 0..2400 {
-        let used = usage(harness).await;
-        if used.turns > 0 {
-            return used;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
-    }
-    panic!("no turn is counted")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(3, Some("say hello"));
     harness.wait_for_runs(1).await;
-    let used = usage_of_a_run(&harness).await;
+    let used = harness.wait_for_usage(|usage| usage.turns > 0).await;
     assert!(runtime.terminate().await.success());
     harness.gateway.forget_line();
     let reports = harness.gateway.reports().len();
@@ -95,7 +78,7 @@ async fn f16_a_reader_shows_the_log_and_changes_no_byte_of_the_session_volume() 
     assert_eq!(shown.iter().map(|line| line.entry.clone()).collect::<Vec<_>>(), harness.entries());
     assert_eq!(harness.gateway.log("tail=1").await.len(), 1);
     let stopped = Open::Other("Stopped".to_owned());
-    assert_eq!(usage(&harness).await, UsageResponse { activity: stopped, ..used }, "what was used is read from the log");
+    assert_eq!(harness.wait_for_usage(|_| true).await, UsageResponse { activity: stopped, ..used }, "what was used is read from the log");
     // A followed log ends with its last entry: nobody writes another one.
     assert_eq!(harness.gateway.log("follow=true").await.len(), shown.len());
     let (status, _) =

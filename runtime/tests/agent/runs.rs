@@ -9,8 +9,10 @@ use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_runs_to_its_end_over_both_wire_formats() {
     for provider in ["OpenAI", "Anthropic"] {
-        let harness = Harness { provider, ..Harness::new(EXAMPLE).await };
+        let (harness, report_seen) = Harness { provider, ..Harness::new(EXAMPLE).await }.held_after_first_request().await;
         let mut runtime = harness.start(1, Some("write the greeting"));
+        harness.gateway.wait_for_report(|report| report.activity == Activity::Running).await;
+        report_seen.send_replace(true);
         let entries = harness.wait_for_runs(1).await;
         assert_eq!(outcomes(&entries), [RunOutcome::Finished], "{provider}");
         assert_eq!(
@@ -27,7 +29,6 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
         let report =
             harness.gateway.wait_for_report(|report| report.task.as_ref().is_some_and(|task| task.state == TaskState::Succeeded)).await;
         assert!(report.ready && report.reason == ReportReason::Replayed && report.session.is_some() && report.run_generation == 1);
-        harness.gateway.wait_for_report(|report| report.activity == Activity::Running).await;
         assert!(runtime.terminate().await.success());
         assert_eq!(harness.gateway.reports().last().unwrap().reason, ReportReason::Stopping);
 
@@ -43,15 +44,16 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_model_call_and_a_broken_stream_are_tried_again() {
-    let harness = Harness::new(EXAMPLE).await;
+    let (harness, report_seen) = Harness::new(EXAMPLE).await.held_after_first_request().await;
     let _runtime = harness.start(1, Some("try again"));
+    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
+    assert!(!report.ready && report.message.contains("503"));
+    report_seen.send_replace(true);
     let entries = harness.wait_for_runs(1).await;
     assert_eq!((outcomes(&entries), texts(&entries)), (vec![RunOutcome::Finished], vec!["It worked in the end.".to_owned()]));
     let notices: Vec<_> =
         entries.iter().filter(|entry| matches!(&entry.body, Body::Notice(notice) if notice.reason == "ModelUnreachable")).collect();
     assert_eq!(notices.len(), 1);
-    let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
-    assert!(!report.ready && report.message.contains("503"));
     harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle).await;
 
     for provider in ["OpenAI", "Anthropic"] {
@@ -85,7 +87,7 @@ async fn a_key_is_used_and_an_empty_one_is_reported() {
         let harness = Harness {
             provider,
             needs_key: true,
-            env: vec![("YOI_SECRET_RESTART_SECONDS", "20".to_owned())],
+            env: vec![("YOI_SECRET_RESTART_SECONDS", "100".to_owned())],
             ..Harness::with_key(EXAMPLE, Some("k-123")).await
         };
         let mut runtime = harness.start(1, Some("say hello"));

@@ -22,11 +22,11 @@ const fn never_ends(name: &'static str, command: &'static str) -> MisbehavingCom
         name,
         command,
         outcome: ToolOutcome::TimedOut,
-        ends_with: "the time limit of 2 s was reached; all its processes were ended]",
+        ends_with: "the time limit of 5 s was reached; all its processes were ended]",
     }
 }
 
-/// `MARK` is in the command line of every process that could be left behind.
+/// `MARK` is in the command line of every process that could be left behind. `PAUSE` are seconds in which a command goes on by itself.
 pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
     never_ends("never ends", "touch begun; sh -c ': MARK; while :; do sleep 1; done'"),
     never_ends("ignores signals", "touch begun; trap '' TERM INT HUP; sh -c 'trap \"\" TERM INT HUP; : MARK; while :; do sleep 1; done'"),
@@ -39,19 +39,19 @@ pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
     never_ends("closes its output and goes on", "touch begun; exec >&- 2>&-; sh -c ': MARK; while :; do sleep 1; done'"),
     MisbehavingCommand {
         name: "leaves somebody who holds the pipe",
-        command: "(env -i setsid /bin/sh -c ': MARK; trap \"\" TERM; while :; do sleep 1; done' &) ; sleep 0.3; touch begun; sleep 0.7; echo left",
+        command: "(env -i setsid /bin/sh -c ': MARK; trap \"\" TERM; while :; do sleep 1; done' &) ; sleep 0.3; touch begun; sleep PAUSE; echo left",
         outcome: ToolOutcome::Succeeded,
         ends_with: "left\n[exit code 0]",
     },
     MisbehavingCommand {
         name: "kills all children of the runtime",
-        command: "touch begun; sleep 1; for child in $(cat /proc/$PPID/task/*/children); do kill -9 $child; done; sh -c ': MARK; sleep 100'",
+        command: "touch begun; sleep PAUSE; for child in $(cat /proc/$PPID/task/*/children); do kill -9 $child; done; sh -c ': MARK; sleep 100'",
         outcome: ToolOutcome::Failed,
         ends_with: "[ended by signal 9]",
     },
     MisbehavingCommand {
         name: "writes more than it may hold in memory and reads it",
-        command: "touch begun; : MARK; head -c 268435456 /dev/zero > big; head -c 150000000 big | tr '\\0' x; rm big",
+        command: "touch begun; : MARK; head -c 268435456 /dev/zero > big; head -c 150000000 big | tr '\\0' x; rm big; sleep PAUSE",
         outcome: ToolOutcome::Succeeded,
         ends_with: "[exit code 0]",
     },
@@ -78,8 +78,8 @@ fn peak(pid: u32) -> u64 {
 async fn a_misbehaving_command_ends_in_time_leaves_no_process_and_fills_no_memory() {
     for MisbehavingCommand { name, command, outcome, ends_with } in MISBEHAVING_COMMANDS {
         let mark = mark(name);
-        let seconds = if outcome == ToolOutcome::TimedOut { 2 } else { 25 };
-        let harness = Harness::new(&script(&command.replace("MARK", &mark), seconds)).await;
+        let seconds = if outcome == ToolOutcome::TimedOut { 5 } else { 25 };
+        let harness = Harness::new(&script(&command.replace("MARK", &mark).replace("PAUSE", "1"), seconds)).await;
         let runtime = harness.start(1, Some("go"));
         harness.wait_until("its start", |_| harness.tree().join("begun").exists()).await;
         assert_responsive(&harness, "busy").await;
@@ -89,7 +89,7 @@ async fn a_misbehaving_command_ends_in_time_leaves_no_process_and_fills_no_memor
         assert!(end.output.len() <= 4096, "{name}: {}", end.output.len());
         let endless_output = name.starts_with("prints") || name.starts_with("writes");
         assert_eq!(end.output.contains("bytes left out"), endless_output, "{name}: {end:?}");
-        assert!(outcome != ToolOutcome::TimedOut || end.millis.is_some_and(|millis| millis < 6000), "{name}: {end:?}");
+        assert!(outcome != ToolOutcome::TimedOut || end.millis.is_some_and(|millis| millis < 10_000), "{name}: {end:?}");
         assert!(living_processes(&mark).is_empty(), "{name}: {:?}", living_processes(&mark));
         harness.wait_until("the run's end", |entries| outcomes(entries).first() == Some(&RunOutcome::Finished)).await;
         assert!(peak(runtime.child.id()) < 80 << 10, "{name}: {} KiB", peak(runtime.child.id()));
@@ -101,7 +101,7 @@ async fn a_misbehaving_command_ends_in_time_leaves_no_process_and_fills_no_memor
 async fn an_agent_stops_in_seconds_and_closes_its_log_whatever_its_command_does() {
     for MisbehavingCommand { name, command, .. } in MISBEHAVING_COMMANDS {
         let mark = mark(&format!("stop-{name}"));
-        let harness = Harness::new(&script(&command.replace("MARK", &mark), 25)).await;
+        let harness = Harness::new(&script(&command.replace("MARK", &mark).replace("PAUSE", "20"), 25)).await;
         let mut runtime = harness.start(1, Some("go"));
         harness.wait_until("its start", |_| harness.tree().join("begun").exists()).await;
         let asked = Instant::now();

@@ -21,7 +21,7 @@ pub async fn deliver_all(harness: &Harness, prefix: &str, count: usize) -> (Vec<
         let id = format!("{prefix}-{n}");
         let started = Instant::now();
         let (status, body) = harness.gateway.deliver(&id, person(), &"words ".repeat(1000)).await;
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
         if status == StatusCode::OK { acknowledged.push(id) } else { refused.push(serde_json::from_slice(&body).unwrap()) }
     }
     (acknowledged, refused)
@@ -62,7 +62,11 @@ async fn an_agent_with_a_full_session_volume_refuses_messages_reports_it_and_not
 
 /// A script of calls that fill the log. Each adds a line to a file in the tree.
 fn calls_script(calls: usize) -> String {
-    let call = "  - toolCalls: [{tool: Shell, args: {command: 'echo ran >> ran; head -c 150000 /dev/urandom | base64'}}]\n".repeat(calls);
+    calls_of("echo ran >> ran; head -c 150000 /dev/urandom | base64", calls)
+}
+
+fn calls_of(command: &str, calls: usize) -> String {
+    let call = format!("  - toolCalls: [{{tool: Shell, args: {{command: '{command}'}}}}]\n").repeat(calls);
     format!("rules:\n- steps:\n{call}  - text: done\n")
 }
 
@@ -111,11 +115,14 @@ async fn a_session_volume_that_fills_up_in_a_run_pauses_the_run_until_there_is_f
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_session_volume_is_reported_and_the_agent_goes_on_once_it_is_mounted_again() {
-    let harness = Harness::new(&calls_script(8)).await;
+    // All calls but the first wait until the volume is broken, so that there is something left to write.
+    let command = "[ ! -e ran ] || until [ -e broken ]; do sleep 0.1; done; echo ran >> ran; head -c 150000 /dev/urandom | base64";
+    let harness = Harness::new(&calls_of(command, 8)).await;
     let Some(volume) = LoopVolume::over(&harness.session(), 24) else { return };
     let mut runtime = harness.start(1, Some("go"));
     harness.wait_until("a call", |entries| !tool_ends(entries).is_empty()).await;
     volume.break_down();
+    std::fs::write(harness.tree().join("broken"), "").unwrap();
     let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::DiskFailed).await;
     assert!(
         report.message.starts_with("the session volume refuses: ") && report.message.contains("Read-only file system"),

@@ -1,12 +1,7 @@
 //! Endpoints that are down, slow, refuse requests or send invalid answers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
 use futures::future::join_all;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket};
@@ -32,30 +27,9 @@ async fn fresh(provider: &'static str, script: &str, timeouts: &str) -> Harness 
     Harness { provider, env: vec![("YOI_MODEL_TIMEOUTS_MS", timeouts.to_owned())], ..Harness::new(script).await }
 }
 
-/// The address of `model`, which takes its first request at once and all others when `go_on` becomes true. The retries of a fault take
-/// milliseconds, and reports in between are merged: without the wait, the report of a fault might never be sent.
-async fn serve_first_then_wait(model: Router, go_on: watch::Receiver<bool>) -> String {
-    let first = Arc::new(AtomicBool::new(true));
-    let model = model.layer(from_fn(move |request: Request, next: Next| {
-        let (first, mut go_on) = (first.clone(), go_on.clone());
-        async move {
-            if !first.swap(false, Ordering::Relaxed) {
-                let _ = go_on.wait_for(|go_on| *go_on).await;
-            }
-            next.run(request).await
-        }
-    }));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, model).await });
-    url
-}
-
 /// Checks that the agent reports `words`, stays responsive, goes on by itself, and runs every call once.
 async fn recovers(provider: &'static str, name: &str, fault: &str, timeouts: &str, words: &str) {
-    let harness = fresh(provider, &script(fault), timeouts).await;
-    let (report_seen, after_first) = watch::channel(false);
-    let harness = Harness { model_url: serve_first_then_wait(harness.model(), after_first).await, ..harness };
+    let (harness, report_seen) = fresh(provider, &script(fault), timeouts).await.held_after_first_request().await;
     let mut runtime = harness.start(1, Some("go"));
     println!("{provider} {name}: began");
     // A person has to do something about these, though here the endpoint itself changes its mind.
@@ -166,7 +140,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_with_
     let tls = tls_server_config(&made.cert.pem(), &made.signing_key.serialize_pem(), &ClientAuth::None).unwrap();
     let (_keep, tls) = watch::channel(tls);
     let (silent_at, strange_at) = (silent.local_addr().unwrap(), strange.local_addr().unwrap());
-    tokio::spawn(serve_tls(strange, tls, Router::new(), ServeLimits::default(), std::future::pending::<()>()));
+    tokio::spawn(serve_tls(strange, tls, axum::Router::new(), ServeLimits::default(), std::future::pending::<()>()));
     for (url, timeouts, words) in [
         (
             "http://user:sk-secret@no-such-host.invalid:81/v1".to_owned(),
