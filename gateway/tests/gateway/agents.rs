@@ -130,7 +130,8 @@ async fn reports_without_end_are_few_writes_and_the_last_one_is_written() {
             let _ = tokio::time::timeout(Duration::from_millis(20), futures::future::join_all(reports)).await;
         }
         let last = loud(format!("last {attempt}"));
-        let _ = tokio::time::timeout(Duration::from_millis(20), caller.post_json::<_, Value>(gateway_api::REPORT, &last)).await;
+        let leaves = Duration::from_millis(20 << (2 * attempt));
+        let _ = tokio::time::timeout(leaves, caller.post_json::<_, Value>(gateway_api::REPORT, &last)).await;
         let is_last = |pod: &Value| pod["status"]["report"]["message"] == last.message.as_str();
         let seen = cluster.api.wait_until("yoipods", "ns", "a", is_last);
         written = tokio::time::timeout(Duration::from_secs(5), seen).await.is_ok();

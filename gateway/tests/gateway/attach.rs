@@ -95,7 +95,7 @@ async fn the_end_of_the_runtimes_stream_is_an_end_and_the_stop_of_the_gateway_is
 async fn p45_a_client_that_never_reads_is_cut_and_others_of_the_agent_are_served_meanwhile() {
     let cluster = cluster();
     // Longer than others may take: one that waits for this client is found.
-    let settings = GatewaySettings { attach_write_timeout: Duration::from_secs(3), ..quick_settings() };
+    let settings = GatewaySettings { attach_write_timeout: Duration::from_secs(15), ..quick_settings() };
     let replica = ready_replica(&cluster, settings).await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let pair = cluster.front.client(&["front-proxy-client"]);
@@ -120,7 +120,7 @@ async fn p45_a_client_that_never_reads_is_cut_and_others_of_the_agent_are_served
     times.sort();
     // A single one may be late on a machine that is busy with other work.
     let median = times[times.len() / 2];
-    assert!(median < Duration::from_secs(1), "of {} other requests the median took {median:?}", times.len());
+    assert!(median < Duration::from_secs(5), "of {} other requests the median took {median:?}", times.len());
     wait_for("the cut", writer).await.unwrap();
     wait_for_attachments(&replica, 0).await;
     // When it reads at last, it finds the stream broken and not ended.

@@ -21,7 +21,7 @@ const SERVICE_LAG: Duration = Duration::from_millis(300);
 const DNS_LAG: Duration = Duration::from_millis(1500);
 
 fn settings() -> GatewaySettings {
-    GatewaySettings { serve_on: Duration::from_secs(1), lines_within: Duration::from_secs(20), ..quick_settings() }
+    GatewaySettings { serve_on: Duration::from_secs(5), lines_within: Duration::from_secs(20), ..quick_settings() }
 }
 
 impl TestCluster {

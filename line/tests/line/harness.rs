@@ -75,7 +75,7 @@ fn bind_shared(address: SocketAddr) -> TcpSocket {
 pub fn quick_limits() -> ServeLimits {
     ServeLimits {
         drain: Duration::from_secs(1),
-        handshake: Duration::from_secs(2),
+        handshake: Duration::from_secs(10),
         header_read: Duration::from_secs(2),
         ..Default::default()
     }
