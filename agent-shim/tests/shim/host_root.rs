@@ -24,11 +24,11 @@ impl Mounter {
     }
 }
 
-/// Waits for a condition. Panics after ten seconds.
+/// Waits for a condition. Panics after a minute.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "not yet: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "not yet: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

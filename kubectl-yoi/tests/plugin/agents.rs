@@ -246,7 +246,7 @@ async fn a_peer_that_is_not_ready_is_no_success() -> Result<()> {
     let plugin = Plugin::new(&server)?;
     server.put(agent("a", &[])).put(agent("b", &[]));
     server.control(ready_peer("Starting", "False"));
-    let late = plugin.run(&["peer", "a", "b", "--timeout", "2s"]).await?.expect_code(5)?;
+    let late = plugin.run(&["peer", "a", "b", "--timeout", "10s"]).await?.expect_code(5)?;
     ensure!(
         late.err.contains("YoiPeer ns/a.b") && late.err.contains("Starting: in the operator's words") && late.out.is_empty(),
         "{late:?}"

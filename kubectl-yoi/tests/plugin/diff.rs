@@ -96,7 +96,7 @@ async fn an_error_and_a_wait_show_no_control_character_of_an_agent() -> Result<(
     ensure!(code == 5 && seen.contains("^[]0;gone^G<U+202E>kubectl   next: x") && !seen.contains('\u{1b}'), "{seen:?}");
 
     server.put(agent("b", &[("Ready", "False", "Starting", "so far\u{1b}]0;gone\u{7}\nok")]));
-    let (code, seen) = plugin.run_in_terminal(&["start", "b", "--wait", "--timeout", "2s"]).await?;
+    let (code, seen) = plugin.run_in_terminal(&["start", "b", "--wait", "--timeout", "10s"]).await?;
     ensure!(code == 5 && seen.contains("so far^[]0;gone^G ok") && !seen.contains("\u{1b}]"), "{seen:?}");
     Ok(())
 }

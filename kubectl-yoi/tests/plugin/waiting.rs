@@ -96,7 +96,11 @@ async fn a_reason_that_passes_does_not_end_the_wait() -> Result<()> {
     server.put(project(&[])).control(operator(&[("Ready", "False", "SecretMissing", "the Secret is missing")]));
     let later = server.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        while later.object("YoiPod", "a").is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // Longer than it takes to see the reason that passes, and less than a person is waited for.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         later.put(agent("a", &[("Ready", "True", "AllMet", "fine")]));
     });
     let done = plugin.run(&["run", "a", "-p", "p", "--wait"]).await?.expect_code(0)?;
@@ -120,7 +124,7 @@ async fn progress_without_a_terminal_is_lines_and_with_one_a_spinner() -> Result
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     server.put(agent("a", &[("Ready", "False", "PodPending", "no room")]));
-    let words = ["start", "a", "--wait", "--timeout", "3s"];
+    let words = ["start", "a", "--wait", "--timeout", "10s"];
     let late = plugin.run(&words).await?.expect_code(5)?;
     let line = late.err.lines().find(|line| line.contains("PodPending"));
     ensure!(line.is_some_and(|line| line.trim_start().ends_with("s YoiPod ns/a: PodPending: no room")), "{late:?}");

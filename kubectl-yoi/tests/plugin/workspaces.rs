@@ -50,12 +50,12 @@ async fn a_late_tree_waits_for_the_project_that_it_is_made_from() -> Result<()> 
     let plugin = Plugin::new(&server)?;
     server.put(project(&[("Ready", "False", "Populating", "it is being fetched")]));
     server.control(operator("WaitingForConsumer", "no Pod yet"));
-    let words = ["workspace", "create", "w", "--project", "p", "--claim", "--wait", "--timeout", "3s"];
-    let late = plugin.run(&words).await?.expect_code(5)?;
+    let words = ["workspace", "create", "w", "--project", "p", "--claim", "--wait", "--timeout"];
+    let late = plugin.run(&[&words[..], &["10s"]].concat()).await?.expect_code(5)?;
     ensure!(late.err.contains("YoiProject ns/p: ready is not there yet"), "{late:?}");
     server.remove("AgentWorkspace", "w");
     server.put(project(&[("Ready", "True", "AllMet", "fine")]));
-    let made = plugin.run(&words).await?.expect_code(0)?;
+    let made = plugin.run(&[&words[..], &["90s"]].concat()).await?.expect_code(0)?;
     ensure!(made.out.contains("its tree is made with the first Pod"), "{made:?}");
     Ok(())
 }
