@@ -30,7 +30,10 @@ impl CommandOutput {
     }
 }
 
-/// Runs `program` for at most two minutes, with `env` added to this process's environment.
+/// How long a program may take. Longer than each of them waits by itself.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Runs `program` for at most ten minutes, with `env` added to this process's environment.
 ///
 /// # Errors
 /// When it cannot be started or does not end in time. Another exit code than 0 is no error here.
@@ -48,9 +51,9 @@ pub async fn run(program: &str, args: &[&str], env: &[(&str, &str)], stdin: Opti
         // A program that ends before it has read everything is judged by its exit code and its output.
         let _ = pipe.write_all(text.as_bytes()).await;
     }
-    let output = tokio::time::timeout(Duration::from_secs(120), child.wait_with_output())
+    let output = tokio::time::timeout(LIMIT, child.wait_with_output())
         .await
-        .with_context(|| format!("{program} {args:?} did not end in two minutes"))??;
+        .with_context(|| format!("{program} {args:?} did not end in {LIMIT:?}"))??;
     Ok(CommandOutput {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -1,7 +1,5 @@
 //! A session volume is full and the kernel reports ENOSPC.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Api, DeleteParams};
@@ -101,7 +99,7 @@ async fn a_full_session_volume_is_reported_refuses_messages_and_recovers_when_th
 
     // Full again: the agent stops, starts on the full volume, and reports it as soon as it needs space.
     small.fill().await?;
-    check_stops(&ns, "a", Duration::from_secs(40)).await?;
+    check_stops(&ns, "a").await?;
     small.fill().await?;
     ns.yoi(&["start", "a"]).await?.exit_ok()?;
     let (condition, _) = poll_until(TIMEOUT, "the agent that started on a full volume says so", async || {

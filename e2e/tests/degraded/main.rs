@@ -42,11 +42,11 @@ async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
     bail!("a message to {agent} and its log took {fastest:?} at best, and {baseline:?} for an agent that does not exist");
 }
 
-/// Checks that the agent stops within this time.
-async fn check_stops(ns: &TestNamespace, agent: &str, within: Duration) -> Result<()> {
+/// Checks that the agent stops in time: the kubelet kills it after 30 s, and the rest is what a busy machine takes.
+async fn check_stops(ns: &TestNamespace, agent: &str) -> Result<()> {
     let begun = Instant::now();
     ns.yoi(&["stop", agent, "--wait"]).await?.exit_ok()?;
-    ensure!(begun.elapsed() < within, "{agent} took {:?} to stop", begun.elapsed());
+    ensure!(begun.elapsed() < Duration::from_secs(120), "{agent} took {:?} to stop", begun.elapsed());
     Ok(())
 }
 

@@ -81,11 +81,11 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     let usage = &top["items"][0]["usage"];
     ensure!(usage["activity"] == "Stopped" && used > 0 && usage["total"]["inputTokens"] == used, "{used} in: {top}");
     // A followed log ends: nothing will be added to it.
+    let asked = Instant::now();
     ns.yoi(&["log", "a", "-f"]).await?.exit_ok()?;
     eprintln!("first answer to last: {:?}", begun.elapsed());
 
     let reader: Pod = ns.get("a-reader").await?;
-    let asked = Instant::now();
     ensure!(names(&ns.list::<Pod>("yoi.dev/yoipod=a").await?) == ["a-reader"], "the agent itself was started");
     let mounts = reader.spec.as_ref().map(|spec| spec.containers[0].volume_mounts.clone()).unwrap_or_default().unwrap_or_default();
     let writable: Vec<_> = mounts.iter().filter(|mount| mount.read_only != Some(true)).map(|mount| mount.mount_path.as_str()).collect();

@@ -124,6 +124,12 @@ async fn turns_requests_of_people_and_attachments_write_nothing() -> Result<()> 
     ns.yoi_for(Duration::from_secs(3), &["attach", "a"]).await?;
     let attached = written(&["top", "a"]).await?;
     eprintln!("writes of a run of one turn {one}, of five {many}, of a request {request}, of an attachment {attached}");
-    ensure!(many <= one && request == 0 && attached == 0, "{one} {many} {request} {attached}: {:#?} {:#?}", last(&pod), last(&tree));
+    // The begin and the end of a run: of a short one, a report may be sent that tells both.
+    ensure!(
+        one <= 2 && many <= 2 && request == 0 && attached == 0,
+        "{one} {many} {request} {attached}: {:#?} {:#?}",
+        last(&pod),
+        last(&tree)
+    );
     ns.remove().await
 }

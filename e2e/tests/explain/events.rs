@@ -73,7 +73,7 @@ async fn events_of_an_agent_are_in_order_from_apply_to_deletion() -> Result<()> 
     let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("story").await?;
     // Without a delay the Event of the finished task could come before that of Ready.
-    ns.create_model("rules: [{ steps: [{ text: hello, delayMs: 15000 }] }]").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello, delayMs: 45000 }] }]").await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({ "task": "say it" })).await?;
     ns.wait_task_complete("a").await?;

@@ -11,12 +11,11 @@ use yoi_e2e::poll_until;
 use yoi_e2e::program::CommandOutput;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-use super::CLUSTER;
 use super::doctor::{Finding, doctor, run, wait_finding};
 use super::fix::{run_fix, wait_resolved};
+use super::{CLUSTER, GATEWAYS_BACK};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
-const GATEWAYS: &str = "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2";
 
 /// Makes a fault, runs `trial`, and undoes the fault even if the trial failed, because other tests follow.
 async fn with_fault(fault: &str, restore: &str, trial: impl Future<Output = Result<()>>) -> Result<()> {
@@ -61,7 +60,7 @@ async fn a_healthy_cluster_has_no_error_and_one_known_warning() -> Result<()> {
 async fn a_gateway_that_is_scaled_to_zero_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("nogateway").await?;
-    with_fault("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS, without_gateway(&ns)).await?;
+    with_fault("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS_BACK, without_gateway(&ns)).await?;
     ns.remove().await
 }
 

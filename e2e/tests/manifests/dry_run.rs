@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use serde_json::Value;
+use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TestNamespace, client_as_operator};
 
 use crate::api_server::{ApiServer, Response};
@@ -77,7 +79,7 @@ pub async fn send_all(server: &ApiServer, cases: &Arc<Vec<Case>>) -> Result<Vec<
         .collect()
 }
 
-/// Creates the specimens that updates and patches change.
+/// Creates the specimens that updates and patches change. A kind is served a moment after it is established.
 pub async fn create_specimens(server: &ApiServer) -> Result<()> {
     for specimen in specimen::all().into_iter().filter(|s| !s.existing.is_empty()) {
         let case = Case {
@@ -92,7 +94,11 @@ pub async fn create_specimens(server: &ApiServer) -> Result<()> {
             names: String::new(),
             label: specimen.label,
         };
-        let response = server.send(&case, false).await?;
+        let served = poll_until(Duration::from_secs(60), "the kind is served", async || {
+            let response = server.send(&case, false).await?;
+            Ok(Some(response).filter(|response| !matches!(response, Response::Refused(refusal) if refusal.code == 404)))
+        });
+        let (response, _) = served.await?;
         ensure!(matches!(response, Response::Accepted(_)), "{} is not a valid specimen: {response:?}", case.description());
     }
     Ok(())

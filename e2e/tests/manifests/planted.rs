@@ -77,7 +77,7 @@ async fn find_dropped_rules(ns: &TestNamespace) -> Result<DroppedRules> {
     let real = ApiServer::new(&client_as_operator().await?, &ns.name);
     let copy = ApiServer { group: GROUP.to_owned(), ..real.clone() };
     create_specimens(&real).await?;
-    create_specimens_when_served(&copy).await?;
+    create_specimens(&copy).await?;
     let (with_rules, without_rules) = (send_all(&real, &cases).await?, send_all(&copy, &cases).await?);
     let rules: BTreeMap<Kind, BTreeSet<String>> =
         KINDS.into_iter().map(|kind| (kind, schema::rules(&schema::of(kind)).into_iter().map(|(_, message)| message).collect())).collect();
@@ -98,19 +98,6 @@ async fn find_dropped_rules(ns: &TestNamespace) -> Result<DroppedRules> {
         }
     }
     Ok(dropped)
-}
-
-/// Creates the specimens. A kind is served a moment after it is established, so this retries.
-async fn create_specimens_when_served(server: &ApiServer) -> Result<()> {
-    for _ in 0..40 {
-        match create_specimens(server).await {
-            Err(error) if error.to_string().contains("404") || error.to_string().contains("could not find") => {
-                tokio::time::sleep(Duration::from_millis(250)).await;
-            }
-            other => return other,
-        }
-    }
-    create_specimens(server).await
 }
 
 fn crds_without_rules() -> Result<Vec<CustomResourceDefinition>> {

@@ -19,7 +19,7 @@ use crate::case::{Case, Expected, KINDS, Kind, Method};
 use crate::compare::{condition_problem, conditions};
 
 /// How long an object may exist without a condition.
-const CONDITION_LIMIT: Duration = Duration::from_secs(10);
+const CONDITION_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct Outcome {

@@ -30,7 +30,7 @@ rules:
 - name: long
   when: { lastUserContains: "work for long" }
   steps:
-  - toolCalls: [{ tool: Shell, args: { command: "echo begun >> begun; i=0; while [ ! -e stop ] && [ $i -lt 3000 ]; do echo $i >> counting || echo failed >> /tmp/failed; sleep 0.1; i=$((i+1)); done; cat /tmp/failed; true" } }]
+  - toolCalls: [{ tool: Shell, args: { command: "echo begun >> begun; i=0; while [ ! -e stop ] && [ $i -lt 30000 ]; do echo $i >> counting || echo failed >> /tmp/failed; sleep 0.1; i=$((i+1)); done; cat /tmp/failed; true" } }]
   - text: Done.
 - steps: [{ toolCalls: [{ tool: Shell, args: { command: "echo once >> once" } }] }, { text: heard }]
 "#;
@@ -41,7 +41,7 @@ async fn done_and_busy_agents(test: &str) -> Result<TestNamespace> {
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
     ns.create_agent("done", "p", json!({ "task": "a first task" })).await?;
-    ns.create_agent("busy", "p", json!({ "task": "work for long", "limits": { "toolSeconds": 900 } })).await?;
+    ns.create_agent("busy", "p", json!({ "task": "work for long", "limits": { "toolSeconds": 3600 } })).await?;
     ns.wait_task_complete("done").await?;
     ns.wait_agent_ready("done").await?;
     ns.wait_agent_ready("busy").await?;

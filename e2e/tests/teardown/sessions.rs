@@ -6,7 +6,8 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
 use crate::installation::{Installation, finished_runs};
@@ -44,7 +45,8 @@ async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()
     let second = TestNamespace::create("kept-next").await?;
     first.remove().await?;
     let phase = |v: PersistentVolume| v.status.and_then(|s| s.phase).unwrap_or_default();
-    ensure!(phase(volumes.get(&volume).await?) == "Released", "the session's volume is not kept");
+    poll_until(TIMEOUT, "the session's volume is kept", async || Ok((phase(volumes.get(&volume).await?) == "Released").then_some(())))
+        .await?;
 
     // As documented: a claim names the volume, and an agent names the claim.
     let to = json!({ "spec": { "claimRef": { "namespace": second.name, "name": "old", "uid": null, "resourceVersion": null } } });
