@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 use yoi_agent_shim::mounter::MAX_REQUESTS;
 use yoi_agent_shim::mounter::client::Mounter;
 use yoi_agent_shim::shim::change_list;
@@ -80,12 +80,14 @@ async fn a_hundred_callers_that_hang_up_leave_no_comparison_behind_and_the_mount
     }
     // As many as the mounter has threads for the shim, so one that is left would keep the last of these waiting.
     let answers = (0..MAX_REQUESTS).map(|_| line.mounts());
-    let answered = timeout(Duration::from_secs(20), futures::future::join_all(answers)).await;
+    // The comparison itself would end after about a minute.
+    let by = tokio::time::Instant::now() + Duration::from_secs(20);
+    let answered = timeout_at(by, futures::future::join_all(answers)).await;
     assert!(answered.is_ok_and(|all| all.iter().all(Result::is_ok)), "the mounter is busy with what nobody waits for");
     let all_free = async {
         while shim.state.change_lists.available_permits() < yoi_agent_shim::shim::state::MAX_CHANGE_LISTS {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(20), all_free).await.expect("a list that nobody waits for keeps its permit");
+    timeout_at(by, all_free).await.expect("a list that nobody waits for keeps its permit");
 }

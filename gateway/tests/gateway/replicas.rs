@@ -72,7 +72,7 @@ async fn a_stop_ends_followed_logs_and_lines_and_leaves_status_live() {
     assert!(wait_for("the cut", response.into_body().collect()).await.is_err());
     wait_for("the line's end", state.wait_for(|state| state.up() == 0)).await.unwrap();
     wait_for("the end", replica.task).await.unwrap().unwrap();
-    assert!(since.elapsed() < quick_settings().drain + Duration::from_secs(10), "{:?}", since.elapsed());
+    assert!(since.elapsed() < quick_settings().drain + Duration::from_secs(7), "{:?}", since.elapsed());
     assert_eq!(cluster.api.get("yoipods", "ns", "a")["status"]["live"]["podUID"], "p-a");
 }
 

@@ -187,8 +187,9 @@ impl Harness {
         record_requests(&self.requests, server::router(Arc::new(script::ScriptFile::new(self.dir.path().join("script.yaml"))), None))
     }
 
-    /// With a model that takes its first request at once, and all others when the sender has sent true. The retries of these tests take
-    /// milliseconds, and reports are merged while one is on its way: without the wait, what is reported in between may never be sent.
+    /// With a model that takes its first request at once, and all others when the sender has sent true; it requires no key. The retries of
+    /// these tests take milliseconds, and reports are merged while one is on its way: without the wait, what is reported in between may never
+    /// be sent.
     pub async fn held_after_first_request(self) -> (Self, watch::Sender<bool>) {
         let (release, released) = watch::channel(false);
         let first = Arc::new(AtomicBool::new(true));
@@ -226,11 +227,15 @@ impl Harness {
         panic!("not in time: {what}\n{}\n{stderr}", kinds(&self.entries()));
     }
 
+    pub async fn usage(&self) -> UsageResponse {
+        let (_, body) = self.gateway.request("GET", runtime_api::USAGE, "").await;
+        serde_json::from_slice(&body).unwrap()
+    }
+
     /// The usage that the runtime tells once it is `wanted`: a moment after its entries are on the disk.
     pub async fn wait_for_usage(&self, wanted: impl Fn(&UsageResponse) -> bool) -> UsageResponse {
         for _ in 0..2400 {
-            let (_, body) = self.gateway.request("GET", runtime_api::USAGE, "").await;
-            let usage = serde_json::from_slice(&body).unwrap();
+            let usage = self.usage().await;
             if wanted(&usage) {
                 return usage;
             }

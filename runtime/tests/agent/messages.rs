@@ -100,12 +100,6 @@ async fn a_follower_gets_new_entries_and_a_new_line_gets_the_report_again() {
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     let before = harness.gateway.reports().len();
     harness.gateway.cut_line();
-    for _ in 0..2400 {
-        if harness.gateway.reports().len() > before {
-            assert_eq!(harness.gateway.log("").await.last().unwrap(), seen.last().unwrap());
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
-    }
-    panic!("no report after the line came back");
+    harness.wait_until("a report after the line came back", |_| harness.gateway.reports().len() > before).await;
+    assert_eq!(harness.gateway.log("").await.last().unwrap(), seen.last().unwrap());
 }

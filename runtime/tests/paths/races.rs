@@ -123,8 +123,8 @@ fn race(how: Swap, tries: usize, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTool
         };
         let mut result = Ok(());
         // A busy machine may run only one of the two threads for a while.
-        let none_yet = |seen: &Seen| seen.inside.min(seen.refused) == 0 || swaps.load(Ordering::Relaxed) <= tries / 20;
-        while result.is_ok() && (seen.tries < tries || (none_yet(&seen) && started.elapsed() < Duration::from_secs(60))) {
+        let no_race_yet = |seen: &Seen| seen.inside.min(seen.refused) == 0 || swaps.load(Ordering::Relaxed) <= tries / 20;
+        while result.is_ok() && (seen.tries < tries || (no_race_yet(&seen) && started.elapsed() < Duration::from_secs(60))) {
             result = one_try(seen.tries, &mut seen);
         }
         stop.store(true, Ordering::Relaxed);

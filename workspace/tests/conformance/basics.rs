@@ -38,18 +38,12 @@ pub const CASES: &[Case] = &[
 
 fn w1(fixture: &Fixture) -> Verdict {
     let (base, source) = fixture.base();
-    // Beside other work, a machine may stand still for seconds, so the fastest of a few counts; an emulator may do so for longer.
-    let limit = Duration::from_secs(if in_guest() { 60 } else { 3 });
-    let quick = (0..5).any(|_| {
-        let started = Instant::now();
-        fixture.clone_of(base);
-        started.elapsed() < limit
-    });
-    assert!(quick, "five clones took longer than {limit:?} each");
     fixture.sync();
     let free = || rustix::fs::statvfs(&fixture.dir).map(|v| v.f_bfree * v.f_frsize).unwrap();
     let before = free();
+    let started = Instant::now();
     let (clone, path) = fixture.clone_of(base);
+    let took = started.elapsed();
     assert_eq!(content(&path), content(&source));
     assert!(content(&path).iter().any(|(p, ..)| p.ends_with("ignored.bin")));
     fixture.sync();
@@ -72,6 +66,14 @@ fn w1(fixture: &Fixture) -> Verdict {
         // What the clone's own metadata takes.
         Lane::ZfsFuse | Lane::Zfs => assert!(usage.exclusive_bytes <= 64 << 10, "{} bytes", usage.exclusive_bytes),
     }
+    // Beside other work, a machine may stand still for seconds, so the fastest of a few counts; an emulator may do so for longer.
+    let limit = Duration::from_secs(if in_guest() { 60 } else { 3 });
+    let again = || {
+        let started = Instant::now();
+        fixture.clone_of(base);
+        started.elapsed()
+    };
+    assert!(took < limit || (0..4).any(|_| again() < limit), "five clones took {limit:?} and more, the first {took:?}");
     Verdict::Ran
 }
 

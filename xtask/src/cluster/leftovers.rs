@@ -14,7 +14,7 @@ use std::time::Duration;
 pub struct HostInventory(BTreeSet<String>);
 
 /// Folders that the conformance suite makes and leaves, empty, for the programs of user-space ZFS.
-const OF_THE_SUITE: [&str; 3] = ["/run/zfs", "/etc/zfs", "/var/lib/zfs"];
+const ZFS_FUSE_FOLDERS: [&str; 3] = ["/run/zfs", "/etc/zfs", "/var/lib/zfs"];
 
 impl HostInventory {
     pub fn take() -> Result<Self> {
@@ -50,7 +50,8 @@ impl HostInventory {
         {
             for entry in fs::read_dir(place).into_iter().flatten() {
                 let path = entry?.path();
-                if !OF_THE_SUITE.iter().any(|folder| path == Path::new(folder)) {
+                let is_empty = || fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+                if !(ZFS_FUSE_FOLDERS.iter().any(|folder| path == Path::new(folder)) && is_empty()) {
                     found.insert(format!("file {}", path.display()));
                 }
             }
