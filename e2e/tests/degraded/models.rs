@@ -94,7 +94,10 @@ async fn an_agent_reports_why_its_model_does_not_answer_stays_responsive_and_rec
         ns.wait_agent_ready("quiet").await?;
         ns.wait_log("quiet", "a run", |log| log.iter().any(|l| l.entry.body.kind() == "RunStarted").then_some(())).await?;
         check_responsive(&ns, "quiet").await?;
-        check_stops(&ns, "quiet").await
+        check_stops(&ns, "quiet").await?;
+        let closed = ns.log("quiet").await?.iter().any(|l| l.entry.body.kind() == "RunEnded");
+        ensure!(closed, "it was killed: its run is not closed");
+        Ok(())
     };
     futures::try_join!(
         check_recovers(&ns, "busy", "answered 503 Service Unavailable"),

@@ -4,7 +4,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionStatus;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::tool_output;
 
@@ -71,24 +72,31 @@ async fn a_prepare_that_fails_says_its_last_words_can_be_read_and_is_tried_again
     let ns = TestNamespace::create("prepare-fails").await?;
     let failing = "ls -A | wc -l; echo half > half; echo compiling; echo no such header >&2; exit 3";
     ns.create_project_with("p", json!({ "source": { "empty": {} }, "prepare": prepare(&ns, failing)? })).await?;
-    // The second attempt: the first has left a file.
+    // The second attempt: the first has left a file. Each is there until the next one, some seconds later, and may be gone before it is read.
     let attempt = |condition: &yoi_crds::Condition| Some(condition.message.split_once("-prepare-")?.1.split_once(':')?.0.to_owned());
-    let failed = ns
-        .wait_for::<YoiProject, _>("p", "failed twice", |project| {
-            let conditions = &project?.status.as_ref()?.conditions;
-            let ready = yoi_crds::condition::find(conditions, "Ready").filter(|ready| ready.reason == "PrepareFailed")?;
-            (attempt(ready)? != "1").then(|| ready.clone())
-        })
-        .await?;
-    // What is written to the two pipes of a container at almost the same time may be read in either order.
-    let in_either_order = ["exit code 3: 0 compiling no such header", "exit code 3: no such header 0 compiling"];
-    ensure!(in_either_order.iter().any(|words| failed.message.contains(words)), "{}", failed.message);
-    let pod = failed.message.split_whitespace().find(|word| word.contains("-prepare-")).context("no Pod is named")?;
-    let pod = pod.trim_end_matches(':');
-    let log = ns.kubectl(&["logs", pod]).await?.exit_ok()?.out;
-    ensure!(log.contains("0\ncompiling") && log.contains("no such header"), "{log}");
-    let doctor = ns.yoi(&["doctor"]).await?.out;
-    ensure!(doctor.contains("spec.prepare failed") && doctor.contains(&format!("kubectl logs {pod} ")), "{doctor}");
+    let read = poll_until(TIMEOUT, "an attempt that log and doctor show", async || {
+        let failed = ns
+            .wait_for::<YoiProject, _>("p", "failed twice", |project| {
+                let conditions = &project?.status.as_ref()?.conditions;
+                let ready = yoi_crds::condition::find(conditions, "Ready").filter(|ready| ready.reason == "PrepareFailed")?;
+                (attempt(ready)? != "1").then(|| ready.clone())
+            })
+            .await?;
+        // What is written to the two pipes of a container at almost the same time may be read in either order.
+        let in_either_order = ["exit code 3: 0 compiling no such header", "exit code 3: no such header 0 compiling"];
+        ensure!(in_either_order.iter().any(|words| failed.message.contains(words)), "{}", failed.message);
+        let pod = failed.message.split_whitespace().find(|word| word.contains("-prepare-")).context("no Pod is named")?;
+        let pod = pod.trim_end_matches(':');
+        let log = ns.kubectl(&["logs", pod]).await?;
+        let doctor = ns.yoi(&["doctor"]).await?.out;
+        if log.code != 0 || !doctor.contains(pod) {
+            return Ok(None);
+        }
+        ensure!(log.out.contains("0\ncompiling") && log.out.contains("no such header"), "{log:?}");
+        ensure!(doctor.contains("spec.prepare failed") && doctor.contains(&format!("kubectl logs {pod} ")), "{doctor}");
+        Ok(Some(()))
+    });
+    read.await?;
 
     let mended = json!({ "spec": { "prepare": { "command": ["sh", "-ec", "test ! -e half; echo fine > fine"] } } });
     ns.merge_patch::<YoiProject>("p", &mended).await?;

@@ -16,7 +16,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::private_server::{KEY, PrivateServer, TOKEN, key_canaries, token_canaries};
 
-/// The search needs a shell that runs for a while: of the agent itself, no process can be read. It runs until the test says so by a file.
+/// The search needs a shell that runs for a while: of the agent itself, no process can be read. It runs until the file `searched` exists.
 const SCRIPT: &str = r#"
 rules:
 - name: work

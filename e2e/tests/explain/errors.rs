@@ -11,7 +11,7 @@ use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::TestNamespace;
 
 use super::doctor::run;
-use super::{CLUSTER, GATEWAYS_BACK};
+use super::{CLUSTER, RESTORE_GATEWAYS};
 
 /// Runs the plugin with another kubeconfig.
 async fn yoi(kubeconfig: &Path, args: &[&str]) -> Result<CommandOutput> {
@@ -188,7 +188,7 @@ async fn reading_a_log_without_a_gateway_says_what_is_missing() -> Result<()> {
     let gone = "kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available=false --timeout=60s";
     let waited = run(gone).await;
     let output = ns.yoi(&["log", "a"]).await;
-    run(GATEWAYS_BACK).await?.exit_ok()?;
+    run(RESTORE_GATEWAYS).await?.exit_ok()?;
     waited?.exit_ok()?;
     check_error(&output?, 5, &[&format!("YoiPod {}/a", ns.name), "\n  next: ", "kubectl yoi doctor"])?;
     ns.remove().await

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use yoi_crds::name::field_manager;
 use yoi_crds::{ConditionStatus, YoiPod};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
@@ -47,6 +48,7 @@ async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]
         let each: BTreeSet<_> = told.iter().filter_map(|(_, place)| *place).collect();
         let reasons: Vec<_> = events.iter().map(|event| (&*event.reporter, &*event.reason, event.count)).collect();
         // Events are written after the conditions. An Event too many, or another order, is a failure at once.
+        ensure!(told.iter().all(|(reporter, _)| [field_manager::OPERATOR, field_manager::SHIM].contains(reporter)), "told by {told:?}");
         ensure!(
             told.is_sorted() && each.len() == events.len() && start.elapsed() < TIMEOUT,
             "the Events of {kind} {name} are {reasons:?}, not {wanted:?}"

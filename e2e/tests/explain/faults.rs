@@ -13,7 +13,7 @@ use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use super::doctor::{Finding, doctor, run, wait_finding};
 use super::fix::{run_fix, wait_resolved};
-use super::{CLUSTER, GATEWAYS_BACK};
+use super::{CLUSTER, RESTORE_GATEWAYS};
 
 const SCRIPT: &str = "rules: [{ steps: [{ text: hello }] }]";
 
@@ -60,7 +60,7 @@ async fn a_healthy_cluster_has_no_error_and_one_known_warning() -> Result<()> {
 async fn a_gateway_that_is_scaled_to_zero_and_the_namespace_that_cannot_end_are_named() -> Result<()> {
     let _cluster = CLUSTER.write().await;
     let ns = TestNamespace::create("nogateway").await?;
-    with_fault("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", GATEWAYS_BACK, without_gateway(&ns)).await?;
+    with_fault("kubectl scale deployment yoi-gateway -n yoi-system --replicas=0", RESTORE_GATEWAYS, without_gateway(&ns)).await?;
     ns.remove().await
 }
 

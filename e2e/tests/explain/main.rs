@@ -19,7 +19,8 @@ use tokio::sync::RwLock;
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
 /// Starts the gateways again and waits until they serve and those of before are gone: other tests read the logs and metrics of each.
-const GATEWAYS_BACK: &str = "kubectl scale deployment yoi-gateway -n yoi-system --replicas=2
+const RESTORE_GATEWAYS: &str = "set -e
+    kubectl scale deployment yoi-gateway -n yoi-system --replicas=2
     kubectl rollout status deployment yoi-gateway -n yoi-system --timeout=180s
-    kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available --timeout=100s &&
+    kubectl wait apiservice v1alpha1.runtime.yoi.dev --for=condition=Available --timeout=100s
     timeout 120 sh -c 'until [ $(kubectl get pods -n yoi-system -l app.kubernetes.io/name=yoi-gateway -o name | wc -l) = 2 ]; do sleep 1; done'";

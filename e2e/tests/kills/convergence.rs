@@ -41,25 +41,38 @@ pub fn time_limit() -> Duration {
     Duration::from_secs(std::env::var("YOI_KILL_WITHIN").ok().and_then(|text| text.parse().ok()).unwrap_or(60))
 }
 
+/// How long Kubernetes' own controllers may be behind, as docs/reliability.md says.
+const BEHIND_AT_MOST: Duration = Duration::from_secs(90);
+
 /// Limit for convergence with back-off.
 const AT_MOST: Duration = Duration::from_secs(240);
 const STEP: Duration = Duration::from_millis(500);
 
+#[derive(Default)]
 struct ClusterView {
     pending: Vec<String>,
+    /// A container or a volume waits for the kubelet's next try.
     backing_off: bool,
+    /// Kubernetes' own controllers still have to act.
+    controllers_behind: bool,
+}
+
+impl ClusterView {
+    fn no_answer(what: String) -> Self {
+        Self { pending: vec![what], ..Self::default() }
+    }
 }
 
 /// Waits until nothing is pending. Times count from `since`, the last fault. When a limit has passed, returns a sentence for each thing that is
 /// still pending.
 pub async fn wait(workload: &Workload, churn: &Churn, since: Instant) -> Result<(Convergence, Vec<String>)> {
     let mut convergence = Convergence::default();
-    let mut last = Instant::now();
+    let (mut last, mut behind) = (Instant::now(), Duration::ZERO);
     loop {
         let view = match timeout(Duration::from_secs(15), observe(workload, churn)).await {
             Ok(Ok(view)) => view,
-            Ok(Err(error)) => ClusterView { pending: vec![format!("the API server does not answer: {error:#}")], backing_off: false },
-            Err(_) => ClusterView { pending: vec!["the API server does not answer".to_owned()], backing_off: false },
+            Ok(Err(error)) => ClusterView::no_answer(format!("the API server does not answer: {error:#}")),
+            Err(_) => ClusterView::no_answer("the API server does not answer".to_owned()),
         };
         convergence.took = since.elapsed();
         if view.pending.is_empty() {
@@ -67,6 +80,10 @@ pub async fn wait(workload: &Workload, churn: &Churn, since: Instant) -> Result<
         }
         if view.backing_off {
             convergence.backed_off += last.elapsed();
+        } else if view.controllers_behind {
+            let more = last.elapsed().min(BEHIND_AT_MOST.saturating_sub(behind));
+            behind += more;
+            convergence.backed_off += more;
         }
         last = Instant::now();
         if convergence.took.saturating_sub(convergence.backed_off) > time_limit() || convergence.took > AT_MOST {
@@ -110,14 +127,12 @@ async fn observe(workload: &Workload, churn: &Churn) -> Result<ClusterView> {
             pending.push(format!("node {} is not Ready", node.name_any()));
         }
     }
-    let backing_off = !pending.is_empty()
-        && (pods.iter().any(crash_looping)
-            || waits_for_mount(workload, &own).await?
-            || controllers_are_behind(workload, &workspaces, &yoipods, &own).await?);
+    let backing_off = !pending.is_empty() && (pods.iter().any(crash_looping) || waits_for_mount(workload, &own).await?);
+    let behind = !pending.is_empty() && controllers_are_behind(workload, &workspaces, &yoipods, &own).await?;
     let left_out = endpoints::missing_pods(client).await?;
-    let backing_off = backing_off || !left_out.is_empty();
+    let controllers_behind = behind || !left_out.is_empty();
     pending.extend(left_out);
-    Ok(ClusterView { pending, backing_off })
+    Ok(ClusterView { pending, backing_off, controllers_behind })
 }
 
 /// Returns whether Kubernetes' own controllers still have to act: the garbage collector on an orphan, the controllers that take protection
@@ -158,7 +173,7 @@ fn scheduler_has_not_seen_a_claim(pod: &Pod, claims: &[PersistentVolumeClaim]) -
             let name = c.name_any();
             // As its plugins put it: `persistentvolumeclaim "NAME" not found`, `could not find v1.PersistentVolumeClaim "NAMESPACE/NAME"`.
             let (short, full) = (
-                format!("\"{name}\" not found"),
+                format!("persistentvolumeclaim \"{name}\" not found"),
                 format!("could not find v1.PersistentVolumeClaim \"{}/{name}\"", c.namespace().unwrap_or_default()),
             );
             refusal.contains(&short) || refusal.contains(&full)

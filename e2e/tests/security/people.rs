@@ -1,9 +1,12 @@
 //! What people with our roles may not do.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
+use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::api::{ask, bearer, token};
@@ -50,8 +53,13 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
     // What a viewer may do, and what only an editor may do. The editor is the viewer's control.
     for path in [yoi(namespace, "yoipods"), yoi(namespace, "agentworkspaces"), runtime(namespace, "log"), runtime(namespace, "diff")] {
         for client in [&viewer, &admin] {
-            let (code, words) = ask(client, "GET", &path, None).await?;
-            ensure!(code == 200, "GET {path}: {code} {words}");
+            // A binding is known everywhere a moment after it was made.
+            let allowed = async || {
+                let (code, words) = ask(client, "GET", &path, None).await?;
+                ensure!([200, 403].contains(&code), "GET {path}: {code} {words}");
+                Ok((code == 200).then_some(()))
+            };
+            poll_until(Duration::from_secs(60), &format!("GET {path} is allowed"), allowed).await?;
         }
     }
     let edits: Vec<(&str, String, Option<&Value>)> = vec![
@@ -130,8 +138,15 @@ async fn a_person_whose_name_is_not_ascii_is_who_the_api_server_says() -> Result
     ns.kubectl(&["create", "rolebinding", "by-group", "--clusterrole=yoi-view", &format!("--group={group}")]).await?.exit_ok()?;
     let log = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/log", ns.name);
     let message = format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/{}/yoipods/a/message", ns.name);
-    ns.kubectl(&["--as", user, "get", "--raw", &log]).await?.exit_ok()?;
-    ns.kubectl(&["--as", "zoë", "--as-group", group, "get", "--raw", &log]).await?.exit_ok()?;
+    for who in [&["--as", user][..], &["--as", "zoë", "--as-group", group]] {
+        let words = [who, &["get", "--raw", &log]].concat();
+        let allowed = async || {
+            let read = ns.kubectl(&words).await?;
+            ensure!(read.code == 0 || read.err.contains("cannot get"), "{who:?}: {read:?}");
+            Ok((read.code == 0).then_some(()))
+        };
+        poll_until(Duration::from_secs(60), &format!("{who:?} may read"), allowed).await?;
+    }
     // The control: another name that is not ASCII has no rights, and is named in the refusal.
     let refused = ns.kubectl(&["--as", "zoë", "get", "--raw", &log]).await?;
     ensure!(refused.code != 0 && refused.err.contains("User \"zoë\" cannot get"), "{refused:?}");

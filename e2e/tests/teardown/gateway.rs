@@ -32,7 +32,7 @@ async fn scale_gateways(ns: &TestNamespace, replicas: i32) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_namespace_waits_for_a_gateway_and_ends_within_a_minute_of_its_return() -> Result<()> {
+async fn a_namespace_waits_for_a_gateway_and_ends_soon_after_its_return() -> Result<()> {
     let _installation = Installation::lock().await?;
     let ns = TestNamespace::create("no-gateway").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
@@ -47,7 +47,8 @@ async fn a_namespace_waits_for_a_gateway_and_ends_within_a_minute_of_its_return(
     tried?;
     for ns in [&ns, &empty] {
         let mut last = String::new();
-        let (_, took) = poll_until(Duration::from_secs(60), "the namespace is gone a minute after the gateways' return", async || {
+        // The namespace controller tries again once a minute at the latest; the rest is what a busy cluster takes.
+        let (_, took) = poll_until(Duration::from_secs(90), "the namespace is gone after the gateways' return", async || {
             let Some(words) = deletion_blockers(ns).await? else { return Ok(Some(())) };
             last = words;
             Ok(None)
