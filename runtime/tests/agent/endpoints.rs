@@ -105,7 +105,7 @@ async fn a_person_who_has_mended_the_secret_resumes_the_run_and_it_goes_on_with_
     harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
     let answer = ask(&harness, "r", ControlAction::Resume {}).await;
     assert!(answer.done.is_some(), "{answer:?}");
-    ends_within(&mut runtime, Duration::from_secs(8), "the process goes on with the old key").await;
+    ends_within(&mut runtime, Duration::from_secs(20), "the process goes on with the old key").await;
     // In a cluster, the kubelet starts it again with the Secret's new content.
     let harness = Harness { key: Some("sk-new"), ..harness };
     let _runtime = harness.start(1, Some("go"));
@@ -186,5 +186,5 @@ async fn a_command_in_the_background_keeps_the_process_from_ending_early_for_a_r
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(runtime.child.try_wait().unwrap().is_none(), "the command has ended with the process");
     assert!(ask(&harness, "r", ControlAction::Resume {}).await.done.is_some());
-    ends_within(&mut runtime, Duration::from_secs(8), "a person's word ends it all the same").await;
+    ends_within(&mut runtime, Duration::from_secs(20), "a person's word ends it all the same").await;
 }

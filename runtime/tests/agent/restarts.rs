@@ -50,7 +50,7 @@ async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_report_is_that_of_the_stop_even_when_an_earlier_one_is_slow() {
     let harness = Harness::new(EXAMPLE).await;
-    let slow = Duration::from_millis(800);
+    let slow = Duration::from_millis(400);
     harness.gateway.set_report_delay(slow);
     let mut runtime = harness.start(1, Some("run the slow command"));
     wait_for_begin(&harness).await;

@@ -13,7 +13,7 @@ const ANSWER: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"
 
 const PING: &str = ": ping\n\n";
 /// Time that a server lets pass before a ping. All pings of a test together take longer than the client waits in silence.
-const PING_INTERVAL: Duration = Duration::from_millis(250);
+const PING_INTERVAL: Duration = Duration::from_millis(500);
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
@@ -124,13 +124,13 @@ async fn silence_ends_a_call_and_a_ping_is_a_sign_of_life() {
     let pings = (0..8).map(|_| Some(PING.to_owned()));
     let lively = std::iter::once(Some(stream_head())).chain(pings).chain([Some(ANSWER.to_owned())]).collect();
     let (url, _) = serve(vec![lively, vec![Some(stream_head() + ": ping\n\n"), None], vec![None]]).await;
-    let endpoint = endpoint(json!({"baseUrl": url, "timeoutSeconds": 1}));
+    let endpoint = endpoint(json!({"baseUrl": url, "timeoutSeconds": 3}));
     let client = ModelClient::new(&endpoint, &ModelSecrets::default(), ModelTimeouts::default()).unwrap();
     assert_eq!(call(&client, DeltaSink::none()).await.unwrap().text, "Hello.");
     let failure = call(&client, DeltaSink::none()).await.unwrap_err();
-    assert!(failure.summary.ends_with("nothing came for 1 s"), "{failure:?}");
+    assert!(failure.summary.ends_with("nothing came for 3 s"), "{failure:?}");
     let failure = call(&client, DeltaSink::none()).await.unwrap_err();
-    assert!(failure.summary.ends_with("did not begin to answer within 1 s"), "{failure:?}");
+    assert!(failure.summary.ends_with("did not begin to answer within 3 s"), "{failure:?}");
     assert_eq!(failure.class, ModelFailureClass::TryAgain { tries: None });
 }
 

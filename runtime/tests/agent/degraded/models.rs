@@ -176,7 +176,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_with_
 async fn a_refused_key_is_read_again_and_is_never_shown() {
     let echo = "rules:\n- steps: [{text: Hello.}]\n";
     let harness = Harness { needs_key: true, key: Some("sk-secret-1"), ..Harness::with_key(echo, Some("sk-right")).await };
-    let harness = Harness { env: vec![("YOI_SECRET_RESTART_SECONDS", "60".to_owned())], ..harness };
+    let harness = Harness { env: vec![("YOI_SECRET_RESTART_SECONDS", "200".to_owned())], ..harness };
     let mut runtime = harness.start(1, Some("go"));
     let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
     assert!(report.message.contains("it does not take the key: correct the Secret"), "{}", report.message);
