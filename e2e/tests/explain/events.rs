@@ -47,8 +47,8 @@ async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]
         told.sort_by_key(|(reporter, _)| *reporter);
         let each: BTreeSet<_> = told.iter().filter_map(|(_, place)| *place).collect();
         let reasons: Vec<_> = events.iter().map(|event| (&*event.reporter, &*event.reason, event.count)).collect();
-        // Events are written after the conditions. An Event too many, or another order, is a failure at once.
         ensure!(told.iter().all(|(reporter, _)| [field_manager::OPERATOR, field_manager::SHIM].contains(reporter)), "told by {told:?}");
+        // Events are written after the conditions. An Event too many, or another order, is a failure at once.
         ensure!(
             told.is_sorted() && each.len() == events.len() && start.elapsed() < TIMEOUT,
             "the Events of {kind} {name} are {reasons:?}, not {wanted:?}"

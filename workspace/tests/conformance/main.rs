@@ -56,7 +56,7 @@ pub enum Verdict {
 /// dataset busy that is not. What fails by chance for another reason can hide behind that; the lane of the kernel's ZFS begins nothing again.
 const RESTARTS: usize = 2;
 
-/// How many cases of that lane may be begun again, of all: more is no chance.
+/// How many cases of that lane may be begun again. More than that is not the daemon alone.
 const MAX_BEGUN_AGAIN: usize = 6;
 
 pub type Case = (&'static str, fn(&Fixture) -> Verdict);

@@ -26,8 +26,8 @@ const fn never_ends(name: &'static str, command: &'static str) -> MisbehavingCom
     }
 }
 
-/// `MARK` is in the command line of every process that could be left behind. `PAUSE` is
-/// replaced by the seconds that a command waits before its last step.
+/// `MARK` is in the command line of every process that could be left behind. `PAUSE` is replaced by the seconds that a command waits before
+/// its last step.
 pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
     never_ends("never ends", "touch begun; sh -c ': MARK; while :; do sleep 1; done'"),
     never_ends("ignores signals", "touch begun; trap '' TERM INT HUP; sh -c 'trap \"\" TERM INT HUP; : MARK; while :; do sleep 1; done'"),

@@ -21,7 +21,7 @@ pub async fn deliver_all(harness: &Harness, prefix: &str, count: usize) -> (Vec<
         let id = format!("{prefix}-{n}");
         let started = Instant::now();
         let (status, body) = harness.gateway.deliver(&id, person(), &"words ".repeat(1000)).await;
-        // Later, the gateway would tell the sender that nobody knows.
+        // After 10 s the gateway would tell the sender that the outcome is unknown.
         assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
         if status == StatusCode::OK { acknowledged.push(id) } else { refused.push(serde_json::from_slice(&body).unwrap()) }
     }
