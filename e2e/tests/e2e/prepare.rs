@@ -82,9 +82,13 @@ async fn a_prepare_that_fails_says_its_last_words_can_be_read_and_is_tried_again
                 (attempt(ready)? != "1").then(|| ready.clone())
             })
             .await?;
-        // What is written to the two pipes of a container at almost the same time may be read in either order.
-        let in_either_order = ["exit code 3: 0 compiling no such header", "exit code 3: no such header 0 compiling"];
-        ensure!(in_either_order.iter().any(|words| failed.message.contains(words)), "{}", failed.message);
+        // Each pipe of a container is read by itself: a line of one may stand before, between or after the lines of the other.
+        let in_order = |text: &str| {
+            let of_stdout: Vec<_> = text.split_whitespace().filter(|word| ["0", "compiling"].contains(word)).collect();
+            of_stdout == ["0", "compiling"] && text.contains("no such header")
+        };
+        let (_, last_words) = failed.message.split_once("exit code 3: ").with_context(|| failed.message.clone())?;
+        ensure!(in_order(last_words), "{}", failed.message);
         let pod = failed.message.split_whitespace().find(|word| word.contains("-prepare-")).context("no Pod is named")?;
         let pod = pod.trim_end_matches(':');
         let log = ns.kubectl(&["logs", pod]).await?;
@@ -92,7 +96,7 @@ async fn a_prepare_that_fails_says_its_last_words_can_be_read_and_is_tried_again
         if log.code != 0 || !doctor.contains(pod) {
             return Ok(None);
         }
-        ensure!(log.out.contains("0\ncompiling") && log.out.contains("no such header"), "{log:?}");
+        ensure!(in_order(&log.out), "{log:?}");
         ensure!(doctor.contains("spec.prepare failed") && doctor.contains(&format!("kubectl logs {pod} ")), "{doctor}");
         Ok(Some(()))
     });
