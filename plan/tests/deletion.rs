@@ -230,6 +230,22 @@ fn an_agent_whose_tree_was_deleted_says_so_and_begins_in_no_other_before_a_perso
     assert!(first.steps.iter().any(|s| matches!(s, Step::EnsureWorkspace(_))), "{:?}", first.steps);
 }
 
+#[test]
+fn the_next_agent_of_a_name_waits_until_the_workspace_of_the_former_one_is_gone() {
+    for (name, reason, words) in [("a", "Creating", "waited for"), ("b", "InvalidSpec", "belongs to YoiPod b")] {
+        let mut former = tree("t", json!({}));
+        let owner = json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": name, "uid": "uid-former", "controller": true});
+        Arc::make_mut(&mut former).metadata.owner_references = Some(vec![serde_json::from_value(owner).unwrap()]);
+        let project = a_project("https://git.example/a", json!({}));
+        let plan = yoipod::plan(&observed(agent(json!({}), Value::Null), Some(project), Some(former)), &settings(), now());
+        assert!(plan.steps.iter().all(|step| !matches!(step, Step::EnsurePod(_) | Step::EnsureWorkspace(_))), "{:?}", plan.steps);
+        let reported = status(plan);
+        let (is, why, message) = condition(&reported.conditions, "Accepted");
+        assert_eq!((is.as_str(), why.as_str()), ("False", reason));
+        assert!(message.contains(words), "{message}");
+    }
+}
+
 /// An agent that listens, in the tree `t`.
 fn running(workspace: Arc<AgentWorkspace>, project: Option<Arc<YoiProject>>) -> yoi_crds::YoiPodStatus {
     let report = json!({"podUID": "uid-a-1", "runGeneration": 1, "ready": true, "reason": "Ready", "message": ""});

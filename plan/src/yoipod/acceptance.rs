@@ -115,6 +115,13 @@ fn accept_workspace(input: &YoiPodInput<'_>) -> Result<(), ConditionValue> {
     }
     match meta::controller(workspace.meta()) {
         Some(owner) if owner.uid == yoipod.uid().as_str() => {}
+        // The garbage collector follows its YoiPod's deletion a little later, and another tree is made then.
+        Some(owner) if owner.kind == "YoiPod" && owner.name == yoipod.name() => {
+            let message = format!(
+                "AgentWorkspace {title} of a former YoiPod of this name is still there; it is deleted with its tree, and waited for"
+            );
+            return Err(ConditionValue::no(reason::CREATING, message));
+        }
         Some(owner) if !by_ref || owner.kind == "YoiPod" => {
             return invalid(format!("AgentWorkspace {title} exists and belongs to {} {}", owner.kind, owner.name));
         }
