@@ -188,8 +188,9 @@ impl Driver {
                     Some(event) => event,
                     None => continue_event(),
                 },
-                () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
+                // Before messages: a run that one of them starts has the limit that was set before.
                 Ok(()) = token_limit.changed() => ConversationEvent::TokenLimit(*token_limit.borrow_and_update()),
+                () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
                 Some(Asked { user, request, answer }) = asked.recv() => {
                     running.next_ask += 1;
                     running.asks.insert(running.next_ask, answer);

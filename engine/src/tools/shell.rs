@@ -31,6 +31,11 @@ use crate::processes::{ProcessSupervisor, SupervisedProcess};
 /// Bytes of an output's limit that are kept free for the lines about how the command ended.
 const RESERVED_FOR_STATUS: usize = 400;
 
+/// How long to read on after all processes of a command were killed: one that cannot be killed must not hold the call.
+const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The largest pipe that an unprivileged process may make, unless the machine says otherwise.
+const MAX_PIPE_BYTES: usize = 1 << 20;
+
 /// Runs commands by bash, or by `/bin/sh` where there is no bash. It keeps the working directory from command to command.
 #[derive(Debug)]
 pub struct Shell {
@@ -54,6 +59,18 @@ struct StartedCommand {
     kills_before: Option<u64>,
     /// Said before its output: that it runs elsewhere than expected.
     note: String,
+}
+
+/// Reads what is in the pipe by now. Whoever comes after [`PIPE_DRAIN_TIMEOUT`] because the machine is busy misses nothing of it.
+fn read_rest(pipe: &Receiver, buffer: &mut [u8], mut push: impl FnMut(&[u8])) {
+    let mut rest = MAX_PIPE_BYTES;
+    while let Ok(read @ 1..) = pipe.try_read(buffer) {
+        push(&buffer[..read]);
+        rest = rest.saturating_sub(read);
+        if rest == 0 {
+            return;
+        }
+    }
 }
 
 impl Shell {

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::memory_kills::MemoryKills;
 use super::terminal_text::TerminalText;
-use super::{StartedCommand, describe_end, end_line};
+use super::{PIPE_DRAIN_TIMEOUT, StartedCommand, describe_end, end_line, read_rest};
 use crate::tools::output_limit::truncate;
 
 /// Commands that run at once.
@@ -20,8 +20,6 @@ pub const MAX_BACKGROUND: usize = 8;
 const MAX_ENDED: usize = 8;
 /// Bytes of unread output that are kept of each command.
 const MAX_UNREAD_BYTES: usize = 256 << 10;
-/// How long to read on after all processes of a command were killed.
-const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a background command cannot be started or used. The text is for the model.
 #[derive(Debug, thiserror::Error)]
@@ -204,7 +202,10 @@ impl BackgroundProcess {
                     process.kill_tree();
                     drained.as_mut().reset(tokio::time::Instant::now() + PIPE_DRAIN_TIMEOUT);
                 }
-                () = &mut drained => break,
+                () = &mut drained => {
+                    read_rest(&pipe, &mut buffer, |bytes| self.push(bytes));
+                    break;
+                }
             }
         }
         let end = if stopped { "[stopped]".to_owned() } else { describe_end(status.flatten(), kills_before, kills.count()).1 };

@@ -11,12 +11,10 @@ use yoi_wire::entry::ToolOutcome;
 use super::memory_kills::MemoryKills;
 use super::script::Script;
 use super::terminal_text::TerminalText;
-use super::{StartedCommand, describe_end, end_line};
+use super::{PIPE_DRAIN_TIMEOUT, StartedCommand, describe_end, end_line, read_rest};
 use crate::tools::output_limit::BoundedOutput;
 use crate::tools::tool::{CallResult, LiveOutput};
 
-/// How long to read on after all processes of a call were killed: a process that cannot be killed must not hold the call.
-const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest path of a directory, with its newline.
 const MAX_REPORT_BYTES: usize = 4097;
 
@@ -49,6 +47,7 @@ pub async fn finish(started: StartedCommand, limit: Duration, bytes: usize, live
             }
             () = &mut deadline => {
                 if status.is_some() || timed_out {
+                    read_rest(&pipe, &mut buffer, |bytes| collected.push(bytes));
                     break;
                 }
                 timed_out = true;

@@ -101,6 +101,18 @@ async fn errors_name_the_lines_of_the_command() {
 }
 
 #[tokio::test]
+async fn who_reads_too_late_still_gets_what_is_in_the_pipe_though_it_is_open() {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let pipe = Receiver::from_owned_fd(read).unwrap();
+    let sent = vec![b'x'; 40_000];
+    rustix::io::write(&write, &sent).unwrap();
+    pipe.readable().await.unwrap();
+    let mut got = Vec::new();
+    read_rest(&pipe, &mut [0; 16 << 10], |bytes| got.extend_from_slice(bytes));
+    assert!(got == sent, "{} bytes", got.len());
+}
+
+#[tokio::test]
 async fn output_is_plain_and_what_is_not_utf_8_is_said() {
     let fixture = Fixture::new();
     let output = fixture.output(r"printf '\033[32mgreen\033[0m\n 1%%\r 99%%\r100%%\nr\374d\n'").await;
