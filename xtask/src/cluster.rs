@@ -45,6 +45,7 @@ pub fn up(instance: Instance, shape: Shape) -> Result<()> {
     let archives = images::cluster_archives()?;
     let _lock = lock(instance)?;
     let nodes = wanted_nodes(&Node::existing(instance), &Node::possible(instance).collect::<Vec<_>>(), shape.nodes)?;
+    data_root::check(&nodes, shape.data_root)?;
     let step = progress::start(format!("Start the cluster {instance}"));
     fs::create_dir_all(instance.state())?;
     images::keep(instance, &archives)?;

@@ -66,6 +66,24 @@ impl DataRoot {
     }
 }
 
+/// # Errors
+/// When a new node would have a file system of its own beside nodes with a folder. The chart would make no Btrfs there any more, and their trees lie in it.
+pub fn check(nodes: &[Node], wanted: Option<DataRoot>) -> Result<()> {
+    let (new, old): (Vec<Node>, Vec<Node>) = nodes.iter().partition(|node| is_unset(**node));
+    let in_folders: Vec<_> = old.into_iter().filter(|node| DataRoot::of(*node) == DataRoot::Folder).map(|node| node.name()).collect();
+    let wanted = wanted.unwrap_or_default();
+    if wanted != DataRoot::Folder && !new.is_empty() && !in_folders.is_empty() {
+        bail!(
+            "failed to add {} on {}: the trees of {} lie in a Btrfs that the chart has only where every node has a folder. Leave --data-root out, or \
+             remove the cluster with `cargo xtask down` and say --data-root when it is made",
+            new.iter().map(Node::to_string).collect::<Vec<_>>().join(", "),
+            wanted.name(),
+            in_folders.join(", "),
+        );
+    }
+    Ok(())
+}
+
 /// Makes the node's data root when it is not there. `wanted`: None takes what is there. A node keeps the file system that it was made with.
 pub fn prepare(node: Node, wanted: Option<DataRoot>) -> Result<()> {
     let kind = if is_unset(node) { wanted.unwrap_or_default() } else { DataRoot::of(node) };
