@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::{Event, Node as KubeNode, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -13,8 +13,8 @@ use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, YoiPod};
 
 use crate::churn::{Churn, pod_ready};
-use crate::endpoints;
 use crate::workload::{AGENTS, Workload};
+use crate::{endpoints, node_status};
 
 #[derive(Clone, Debug, Default)]
 pub struct Convergence {
@@ -121,16 +121,12 @@ async fn observe(workload: &Workload, churn: &Churn) -> Result<ClusterView> {
             pending.push(format!("Pod {} is not Ready", pod.name_any()));
         }
     }
-    for node in Api::<KubeNode>::all(client.clone()).list(&all).await? {
-        let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
-        if !conditions.is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True")) {
-            pending.push(format!("node {} is not Ready", node.name_any()));
-        }
-    }
+    let nodes = node_status::look(client).await?;
+    pending.extend(nodes.not_ready.into_iter().map(|name| format!("node {name} is not Ready")));
     let backing_off = !pending.is_empty() && (pods.iter().any(crash_looping) || waits_for_mount(workload, &own).await?);
     let behind = !pending.is_empty() && controllers_are_behind(workload, &workspaces, &yoipods, &own).await?;
     let left_out = endpoints::missing_pods(client).await?;
-    let controllers_behind = behind || !left_out.is_empty();
+    let controllers_behind = behind || nodes.unseen || !left_out.is_empty();
     pending.extend(left_out);
     Ok(ClusterView { pending, backing_off, controllers_behind })
 }

@@ -25,6 +25,7 @@ mod faults;
 mod full;
 mod inventory;
 mod node;
+mod node_status;
 mod objects;
 mod partition;
 mod person;
