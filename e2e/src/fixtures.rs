@@ -3,7 +3,8 @@
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
-use yoi_crds::condition::ConditionStatus;
+use yoi_crds::condition::{ConditionStatus, is_true};
+use yoi_crds::pod::Completion;
 use yoi_crds::{YoiPod, YoiProject};
 
 use crate::test_namespace::TestNamespace;
@@ -126,11 +127,18 @@ impl TestNamespace {
         self.wait_condition::<YoiPod>(name, "Ready", ConditionStatus::True).await.map(drop)
     }
 
-    /// Waits until a YoiPod's task is complete.
+    /// Waits until a YoiPod's task is complete, and the agent is Ready unless it stops then: a short task is done before the kubelet has reported the
+    /// container, and until then not every gateway is sure to reach the agent.
     ///
     /// # Errors
-    /// When its task is not complete.
+    /// When its task is not complete, or it is not Ready.
     pub async fn wait_task_complete(&self, name: &str) -> Result<()> {
-        self.wait_condition::<YoiPod>(name, "TaskComplete", ConditionStatus::True).await.map(drop)
+        self.wait_for::<YoiPod, ()>(name, "TaskComplete and Ready", |agent| {
+            let agent = agent?;
+            let conditions = &agent.status.as_ref()?.conditions;
+            let ready = agent.spec.completion == Completion::Stop || is_true(conditions, "Ready");
+            (is_true(conditions, "TaskComplete") && ready).then_some(())
+        })
+        .await
     }
 }

@@ -104,7 +104,9 @@ impl LocalCluster {
 /// When a disk cannot be read.
 pub async fn tree_uids() -> Result<BTreeSet<String>> {
     let root = std::env::var("YOI_DATA_ROOT")?;
-    let find = format!("find {root} -mindepth 3 -maxdepth 5 -path '*/trees/*/*' -prune -printf '%f\\n'");
-    let found = LocalCluster::from_environment()?.run_on_every_node(&find).await?;
-    Ok(found.iter().flat_map(|(_, listed)| listed.lines()).map(str::to_owned).collect())
+    // Names only: what is looked at may be destroyed meanwhile.
+    let list = format!("for tree in {root}/trees/*/* {root}/pool/trees/*/*; do echo \"${{tree##*/}}\"; done");
+    let found = LocalCluster::from_environment()?.run_on_every_node(&list).await?;
+    // A pattern that matches nothing stays as it is.
+    Ok(found.iter().flat_map(|(_, listed)| listed.lines()).filter(|name| *name != "*").map(str::to_owned).collect())
 }

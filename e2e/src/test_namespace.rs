@@ -299,9 +299,23 @@ impl TestNamespace {
     /// # Errors
     /// As [`TestNamespace::wait_for`].
     pub async fn wait_reason<K: TestObject>(&self, name: &str, type_: &str, reason: &str) -> Result<Condition> {
-        self.wait_for::<K, Condition>(name, &format!("{type_}/{reason}"), |object| {
+        self.wait_message::<K>(name, type_, reason, |_| true).await
+    }
+
+    /// As [`TestNamespace::wait_reason`], until the condition's message is a `wanted` one, too.
+    ///
+    /// # Errors
+    /// As [`TestNamespace::wait_for`].
+    pub async fn wait_message<K: TestObject>(
+        &self,
+        name: &str,
+        type_: &str,
+        reason: &str,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Condition> {
+        self.wait_for::<K, Condition>(name, &format!("{type_}/{reason} with the wanted message"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
-            (found.status != ConditionStatus::True && found.reason == reason).then_some(found)
+            (found.status != ConditionStatus::True && found.reason == reason && wanted(&found.message)).then_some(found)
         })
         .await
     }

@@ -75,7 +75,8 @@ async fn a_full_session_volume_is_reported_refuses_messages_and_recovers_when_th
     let small = SmallVolume::create(&ns).await?;
     ns.create_agent("a", "p", json!({ "session": { "claimName": "small" } })).await?;
     ns.wait_agent_ready("a").await?;
-    ns.yoi(&["send", "a", "the first word"]).await?.exit_ok()?;
+    // Until a message is in the log, its file in the inbox takes room that it gives back.
+    ns.yoi(&["send", "a", "the first word", "--wait"]).await?.exit_ok()?;
 
     small.fill().await?;
     let refused = ns.yoi(&["send", "a", "a word that finds no room"]).await?;

@@ -47,7 +47,8 @@ async fn a_git_server_that_fails_is_named_delays_no_other_project_and_is_retried
     ns.create_project("nameless", git(url("git", "no-such-project"), None)).await?;
     ns.create_project("good", git(url("git", "project"), None)).await?;
     let failed = async |name: &str, words: &str| -> Result<()> {
-        let condition = ns.wait_reason::<YoiProject>(name, "Ready", "PopulateFailed").await?;
+        // The first attempt may come before the node has a route to the new Service.
+        let condition = ns.wait_message::<YoiProject>(name, "Ready", "PopulateFailed", |message| message.contains(words)).await?;
         check_message(&condition, words)
     };
     let silent = async {

@@ -1,15 +1,27 @@
 //! What people may do: the API server's RBAC decides for every verb.
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
 use serde_json::json;
 use yoi_crds::YoiPod;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 const SCRIPT: &str = "
 rules:
 - steps:
   - text: I heard a person.
 ";
+
+/// A binding is known everywhere a moment after it was made, and until then its account is refused.
+async fn once_bound(ns: &TestNamespace, kubeconfig: &Path, words: &[&str]) -> Result<()> {
+    let allowed = async || {
+        let answer = ns.yoi_as(kubeconfig, words).await?;
+        if answer.code == 4 { Ok(None) } else { answer.exit_ok().map(Some) }
+    };
+    poll_until(TIMEOUT, &format!("{words:?} is allowed"), allowed).await.map(drop)
+}
 
 #[tokio::test]
 async fn yoi_view_may_read_and_not_send_and_yoi_edit_may_send() -> Result<()> {
@@ -26,12 +38,12 @@ async fn yoi_view_may_read_and_not_send_and_yoi_edit_may_send() -> Result<()> {
 
     let none = ns.yoi_as(&nobody, &["log", "a"]).await?;
     ensure!(none.code == 4, "somebody without a role reads the log: {none:?}");
-    ns.yoi_as(&viewer, &["log", "a"]).await?.exit_ok()?;
+    once_bound(&ns, &viewer, &["log", "a"]).await?;
     ns.yoi_as(&viewer, &["diff", "a"]).await?.exit_ok()?;
     let refused = ns.yoi_as(&viewer, &["send", "a", "let me in"]).await?;
     ensure!(refused.code == 4 && refused.err.contains("yoi-edit"), "{refused:?}");
     ensure!(ns.yoi_as(&viewer, &["stop", "a"]).await?.code == 4, "a viewer stopped an agent");
-    ns.yoi_as(&editor, &["send", "a", "hello there"]).await?.exit_ok()?;
+    once_bound(&ns, &editor, &["send", "a", "hello there"]).await?;
 
     let user = format!("system:serviceaccount:{}:editor", ns.name);
     let texts = ns

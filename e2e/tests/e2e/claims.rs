@@ -172,12 +172,10 @@ async fn a_foreign_pod_cannot_mount_a_workspace_inline() -> Result<()> {
     ns.remove().await
 }
 
-/// Waits until the operator has touched the claim once, by its annotation.
+/// Waits until the operator has touched the claim, by its annotation.
 async fn wait_reminded(ns: &TestNamespace, claim: &str) -> Result<()> {
     ns.wait_for::<PersistentVolumeClaim, ()>(claim, "Kubernetes is reminded of it", |claim| {
-        let count = claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded")?;
-        assert_eq!(count, "1");
-        Some(())
+        claim.expect("held by its Pod").metadata.annotations.as_ref()?.get("yoi.dev/reminded").map(drop)
     })
     .await
 }

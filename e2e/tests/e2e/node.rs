@@ -10,7 +10,7 @@ use yoi_crds::condition::is_true;
 use yoi_crds::source::ProviderName;
 use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::poll_until;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 /// Whether the node's trees lie on a Btrfs: of its own, or of the chart in a file.
 async fn is_on_btrfs(cluster: &LocalCluster, node: &str) -> Result<bool> {
@@ -28,8 +28,12 @@ async fn every_node_reports_what_it_offers() -> Result<()> {
     let cluster = LocalCluster::from_environment()?;
     for node in nodes {
         let name = node.name_any();
-        let status = node.status.unwrap_or_default();
-        ensure!(is_true(&status.conditions, "Ready"), "{status:?}");
+        let goal = format!("WorkspaceNode {name} is Ready");
+        let ready = poll_until(TIMEOUT, &goal, async || {
+            let status = api.get(&name).await?.status.unwrap_or_default();
+            Ok(is_true(&status.conditions, "Ready").then_some(status))
+        });
+        let (status, _) = ready.await?;
         let taken = ProviderName::OFFERED.into_iter().find(|name| status.providers.iter().any(|p| p.name == *name && p.available));
         let listed_first = status.providers.iter().find(|p| p.available).map(|p| p.name);
         ensure!(taken == listed_first, "people see another provider first than Auto takes: {status:?}");

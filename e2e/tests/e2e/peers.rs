@@ -93,6 +93,7 @@ async fn a17_a_peers_message_is_delivered_once_and_starts_a_run() -> Result<()> 
         (log.iter().filter(|l| matches!(l.entry.body, Body::RuntimeStarted(_))).count() == 2).then_some(())
     })
     .await?;
+    ns.wait_agent_ready("b").await?;
     // A message left in the inbox gets into the log before a later one.
     let sent = ns.yoi(&["send", "b", "a word of a person"]).await?.exit_ok()?;
     ensure!(sent.out.contains("delivered"), "{}", sent.out);

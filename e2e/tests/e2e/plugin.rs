@@ -107,6 +107,7 @@ async fn an_agent_is_run_stopped_and_purged_twice_under_one_name() -> Result<()>
         ns.yoi(&["rm", "dave", "--force", "--purge", "--timeout", "100s"]).await?.exit_ok()?;
         let volumes: kube::Api<k8s_openapi::api::core::v1::PersistentVolume> = kube::Api::all(ns.client.clone());
         ensure!(!volume.is_empty() && volumes.get_opt(&volume).await?.is_none(), "volume {volume} is left");
+        // Its workspace may be there for a while, and the next agent of that name waits for its end.
     }
     // Without --purge the session stays, and `run` says how to go on.
     ns.yoi(&["run", "dave", "-p", "p", "--wait", "--timeout", "3m"]).await?.exit_ok()?;

@@ -113,7 +113,7 @@ pub fn key_canaries(key: &str) -> Vec<String> {
 }
 
 async fn ssh_key(path: &str) -> Result<()> {
-    program::run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", path], &[], None).await?.exit_ok().map(drop)
+    program::run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path], &[], None).await?.exit_ok().map(drop)
 }
 
 async fn secret(ns: &TestNamespace, name: &str, data: Value) -> Result<()> {

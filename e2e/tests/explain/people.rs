@@ -19,7 +19,7 @@ async fn the_doctor_tells_a_viewer_what_it_could_not_check_and_counts_it() -> Re
     let looked = poll_until(TIMEOUT, "every check that a viewer may make", async || {
         let output = ns.yoi_as(&file, &["doctor", "-o", "json"]).await?;
         let findings = parse_report(&output)?;
-        ensure!(!findings.iter().any(|f| f.severity == "error"), "{findings:#?}");
+        ensure!(!findings.iter().any(|f| f.severity == "error" && !f.message.contains("no answer in")), "{findings:#?}");
         let whole = output.code == 4 && !findings.iter().any(|f| f.object.contains("yoiprojects"));
         last = findings.clone();
         Ok(whole.then_some(findings))

@@ -86,6 +86,7 @@ async fn check_lost(ns: &TestNamespace, cluster: &LocalCluster, lost: &str, addr
     let inside = format!("{CURL} http://{address}:8080/sh");
     let answer =
         cluster.run_on_node(lost, &format!("test \"$({inside})\" = 200 && ps ax | grep -c '[h]ttpd -f -p 8080'")).await?.exit_ok()?;
-    ensure!(answer.out.trim() == "1", "the Pod's process does not run on: {answer:?}");
+    // It has a child for each connection.
+    ensure!(answer.out.trim().parse::<u32>()? >= 1, "the Pod's process does not run on: {answer:?}");
     Ok(())
 }

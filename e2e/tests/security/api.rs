@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::{Api, PostParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
+
+use crate::gateway_client::try_again;
 
 /// Returns a client that uses this token and no certificate.
 pub async fn bearer(token: &str) -> Result<Client> {
@@ -20,12 +23,18 @@ pub async fn bearer(token: &str) -> Result<Client> {
 pub async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body)?;
-    match client.request_text(request).await {
-        Ok(text) => Ok((200, text)),
-        Err(kube::Error::Api(status)) => Ok((status.code, status.message.clone())),
-        Err(error) => Err(error).context(format!("{method} {path}")),
-    }
+    let (answer, _) = poll_until(TIMEOUT, &format!("another answer to {method} {path} than to try again"), async || {
+        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body.clone())?;
+        match client.request_text(request).await {
+            Ok(text) => Ok(Some((200, text))),
+            Err(kube::Error::Api(status)) => {
+                Ok(Some((status.code, status.message.clone())).filter(|(code, words)| !try_again(*code, words)))
+            }
+            Err(error) => Err(error).context(format!("{method} {path}")),
+        }
+    })
+    .await?;
+    Ok(answer)
 }
 
 /// Creates a token of a service account, bound to `pod` when it is given.

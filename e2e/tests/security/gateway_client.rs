@@ -17,12 +17,18 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use yoi_crds::YoiPod;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 pub const SERVER: &str = "yoi-gateway.yoi-system.svc";
 pub const RUNTIMES: u16 = 8443;
 pub const API: u16 = 6443;
 const WITHIN: Duration = Duration::from_secs(20);
+
+/// Whether a gateway says that it cannot answer yet: a busy cluster reviews no token in time, or an agent has no line to it. The plugin tries again, too.
+pub fn try_again(code: u16, words: &str) -> bool {
+    code == 503 && words.contains("try again")
+}
 
 /// A client certificate and its key, as PEM.
 #[derive(Clone)]
@@ -104,7 +110,7 @@ impl Gateway {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Answer> {
-        let asking = async {
+        let asking = async || {
             let stream = self.connect(port, pair, false).await?;
             let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
             let driver = tokio::spawn(connection);
@@ -120,12 +126,16 @@ impl Gateway {
             let text = response.into_body().collect().await?.to_bytes();
             driver.abort();
             let body = serde_json::from_slice(&text).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&text).into_owned()));
-            Ok(Answer { code, body })
+            anyhow::Ok(Answer { code, body })
         };
-        match tokio::time::timeout(WITHIN, asking).await {
-            Ok(answer) => answer,
-            Err(_) => bail!("no answer to {method} {path} within {WITHIN:?}"),
-        }
+        let (answer, _) = poll_until(TIMEOUT, &format!("another answer to {method} {path} than to try again"), async || {
+            match tokio::time::timeout(WITHIN, asking()).await {
+                Ok(answer) => Ok(Some(answer?).filter(|answer| !try_again(answer.code, &answer.body.to_string()))),
+                Err(_) => bail!("no answer to {method} {path} within {WITHIN:?}"),
+            }
+        })
+        .await?;
+        Ok(answer)
     }
 
     /// Sends a request as a runtime does: `POST` with a bearer token and a JSON body.

@@ -122,7 +122,8 @@ async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<
     ensure!(input_count(&after) == 2 && exec_in_agent(&ns, "done", "wc -l < once").await?.trim() == "2", "a task was run again");
     check_tool_writes_on(&ns).await?;
     finish_tool(&ns).await?;
-    ensure!(spec_of(&policies().await?)? == spec_of(&policies_before)?, "the network policies changed");
+    let specs = |of: &[NetworkPolicy]| of.iter().map(spec_of).collect::<Result<Vec<_>>>();
+    ensure!(specs(&policies().await?)? == specs(&policies_before)?, "the network policies changed");
     let nodes = Api::<WorkspaceNode>::all(ns.client.clone());
     poll_until(TIMEOUT, "every node reports", async || {
         let all = nodes.list(&ListParams::default()).await?.items;
@@ -214,6 +215,8 @@ async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> R
         };
         futures::try_join!(upgrade, create_agent)?;
         ensure!(rolled().await? > generation, "the shim did not roll");
+        // helm waits for as many shims as a roll leaves: on one node, none.
+        ns.kubectl(&["-n", "yoi-node", "rollout", "status", "daemonset/yoi-agent-shim", "--timeout=110s"]).await?.exit_ok()?;
         check_tool_writes_on(&ns).await?;
         ensure!(exec_in_agent(&ns, "busy", mounts).await? == table, "the mounts changed: {table}");
         for (name, before) in [("done", &done), ("busy", &busy)] {

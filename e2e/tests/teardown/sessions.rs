@@ -23,8 +23,11 @@ rules:
 pub async fn delete_volume(client: kube::Client, volume: &str) -> Result<()> {
     let api = Api::<PersistentVolume>::all(client);
     let policy = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
-    api.patch(volume, &PatchParams::default(), &Patch::Merge(policy)).await?;
-    Ok(())
+    match api.patch(volume, &PatchParams::default(), &Patch::Merge(policy)).await {
+        // It had that policy already.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        patched => patched.map(drop).map_err(Into::into),
+    }
 }
 
 #[tokio::test]

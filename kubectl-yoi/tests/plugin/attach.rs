@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::api_server::{ApiServer, Request, status};
 use crate::plugin::{Plugin, agent};
@@ -105,12 +106,13 @@ async fn f8_f9_without_a_terminal_each_entry_is_printed_once_whatever_breaks() -
     Ok(())
 }
 
-/// Whoever is attached to an agent that stops while its gateway goes gets the rest by this reader.
-async fn play_the_stop(server: &ApiServer) -> Result<()> {
+/// Whoever is attached by `stream` to an agent that stops while its gateway goes gets the rest by this reader.
+async fn play_the_stop(server: &ApiServer, stream: UnboundedSender<String>) -> Result<()> {
     requests(server, "attach", 1).await?;
     // What the agent still logs while it stops goes to no stream.
     server.answer_for("a", "attach", 409, status(409, "Conflict", "YoiPod ns/a is Stopped: start it with kubectl yoi start a -n ns"));
     server.answer_for("a", "log", 503, reader_is_starting());
+    drop(stream);
     server.put(stopping("a"));
     tokio::time::sleep(Duration::from_millis(800)).await;
     ensure!(server.requests_for("a", "log").is_empty(), "the log was read before its last entry was in it");
@@ -129,13 +131,7 @@ async fn who_is_attached_until_the_agent_has_stopped_gets_its_last_entries_from_
         let stream = server.stream_for("a", "attach");
         stream.send(greeting("Running") + &said(1) + &said(2))?;
         let words = [&["attach", "a"][..], output.map_or(&[][..], |_| &["-o", "json"])].concat();
-        let stop = async {
-            let stream = stream;
-            requests(&server, "attach", 1).await?;
-            drop(stream);
-            play_the_stop(&server).await
-        };
-        let (done, stop) = tokio::join!(plugin.run(&words), stop);
+        let (done, stop) = tokio::join!(plugin.run(&words), play_the_stop(&server, stream));
         stop?;
         let done = done?.expect_code(0)?;
         let wanted = match output {
@@ -180,8 +176,7 @@ async fn a_terminal_shows_the_last_entries_of_an_agent_that_has_stopped_and_goes
     first.send(greeting("Running") + &said(1) + &said(2))?;
     let mut terminal = Terminal::start(&plugin, &["attach", "a"])?;
     terminal.wait_until("the first entries", |screen| screen.contains("agent sentence 2.")).await?;
-    drop(first);
-    play_the_stop(&server).await?;
+    play_the_stop(&server, first).await?;
     let screen = terminal.wait_until("the stop", |screen| screen.contains("it has stopped; Ctrl-D leaves")).await?;
     ensure!((1..=5).all(|n| screen.matches(&format!("agent sentence {n}.")).count() == 1), "{screen}");
     let second = server.stream_for("a", "attach");

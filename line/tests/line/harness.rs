@@ -94,7 +94,7 @@ impl Gateway {
         Self::start_on(ca, ReservedAddress::new().listen(), auth, limits).await
     }
 
-    async fn start_on(ca: &Ca, listener: TcpListener, auth: &ClientAuth, limits: ServeLimits) -> Self {
+    pub async fn start_on(ca: &Ca, listener: TcpListener, auth: &ClientAuth, limits: ServeLimits) -> Self {
         let pair = ca.server();
         let (tls, config) = watch::channel(tls_server_config(&pair.cert, &pair.key, auth).unwrap());
         let address = listener.local_addr().unwrap();

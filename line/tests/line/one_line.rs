@@ -98,7 +98,8 @@ async fn a_refusal_carries_its_status_and_message() {
 #[tokio::test]
 async fn a_closed_port_is_unreachable_and_a_missing_token_is_a_local_failure() {
     let ca = Ca::new();
-    let gateway = Gateway::start(&ca).await;
+    let reserved = ReservedAddress::new();
+    let gateway = Gateway::start_at(&ca, &reserved).await;
     let good = dial(&ca, gateway.address);
     let missing = dial_error(Dial { token: TextSource::file("/nonexistent/token"), ..good.clone() }).await;
     assert_eq!(missing.class(), FailureClass::Local);

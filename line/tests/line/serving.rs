@@ -132,7 +132,8 @@ async fn a_request_head_that_never_ends_is_aborted() {
 async fn stop_during_a_request(drain: Duration, release: bool) -> (ServeSummary, Result<String, CallError>) {
     let ca = Ca::new();
     let limits = ServeLimits { drain, ..quick_limits() };
-    let gateway = Gateway::start_with(&ca, &ClientAuth::None, limits).await;
+    let reserved = ReservedAddress::new();
+    let gateway = Gateway::start_on(&ca, reserved.listen(), &ClientAuth::None, limits).await;
     let (caller, state, address) = (RequestClient::new(dial(&ca, gateway.address)), gateway.state.clone(), gateway.address);
     let answer = tokio::spawn(async move { Ok(text(caller.call(get_request("/hold")).await?).await) });
     wait_for("the request", state.waiting.subscribe().wait_for(|waiting| *waiting == 1)).await.unwrap();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use yoi_wire::control::{ControlAction, ControlReason};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
+use yoi_wire::hub::Activity;
 
 use crate::degraded::invariants::check_no_duplicates;
 use crate::harness::{Harness, kinds, outcomes, status_kib, texts};
@@ -149,6 +150,8 @@ async fn a_day_of_work_leaves_the_right_commits_a_whole_log_and_no_memory_behind
             compact(&harness, n).await;
         }
         if MEASURED.contains(&n) {
+            // Memory is given back once the agent waits.
+            harness.wait_for_usage(|usage| usage.activity == Activity::Idle).await;
             memory.push(status_kib(runtime.child.id(), "RssAnon"));
         }
     }

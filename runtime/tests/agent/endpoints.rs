@@ -103,6 +103,8 @@ async fn a_person_who_has_mended_the_secret_resumes_the_run_and_it_goes_on_with_
     let harness = Harness { needs_key: true, key: Some("sk-old"), ..Harness::with_key(SAYS_DONE, Some("sk-new")).await };
     let mut runtime = harness.start(1, Some("go"));
     harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
+    // The report may come before the conversation waits for a person.
+    harness.wait_until("the refusal in the log", |entries| entries.iter().any(|entry| entry.body.kind() == "Notice")).await;
     let answer = ask(&harness, "r", ControlAction::Resume {}).await;
     assert!(answer.done.is_some(), "{answer:?}");
     ends_within(&mut runtime, Duration::from_secs(20), "the process goes on with the old key").await;
@@ -117,10 +119,10 @@ async fn a_person_who_has_mended_the_secret_resumes_the_run_and_it_goes_on_with_
 async fn a_refused_key_ends_a_pods_first_process_soon_and_the_next_one_only_when_the_kubelet_has_forgotten_that() {
     let harness = Harness { needs_key: true, key: Some("sk-old"), ..Harness::with_key(SAYS_DONE, Some("sk-new")).await };
     let harness = Harness { env: vec![restart_after("30")], ..harness };
-    let (mut first, started) = (harness.start(1, Some("go")), Instant::now());
+    let (started, mut first) = (Instant::now(), harness.start(1, Some("go")));
     first.wait_for_exit().await;
     assert!((Duration::from_secs(3)..Duration::from_secs(20)).contains(&started.elapsed()), "{:?}", started.elapsed());
-    let (mut second, started) = (harness.start(1, Some("go")), Instant::now());
+    let (started, mut second) = (Instant::now(), harness.start(1, Some("go")));
     let exit = tokio::time::timeout(Duration::from_secs(50), async {
         while second.child.try_wait().unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(50)).await;

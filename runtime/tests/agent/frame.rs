@@ -1,8 +1,10 @@
 //! What processes of the agent reach in the frame, and without it.
 
+use http::StatusCode;
 use serde_json::json;
 use yoi_engine::frame::FrameSupport;
 
+use crate::gateway::person;
 use crate::harness::Harness;
 
 /// Ways to a file that a process may not read. `F` is the file.
@@ -117,7 +119,10 @@ async fn open_ways(started: Started, frame: bool) -> (Vec<String>, usize) {
         harness.manifest_settings = json!({"program": {"command": ["sh", "-c", here]}, "model": null});
     }
     std::fs::write(harness.dir.path().join("script.yaml"), steps).unwrap();
-    let _runtime = harness.start(1, Some("go"));
+    let _runtime = harness.start(1, None);
+    // Some ways damage the file of the token, by which it reports.
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    assert_eq!(harness.gateway.deliver("go", person(), "go").await.0, StatusCode::OK);
     harness.wait_until("all ways are tried", |_| harness.tree().join("tried").exists()).await;
     let tried = std::fs::read_to_string(harness.tree().join("tried")).unwrap();
     assert!(tried.contains("all tried") && tried.contains("work goes on"), "{tried}");

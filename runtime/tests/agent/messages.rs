@@ -75,7 +75,8 @@ async fn g5_a_full_inbox_refuses_the_sender() {
     // The inbox is not read while a model call runs.
     let harness = Harness::new("rules: [{steps: [{text: done, delayMs: 600000}]}]").await;
     let _runtime = harness.start(1, Some("go"));
-    harness.wait_until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;
+    // A run takes what is in the inbox before it asks the model.
+    harness.wait_until("the request", |_| !harness.requests.lock().unwrap().is_empty()).await;
     let mut statuses = Vec::new();
     for n in 0..257 {
         statuses.push(harness.gateway.deliver(&format!("m{n}"), peer(), "x").await.0);

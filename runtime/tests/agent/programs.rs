@@ -280,13 +280,14 @@ async fn a_cancelled_program_is_ended_whole_and_its_session_serves_the_next_mess
 async fn the_tools_of_yoi_answer_a_program_by_its_runs_token_and_nobody_with_another() {
     let list = "{ echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"t\",\"version\":\"1\"}}}'; \
         echo '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}'; \
-        echo '{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"ListPods\",\"arguments\":{}}}'; sleep 1; } | $RUNTIME mcp";
-    let script = format!("cat > /dev/null; {list} > right; export YOI_PROGRAM_TOKEN=yoi-0123; {list} > wrong; echo done");
+        echo '{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"ListPods\",\"arguments\":{}}}'; until grep -q id.:2 OUT; do sleep 0.1; done; } | $RUNTIME mcp > OUT";
+    let (right, wrong) = (list.replace("OUT", "right"), list.replace("OUT", "wrong"));
+    let script = format!("cat > /dev/null; {right}; export YOI_PROGRAM_TOKEN=yoi-0123; {wrong}; echo done");
     let harness = program(&script, json!({})).await;
     let _runtime = harness.start(1, Some("go"));
     let entries = harness.wait_for_runs(1).await;
     let said = |name: &str| std::fs::read_to_string(harness.tree().join(name)).unwrap();
-    assert!(!said("right").contains("token"), "{}", said("right"));
+    assert!(said("right").contains("\"id\":2") && !said("right").contains("token"), "{}", said("right"));
     assert!(said("wrong").contains("the token is not that of the current run"), "{}", said("wrong"));
     let calls = tool_ends(&entries);
     assert_eq!(calls.len(), 1, "a call without the token stands in the log: {}", kinds(&entries));

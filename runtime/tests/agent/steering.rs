@@ -193,6 +193,8 @@ async fn play(seed: u64, steps: usize) -> (BTreeMap<String, usize>, u64) {
         *counts.entry(entry.body.kind().to_owned()).or_default() += 1;
     }
     assert!(!outcomes(&person.log).is_empty(), "{}", kinds(&person.log));
+    // It takes signals by then.
+    person.request(ControlAction::RewindTargets {}).await;
     assert!(person.runtime.terminate().await.success());
     (counts, person.kills)
 }
@@ -201,7 +203,13 @@ async fn play(seed: u64, steps: usize) -> (BTreeMap<String, usize>, u64) {
 async fn nothing_is_lost_or_done_twice_whatever_a_person_asks_while_the_process_is_killed_and_segments_end() {
     let seed = std::env::var("YOI_STEERING_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| u64::from(std::process::id()));
     let mut all: BTreeMap<String, usize> = BTreeMap::new();
-    for round in 0..3 {
+    let kinds = ["SegmentStarted", "Paused", "Resumed", "Rewound", "CompactionEnded", "RunEnded"];
+    let met = |all: &BTreeMap<String, usize>| kinds.iter().all(|kind| all.contains_key(*kind));
+    for round in 0..9 {
+        // What is asked is random: three rounds nearly always meet all kinds.
+        if round >= 3 && met(&all) {
+            break;
+        }
         let seed = seed.wrapping_mul(1009) + round;
         eprintln!("YOI_STEERING_SEED: round {round} plays {seed}");
         let (counts, kills) = play(seed, 120).await;
@@ -210,7 +218,5 @@ async fn nothing_is_lost_or_done_twice_whatever_a_person_asks_while_the_process_
             *all.entry(kind).or_default() += count;
         }
     }
-    for kind in ["SegmentStarted", "Paused", "Resumed", "Rewound", "CompactionEnded", "RunEnded"] {
-        assert!(all.get(kind).is_some_and(|count| *count > 0), "no {kind}: {all:?}");
-    }
+    assert!(met(&all), "not all of {kinds:?}: {all:?}");
 }

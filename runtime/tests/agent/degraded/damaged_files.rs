@@ -12,7 +12,8 @@ async fn a_damaged_message_is_reported_with_its_file_and_the_agent_goes_on_once_
     let script = "rules:\n- when: {lastUserContains: say hello}\n  steps: [{text: Hello.}]\n- steps: [{text: busy, delayMs: 60000}]\n";
     let harness = Harness::new(script).await;
     let mut runtime = harness.start(1, Some("go"));
-    harness.wait_until("the run", |entries| entries.iter().any(|entry| entry.body.kind() == "RunStarted")).await;
+    // A run takes what is in the inbox before it asks the model.
+    harness.wait_until("the request", |_| !harness.requests.lock().unwrap().is_empty()).await;
     for id in ["m1", "m2"] {
         assert_eq!(harness.gateway.deliver(id, person(), "say hello").await.0, StatusCode::OK);
     }

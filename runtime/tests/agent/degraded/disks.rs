@@ -61,9 +61,11 @@ async fn an_agent_with_a_full_session_volume_refuses_messages_reports_it_and_not
     assert_invariants(&harness);
 }
 
-/// A script of calls that fill the log. Each adds a line to a file in the tree.
-fn calls_script(calls: usize) -> String {
-    script_of_calls("echo ran >> ran; head -c 150000 /dev/urandom | base64", calls)
+/// A script of calls that fill the log. Each adds a line to a file in the tree, and all but the first wait for another file there: what is done to the
+/// volume meanwhile meets something left to write.
+fn waiting_calls(file: &str, calls: usize) -> String {
+    let command = format!("[ ! -e ran ] || until [ -e {file} ]; do sleep 0.1; done; echo ran >> ran; head -c 150000 /dev/urandom | base64");
+    script_of_calls(&command, calls)
 }
 
 /// A script that calls the shell with `command` in each of `calls` turns.
@@ -75,11 +77,12 @@ fn script_of_calls(command: &str, calls: usize) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_volume_that_fills_up_in_a_run_pauses_the_run_until_there_is_free_space() {
     let limits = json!({"turnsPerRun": 40, "toolSeconds": 30, "toolOutputBytes": 262_144});
-    let harness = Harness { limits, ..Harness::new(&calls_script(12)).await };
+    let harness = Harness { limits, ..Harness::new(&waiting_calls("full", 12)).await };
     let Some(volume) = LoopVolume::over(&harness.session(), 24) else { return };
     let mut runtime = harness.start(1, Some("go"));
-    harness.wait_until("a call", |entries| tool_ends(entries).len() > 1).await;
+    harness.wait_until("a call", |entries| !tool_ends(entries).is_empty()).await;
     volume.fill();
+    std::fs::write(harness.tree().join("full"), "").unwrap();
     let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::DiskFull).await;
     assert_user_sentence(&report.message);
     assert!(report.message.contains("the agent goes on by itself"), "{}", report.message);
@@ -117,9 +120,7 @@ async fn a_session_volume_that_fills_up_in_a_run_pauses_the_run_until_there_is_f
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_session_volume_is_reported_and_the_agent_goes_on_once_it_is_mounted_again() {
-    // All calls but the first wait until the volume is broken, so that there is something left to write.
-    let command = "[ ! -e ran ] || until [ -e broken ]; do sleep 0.1; done; echo ran >> ran; head -c 150000 /dev/urandom | base64";
-    let harness = Harness::new(&script_of_calls(command, 8)).await;
+    let harness = Harness::new(&waiting_calls("broken", 8)).await;
     let Some(volume) = LoopVolume::over(&harness.session(), 24) else { return };
     let mut runtime = harness.start(1, Some("go"));
     harness.wait_until("a call", |entries| !tool_ends(entries).is_empty()).await;

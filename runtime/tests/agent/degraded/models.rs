@@ -206,8 +206,8 @@ async fn a_model_with_endless_or_empty_answers_fails_the_run_but_not_the_agent()
             assert_eq!(report.reason, ReportReason::ModelUnreachable, "{provider} {fault}");
             // The agent still answers other requests.
             assert_responsive(&harness, "after").await;
-            let entries = harness.wait_for_runs(2).await;
-            assert_eq!(outcomes(&entries), [RunOutcome::Failed, RunOutcome::Finished]);
+            let outcomes = outcomes(&harness.wait_for_runs(2).await);
+            assert!(outcomes[0] == RunOutcome::Failed && outcomes[1..].iter().all(|end| *end == RunOutcome::Finished), "{outcomes:?}");
             harness.gateway.wait_for_report(|report| report.ready).await;
             assert_invariants(&harness);
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -71,13 +72,25 @@ pub fn open(root: &Path) -> Opened {
 
 fn replay(root: &Path) -> Result<(Replay, Vec<String>), Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let lock = Lock::take(disk.clone(), root, Holder { run_generation: u64::MAX, pod_uid: "test".to_owned() })?;
+    let lock = take_lock(&disk, root)?;
     let session = current::read(&*disk, root)?.expect("the volume has a session");
     let (log, replay) = Log::open(&lock, session, Preallocate::Off)?;
     let inbox = Inbox::open(&lock, session, &replay.state)?;
     let pending = inbox.pending().map(|message| message.id.clone()).collect();
     log.close()?;
     Ok((replay, pending))
+}
+
+/// A process that another test starts holds the descriptor of a lock until it runs its program.
+fn take_lock(disk: &Arc<dyn Disk>, root: &Path) -> Result<Arc<Lock>, Error> {
+    let take = || Lock::take(disk.clone(), root, Holder { run_generation: u64::MAX, pod_uid: "test".to_owned() });
+    for _ in 0..200 {
+        match take() {
+            Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(50)),
+            other => return other,
+        }
+    }
+    take()
 }
 
 fn replayed(replay: &Replay, pending: Vec<String>) -> Opened {
