@@ -123,10 +123,8 @@ pub fn input_count(log: &[LogLine]) -> usize {
 
 /// Sends a message again and again until it is delivered, because a line may need a moment to reconnect. Returns the time that took.
 pub async fn send_until_delivered(ns: &TestNamespace, agent: &str, text: &str) -> Result<Duration> {
-    // One message, whatever becomes of the answers to it.
-    let id = format!("e2e-{}", ns.name);
     let ((), took) = poll_until(yoi_e2e::test_namespace::TIMEOUT, &format!("a message to {agent} is delivered"), async || {
-        Ok((ns.yoi(&["send", agent, text, "--id", &id]).await?.code == 0).then_some(()))
+        Ok((ns.yoi(&["send", agent, text]).await?.code == 0).then_some(()))
     })
     .await?;
     Ok(took)
