@@ -313,7 +313,7 @@ impl TestNamespace {
         reason: &str,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Condition> {
-        self.wait_for::<K, Condition>(name, &format!("{type_}/{reason} with the wanted message"), |object| {
+        self.wait_for::<K, Condition>(name, &format!("{type_}/{reason}"), |object| {
             let found = find(&conditions(object?), type_)?.clone();
             (found.status != ConditionStatus::True && found.reason == reason && wanted(&found.message)).then_some(found)
         })

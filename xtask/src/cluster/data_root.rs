@@ -66,6 +66,8 @@ impl DataRoot {
     }
 }
 
+/// Checks that the nodes' data roots go together, before any is made.
+///
 /// # Errors
 /// When a new node would have a file system of its own beside nodes with a folder. The chart would make no Btrfs there any more, and their trees lie in it.
 pub fn check(nodes: &[Node], wanted: Option<DataRoot>) -> Result<()> {
