@@ -2,6 +2,7 @@ use crate::bench::Benchmark;
 use crate::cluster::{DataRoot, Shape};
 use crate::images::Profile;
 use crate::instance::{Instance, Node};
+use crate::testing::Part;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -90,13 +91,27 @@ pub enum XtaskCommand {
         /// Only these
         names: Vec<String>,
     },
-    /// Everything that must hold: format, lints, laws, unit tests, and the tests on a real cluster
+    /// What must hold at each landing: format, lints, laws, unit tests, and tests on a real cluster of three nodes; about 25 minutes
     Test {
-        /// Also what takes hours: 100 rounds of kills on each of two file systems, tests that want the machine for themselves; without a filter planted faults and benchmarks too
+        /// Every test once: also what kills, removes, measures or takes long; about an hour and a half
         #[arg(long)]
         all: bool,
-        /// Only the tests whose names contain one of these
+        /// Print the table of tests: which run each is in, where, what it took last, its locks and crates
+        #[arg(long)]
+        list: bool,
+        /// Leave the cluster running, and use the one that is there: the next run of a test starts in seconds
+        #[arg(long)]
+        keep: bool,
+        /// Write what the tests took into xtask/tests.txt
+        #[arg(long)]
+        record: bool,
+        /// Only the tests whose names contain one of these, whichever run they are in
         filters: Vec<String>,
+    },
+    /// What looks long for rare faults: rounds of kills by the hundred, planted faults, cuts of power. Hours; all parts by default
+    Soak {
+        #[arg(value_enum)]
+        parts: Vec<Part>,
     },
 }
 

@@ -60,6 +60,16 @@ pub fn local_path() -> Result<PathBuf> {
     })
 }
 
+/// Installs cargo-deny into the user's cache and returns its folder, for PATH.
+pub fn cargo_deny() -> Result<PathBuf> {
+    const VERSION: &str = "0.20.2";
+    cache::folder("cargo-deny", &cache::key([VERSION]), "Compile cargo-deny (about 5 minutes, the first time only)", |fresh| {
+        let mut install = command(crate::cargo::program(), ["install", "cargo-deny", "--locked", "--version", VERSION, "--root"]);
+        // The folder that it compiles in is its own, and not this repository's with its static flag.
+        run(install.arg(fresh).current_dir("/"))
+    })
+}
+
 struct Module<'a> {
     name: &'a str,
     folder: &'a str,

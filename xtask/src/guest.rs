@@ -11,8 +11,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub use debian::has_modules;
-
 /// Why this machine runs no guest; None if it does.
 pub fn lack() -> Option<&'static str> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {

@@ -128,7 +128,17 @@ pub enum Profile {
 
 /// Builds all images, and for the cluster that tests share the one that only they run.
 pub fn build_for(instance: Instance) -> Result<Built> {
-    let mut built = build_all()?;
+    with_test_images(instance, build_all()?)
+}
+
+/// As [`build_for`], of programs that are compiled already, by their names.
+pub fn build_with(instance: Instance, programs: &BTreeMap<String, PathBuf>) -> Result<Built> {
+    packages::for_images()?;
+    let found = |program: &'static str| Some((program, programs.get(program)?.clone()));
+    with_test_images(instance, make(SHIPPED.iter().filter_map(|(_, program)| found(program)).collect())?)
+}
+
+fn with_test_images(instance: Instance, mut built: Built) -> Result<Built> {
     if instance == Instance::YoiTest {
         built.archives.push(base::git_server()?);
     }
@@ -146,7 +156,11 @@ pub fn build_all_as(profile: Profile) -> Result<Built> {
 /// The images of the sources in `folder`, compiled into `target` where it is not the folder's own.
 pub fn build_all_of(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<Built> {
     packages::for_images()?;
-    let (programs, missing) = compile(folder, target, profile)?;
+    make(compile(folder, target, profile)?)
+}
+
+/// Makes the images of these programs; those that are missing are missing in the result.
+fn make(programs: BTreeMap<&'static str, PathBuf>) -> Result<Built> {
     let mut archives = cluster_archives()?;
     // Before the step below, because the first time has a step of its own.
     let agent = base::agent()?;
@@ -166,6 +180,7 @@ pub fn build_all_of(folder: &Path, target: Option<&Path>, profile: Profile) -> R
     archives.push(agent);
     archives.push(base::example_git()?);
     step.done(format!("{} images", archives.len()));
+    let missing = SHIPPED.iter().filter(|(_, program)| !programs.contains_key(program)).map(|(_, p)| (*p).to_owned()).collect();
     Ok(Built { archives, programs, missing })
 }
 
@@ -210,8 +225,8 @@ fn with_libraries(tree: &mut ImageTree, to: &str, program: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds the shipped programs; says which are not there.
-fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<(BTreeMap<&'static str, PathBuf>, Vec<String>)> {
+/// Builds the shipped programs; returns those that could be built.
+fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<BTreeMap<&'static str, PathBuf>> {
     let step = progress::start(match profile {
         Profile::Dev => "Compile Yoi (a few minutes the first time)",
         Profile::Release => "Compile Yoi, optimized (about 12 minutes on 2 cores, the first time only)",
@@ -237,9 +252,8 @@ fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<(BT
             programs.insert(*program, PathBuf::from(file));
         }
     }
-    let missing: Vec<_> = SHIPPED.iter().filter(|(_, program)| !programs.contains_key(program)).map(|(_, p)| (*p).to_owned()).collect();
     step.done(format!("{} of {} programs", programs.len(), SHIPPED.len()));
-    Ok((programs, missing))
+    Ok(programs)
 }
 
 /// Keeps the archives with the instance, one of each name: what a node lacks later is imported from there, when a newer build has taken

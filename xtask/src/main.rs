@@ -14,7 +14,6 @@ mod guest;
 mod images;
 mod install;
 mod instance;
-mod lanes;
 mod law;
 mod packages;
 mod planted;
@@ -22,7 +21,10 @@ mod planted;
 mod presets;
 mod progress;
 mod test_environment;
+mod testing;
 mod tree;
+#[cfg(test)]
+mod waits;
 
 use anyhow::Result;
 use args::{ClusterCommand, NodeCommand, XtaskCommand};
@@ -61,7 +63,9 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
         XtaskCommand::Law => law::run()?,
         XtaskCommand::Bench { keep, wanted } => bench::run(&wanted, keep)?,
         XtaskCommand::Planted { names } => planted::run(&names)?,
-        XtaskCommand::Test { all, filters } => return lanes::run(all, &filters),
+        XtaskCommand::Test { list: true, .. } => testing::list()?,
+        XtaskCommand::Test { all, keep, record, filters, .. } => return testing::run(&testing::Request::test(all, &filters, keep, record)),
+        XtaskCommand::Soak { parts } => return testing::soak(&parts),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -66,6 +66,8 @@ fn main() -> ExitCode {
     if let Some((power_log::COMMAND, rest)) = args.split_first().map(|(first, rest)| (&**first, rest)) {
         return power_log::main(rest);
     }
+    // As the standard harness has it: only the cases of just these names.
+    let exact = args.iter().any(|arg| arg == "--exact");
     let filters: Vec<String> = args.into_iter().filter(|a| !a.starts_with('-')).collect();
     let must = fixture::must_run();
     fixture::enter_mount_namespace();
@@ -103,7 +105,8 @@ fn main() -> ExitCode {
     let only_list = std::env::args().any(|arg| arg == "--list");
     for &lane in Lane::all() {
         let mut wanted: Vec<(String, &Case)> = cases.iter().map(|c| (format!("{lane:?}::{}", c.0), *c)).collect();
-        wanted.retain(|(name, _)| filters.is_empty() || filters.iter().any(|filter| name.contains(filter)));
+        let fits = |name: &str, filter: &str| if exact { name == filter } else { name.contains(filter) };
+        wanted.retain(|(name, _)| filters.is_empty() || filters.iter().any(|filter| fits(name, filter)));
         if only_list {
             wanted.drain(..).for_each(|(name, _)| println!("{name}: test"));
         }

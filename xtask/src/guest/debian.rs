@@ -34,11 +34,6 @@ fn modules_key() -> String {
     cache::key([SUITE, COMPONENTS, MODULE_PACKAGES, MODULES])
 }
 
-/// Whether the kernel and its modules have been made: with them, all else takes about a minute.
-pub fn has_modules() -> bool {
-    cache::path("guest-modules", &modules_key()).exists()
-}
-
 /// Makes what is not in the cache.
 pub fn ensure() -> Result<Debian> {
     let about = "Compile OpenZFS for the guest's kernel (about 6 minutes, the first time only)";
