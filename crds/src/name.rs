@@ -44,6 +44,8 @@ pub mod label {
     pub const ROLE_READER: &str = "reader";
     /// Role of the Pod that pushes what an agent has committed.
     pub const ROLE_PUSHER: &str = "pusher";
+    /// Of a Node, set by an administrator: the name of what enforces NetworkPolicies there, where no DaemonSet does.
+    pub const POLICIES_ENFORCED_BY: &str = "yoi.dev/network-policies-enforced-by";
 }
 
 /// Annotations.

@@ -70,6 +70,19 @@ pub fn cargo_deny() -> Result<PathBuf> {
     })
 }
 
+/// Folder of `netpol`, which enforces NetworkPolicies on a node.
+pub fn netpol() -> Result<PathBuf> {
+    go(&Module {
+        name: "netpol",
+        folder: "e2e/cluster/netpol",
+        targets: &["."],
+        link: "-s -w",
+        programs: &["netpol"],
+        about: "Compile what enforces NetworkPolicies (about 2 minutes, the first time only)",
+        finish: |_| Ok(()),
+    })
+}
+
 struct Module<'a> {
     name: &'a str,
     folder: &'a str,

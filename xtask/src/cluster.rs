@@ -42,6 +42,7 @@ pub struct Shape {
 pub fn up(instance: Instance, shape: Shape) -> Result<()> {
     packages::for_cluster()?;
     let programs = build::kubernetes()?;
+    build::netpol()?;
     let archives = images::cluster_archives()?;
     let _lock = lock(instance)?;
     let nodes = wanted_nodes(&Node::existing(instance), &Node::possible(instance).collect::<Vec<_>>(), shape.nodes)?;
@@ -94,7 +95,7 @@ fn wanted_nodes(existing: &[Node], possible: &[Node], count: Option<u8>) -> Resu
 pub fn explain(instance: Instance) {
     println!("\nThe cluster {instance} is up.\n  export KUBECONFIG={}", instance.kubeconfig().display());
     println!("  export PATH={}:$PATH   # kubectl and helm", instance.path("bin"));
-    println!("  NetworkPolicies are stored and not enforced here; use kind with its own network or a real cluster to see them act.");
+    println!("  NetworkPolicies are enforced, by the controller of kube-router.");
     println!(
         "  `cargo xtask cluster exec --name {instance} -- bash` enters the first node, and with --node another; `cargo xtask down --name {instance}` removes all of it."
     );

@@ -154,7 +154,7 @@ fn image_settings(references: &References) -> Result<Vec<String>> {
 fn explain(instance: Instance) {
     println!("\nYoi runs on a Kubernetes of its own on this machine, with an example fleet at work.\n");
     println!("  export KUBECONFIG={}\n  export PATH={}:$PATH", instance.kubeconfig().display(), instance.path("bin"));
-    println!("\n  NetworkPolicies are stored and not enforced on this cluster. `cargo xtask down --name {instance}` removes all of it.");
+    println!("\n  NetworkPolicies are enforced on this cluster. `cargo xtask down --name {instance}` removes all of it.");
     try_next(None);
 }
 

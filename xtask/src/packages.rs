@@ -21,6 +21,7 @@ const CLUSTER: &[Need] = &[
     Need { what: "mkfs.ext4", package: "e2fsprogs" },
     Need { what: "ip", package: "iproute2" },
     Need { what: "iptables", package: "iptables" },
+    Need { what: "ipset", package: "ipset" },
     Need { what: "conntrack", package: "conntrack" },
     Need { what: "mount", package: "mount" },
     Need { what: "nsenter", package: "util-linux" },

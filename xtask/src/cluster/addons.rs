@@ -1,4 +1,4 @@
-//! What a cluster brings besides its own parts: roles and Pod ranges on its nodes, cluster DNS, StorageClasses.
+//! What a cluster brings besides its own parts: roles and Pod ranges on its nodes, cluster DNS, StorageClasses, the rights of what enforces NetworkPolicies.
 
 use super::{Kubectl, supervisor};
 use crate::command::wait;
@@ -7,6 +7,7 @@ use crate::instance::{Instance, Node};
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;
+use yoi_crds::name::label;
 
 pub fn apply(instance: Instance, programs: &Path) -> Result<()> {
     let kubectl = Kubectl::new(instance, programs);
@@ -19,7 +20,7 @@ pub fn apply(instance: Instance, programs: &Path) -> Result<()> {
             .replace("$PROVISIONER", images::LOCAL_PATH)
             .replace("$BUSYBOX", images::BUSYBOX)
     };
-    for manifests in [include_str!("addons/dns.yaml"), include_str!("addons/storage.yaml")] {
+    for manifests in [include_str!("addons/netpol.yaml"), include_str!("addons/dns.yaml"), include_str!("addons/storage.yaml")] {
         // The API server answers before the bootstrap roles and namespaces are all there.
         wait("accepted add-ons", Duration::from_secs(60), || kubectl.apply(&fill(manifests)).map(Some))?;
     }
@@ -52,6 +53,8 @@ pub fn describe_nodes(instance: Instance, programs: &Path) -> Result<()> {
     }
     let first = Node::first(instance).name();
     kubectl.run(["label", "node", &first, &format!("{CONTROL_PLANE}="), "--overwrite"])?;
+    // No DaemonSet shows that, which is where `kubectl yoi doctor` looks.
+    kubectl.run(["label", "nodes", "--all", &format!("{}=kube-router", label::POLICIES_ENFORCED_BY), "--overwrite"])?;
     let taint = format!("{CONTROL_PLANE}:NoSchedule");
     if nodes.len() > 1 {
         kubectl.run(["taint", "node", &first, &taint, "--overwrite"])?;

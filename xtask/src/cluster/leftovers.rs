@@ -40,6 +40,9 @@ impl HostInventory {
         if let Some(iptables) = command::find_program("iptables") {
             found.extend(firewall(|table| capture(&mut command(&iptables, ["-w", "-t", table, "-S"])))?);
         }
+        if let Some(ipset) = command::find_program("ipset") {
+            found.extend(capture(&mut command(&ipset, ["list", "-name"]))?.lines().map(|set| format!("ipset {set}")));
+        }
         found.insert(format!("ip_forward {}", fs::read_to_string("/proc/sys/net/ipv4/ip_forward")?.trim()));
         for instance in Instance::ALL {
             found.extend(cgroup::all(instance).into_iter().map(|path| format!("cgroup {path}")));

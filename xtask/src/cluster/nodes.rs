@@ -7,6 +7,7 @@ use crate::instance::{Instance, Node};
 use crate::{build, images, packages, progress};
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Brings one more node up and joins it.
@@ -117,12 +118,14 @@ pub fn taint(node: Node, taint: &str, remove: bool) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Kubernetes has the node's object and the kubelet says that it is Ready.
+/// Waits until Kubernetes has the node's object, the kubelet says that it is Ready, and NetworkPolicies hold on it.
 pub fn wait_ready(node: Node) -> Result<()> {
     let kubectl = Kubectl::new(node.instance, &build::kubernetes()?);
     let name = node.name();
     wait(&format!("the node {name}"), Duration::from_secs(60), || kubectl.run(["get", "node", &name]).map(Some))?;
     kubectl.run(["wait", "--for=condition=Ready", "node", &name, "--timeout=120s"]).with_context(|| supervisor::see_logs(node))?;
+    let enforced = || Ok(UnixStream::connect(node.path(supervisor::POLICIES_SOCKET)).ok());
+    wait(&format!("NetworkPolicies that hold on {name}"), Duration::from_secs(120), enforced).with_context(|| supervisor::see_logs(node))?;
     Ok(())
 }
 

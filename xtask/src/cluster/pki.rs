@@ -1,4 +1,5 @@
-//! Two authorities and the certificates of every part, made once per instance; the certificates of a kubelet, made once per node.
+//! Two authorities and the certificates of every part, made once per instance; the certificates of a kubelet, made once per node. What an instance that is there
+//! lacks, because the part came later, is made when it is started again.
 
 use crate::instance::{Instance, Node};
 use anyhow::{Context, Result};
@@ -21,27 +22,28 @@ const CLUSTER_AUTHORITY: &str = "yoi local cluster";
 /// The first node's are made before those of any other, which the same authority signs.
 pub fn make(node: Node) -> Result<()> {
     let folder = node.folder().join("pki");
-    if folder.join("complete").exists() {
-        return Ok(());
-    }
-    fs::create_dir_all(&folder)?;
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-    if node.is_first() {
-        make_instance(node.instance, &folder)?;
+    let complete = folder.join("complete").exists();
+    if !complete {
+        fs::create_dir_all(&folder)?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        if node.is_first() {
+            make_authorities(&folder)?;
+        }
     }
     let key = fs::read_to_string(node.instance.path("pki/ca.key"))?;
     let cluster = Issuer::new(authority_params(CLUSTER_AUTHORITY), KeyPair::from_pem(&key)?);
-    for identity in node_identities(node) {
-        issue(&folder, &cluster, &identity)?;
+    let of_instance = if node.is_first() { identities(node.instance) } else { vec![] };
+    for identity in of_instance.into_iter().chain(node_identities(node)) {
+        // The key is written after its certificate.
+        if !complete || !folder.join(format!("{}.key", identity.file)).exists() {
+            issue(&folder, &cluster, &identity)?;
+        }
     }
-    write(&folder, "complete", "")
+    if complete { Ok(()) } else { write(&folder, "complete", "") }
 }
 
-fn make_instance(instance: Instance, folder: &Path) -> Result<()> {
-    let cluster = authority(folder, "ca", CLUSTER_AUTHORITY)?;
-    for identity in identities(instance) {
-        issue(folder, &cluster, &identity)?;
-    }
+fn make_authorities(folder: &Path) -> Result<()> {
+    authority(folder, "ca", CLUSTER_AUTHORITY)?;
     let front = authority(folder, "front-proxy-ca", "yoi local front proxy")?;
     issue(folder, &front, &client("front-proxy-client", "front-proxy-client", None))?;
     let accounts = KeyPair::generate()?;
@@ -61,6 +63,7 @@ fn identities(instance: Instance) -> Vec<Identity> {
         client("controller-manager", "system:kube-controller-manager", None),
         client("scheduler", "system:kube-scheduler", None),
         client("proxy", "system:kube-proxy", None),
+        client("netpol", "yoi:netpol", None),
     ]
 }
 

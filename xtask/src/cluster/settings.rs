@@ -2,7 +2,7 @@
 
 use super::{cgroup, data_root, network, pki, supervisor};
 use crate::instance::{Instance, Node};
-use crate::packages;
+use crate::{build, packages};
 use anyhow::{Context, Result};
 use base64::Engine;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub fn write(node: Node, programs: &Path) -> Result<bool> {
     ];
     if node.is_first() {
         files.push((instance.path("kubeconfig"), admin_kubeconfig(instance)?));
-        for user in ["controller-manager", "scheduler", "proxy"] {
+        for user in ["controller-manager", "scheduler", "proxy", "netpol"] {
             let keys = instance.path(&format!("pki/{user}"));
             files.push((part_kubeconfig_path(instance, user), pretty(&part_kubeconfig(instance, user, &keys))));
         }
@@ -240,6 +240,7 @@ fn supervise(node: Node, programs: &Path) -> Result<Value> {
         children.extend(control_plane(instance, &program));
     }
     children.extend(node_parts(node, &program));
+    children.push(netpol(node)?);
     Ok(json!({
         "pidFile": node.path("pid"), "gateFile": node.path("gate"), "readyFile": node.path("ready"),
         "logDir": node.path("log"), "maxLogBytes": 16 << 20,
@@ -278,6 +279,18 @@ fn node_parts(node: Node, program: &str) -> [Value; 2] {
     );
     kubelet["after"] = node.path(supervisor::IMAGES_MARK).into();
     [kubelet, part(program, "kube-proxy", "", &format!("--config={}", node.path("conf/kube-proxy.json")))]
+}
+
+/// Enforces NetworkPolicies, from when the Node is there and kube-proxy has its rules: nothing else waits for that.
+fn netpol(node: Node) -> Result<Value> {
+    let command = [
+        build::netpol()?.join("netpol").display().to_string(),
+        format!("--kubeconfig={}", part_kubeconfig_path(node.instance, "netpol")),
+        format!("--node={node}"),
+        format!("--service-range={}", node.instance.service_range()),
+        format!("--ready-socket={}", node.path(supervisor::POLICIES_SOCKET)),
+    ];
+    Ok(json!({"name": "netpol", "command": command, "ready": ""}))
 }
 
 fn control_plane(instance: Instance, program: &str) -> [Value; 4] {

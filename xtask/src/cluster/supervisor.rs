@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Exists once the node holds its images. The kubelet starts after that, because no registry has them.
 pub const IMAGES_MARK: &str = "images-imported";
 
+/// Accepts connections once the NetworkPolicies that there are hold on the node.
+pub const POLICIES_SOCKET: &str = "netpol.sock";
+
 /// Starts the node from what is on its disk, and imports the images that it lacks. A first node's API server answers then.
 pub fn start(node: Node, programs: &Path) -> Result<()> {
     // What a killed supervisor could not take away.

@@ -1,7 +1,9 @@
 //! Network policies that nothing enforces. No API tells whether a network plugin enforces them, so the check knows the plugins that do.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use yoi_crds::name::label;
 
 use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, listed};
@@ -32,6 +34,9 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     if let Some(by) = sets.iter().find_map(enforcer) {
         return vec![Finding::ok("NetworkPolicies", format!("{} of agents; {by} is known to enforce them", policies.len()))];
     }
+    if let Some(by) = enforcer_by_label(listed(&observed.nodes)) {
+        return vec![Finding::ok("NetworkPolicies", format!("{} of agents; {by} enforces them, as a label of the Nodes says", policies.len()))];
+    }
     if policies.is_empty() {
         let what = "no agent has needed one yet; nothing here is known to enforce them (judged by the names of DaemonSets)";
         return or_ok(vec![Finding::note("NetworkPolicies", what, COMMAND)], true, "NetworkPolicies", || "none to enforce".to_owned());
@@ -48,6 +53,12 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
 
 /// Installs a plugin that only enforces policies and works beside any network plugin.
 const COMMAND: &str = "kubectl apply -f https://raw.githubusercontent.com/kubernetes-sigs/kube-network-policies/main/install.yaml";
+
+/// What administrators say of every Node: some clusters enforce policies in a process that no Pod shows.
+fn enforcer_by_label(nodes: &[Node]) -> Option<&str> {
+    let said = |node: &'_ Node| -> Option<_> { node.labels().get(label::POLICIES_ENFORCED_BY).filter(|by| !by.is_empty()).map(String::as_str) };
+    nodes.iter().map(said).collect::<Option<Vec<_>>>()?.first().copied()
+}
 
 fn enforcer(set: &DaemonSet) -> Option<String> {
     let name = set.name_any();
@@ -82,6 +93,23 @@ mod tests {
         for (name, image) in [("kindnet", "docker.io/kindest/kindnetd:v20240202-8f1494ea"), ("kube-flannel-ds", "x")] {
             assert_eq!(with(name, image)[0].severity, Severity::Warning, "{name}");
         }
+    }
+
+    #[test]
+    fn a_label_of_every_node_says_what_enforces_them_and_one_of_some_nodes_does_not() {
+        let mut observed = healthy();
+        observed.daemon_sets.as_mut().unwrap().retain(|d| d.metadata.name.as_deref() == Some("yoi-agent-shim"));
+        let nodes = observed.nodes.as_mut().unwrap();
+        nodes.push(nodes[0].clone());
+        let mut label = |node: usize, value: &str| {
+            let labels = observed.nodes.as_mut().unwrap()[node].metadata.labels.get_or_insert_default();
+            labels.insert("yoi.dev/network-policies-enforced-by".to_owned(), value.to_owned());
+            check_named(&observed, "policies")[0].clone()
+        };
+        assert_eq!(label(0, "k3s").severity, Severity::Warning);
+        assert_eq!(label(1, "").severity, Severity::Warning);
+        let said = label(1, "k3s");
+        assert!(said.severity == Severity::Ok && said.message.contains("k3s enforces them"), "{said:?}");
     }
 
     #[test]
