@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_with_the_messages_id_is_an_acknowledgement() {
+    fn a24_only_an_answer_with_the_messages_id_is_an_acknowledgement() {
         assert!(!answer(200, r#"{"messageId":"m1"}"#).unwrap().duplicate);
         assert!(answer(409, r#"{"messageId":"m1"}"#).unwrap().duplicate);
         assert_eq!(answer(200, r#"{"messageId":"m2"}"#), Err(RefusalReason::ReceiverFailed));

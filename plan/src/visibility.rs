@@ -201,7 +201,7 @@ mod tests {
 
     /// Each world, whether `b` is then listed to `a`, and how: `Some(true)` is there, `Some(false)` missing.
     #[test]
-    fn a19_a20_a21_an_agent_may_send_only_to_one_that_it_sees() {
+    fn a19_a20_a21_a22_an_agent_may_send_only_to_one_that_it_sees() {
         use RefusalReason::{NotAPeer, NotVisible};
         let deleting = PeerLink { deleting: true, ..link(BOTH, true) };
         let elsewhere = PeerLink { namespace: "other".into(), ..link(BOTH, true) };
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_hidden_names_get_the_same_answer() {
+    fn a25_unknown_and_hidden_names_get_the_same_answer() {
         let unknown = may_send(&agent("a"), "b", None, None).unwrap_err();
         let hidden = may_send(&agent("a"), "b", None, Some("uid-b")).unwrap_err();
         assert_eq!(unknown, hidden);

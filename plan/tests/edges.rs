@@ -243,7 +243,7 @@ fn deleted(retain: &str, owners: Value) -> yoipod::Observed {
 }
 
 #[test]
-fn a_session_to_keep_has_no_owner_before_its_yoipod_goes() {
+fn h3_a_session_to_keep_has_no_owner_before_its_yoipod_goes() {
     let owned = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true, "blockOwnerDeletion": true}]);
     let steps = yoipod::plan(&deleted("Retain", owned.clone()), &settings(), now()).steps;
     assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.is_empty()), "{steps:?}");
@@ -286,6 +286,25 @@ fn running(ca: &str) -> yoipod::Observed {
         manifests: vec![made(json!({"metadata": meta("m", Some(("YoiPod", "a"))), "data": {"manifest.json": manifest.to_string()}}))],
         ..deleted("Retain", Value::Null)
     }
+}
+
+#[test]
+fn h5_a_deleted_agent_goes_after_its_pod() {
+    let mut seen = running("ca");
+    Arc::make_mut(&mut seen.yoipod).metadata.deletion_timestamp = deleted("Retain", Value::Null).yoipod.metadata.deletion_timestamp.clone();
+    let steps = |seen: &yoipod::Observed| yoipod::plan(seen, &settings(), now()).steps;
+    let goes = |step: &Step| matches!(step, Step::RemoveFinalizer { .. });
+    let with_pod = steps(&seen);
+    assert!(matches!(&with_pod[..], [Step::Delete(target)] if target.kind == Kind::Pod && target.uid == "a-1"), "{with_pod:?}");
+    // A Pod that was told to stop and does not end.
+    let mut stops = meta("a-1", Some(("YoiPod", "a")));
+    stops["deletionTimestamp"] = json!("2023-11-14T00:00:00Z");
+    let stuck = observed(json!({"metadata": stops, "spec": {"containers": []}, "status": {"phase": "Running"}}));
+    let with_stuck = steps(&yoipod::Observed { pods: vec![stuck], ..seen.clone() });
+    assert!(!with_stuck.iter().any(goes), "{with_stuck:?}");
+    let last = steps(&yoipod::Observed { pods: Vec::new(), ..seen });
+    let confirmed = last.iter().position(|step| matches!(step, Step::ConfirmGone { kind: Kind::Pod, name, .. } if name == "a-1"));
+    assert!(confirmed.is_some() && confirmed < last.iter().position(goes), "one that is not observed is looked for first: {last:?}");
 }
 
 #[test]

@@ -199,6 +199,28 @@ fn a20_a_relation_whose_member_was_deleted_stays_and_says_that_it_is_missing() {
 }
 
 #[test]
+fn a21_a_relation_never_binds_the_next_agent_of_a_members_name() {
+    let member = |name: &str, uid: &str| {
+        let meta = meta(name, json!({"uid": uid}));
+        Some(made(json!({"metadata": meta, "spec": {"projectRef": {"name": "p"}, "agent": {"builtin": {}}}})))
+    };
+    let mut peer: Arc<YoiPeer> = made(json!({"metadata": {"name": "a.b", "namespace": "ns", "uid": "p"}, "spec": {"members": ["a", "b"]}}));
+    let plan = |peer: &Arc<YoiPeer>, b| {
+        let seen = peer::Observed { peer: peer.clone(), terminating: false, members: [member("a", "a"), member("b", b)] };
+        peer::plan(&seen, now()).status.expect("a status")
+    };
+    Arc::make_mut(&mut peer).status = Some(plan(&peer, "b"));
+    for _ in 0..2 {
+        let replaced = plan(&peer, "the-next-b");
+        assert_eq!(replaced.members.iter().map(|member| member.uid.as_str()).collect::<Vec<_>>(), ["a", "b"], "it keeps whom it joined");
+        let ready = replaced.conditions.iter().find(|condition| condition.type_ == "Ready").expect("Ready");
+        let said = (ready.status, ready.reason.as_str());
+        assert_eq!(said, (yoi_crds::condition::ConditionStatus::False, "MemberReplaced"), "{}", ready.message);
+        Arc::make_mut(&mut peer).status = Some(replaced);
+    }
+}
+
+#[test]
 fn a_base_of_another_namespace_version_or_name_is_not_a_projects_base() {
     let project: Arc<yoi_crds::YoiProject> =
         made(json!({"metadata": meta("p", json!({})), "spec": {"source": {"git": {"url": "https://git.example/a"}}}}));

@@ -89,7 +89,7 @@ fn w13_a_provider_that_the_node_lacks_is_refused_with_its_reason_and_nothing_is_
 }
 
 #[test]
-fn w11_auto_names_what_it_passed_over_and_w14_without_any_provider_it_makes_nothing() {
+fn w11_w14_auto_names_what_it_passed_over_and_without_any_provider_it_makes_nothing() {
     let Action::Create { because, .. } = (Case { offers: offers(&[Reflink, Copy]), ..case(json!({})) }).action() else { panic!() };
     assert_eq!(because, "Reflink: as the test says (Zfs: as the test says; Btrfs: as the test says; Overlay: as the test says)");
     assert_eq!(Case { offers: offers(&[]), ..case(json!({})) }.refusal_reason(), "ProviderUnavailable");

@@ -54,7 +54,7 @@ async fn switched_off() -> Option<(RealDisk, TestShim)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_reboot_trees_are_found_and_mounted_again_and_records_of_deleted_pods_are_removed() {
+async fn w38_after_a_reboot_trees_are_found_and_mounted_again_and_records_of_deleted_pods_are_removed() {
     let Some((disk, before)) = switched_off().await else { return };
     let (pool, kubelet_dir) = (disk.dir.path().join("pool"), before.state.kubelet_dir.clone());
     drop(before);
@@ -88,7 +88,7 @@ async fn taken_for_new(line: &Arc<MounterClient>, pool: &Path, expected: Expecte
 }
 
 #[tokio::test]
-async fn an_empty_directory_is_not_taken_for_the_data_root_and_the_shim_waits_for_it() {
+async fn w38_an_empty_directory_is_not_taken_for_the_data_root_and_the_shim_waits_for_it() {
     let Some((disk, before)) = switched_off().await else { return };
     let (pool, kubelet_dir) = (disk.dir.path().join("pool"), before.state.kubelet_dir.clone());
     drop(before);

@@ -61,7 +61,7 @@ async fn a_populated_base_is_sealed_and_its_digest_reported() {
 }
 
 #[tokio::test]
-async fn a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
+async fn w36_a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
     let shim = TestShim::new();
     look(&shim, json!({})).await;
     shim.assign_pod(1, 7);

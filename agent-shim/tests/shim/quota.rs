@@ -97,7 +97,7 @@ async fn a_status_that_names_a_former_quota_is_corrected() {
 }
 
 #[tokio::test]
-async fn a_node_that_cannot_enforce_a_quota_says_why_and_the_tree_works() {
+async fn w37_a_node_that_cannot_enforce_a_quota_says_why_and_the_tree_works() {
     let shim = TestShim::new();
     *shim.mounter.quota_state.lock().unwrap() = Some(QuotaState::Unsupported { reason: "it has none".into() });
     let made = look(&shim, limited(Some(10), &[])).await;

@@ -93,7 +93,7 @@ fn printed(output: &str) -> Result<&str> {
 }
 
 #[tokio::test]
-async fn w5_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_came_since() -> Result<()> {
+async fn w5_w16_w22_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_came_since() -> Result<()> {
     let checkout = Checkout::create().await?;
     let ns = TestNamespace::create("host").await?;
     ns.create_model(&script()).await?;
@@ -113,7 +113,7 @@ async fn w5_an_agent_has_a_persons_checkout_as_it_is_and_a_later_take_has_what_c
     let seen = tool_output::last(&ns, "first").await?;
     ensure!(printed(&seen)? == before, "{seen}\n---\n{before}");
 
-    // W11: who edits the source changes no tree.
+    // W16: who edits the source changes no tree.
     std::fs::write(checkout.path().join("untracked"), "edited\n")?;
     let seen = tool_output::after(&ns, "first", "tell the status").await?;
     ensure!(printed(&seen)? == before, "the edit is in a tree that was made before it: {seen}");
@@ -155,7 +155,7 @@ async fn what_prepare_makes_of_a_persons_checkout_is_in_trees_and_not_in_the_che
 }
 
 #[tokio::test]
-async fn a_folder_that_nobody_listed_is_forbidden_in_the_same_words_as_one_of_another_namespace() -> Result<()> {
+async fn w41_a_folder_that_nobody_listed_is_forbidden_in_the_same_words_as_one_of_another_namespace() -> Result<()> {
     let ns = TestNamespace::create("unlisted").await?;
     let mut words = Vec::new();
     // The second is listed for a namespace that there is not.

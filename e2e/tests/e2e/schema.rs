@@ -10,7 +10,7 @@ fn object(kind: &str, name: &str, spec: Value) -> String {
 }
 
 #[tokio::test]
-async fn invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
+async fn p3_invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
     let ns = TestNamespace::create("schema").await?;
     let agent = json!({ "builtin": {} });
     let project = json!({ "name": "p" });
@@ -59,6 +59,8 @@ async fn invalid_objects_are_refused_at_apply_with_a_reason() -> Result<()> {
             "reserved",
         ),
         ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "desiredState": "Paused" }), "desiredState"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "colour": "red" }), "unknown field"),
+        ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "limits": { "turnsPerRun": "many" } }), "turnsPerRun"),
         ("YoiPod", "a", json!({ "projectRef": project, "agent": agent, "model": secret_url }), "must not hold a user, password or token"),
         (
             "YoiProject",

@@ -89,7 +89,7 @@ async fn w3_what_agents_do_leaves_the_source_tree_unchanged() -> Result<()> {
 }
 
 #[tokio::test]
-async fn w4_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> Result<()> {
+async fn w4_w23_forks_of_a_living_agent_are_apart_from_it_and_from_each_other() -> Result<()> {
     let ns = TestNamespace::create("forks").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Btrfs" })).await?;
@@ -193,7 +193,7 @@ async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result
 }
 
 #[tokio::test]
-async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next_one() -> Result<()> {
+async fn h6_an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next_one() -> Result<()> {
     let ns = TestNamespace::create("ref").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
@@ -221,7 +221,7 @@ async fn an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next
 }
 
 #[tokio::test]
-async fn a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -> Result<()> {
+async fn c23_a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it() -> Result<()> {
     let ns = TestNamespace::create("frozen").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;

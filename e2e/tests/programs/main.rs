@@ -218,27 +218,27 @@ async fn works(ns: &TestNamespace, program: &Program, looks: &AtomicUsize) -> Re
 }
 
 #[tokio::test]
-async fn claude_code_works_as_an_agent_and_survives_its_pod() -> Result<()> {
+async fn c27_claude_code_works_as_an_agent_and_survives_its_pod() -> Result<()> {
     as_an_agent(CLAUDE).await
 }
 
 #[tokio::test]
-async fn codex_works_as_an_agent_and_survives_its_pod() -> Result<()> {
+async fn c27_codex_works_as_an_agent_and_survives_its_pod() -> Result<()> {
     as_an_agent(CODEX).await
 }
 
 #[tokio::test]
-async fn gemini_cli_works_as_an_agent_and_survives_its_pod() -> Result<()> {
+async fn c27_gemini_cli_works_as_an_agent_and_survives_its_pod() -> Result<()> {
     as_an_agent(GEMINI).await
 }
 
 #[tokio::test]
-async fn copilot_cli_works_as_an_agent_and_survives_its_pod() -> Result<()> {
+async fn c27_copilot_cli_works_as_an_agent_and_survives_its_pod() -> Result<()> {
     as_an_agent(COPILOT).await
 }
 
 #[tokio::test]
-async fn opencode_works_as_an_agent_and_survives_its_pod() -> Result<()> {
+async fn c27_opencode_works_as_an_agent_and_survives_its_pod() -> Result<()> {
     as_an_agent(OPENCODE).await
 }
 

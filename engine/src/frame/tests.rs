@@ -42,7 +42,7 @@ fn a_folder_above_a_closed_one_is_opened_child_by_child_and_links_into_closed_on
 }
 
 #[test]
-fn a_process_of_a_framed_thread_reads_the_image_writes_the_tree_and_reaches_nothing_closed() {
+fn c23_a_process_of_a_framed_thread_reads_the_image_writes_the_tree_and_reaches_nothing_closed() {
     if !FrameSupport::of_this_kernel().governs_files() {
         eprintln!("not run: this kernel has no Landlock");
         return;

@@ -68,7 +68,7 @@ fn call(tool: &str, args: Value) -> ToolCall {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_finds_no_slot_waits_for_one() {
+async fn p25_a_call_that_finds_no_slot_waits_for_one() {
     let fixture = Fixture::new();
     fixture.write("file", "text");
     assert_eq!(fixture.succeed("Shell", json!({"command": "mkfifo gate"})).await, "[exit code 0]");
@@ -94,7 +94,7 @@ async fn a_call_that_finds_no_slot_waits_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_gets_no_slot_within_its_time_is_refused_and_has_done_nothing() {
+async fn p25_a_call_that_gets_no_slot_within_its_time_is_refused_and_has_done_nothing() {
     let fixture = Fixture::with_limits(RunLimits { tool_seconds: 1, ..RunLimits::default() });
     let _all = fixture.runner.conversation.clone().acquire_many_owned(4).await.unwrap();
     let end = fixture.run("Write", json!({"path": "new", "content": "x"})).await;

@@ -230,7 +230,7 @@ async fn b1_an_agent_sees_itself_and_its_peers_and_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a26_a_peer_is_listed_with_the_reason_peer_and_the_peers_peers_are_not() {
+async fn a26_b3_without_any_line_a_peer_is_listed_with_the_reason_peer_and_the_peers_peers_are_not() {
     let cluster = TestCluster::new();
     for (name, uid, pod) in [("a", "u-a", "p-a"), ("b", "u-b", "p-b"), ("c", "u-c", "p-c")] {
         cluster.agent(name, uid, pod);
@@ -249,7 +249,7 @@ async fn a26_a_peer_is_listed_with_the_reason_peer_and_the_peers_peers_are_not()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b4_an_agent_without_a_session_yet_is_listed_and_can_be_attached_to_once_it_is_live() {
+async fn b4_b23_an_agent_without_a_session_yet_is_listed_and_can_be_attached_to_once_it_is_live() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.agent("b", "u-b", "p-b");

@@ -166,13 +166,19 @@ async fn a2_a4_a_missing_peer_is_named_and_so_is_a_missing_agent_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a6_a12_a_stopped_peer_is_joined_without_being_contacted_and_again_from_either_side() {
+async fn a5_a6_a12_a_stopped_peer_is_joined_without_being_contacted_and_again_from_either_side() {
     let cluster = cluster();
     allow_peers(&cluster, "alice");
     cluster.agent("c", "u-c", "p-c");
     let replica = cluster.replica().await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let c = cluster.runtime(&[&replica], "token-p-c").await;
+    let but_live = |name: &str| {
+        let mut object = cluster.api.get("yoipods", "ns", name);
+        object["status"]["live"] = Value::Null;
+        (object["spec"].take(), object["status"].take())
+    };
+    let before = ["a", "b", "c"].map(but_live);
     for peer in ["b", "c"] {
         let (status, body) = register(&cluster, &replica, "alice", peer).await;
         let message = body["done"]["message"].as_str().unwrap();
@@ -189,6 +195,7 @@ async fn a6_a12_a_stopped_peer_is_joined_without_being_contacted_and_again_from_
         assert!(body["done"]["message"].is_string(), "{body}");
     }
     assert!(!cluster.api.exists("yoipeers", "ns", "c.a"));
+    assert_eq!(["a", "b", "c"].map(but_live), before, "a member was changed");
     assert_eq!(requests(&a).len(), 3);
 }
 

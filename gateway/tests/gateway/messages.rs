@@ -44,7 +44,7 @@ async fn a24_a_message_is_sent_only_after_the_target_acknowledged_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_dies_before_its_acknowledgement_is_no_success() {
+async fn a24_a_target_that_dies_before_its_acknowledgement_is_no_success() {
     let cluster = pair();
     let replica = cluster.replica().await;
     let mut b = cluster.runtime(&[&replica], "token-p-b").await;
@@ -121,6 +121,10 @@ async fn a22_a_deleted_yoipeer_delivers_nothing() {
         refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message("b", "m1")).await),
         (404, RefusalReason::NotVisible)
     );
+    for (token, itself) in [("token-p-a", "a"), ("token-p-b", "b")] {
+        let list: PodList = cluster.caller(&replica, token).post_json(gateway_api::LIST_PODS, &Value::Null).await.unwrap();
+        assert_eq!(list.pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), [itself]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +146,7 @@ async fn a_thousand_messages_in_flight_all_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a18_a_message_to_an_unreachable_peer_is_refused_and_neither_queued_nor_does_it_start_the_peer() {
+async fn a18_r6_a_message_to_an_unreachable_or_stopped_peer_is_refused_and_neither_queued_nor_does_it_start_the_peer() {
     let cluster = pair();
     cluster.put_agent("stopped", "u-t", "", "Stopped");
     cluster.peer(("a", "u-a"), ("stopped", "u-t"));

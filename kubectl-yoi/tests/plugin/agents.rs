@@ -17,7 +17,7 @@ fn left_session(server: &ApiServer) {
 }
 
 #[tokio::test]
-async fn run_says_what_a_former_agent_has_left_and_how_to_go_on() -> Result<()> {
+async fn f12_p4_run_says_what_a_former_agent_has_left_and_how_to_go_on_and_changes_none_that_is_there() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     server.put(project(&[]));
@@ -36,6 +36,7 @@ async fn run_says_what_a_former_agent_has_left_and_how_to_go_on() -> Result<()> 
     ensure!(made["spec"]["session"]["claimName"] == "a-session", "{made}");
     let again = plugin.run(&["run", "a", "-p", "p"]).await?.expect_code(1)?;
     ensure!(again.err.contains("exists already"), "{again:?}");
+    ensure!(server.object("YoiPod", "a").as_ref() == Some(&made), "the one that is there was changed");
     Ok(())
 }
 

@@ -226,7 +226,7 @@ async fn a_watched_list_goes_on_past_an_object_that_cannot_be_read() -> Result<(
 }
 
 #[tokio::test]
-async fn b16_an_agent_that_was_stopped_is_listed_as_restorable_and_one_without_a_session_is_not() -> Result<()> {
+async fn an_agent_that_was_stopped_is_listed_as_restorable_and_one_without_a_session_is_not() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     let mut stopped = agent("stopped", &[("Ready", "False", "Stopped", "desiredState is Stopped")]);

@@ -219,7 +219,7 @@ fn runs_and_waits_at(reason: &str, project_now: &str) -> yoipod::Observed {
 }
 
 #[test]
-fn b12_an_agent_that_waits_for_a_person_takes_a_changed_project_at_once() {
+fn an_agent_that_waits_for_a_person_takes_a_changed_project_at_once() {
     let table = [
         ("ModelRefused", "new", true),
         ("ModelUnreachable", "new", true),

@@ -147,12 +147,19 @@ async fn e3_a_pause_before_any_answer_hands_the_input_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_none_is_invalid_and_nothing_is_logged() {
+async fn p30_a_request_that_is_none_is_invalid_and_nothing_is_logged() {
     let harness = Harness::new(EXAMPLE).await;
     let _runtime = harness.start(1, None);
     harness.gateway.wait_for_report(|report| report.ready).await;
     let before = harness.entries().len();
-    for action in [json!({"type": "teleport"}), json!({"type": "pause", "hard": true}), json!({"type": "run"}), json!("run")] {
+    // The last but one is of a kind that only the runtime writes.
+    for action in [
+        json!({"type": "teleport"}),
+        json!({"type": "pause", "hard": true}),
+        json!({"type": "run"}),
+        json!({"type": "RunEnded", "runId": "run-1"}),
+        json!("run"),
+    ] {
         let body = json!({"id": "x", "action": action}).to_string();
         let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, body).await;
         let response: ControlResponse = serde_json::from_slice(&body).unwrap();
@@ -218,7 +225,7 @@ async fn f8_who_attaches_during_an_answer_gets_each_piece_of_it_once() {
 
 /// Attaches at many moments of a run: what was there and what came live together are the log, each entry once and in order.
 #[tokio::test(flavor = "multi_thread")]
-async fn f8_who_attaches_during_a_run_gets_each_entry_once_and_goes_on_by_token() {
+async fn f8_p63_who_attaches_during_a_run_gets_each_entry_once_and_goes_on_by_token() {
     let steps: String =
         (0..15).map(|n| format!("  - {{toolCalls: [{{tool: Shell, args: {{command: echo {n}}}}}], delayMs: 20}}\n")).collect();
     let harness = Harness::new(&format!("rules:\n- steps:\n{steps}  - text: done\n")).await;

@@ -28,7 +28,7 @@ async fn p39_f4_a_call_that_ran_at_a_kill_is_unknown_and_not_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
+async fn p68_sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(1, Some("run the slow command"));
     wait_for_begin(&harness).await;
@@ -78,7 +78,7 @@ async fn b10_f6_a_second_runtime_waits_for_the_lock_and_one_of_a_lower_generatio
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn f3_a_damaged_log_is_reported_with_its_line_and_still_read() {
+async fn b21_f3_a_damaged_log_is_reported_with_its_line_and_still_read() {
     let harness = Harness::new(EXAMPLE).await;
     let mut runtime = harness.start(1, Some("say hello"));
     harness.wait_for_runs(1).await;

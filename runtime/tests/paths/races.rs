@@ -145,7 +145,7 @@ const TRIES: usize = 5000;
 const ALL: [Swap; 5] = [Swap::Folder { absolute: false }, Swap::Folder { absolute: true }, Swap::File, Swap::Above, Swap::New];
 
 #[test]
-fn exchanging_a_path_in_use_for_a_link_never_leads_a_tool_out() {
+fn p15_exchanging_a_path_in_use_for_a_link_never_leads_a_tool_out() {
     let mut tries = 0;
     for how in ALL {
         let seen = race(how, TRIES, &tools).unwrap_or_else(|error| panic!("{error}"));

@@ -76,7 +76,7 @@ fn a_clock_an_hour_back_changes_no_order() {
 }
 
 #[test]
-fn a_session_that_no_pointer_names_is_read_and_opened_by_its_links() {
+fn f16_a_session_that_no_pointer_names_is_read_and_opened_by_its_links() {
     let mut session = Session::of(3, 2);
     session.disk.remove_file(Path::new("/volume/current.json")).unwrap();
     assert_eq!(all(&mut outside(&session), Token::Start, 99), session.entries);
@@ -143,7 +143,7 @@ fn f6_a_foreign_append_is_not_cut_when_the_log_is_closed() {
 }
 
 #[test]
-fn f7_a_new_segment_changes_no_segment_before_it() {
+fn a_new_segment_changes_no_segment_before_it() {
     let mut session = Session::of(3, 3);
     let before: Vec<Vec<u8>> = (0..2).map(|n| session.bytes(n)).collect();
     session.rotate(SegmentReason::Full).unwrap();

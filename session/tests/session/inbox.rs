@@ -26,7 +26,7 @@ fn ids(inbox: &Inbox) -> Vec<String> {
 }
 
 #[test]
-fn g5_a_full_inbox_refuses_the_sender() {
+fn g5_p37_a_full_inbox_refuses_the_sender() {
     let (_, _, mut inbox) = set_up();
     for n in 0..MAX_MESSAGES {
         assert_eq!(inbox.put(message(&n.to_string())).unwrap(), PutOutcome::Accepted);

@@ -10,7 +10,7 @@ fn offer(provider: ProviderKind, available: bool) -> ProviderOffer {
 }
 
 #[test]
-fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
+fn w13_w14_a_named_provider_never_falls_back_and_auto_never_works_in_place() {
     for (kind, only) in [
         (ProviderKind::Zfs, ProviderRequest::Zfs),
         (ProviderKind::Btrfs, ProviderRequest::Btrfs),
@@ -33,7 +33,7 @@ fn w13_a_named_provider_never_falls_back_and_w14_auto_never_works_in_place() {
 }
 
 #[test]
-fn w11_auto_takes_the_best_that_works_and_says_why_the_better_ones_do_not() {
+fn w11_w12_auto_takes_the_best_that_works_and_says_why_the_better_ones_do_not() {
     use ProviderKind::{Btrfs, Copy, Overlay, Reflink, Zfs};
     let chosen = |available: &[ProviderKind]| {
         // The order of the offers does not matter.

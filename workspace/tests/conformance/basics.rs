@@ -18,7 +18,7 @@ use crate::zfs_fuse::zfs;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
-    ("w1_a_clone_is_ready_soon_whole_and_light", w1),
+    ("w1_w12_a_clone_is_ready_soon_whole_and_light", w1),
     ("w3_writes_in_a_clone_leave_the_source_as_it_was", w3),
     ("w4_two_clones_see_only_their_own_writes", w4),
     ("w5_git_status_is_the_sources", w5),

@@ -16,7 +16,7 @@ pub const CASES: &[Case] = &[
     ("w24_a_fork_has_what_was_before_the_checkpoint", w24),
     ("w25_a_fork_outlives_its_parent", w25),
     ("w26_the_middle_of_a_chain_may_go_first", w26),
-    ("a_live_tree_is_forked_at_one_moment_or_refused", live),
+    ("w27_w29_a_live_tree_is_forked_at_one_moment_or_refused", live),
     ("a_source_of_another_provider_is_refused", wrong_provider),
 ];
 

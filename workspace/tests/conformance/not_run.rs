@@ -42,7 +42,7 @@ const TABLE: &[Row] = &[
     (
         &[ZfsFuse],
         ONE_AT_A_TIME,
-        &["w35_trees_destroyed_at_once_do_not_wait_for_each_other", "a_live_tree_is_forked_at_one_moment_or_refused"],
+        &["w35_trees_destroyed_at_once_do_not_wait_for_each_other", "w27_w29_a_live_tree_is_forked_at_one_moment_or_refused"],
     ),
     (&[ZfsFuse], NO_ACLS, &["w42_an_acl_of_a_file_is_kept_in_its_clone"]),
     (&[ZfsFuse, Zfs], DESTROYED_WHOLE, &["a_tree_is_destroyed_while_its_folders_become_links"]),
@@ -147,7 +147,7 @@ const TABLE: &[Row] = &[
             "planted_an_upper_layer_that_is_mounted_twice_is_found",
             "w19_an_overlay_that_is_mounted_out_of_sight_is_busy",
             "an_overlay_at_rest_stands_in_no_mount_table_and_takes_64_kib",
-            "an_overlay_keeps_its_writes_over_a_restart",
+            "w18_an_overlay_keeps_its_writes_and_a_renamed_folder_over_a_restart",
             "w27_a_fork_of_an_overlay_at_rest_is_whole",
             "planted_a_whiteout_forgotten_in_a_fork_is_found",
             "planted_an_index_tied_to_the_source_of_a_fork_is_found",
@@ -168,7 +168,7 @@ const TABLE: &[Row] = &[
             "w8_a_pools_root_dataset_is_cloned_below_the_parent_of_trees",
             "w9_a_child_dataset_in_a_host_folder_is_refused_by_its_path",
             "w32_a_capture_of_a_dataset_that_dies_at_any_command_leaves_nothing",
-            "w10_a_folder_of_another_pool_is_copied_and_the_marker_says_why",
+            "a_folder_of_another_pool_is_copied_and_the_marker_says_why",
             "a_change_list_of_a_clone_comes_from_zfs_diff_where_there_is_one",
             "w37_a_quota_below_what_is_used_follows_a_tree_that_becomes_smaller",
             "w9_a_child_dataset_is_refused_and_nothing_is_left",
@@ -236,7 +236,7 @@ const IN_GUEST: &[Row] = &[
     (
         &[Copy, CopyOnBtrfs, Btrfs, OverlayOnExt4, OverlayOnXfs, OverlayOnBtrfs, ReflinkOnXfs, ReflinkOnBtrfs],
         "minutes of compiling there, and their own lanes build on the machine itself",
-        &["p1_what_was_built_in_a_base_is_built_in_each_tree_of_it", "p2_a_folder_that_was_prepared_before_it_was_sealed_stays_as_it_was"],
+        &["what_was_built_in_a_base_is_built_in_each_tree_of_it", "a_folder_that_was_prepared_before_it_was_sealed_stays_as_it_was"],
     ),
     (
         EVERY_LANE,

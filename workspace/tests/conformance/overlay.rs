@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
     ("planted_an_upper_layer_that_is_mounted_twice_is_found", mounted_twice),
     ("w19_an_overlay_that_is_mounted_out_of_sight_is_busy", out_of_sight),
     ("an_overlay_at_rest_stands_in_no_mount_table_and_takes_64_kib", at_rest),
-    ("an_overlay_keeps_its_writes_over_a_restart", restarted),
+    ("w18_an_overlay_keeps_its_writes_and_a_renamed_folder_over_a_restart", restarted),
     ("a_mount_is_known_by_its_file_system_and_not_by_its_path", known_mounts),
     ("w27_a_fork_of_an_overlay_at_rest_is_whole", forked),
     ("planted_a_whiteout_forgotten_in_a_fork_is_found", whiteout_forgotten),

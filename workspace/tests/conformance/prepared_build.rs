@@ -14,8 +14,8 @@ use crate::lanes::{Lane, is_installed};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
-    ("p1_what_was_built_in_a_base_is_built_in_each_tree_of_it", built_in_a_base),
-    ("p2_a_folder_that_was_prepared_before_it_was_sealed_stays_as_it_was", built_in_a_taken_folder),
+    ("what_was_built_in_a_base_is_built_in_each_tree_of_it", built_in_a_base),
+    ("a_folder_that_was_prepared_before_it_was_sealed_stays_as_it_was", built_in_a_taken_folder),
 ];
 
 /// Compiled units of the project.

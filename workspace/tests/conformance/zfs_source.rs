@@ -26,7 +26,7 @@ pub const CASES: &[Case] = &[
     ("w8_a_pools_root_dataset_is_cloned_below_the_parent_of_trees", w8_tree),
     ("w9_a_child_dataset_in_a_host_folder_is_refused_by_its_path", w9),
     ("w32_a_capture_of_a_dataset_that_dies_at_any_command_leaves_nothing", w32),
-    ("w10_a_folder_of_another_pool_is_copied_and_the_marker_says_why", w10),
+    ("a_folder_of_another_pool_is_copied_and_the_marker_says_why", w10),
 ];
 
 fn found(path: &Path) -> Option<DatasetFolder> {

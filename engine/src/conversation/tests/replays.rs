@@ -82,7 +82,7 @@ fn busy() -> Simulation {
 
 /// Crashes after any number of steps, and again during recovery: every message is delivered once, no call runs twice, the task succeeds.
 #[test]
-fn after_any_crash_every_input_is_answered_and_no_call_runs_twice() {
+fn b15_after_any_crash_every_input_is_answered_and_no_call_runs_twice() {
     for first in 0..90 {
         for second in [0, 1, 2, 3, 5, 8, 100_000] {
             let mut simulation = busy();

@@ -41,7 +41,7 @@ fn e1_a_second_run_is_already_running_and_the_first_goes_on() {
 }
 
 #[test]
-fn e2_an_idle_agent_is_not_paused_and_not_running() {
+fn e2_p34_an_idle_agent_is_not_paused_and_not_running() {
     let mut simulation = Simulation::idle(vec![answer("done")]);
     simulation.run_process();
     assert_eq!(simulation.refusal("a", ControlAction::Resume {}), Some(ControlReason::NotPaused));
@@ -98,7 +98,7 @@ fn a_task_that_was_rolled_back_or_cancelled_has_failed_as_cancelled_and_does_not
 }
 
 #[test]
-fn e4_with_some_output_a_pause_keeps_the_input_and_resume_goes_on() {
+fn e4_g3_with_some_output_a_pause_keeps_the_input_and_resume_goes_on() {
     let mut simulation = at_the_model(vec![answer("done")]);
     let effect = simulation.effects[0].0;
     simulation.send(ConversationEvent::OutputBegan { effect });
@@ -147,7 +147,7 @@ fn e5_a_run_while_paused_answers_open_calls_notes_the_interruption_and_takes_the
 }
 
 #[test]
-fn e6_a_cancel_while_paused_is_logged_without_a_model_call_and_resume_is_not_paused() {
+fn e6_p34_a_cancel_while_paused_is_logged_without_a_model_call_and_resume_is_not_paused() {
     let mut simulation = at_a_tool();
     simulation.ask("p", ControlAction::Pause {});
     let calls = simulation.shown.len();
@@ -227,7 +227,7 @@ fn e11_a_rewind_hides_from_an_input_on_hands_it_back_and_says_what_remains() {
 }
 
 #[test]
-fn the_same_request_gets_the_same_answer_also_after_a_restart_and_an_id_is_for_one_request() {
+fn p30_the_same_request_gets_the_same_answer_also_after_a_restart_and_an_id_is_for_one_request() {
     let mut simulation = Simulation::idle(vec![answer("one"), answer("two")]);
     simulation.run_process();
     let first = simulation.ask("r", run("hello")).unwrap();

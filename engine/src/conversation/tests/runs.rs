@@ -22,7 +22,7 @@ fn a_task_runs_to_its_end() {
 }
 
 #[test]
-fn g1_a_message_starts_a_run_of_an_idle_agent_and_is_in_request_and_log() {
+fn a17_g1_a_message_starts_a_run_of_an_idle_agent_and_is_in_request_and_log() {
     let mut simulation = Simulation::idle(vec![answer("read")]);
     simulation.inbox.push(message("m"));
     simulation.run_process();
@@ -75,7 +75,7 @@ fn g7_a_message_after_the_last_read_of_the_inbox_starts_another_run() {
 }
 
 #[test]
-fn calls_that_only_read_run_side_by_side_and_others_one_after_another_in_the_models_order() {
+fn p32_calls_that_only_read_run_side_by_side_and_others_one_after_another_in_the_models_order() {
     let mut simulation = Simulation::new(vec![calls(&["read-1", "bad", "write", "read-2", "read-3", "read-4"]), answer("done")]);
     simulation.hold = true;
     simulation.run_process();

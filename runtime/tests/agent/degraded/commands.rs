@@ -99,7 +99,7 @@ async fn a_misbehaving_command_ends_in_time_leaves_no_process_and_fills_no_memor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_stops_in_seconds_and_closes_its_log_whatever_its_command_does() {
+async fn p68_an_agent_stops_in_seconds_and_closes_its_log_whatever_its_command_does() {
     for MisbehavingCommand { name, command, .. } in MISBEHAVING_COMMANDS {
         let mark = mark(&format!("stop-{name}"));
         let harness = Harness::new(&script(&command.replace("MARK", &mark).replace("PAUSE", "20"), 25)).await;

@@ -215,7 +215,7 @@ async fn a_model_with_endless_or_empty_answers_fails_the_run_but_not_the_agent()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalid_call_is_refused_with_a_reason_and_does_not_start() {
+async fn p22_an_invalid_call_is_refused_with_a_reason_and_does_not_start() {
     let script = r#"
 rules:
 - steps:
