@@ -92,13 +92,21 @@ impl TestNamespace {
         TestNamespace::create("beside").await
     }
 
-    /// Deletes the namespace and waits until it is gone. A deletion that hangs fails the test.
+    /// Requests the deletion of the namespace and does not wait for it: `cargo xtask test` waits once for all at its end, and fails with the conditions of
+    /// those that do not go. A test that fails before this leaves its namespace as it is, for whoever looks why.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn remove(self) -> Result<()> {
+        self.request_removal().await.map(drop)
+    }
+
+    /// Deletes the namespace and waits until it is gone, where the deletion is what is tested, or what follows needs it. A deletion that hangs fails the test.
     ///
     /// # Errors
     /// When the namespace still exists after [`TIMEOUT`], with the conditions that say why.
-    pub async fn remove(self) -> Result<()> {
-        let api = Api::<Namespace>::all(self.client.clone());
-        api.delete(&self.name, &DeleteParams::default()).await?;
+    pub async fn remove_and_wait(self) -> Result<()> {
+        let api = self.request_removal().await?;
         let start = Instant::now();
         while let Some(namespace) = api.get_opt(&self.name).await? {
             if start.elapsed() > TIMEOUT {
@@ -109,6 +117,12 @@ impl TestNamespace {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         Ok(())
+    }
+
+    async fn request_removal(&self) -> Result<Api<Namespace>> {
+        let api = Api::<Namespace>::all(self.client.clone());
+        api.delete(&self.name, &DeleteParams::default()).await?;
+        Ok(api)
     }
 
     /// Returns the reference of one of our images by its short name.

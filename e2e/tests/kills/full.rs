@@ -112,7 +112,7 @@ async fn a_full_data_root_is_reported_loses_no_tree_and_all_goes_on_when_there_i
     ns.wait_condition::<AgentWorkspace>(&young, "Provisioned", ConditionStatus::True).await?;
     let output = write_much(&ns, 2).await?;
     ensure!(output.contains("it ended with 0"), "{output}");
-    ns.remove().await
+    ns.remove_and_wait().await
 }
 
 /// At most this many trees may be made between two rounds of the filler.

@@ -252,7 +252,7 @@ impl Workload {
         for agent in AGENTS {
             crate::churn::delete::<YoiPod>(&ns, agent).await?;
         }
-        ns.remove().await?;
+        ns.remove_and_wait().await?;
         if let Some(disk) = disk {
             disk.remove().await?;
         }

@@ -136,7 +136,7 @@ async fn agents_go_on_while_yoi_is_uninstalled_and_after_it_is_back() -> Result<
     })
     .await?;
     println!("a namespace that was deleted in Yoi's absence ended {took:?} after its return");
-    ns.remove().await
+    ns.remove_and_wait().await
 }
 
 async fn check_while_uninstalled(
@@ -160,7 +160,7 @@ async fn check_while_uninstalled(
     // A namespace without our objects can be deleted; one with a tree waits for the shim.
     let namespaces = Api::<Namespace>::all(ns.client.clone());
     let empty = TestNamespace::create("without-yoi").await?;
-    empty.remove().await?;
+    empty.remove_and_wait().await?;
     namespaces.delete(&deleted.name, &DeleteParams::default()).await?;
     poll_until(TIMEOUT, "the namespace says that finalizers hold it", async || {
         let words = deletion_blockers(deleted).await?.context("a namespace with a tree ended without the shim")?;
@@ -192,7 +192,7 @@ async fn agents_come_back_to_a_gateway_with_a_new_ca() -> Result<()> {
     let now = agent_identity(&ns, "done").await?;
     ensure!((&now.uid, &now.session, &now.workspace) == (&before.uid, &before.session, &before.workspace), "{before:?} became {now:?}");
     ns.wait_agent_ready("busy").await?;
-    ns.remove().await
+    ns.remove_and_wait().await
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn the_shim_rolls_under_running_agents_and_their_trees_stay_mounted() -> R
     .await;
     installation.install(&[]).await?;
     tried?;
-    ns.remove().await
+    ns.remove_and_wait().await
 }
 
 /// Writes a copy of the chart of CRDs whose specs have one more field.
@@ -300,5 +300,5 @@ async fn the_crds_are_upgraded_and_taken_back_under_living_objects() -> Result<(
     ensure!(kept.context("an object went with the chart of CRDs")? == before, "an object changed with the chart of CRDs");
     program::run(&std::env::var("YOI_KUBECTL")?, &["get", "crd", "yoipods.yoi.dev"], &[], None).await?.exit_ok()?;
     ns.wait_agent_ready("done").await?;
-    ns.remove().await
+    ns.remove_and_wait().await
 }

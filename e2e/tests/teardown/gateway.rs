@@ -165,7 +165,7 @@ async fn no_send_fails_while_the_gateways_are_replaced() -> Result<()> {
         by_tool.len(),
         statuses.len()
     );
-    ns.remove().await
+    ns.remove_and_wait().await
 }
 
 /// For each message that the agent's tool has sent: whether it is known to have arrived, and what the tool said.

@@ -46,7 +46,7 @@ async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()
     let session = session.status.and_then(|s| s.session).context("no session")?.id;
     let volumes = Api::<PersistentVolume>::all(first.client.clone());
     let second = TestNamespace::create("kept-next").await?;
-    first.remove().await?;
+    first.remove_and_wait().await?;
     let phase = |v: PersistentVolume| v.status.and_then(|s| s.phase).unwrap_or_default();
     poll_until(TIMEOUT, "the session's volume is kept", async || Ok((phase(volumes.get(&volume).await?) == "Released").then_some(())))
         .await?;
@@ -69,6 +69,6 @@ async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()
     ensure!(after.iter().filter(|l| matches!(l.entry.body, Body::Input(_))).count() == 2, "the task was run again");
     second.wait_condition::<AgentWorkspace>("b", "Ready", ConditionStatus::True).await?;
     let client = second.client.clone();
-    second.remove().await?;
+    second.remove_and_wait().await?;
     delete_volume(client, &volume).await
 }

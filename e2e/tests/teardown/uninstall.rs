@@ -32,7 +32,7 @@ async fn uninstalling_ends_and_keeps_the_crds_their_objects_and_the_sessions() -
     let tried = check_after_uninstall(&ns, &tree).await;
     installation.install(&[]).await?;
     tried?;
-    ns.remove().await
+    ns.remove_and_wait().await
 }
 
 async fn check_after_uninstall(ns: &TestNamespace, tree: &str) -> Result<()> {

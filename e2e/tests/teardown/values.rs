@@ -75,5 +75,5 @@ async fn a_changed_egress_value_reaches_running_agents() -> Result<()> {
     poll_until(TIMEOUT, "the policy is the former one again", async || Ok((rules().await? == first).then_some(()))).await?;
     ensure!(agent_identity(&ns, "a").await? == before && restart_count(&pod_of(&ns, "a").await?) == 0, "the agent was replaced");
     send_until_delivered(&ns, "a", "are you there").await?;
-    ns.remove().await
+    ns.remove_and_wait().await
 }
