@@ -1,5 +1,7 @@
 //! `cargo xtask`: a local Kubernetes, images, charts, generated files and the checks, from a fresh clone.
 
+#[allow(dead_code)]
+mod affected;
 mod args;
 mod bench;
 mod build;
