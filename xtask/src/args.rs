@@ -102,6 +102,9 @@ pub enum XtaskCommand {
         /// Leave the cluster running, and use the one that is there: the next run of a test starts in seconds
         #[arg(long)]
         keep: bool,
+        /// Only what the changes since the last common commit with this revision can break, what is not committed included
+        #[arg(long, value_name = "REV", conflicts_with_all = ["filters", "all"])]
+        since: Option<String>,
         /// Write what the tests took into xtask/tests.txt
         #[arg(long)]
         record: bool,

@@ -1,6 +1,5 @@
 //! `cargo xtask`: a local Kubernetes, images, charts, generated files and the checks, from a fresh clone.
 
-#[allow(dead_code)]
 mod affected;
 mod args;
 mod bench;
@@ -66,7 +65,10 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
         XtaskCommand::Bench { keep, wanted } => bench::run(&wanted, keep)?,
         XtaskCommand::Planted { names } => planted::run(&names)?,
         XtaskCommand::Test { list: true, .. } => testing::list()?,
-        XtaskCommand::Test { all, keep, record, filters, .. } => return testing::run(&testing::Request::test(all, &filters, keep, record)),
+        XtaskCommand::Test { all, keep, record, since, filters, .. } => {
+            let tier = if all { testing::Tier::All } else { testing::Tier::Test };
+            return testing::run(&testing::Request { tier, filters, keep, record, since });
+        }
         XtaskCommand::Soak { parts } => return testing::soak(&parts),
     }
     Ok(ExitCode::SUCCESS)

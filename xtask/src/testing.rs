@@ -29,6 +29,7 @@ mod table;
 
 use crate::command::run_in_terminal;
 use crate::instance::repository;
+use crate::affected::{self, Affected};
 use crate::{cargo, generate, law, packages, planted, progress};
 use anyhow::{Result, bail};
 use clusters::Clusters;
@@ -43,7 +44,8 @@ use select::Selection;
 pub use soak::{Part, run as soak};
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
-use table::{Place, Table, Tier};
+pub use table::Tier;
+use table::{Place, Table};
 
 /// What a person asked for.
 pub struct Request {
@@ -53,13 +55,11 @@ pub struct Request {
     pub keep: bool,
     /// Write what tests took into the table.
     pub record: bool,
+    /// Only what the changes since this revision affect.
+    pub since: Option<String>,
 }
 
 impl Request {
-    pub fn test(all: bool, filters: &[String], keep: bool, record: bool) -> Request {
-        Request { tier: if all { Tier::All } else { Tier::Test }, filters: filters.to_vec(), keep, record }
-    }
-
     /// Whether the tests are those of the table, and not some that were named.
     fn is_whole(&self) -> bool {
         self.filters.is_empty()
@@ -88,8 +88,16 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     let (mut table, mut times, flakes) = (Table::read()?, Times::read(), Flakes::read()?);
     let outcomes = Outcomes::default();
     run::clear_outputs()?;
+    let affected = request.since.as_deref().map(affected::since).transpose()?;
+    if let Some(affected) = &affected {
+        println!("Affected: {affected}");
+    }
     if request.is_whole() {
         static_checks(&report, request.tier);
+    }
+    if affected.as_ref().is_some_and(Affected::nothing) {
+        report.print(Default::default());
+        return Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     report.lane("packages", packages);
     let root = report.passed("packages");
@@ -108,7 +116,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     }
     let slowness = slowness::measure()?;
     println!("This machine takes {slowness} times as long as a quiet one of two cores.");
-    let selection = Selection { tier: request.tier, filters: request.filters.clone() };
+    let selection = Selection { tier: request.tier, filters: request.filters.clone(), affected, failed: times.failed.clone() };
     let tests = selection.of(&table, &discover::tests(&compiled.tests)?)?;
     let thorough = request.tier > Tier::Test;
     let locks = LockFolder::new(&crate::instance::cache().join("locks"))?;

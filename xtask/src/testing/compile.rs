@@ -16,6 +16,9 @@ use std::process::{Command, Stdio};
 pub struct TestProgram {
     /// The folder of its crate and its target, such as `plan/stable`, `plan/lib`, `xtask/bin`.
     pub name: String,
+    /// cargo's names of its package and target.
+    pub package: String,
+    pub target: String,
     pub file: PathBuf,
     /// The folder of its crate: where its tests run.
     pub folder: PathBuf,
@@ -73,9 +76,22 @@ impl Compiled {
         let folder = message["manifest_path"].as_str().and_then(|path| Path::new(path).parent()).unwrap_or(Path::new("."));
         // A benchmark is only compiled, for the lints.
         if kind != "bench" {
-            self.tests.push(TestProgram { name: program_name(folder, kind, name), file, folder: folder.to_owned() });
+            self.tests.push(TestProgram {
+                name: program_name(folder, kind, name),
+                package: package_name(message["package_id"].as_str().unwrap_or_default()),
+                target: name.to_owned(),
+                file,
+                folder: folder.to_owned(),
+            });
         }
     }
+}
+
+/// The name in an id such as `path+file:///src/plan#yoi-plan@0.1.0`, or `...src/xtask#0.1.0` where the folder has the package's name.
+fn package_name(id: &str) -> String {
+    let (path, fragment) = id.rsplit_once('#').unwrap_or((id, ""));
+    let folder = path.rsplit('/').next().unwrap_or_default();
+    fragment.split_once('@').map_or(folder, |(name, _)| name).to_owned()
 }
 
 fn program_name(folder: &Path, kind: &str, target: &str) -> String {
@@ -85,5 +101,21 @@ fn program_name(folder: &Path, kind: &str, target: &str) -> String {
         "bin" if target.strip_prefix("yoi-").unwrap_or(target) == krate => format!("{krate}/bin"),
         "bin" => format!("{krate}/bin-{target}"),
         _ => format!("{krate}/lib"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_named_by_its_crate_and_its_target() {
+        let name = |kind, target| program_name(Path::new("/src/agent-shim"), kind, target);
+        assert_eq!(name("test", "shim"), "agent-shim/shim");
+        assert_eq!(name("lib", "yoi_agent_shim"), "agent-shim/lib");
+        assert_eq!(name("bin", "yoi-agent-shim"), "agent-shim/bin");
+        assert_eq!(name("bin", "scripted-model"), "agent-shim/bin-scripted-model");
+        assert_eq!(package_name("path+file:///src/plan#yoi-plan@0.1.0"), "yoi-plan");
+        assert_eq!(package_name("path+file:///src/xtask#0.1.0"), "xtask");
     }
 }

@@ -33,8 +33,8 @@ pub fn tests(programs: &[TestProgram]) -> Result<Vec<Test>> {
             let listed = capture(command(&program.file, words).current_dir(&program.folder))?;
             Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
         };
-        let all = list(&["--list", "--format", "terse"])?;
-        let ignored = if program.name == CONFORMANCE { BTreeSet::new() } else { list(&["--list", "--format", "terse", "--ignored"])? };
+        let all = list(&["--list", "--format=terse"])?;
+        let ignored = if program.name == CONFORMANCE { BTreeSet::new() } else { list(&["--list", "--format=terse", "--ignored"])? };
         found.extend(all.into_iter().map(|test| Test {
             name: format!("{}::{test}", program.name),
             program: program.clone(),

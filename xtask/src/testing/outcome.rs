@@ -3,7 +3,7 @@
 use crate::cache;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -114,9 +114,13 @@ pub struct Counts {
     pub not_run: usize,
 }
 
-/// What each test took when it ran last, kept in the user's cache: every run adds to it.
+/// What each test took and which failed when they ran last, kept in the user's cache: every run adds to it.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Times(BTreeMap<String, f64>);
+pub struct Times {
+    seconds: BTreeMap<String, f64>,
+    /// Those that failed when they ran last.
+    pub failed: BTreeSet<String>,
+}
 
 fn times_file() -> PathBuf {
     crate::instance::cache().join("test-times.json")
@@ -128,18 +132,20 @@ impl Times {
     }
 
     pub fn of(&self, test: &str) -> Option<f64> {
-        self.0.get(test).copied()
+        self.seconds.get(test).copied()
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.seconds.keys().map(String::as_str)
     }
 
     /// Takes over what these took. A test that did not run to its end says nothing about its time.
     pub fn update(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Passed | Verdict::Flaky(_))) {
-            self.0.insert(outcome.test.clone(), (outcome.took.as_secs_f64() * 100.0).round() / 100.0);
+            self.failed.remove(&outcome.test);
+            self.seconds.insert(outcome.test.clone(), (outcome.took.as_secs_f64() * 100.0).round() / 100.0);
         }
+        self.failed.extend(outcomes.iter().filter(|outcome| outcome.has_failed()).map(|outcome| outcome.test.clone()));
     }
 
     pub fn write(&self) -> Result<PathBuf> {
@@ -178,5 +184,8 @@ mod tests {
         times.update(&[outcome("a", Verdict::Passed, 3), outcome("b", Verdict::Failed("late".into()), 600)]);
         times.update(&[outcome("a", Verdict::Passed, 4)]);
         assert_eq!((times.of("a"), times.of("b")), (Some(4.0), None));
+        assert_eq!(times.failed, BTreeSet::from(["b".to_owned()]));
+        times.update(&[outcome("b", Verdict::Passed, 1)]);
+        assert!(times.failed.is_empty());
     }
 }

@@ -1,16 +1,24 @@
 //! Which tests a run has.
 
 use super::discover::Test;
-use super::table::{Place, Table, Tier};
+use super::table::{Place, Row, Table, Tier};
+use crate::affected::{self, Affected};
 use anyhow::{Result, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a person asked for.
 pub struct Selection {
     pub tier: Tier,
     /// Parts of names. If there are any, the tests that have one of them run, whichever run they are in, but for those of `soak`.
     pub filters: Vec<String>,
+    /// Only what a change affects.
+    pub affected: Option<Affected>,
+    /// What failed last runs again, whatever changed.
+    pub failed: BTreeSet<String>,
 }
+
+/// What a test on a cluster is about whose row names no crate.
+const EVERYTHING: [&str; 6] = ["operator", "gateway", "agent-shim", "runtime", "kubectl-yoi", "charts"];
 
 impl Selection {
     /// The tests that run, by their place.
@@ -23,7 +31,7 @@ impl Selection {
         for test in tests {
             match table.row(&test.name) {
                 None => without_row.push(test.name.as_str()),
-                Some(row) if self.wants(&test.name, row.tier) => selected.entry(row.place).or_default().push(test.clone()),
+                Some(row) if self.wants(test, row) => selected.entry(row.place).or_default().push(test.clone()),
                 Some(_) => {}
             }
         }
@@ -40,11 +48,20 @@ impl Selection {
         Ok(selected)
     }
 
-    fn wants(&self, name: &str, tier: Tier) -> bool {
+    fn wants(&self, test: &Test, row: &Row) -> bool {
         if self.filters.is_empty() {
-            return tier <= self.tier;
+            return row.tier <= self.tier && self.is_affected(test, row);
         }
-        tier <= Tier::All.max(self.tier) && self.filters.iter().any(|filter| name.contains(filter.as_str()))
+        row.tier <= Tier::All.max(self.tier) && self.filters.iter().any(|filter| test.name.contains(filter.as_str()))
+    }
+
+    fn is_affected(&self, test: &Test, row: &Row) -> bool {
+        let Some(affected) = &self.affected else { return true };
+        let crates: Vec<&str> = row.crates.iter().map(String::as_str).collect();
+        let about = if crates.is_empty() && row.place.has_cluster() { &EVERYTHING[..] } else { &crates };
+        let program = &test.program;
+        self.failed.contains(&test.name)
+            || affected.runs(affected::Row { package: &program.package, program: &program.target, name: test.own_name(), about })
     }
 }
 
@@ -55,11 +72,19 @@ mod tests {
 
     const TABLE: &str = "a/lib test unit - - twice -\na/lib::slow all timing - - once -\nb/b soak kills - - once -\n";
 
+    fn program() -> TestProgram {
+        TestProgram { name: "a/lib".into(), package: "yoi-a".into(), target: "yoi_a".into(), file: "p".into(), folder: "a".into() }
+    }
+
+    fn selection(tier: Tier, filters: &[&str]) -> Selection {
+        let filters = filters.iter().map(|filter| (*filter).to_owned()).collect();
+        Selection { tier, filters, affected: None, failed: BTreeSet::new() }
+    }
+
     fn selected(tier: Tier, filters: &[&str]) -> Result<Vec<String>> {
-        let program = TestProgram { name: String::new(), file: "p".into(), folder: "a".into() };
+        let program = program();
         let tests = ["a/lib::x", "a/lib::slow", "b/b::x"].map(|name| Test { name: name.into(), program: program.clone(), ignored: false });
-        let selection = Selection { tier, filters: filters.iter().map(|filter| (*filter).to_owned()).collect() };
-        let selected = selection.of(&Table::parse(TABLE).unwrap(), &tests)?;
+        let selected = selection(tier, filters).of(&Table::parse(TABLE).unwrap(), &tests)?;
         Ok(selected.into_values().flatten().map(|test| test.name).collect())
     }
 
@@ -67,6 +92,23 @@ mod tests {
     fn a_run_has_the_tests_of_its_tier_and_of_the_smaller_ones() {
         assert_eq!(selected(Tier::Test, &[]).unwrap(), ["a/lib::x"]);
         assert_eq!(selected(Tier::All, &[]).unwrap(), ["a/lib::x", "a/lib::slow"]);
+    }
+
+    #[test]
+    fn of_a_change_what_it_affects_runs_and_what_failed_last() {
+        let test = |name: &str| Test { name: name.into(), program: program(), ignored: false };
+        let table = Table::parse("a/lib test unit - - twice -\nb/lib test unit - - twice -\ne/e test shared - - twice -\ne/e::x test shared - - twice operator\n");
+        let table = table.unwrap();
+        let other = |name: &str| Test { program: TestProgram { package: "yoi-b".into(), ..program() }, ..test(name) };
+        let mut selection = selection(Tier::Test, &[]);
+        selection.affected = Some(Affected { packages: BTreeSet::from(["yoi-a".into()]), parts: BTreeSet::from(["runtime".into()]), ..Affected::default() });
+        let tests = [test("a/lib::x"), other("b/lib::x"), other("b/lib::y"), other("e/e::x"), other("e/e::y")];
+        let names = |selection: &Selection| -> Vec<String> {
+            selection.of(&table, &tests).unwrap().into_values().flatten().map(|test| test.name).collect()
+        };
+        assert_eq!(names(&selection), ["a/lib::x", "e/e::y"]);
+        selection.failed.insert("b/lib::y".into());
+        assert_eq!(names(&selection), ["a/lib::x", "b/lib::y", "e/e::y"]);
     }
 
     #[test]
@@ -78,9 +120,9 @@ mod tests {
     #[test]
     fn a_name_that_no_test_bears_and_a_test_without_a_row_are_errors() {
         assert!(selected(Tier::Test, &["peres", "piers"]).unwrap_err().to_string().contains("peres or piers"));
-        let program = TestProgram { name: String::new(), file: "p".into(), folder: "a".into() };
+        let program = program();
         let stranger = Test { name: "c/lib::x".into(), program, ignored: false };
-        let selection = Selection { tier: Tier::Test, filters: vec![] };
+        let selection = selection(Tier::Test, &[]);
         let refused = |tests: &[Test]| selection.of(&Table::parse(TABLE).unwrap(), tests).unwrap_err().to_string();
         assert!(refused(&[stranger]).contains("c/lib::x"));
         assert!(refused(&[]).contains("b/b"), "a row whose test was renamed");

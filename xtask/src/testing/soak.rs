@@ -76,8 +76,8 @@ pub fn run(parts: &[Part]) -> Result<ExitCode> {
         filters.push("e2e/security::abuse".to_owned());
     }
     if !filters.is_empty() {
-        let request = Request { tier: Tier::Soak, filters: filters.clone(), keep: false, record: false };
-        let mut tests = Selection { tier: Tier::Soak, filters }.of(&table, &discover::tests(&compiled.tests)?)?;
+        let request = Request { tier: Tier::Soak, filters: filters.clone(), keep: false, record: false, since: None };
+        let mut tests = Selection { tier: Tier::Soak, filters, affected: None, failed: Default::default() }.of(&table, &discover::tests(&compiled.tests)?)?;
         // Each of them wants the machine for itself.
         let shared = tests.remove(&Place::Shared).unwrap_or_default();
         tests.entry(Place::Alone).or_default().extend(shared);
