@@ -24,6 +24,8 @@ pub struct Cluster {
     pub namespace: String,
     /// How far the verbs that write go; `None` is all the way.
     pub dry_run: Option<DryRun>,
+    /// Percent of the usual time for which a wait is patient with a reason that only a person can fix.
+    pub patience_percent: u32,
 }
 
 /// A kind whose objects are in a namespace.
@@ -53,7 +55,7 @@ impl<K> NamespacedObject for K where
 impl Cluster {
     /// The same API server, for objects of another namespace.
     pub fn in_namespace(&self, namespace: String) -> Self {
-        Self { client: self.client.clone(), namespace, dry_run: self.dry_run }
+        Self { client: self.client.clone(), namespace, ..*self }
     }
 
     /// Returns `Kind namespace/name`, the name of an object in messages.
@@ -123,7 +125,7 @@ pub fn fake_cluster(answer: serde_json::Value) -> Cluster {
         let answer = http::Response::new(Body::from(answer.to_string().into_bytes()));
         std::future::ready(Ok::<_, std::convert::Infallible>(answer))
     });
-    Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned(), dry_run: None }
+    Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned(), dry_run: None, patience_percent: 100 }
 }
 
 #[cfg(test)]

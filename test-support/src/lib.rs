@@ -1,4 +1,4 @@
-//! How tests wait: until something is true, with a limit that grows with the slowness of the machine.
+//! How tests wait: until something is true, with a limit that grows with the slowness of the machine. And how many of very many cases they try: [`Share`].
 //!
 //! No test sleeps or compares the time that passed with a number of its own; `cargo xtask test` refuses both outside this crate. A wait ends as soon as
 //! its goal is there, so a generous limit costs a test that passes nothing.
@@ -9,12 +9,17 @@
 //! | that something becomes true | [`wait_until`], [`eventually`] |
 //! | that something it started ends | [`in_time`] |
 //! | that something never happens | no wait: a later event of the same queue has come, and the first has not |
+//! | that something comes no sooner than after so long | [`assert_no_sooner`] |
 //! | that something takes at most so long | the order of two events; a true bound is a benchmark, or a test of the group `timing` |
 
 #![deny(missing_docs)]
 
+mod share;
+
 use std::fmt::Display;
 use std::time::{Duration, Instant};
+
+pub use share::{DAY, Share, THOROUGH, thorough};
 
 /// The environment variable with the machine's slowness: 1 is a quiet machine of two cores, 2 takes twice as long. `cargo xtask test` measures and sets it.
 pub const SLOWNESS: &str = "YOI_TEST_SLOWNESS";
@@ -114,6 +119,17 @@ pub async fn in_time<T>(goal: impl Display, future: impl Future<Output = T>) -> 
     ended.unwrap_or_else(|_| panic!("not within {limit:?}: {goal}"))
 }
 
+/// Checks that `least` has passed since `began`, for what is promised to come no sooner. A slow machine makes that only truer, so it is no bound that can
+/// fail for want of processors: take `began` before what may come too soon is started.
+///
+/// # Panics
+/// When less time has passed, with `what`.
+#[track_caller]
+pub fn assert_no_sooner(began: Instant, least: Duration, what: impl Display) {
+    let passed = began.elapsed();
+    assert!(passed >= least, "{what} came after {passed:?}, and not after {least:?} or more");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +158,13 @@ mod tests {
             (looks == 3).then_some(looks)
         });
         assert_eq!(found, 3);
+    }
+
+    #[test]
+    fn what_comes_too_soon_is_named() {
+        assert_no_sooner(Instant::now(), Duration::ZERO, "the tide");
+        let early = std::panic::catch_unwind(|| assert_no_sooner(Instant::now(), Duration::from_secs(3600), "the tide")).unwrap_err();
+        assert!(early.downcast_ref::<String>().is_some_and(|told| told.starts_with("the tide came after")));
     }
 
     #[cfg(feature = "async")]

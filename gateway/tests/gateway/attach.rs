@@ -1,11 +1,12 @@
 //! Clients that are attached to an agent.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use yoi_gateway::GatewaySettings;
+use yoi_test_support::eventually;
 
 use crate::harness::{Replica, TestCluster, quick_settings, wait_for, writable_log};
 
@@ -20,26 +21,9 @@ fn cluster() -> TestCluster {
     cluster
 }
 
-async fn ready_replica(cluster: &TestCluster, settings: GatewaySettings) -> Replica {
-    let replica = cluster.replica_without_keys(settings).await;
-    cluster.write_keys(replica.tls_dir.path(), &cluster.ca.server());
-    wait_for("readiness", async {
-        while replica.health("/readyz").await.0 != StatusCode::OK {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    replica
-}
-
 async fn wait_for_attachments(replica: &Replica, count: usize) {
     let line = format!("yoi_gateway_attachments {count}\n");
-    wait_for(&line, async {
-        while !replica.metrics().await.contains(&line) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    eventually(&line, async || replica.metrics().await.contains(&line).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,9 +78,8 @@ async fn the_end_of_the_runtimes_stream_is_an_end_and_the_stop_of_the_gateway_is
 #[tokio::test(flavor = "multi_thread")]
 async fn p45_a_client_that_never_reads_is_cut_and_others_of_the_agent_are_served_meanwhile() {
     let cluster = cluster();
-    // Longer than others may take: one that waits for this client is found.
-    let settings = GatewaySettings { attach_write_timeout: Duration::from_secs(15), ..quick_settings() };
-    let replica = ready_replica(&cluster, settings).await;
+    let settings = GatewaySettings { attach_write_timeout: Duration::from_secs(8), ..quick_settings() };
+    let replica = cluster.ready_replica(settings).await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let pair = cluster.front.client(&["front-proxy-client"]);
     let (lines, body) = writable_log();
@@ -110,17 +93,14 @@ async fn p45_a_client_that_never_reads_is_cut_and_others_of_the_agent_are_served
             assert!(taken < 64, "64 MiB were taken for a client that reads nothing");
         }
     });
-    let mut times = Vec::new();
+    let mut served = 0;
     while !writer.is_finished() {
-        let begun = Instant::now();
         let (status, _) = cluster.request(&replica, "alice", "GET", &format!("{A}/log"), None).await;
         assert_eq!(status, StatusCode::OK);
-        times.push(begun.elapsed());
+        served += 1;
     }
-    times.sort();
-    // A single one may be late on a machine that is busy with other work.
-    let median = times[times.len() / 2];
-    assert!(median < Duration::from_secs(5), "of {} other requests the median took {median:?}", times.len());
+    // One that waits for this client until it is cut serves one or two meanwhile.
+    assert!(served > 4, "only {served} other requests were served before the client was cut");
     wait_for("the cut", writer).await.unwrap();
     wait_for_attachments(&replica, 0).await;
     // When it reads at last, it finds the stream broken and not ended.

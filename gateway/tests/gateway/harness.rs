@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use yoi_gateway::{GatewaySettings, Ports, run};
 use yoi_line::{BackoffPolicy, BoxError, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
+use yoi_test_support::eventually;
 use yoi_wire::control::USER_HEADER;
 use yoi_wire::hub::{
     Activity, DeliverRequest, Refusal, RefusalReason, ReportReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
@@ -31,12 +32,7 @@ use yoi_wire::hub::{
 use crate::api::FakeApiServer;
 pub use crate::certificates::{Ca, NAME, Pair};
 
-/// Longer than anything in these tests takes.
-const TEST_TIMEOUT: Duration = Duration::from_secs(30);
-
-pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
-}
+pub use yoi_test_support::in_time as wait_for;
 
 pub struct Replica {
     pub runtimes: SocketAddr,
@@ -46,6 +42,12 @@ pub struct Replica {
     pub tls_dir: tempfile::TempDir,
     pub stop: CancellationToken,
     pub task: JoinHandle<Result<(), yoi_gateway::TaskEnded>>,
+}
+
+impl Replica {
+    pub async fn wait_ready(&self) {
+        eventually("readiness", async || (self.health("/readyz").await.0 == StatusCode::OK).then_some(())).await;
+    }
 }
 
 pub struct TestCluster {
@@ -104,14 +106,19 @@ impl TestCluster {
     }
 
     pub async fn replica(&self) -> Replica {
-        let replica = self.replica_without_keys(quick_settings()).await;
+        self.ready_replica(quick_settings()).await
+    }
+
+    /// A replica that has begun to start.
+    pub async fn starting_replica(&self, settings: GatewaySettings) -> Replica {
+        let replica = self.replica_without_keys(settings).await;
         self.write_keys(replica.tls_dir.path(), &self.ca.server());
-        wait_for("readiness", async {
-            while replica.health("/readyz").await.0 != StatusCode::OK {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        replica
+    }
+
+    pub async fn ready_replica(&self, settings: GatewaySettings) -> Replica {
+        let replica = self.starting_replica(settings).await;
+        replica.wait_ready().await;
         replica
     }
 

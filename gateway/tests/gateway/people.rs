@@ -1,7 +1,11 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::http::StatusCode;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use yoi_test_support::eventually;
 
 use crate::harness::{TestCluster, json_of, wait_for, writable_log};
 
@@ -155,6 +159,7 @@ async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.api.allow("alice", "get log");
+    cluster.api.allow("alice", "get usage");
     let replica = cluster.replica().await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     let (log, body) = writable_log();
@@ -162,12 +167,24 @@ async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
     let pair = cluster.front.client(&["front-proxy-client"]);
     let response = cluster.request_with(replica.api, Some(&pair), "alice", "GET", &format!("{A}/log?follow=true"), None).await;
     let chunk = Bytes::from(vec![b'x'; 1 << 20]);
-    let mut taken = 0;
-    // The windows and socket buffers fill, and then the writer waits.
-    while tokio::time::timeout(std::time::Duration::from_millis(500), log.send(Ok(chunk.clone()))).await.is_ok() {
-        taken += 1;
-        assert!(taken < 64, "64 MiB were taken for a reader that reads nothing");
-    }
+    let taken = Arc::new(AtomicUsize::new(0));
+    let (writer, count) = (log.clone(), taken.clone());
+    tokio::spawn(async move {
+        while writer.send(Ok(chunk.clone())).await.is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // The windows and socket buffers fill, and then the writer waits: nothing more is taken while others are answered.
+    eventually("a writer that waits", async || {
+        let before = taken.load(Ordering::Relaxed);
+        for _ in 0..20 {
+            assert_eq!(cluster.request(&replica, "alice", "GET", &format!("{A}/usage"), None).await.0, StatusCode::OK);
+        }
+        let now = taken.load(Ordering::Relaxed);
+        assert!(now < 64, "64 MiB were taken for a reader that reads nothing");
+        (now > 0 && now == before).then_some(())
+    })
+    .await;
     drop(response);
     wait_for("the end upstream", log.closed()).await;
 }

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use yoi_test_support::eventually;
 use yoi_wire::hub::{Activity, RefusalReason, gateway_api};
 
 use crate::harness::{Replica, Runtime, TestCluster, refusal_reason, report};
@@ -66,14 +67,12 @@ async fn a_push_is_written_into_the_status_once_and_another_one_waits_for_its_en
     change_push(&cluster, "outcome", outcome);
     let expected = "e0".repeat(20);
     // The index sees the outcome a little later.
-    let second = loop {
+    let second = eventually("a second push", async || {
         let (status, second) = ask(&cluster, &replica, json!({"branch": "other", "expected": expected})).await;
-        if status == StatusCode::OK {
-            break second;
-        }
-        assert_eq!(status, StatusCode::CONFLICT, "{second}");
-        tokio::task::yield_now().await;
-    };
+        assert!(status == StatusCode::OK || status == StatusCode::CONFLICT, "{status} {second}");
+        (status == StatusCode::OK).then_some(second)
+    })
+    .await;
     assert_ne!(second["id"], body["id"]);
     assert_eq!((&requested(&cluster)["branch"], &requested(&cluster)["expected"]), (&json!("other"), &json!(expected)));
     assert!(cluster.api.get("yoipods", "ns", "a")["status"]["push"]["outcome"].is_object(), "the operator's fields stay");
@@ -87,13 +86,8 @@ async fn a_request_has_ended_though_the_outcome_is_that_of_a_task_since() {
     change_push(&cluster, "endedRequest", body["id"].clone());
     change_push(&cluster, "outcome", json!({"id": "task", "result": "Pushed", "branch": "yoi/a", "message": "m", "finishedAt": "t"}));
     // The index sees it a little later.
-    tokio::time::timeout(std::time::Duration::from_secs(30), async {
-        while ask(&cluster, &replica, json!({"branch": "other"})).await.0 != StatusCode::OK {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .expect("a push after the one that ended");
+    let is_taken = async || (ask(&cluster, &replica, json!({"branch": "other"})).await.0 == StatusCode::OK).then_some(());
+    eventually("a push after the one that ended", is_taken).await;
     assert_eq!(requested(&cluster)["branch"], "other");
 }
 

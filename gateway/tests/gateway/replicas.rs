@@ -1,8 +1,9 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::json;
+use yoi_gateway::GatewaySettings;
 use yoi_wire::hub::{Activity, ReportAccepted, SendRequest, SendResponse, gateway_api};
 
 use crate::harness::{TestCluster, quick_settings, report, wait_for, writable_log};
@@ -47,9 +48,18 @@ async fn status_live_that_one_replica_clears_is_set_again_by_the_one_that_has_th
     // The other replica may set it again at once.
     cluster.api.wait_for_write(writes, "yoipods/ns/b", |pod| pod["status"]["live"].is_null()).await;
     cluster.api.wait_until("yoipods", "ns", "b", |pod| pod["status"]["live"]["activity"] == "Running").await;
-    let writes = cluster.api.request_count("PATCH");
-    tokio::time::sleep(quick_settings().clear_live_delay * 3).await;
-    assert_eq!(cluster.api.request_count("PATCH"), writes, "the replicas undo each other's writes");
+    let of_b = "PATCH apis/yoi.dev/v1alpha1/namespaces/ns/yoipods/b/";
+    let writes = cluster.api.request_count(of_b);
+    assert!(writes > 0);
+    // The replica that would clear it again clears others meanwhile, as late after the end of their lines.
+    cluster.agent("c", "u-c", "p-c");
+    for _ in 0..3 {
+        let line = cluster.runtime(&[&one], "token-p-c").await;
+        cluster.api.wait_until("yoipods", "ns", "c", |pod| pod["status"]["live"]["podUID"] == "p-c").await;
+        line.lines.stop().await;
+        cluster.api.wait_until("yoipods", "ns", "c", |pod| pod["status"]["live"].is_null()).await;
+    }
+    assert_eq!(cluster.api.request_count(of_b), writes, "the replicas undo each other's writes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +67,8 @@ async fn a_stop_ends_followed_logs_and_lines_and_leaves_status_live() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
     cluster.api.allow("alice", "get log");
-    let replica = cluster.replica().await;
+    // Neither is drained: that would take longer than any test waits.
+    let replica = cluster.ready_replica(GatewaySettings { drain: Duration::from_secs(36_000), ..quick_settings() }).await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
     cluster.api.wait_until("yoipods", "ns", "a", |pod| pod["status"]["live"]["podUID"] == "p-a").await;
     let (_log, body) = writable_log();
@@ -66,13 +77,11 @@ async fn a_stop_ends_followed_logs_and_lines_and_leaves_status_live() {
     let path = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/a/log?follow=true";
     let response = cluster.request_with(replica.api, Some(&pair), "alice", "GET", path, None).await;
     let mut state = a.lines.state();
-    let since = Instant::now();
     replica.stop.cancel();
     // The body fails instead of ending, so that no reader takes it for the end of the log.
     assert!(wait_for("the cut", response.into_body().collect()).await.is_err());
     wait_for("the line's end", state.wait_for(|state| state.up() == 0)).await.unwrap();
     wait_for("the end", replica.task).await.unwrap().unwrap();
-    assert!(since.elapsed() < quick_settings().drain + Duration::from_secs(7), "{:?}", since.elapsed());
     assert_eq!(cluster.api.get("yoipods", "ns", "a")["status"]["live"]["podUID"], "p-a");
 }
 
@@ -99,8 +108,6 @@ async fn status_live_without_a_line_is_cleared_after_a_start() {
     let mut object = cluster.api.get("yoipods", "ns", "a");
     object["status"]["live"] = json!({"podUID": "p-a", "activity": "Idle", "observedAt": "2026-01-01T00:00:00Z"});
     cluster.api.put("yoipods", object);
-    let _replica = cluster
-        .replica_without_keys(yoi_gateway::GatewaySettings { stale_live_delay: Duration::from_millis(100), ..quick_settings() })
-        .await;
+    let _replica = cluster.replica_without_keys(GatewaySettings { stale_live_delay: Duration::from_millis(100), ..quick_settings() }).await;
     cluster.api.wait_until("yoipods", "ns", "a", |pod| pod["status"]["live"].is_null()).await;
 }

@@ -4,13 +4,16 @@
 //! that answers even later. DNS also has the replicas that are not Ready and those that stop.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use yoi_gateway::GatewaySettings;
 use yoi_line::{CallError, Dial, KeepPolicy, RequestClient, Resolver};
+use yoi_test_support::{assert_no_sooner, eventually};
 use yoi_wire::hub::{SendRequest, SendResponse, gateway_api};
 
 use crate::harness::{Replica, TestCluster, quick_settings, wait_for};
@@ -24,30 +27,9 @@ fn settings() -> GatewaySettings {
     GatewaySettings { serve_on: Duration::from_secs(5), lines_within: Duration::from_secs(20), ..quick_settings() }
 }
 
-impl TestCluster {
-    async fn starting_replica(&self, settings: GatewaySettings) -> Replica {
-        let replica = self.replica_without_keys(settings).await;
-        self.write_keys(replica.tls_dir.path(), &self.ca.server());
-        replica
-    }
-}
-
-async fn wait_ready(replica: &Replica) {
-    wait_for("readiness", async {
-        while replica.health("/readyz").await.0 != StatusCode::OK {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-}
-
 async fn wait_for_a_missing_line(replica: &Replica) {
-    wait_for("the reason", async {
-        while replica.health("/readyz").await.1 != "1 of 1 live agents and readers have no line here yet" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let missing = "1 of 1 live agents and readers have no line here yet";
+    eventually("the reason", async || (replica.health("/readyz").await.1 == missing).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +46,7 @@ async fn a_replica_is_ready_once_every_live_agent_has_its_line() {
     wait_for_a_missing_line(&replica).await;
     assert_eq!(replica.health("/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
     let line = cluster.runtime(&[&replica], "token-p-a").await;
-    wait_ready(&replica).await;
+    replica.wait_ready().await;
     // A line that breaks later does not take the replica out of its Services.
     line.lines.stop().await;
     assert_eq!(replica.health("/readyz").await.0, StatusCode::OK);
@@ -82,7 +64,7 @@ async fn a_replica_is_ready_once_the_reader_of_a_stopped_agent_has_its_line() {
     let replica = cluster.starting_replica(settings()).await;
     wait_for_a_missing_line(&replica).await;
     let _reader = cluster.runtime(&[&replica], "token-p-r").await;
-    wait_ready(&replica).await;
+    replica.wait_ready().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,8 +77,8 @@ async fn a_replica_does_not_wait_for_ever_for_the_lines_of_agents_that_do_not_co
     let lines_within = Duration::from_secs(1);
     let began = Instant::now();
     let replica = cluster.starting_replica(GatewaySettings { lines_within, ..settings() }).await;
-    wait_ready(&replica).await;
-    assert!(began.elapsed() >= lines_within, "{:?}", began.elapsed());
+    replica.wait_ready().await;
+    assert_no_sooner(began, lines_within, "readiness");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +88,7 @@ async fn a_replica_that_stops_is_not_ready_and_serves_on_for_a_while() {
     cluster.agent("b", "u-b", "p-b");
     cluster.peer(("a", "u-a"), ("b", "u-b"));
     let replica = cluster.starting_replica(settings()).await;
-    wait_ready(&replica).await;
+    replica.wait_ready().await;
     let _b = cluster.runtime(&[&replica], "token-p-b").await;
     replica.stop.cancel();
     assert_eq!(replica.health("/readyz").await, (StatusCode::SERVICE_UNAVAILABLE, "stopping".to_owned()));
@@ -148,6 +130,7 @@ impl Service {
         tokio::spawn(async move {
             loop {
                 let ok = crate::harness::get_plain(health, "/readyz").await.is_ok_and(|(status, _)| status == StatusCode::OK);
+                // It follows late: what it is like, and no wait for anything.
                 tokio::time::sleep(SERVICE_LAG).await;
                 let mut ready = ready.lock().unwrap();
                 ready.retain(|known| *known != address);
@@ -159,12 +142,13 @@ impl Service {
     }
 }
 
-fn change_later(dns: &Arc<Mutex<Vec<SocketAddr>>>, change: impl FnOnce(&mut Vec<SocketAddr>) + Send + 'static) {
+fn change_later(dns: &Arc<Mutex<Vec<SocketAddr>>>, change: impl FnOnce(&mut Vec<SocketAddr>) + Send + 'static) -> JoinHandle<()> {
     let dns = dns.clone();
     tokio::spawn(async move {
+        // It tells late: what it is like, and no wait for anything.
         tokio::time::sleep(DNS_LAG).await;
         change(&mut dns.lock().unwrap());
-    });
+    })
 }
 
 /// Sends until a message that was sent gets no answer. A call that was not sent may be repeated, as a runtime does.
@@ -188,7 +172,7 @@ async fn no_message_fails_while_the_replicas_are_replaced() {
     let mut replicas = vec![cluster.starting_replica(settings()).await, cluster.starting_replica(settings()).await];
     let service = Service::start().await;
     for replica in &replicas {
-        wait_ready(replica).await;
+        replica.wait_ready().await;
         service.follow(replica);
     }
     let dns = Arc::new(Mutex::new(replicas.iter().map(|replica| replica.runtimes).collect::<Vec<_>>()));
@@ -197,18 +181,14 @@ async fn no_message_fails_while_the_replicas_are_replaced() {
     let policy = KeepPolicy { resolve_every: Duration::from_millis(300), ..KeepPolicy::default() };
     let mut b = cluster.runtime_with(resolver, policy, 2, cluster.dial(&replicas[0], "token-p-b")).await;
     cluster.api.wait_until("yoipods", "ns", "b", |pod| pod["status"]["live"]["podUID"] == "p-b").await;
-    wait_for("the Service", async {
-        while service.ready.lock().unwrap().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    eventually("the Service", async || (service.ready.lock().unwrap().len() >= 2).then_some(())).await;
 
     let dial = Dial { address: service.address.to_string(), ..cluster.dial(&replicas[0], "token-p-a") };
     let done = tokio_util::sync::CancellationToken::new();
     // One client keeps its connection, as a runtime does. The other opens one for each message.
+    let counts = [true, false].map(|_| Arc::new(AtomicUsize::new(0)));
     let senders = [true, false].map(|keeps| {
-        let (dial, done) = (dial.clone(), done.clone());
+        let (dial, done, count) = (dial.clone(), done.clone(), counts[usize::from(keeps)].clone());
         tokio::spawn(async move {
             let (mut client, mut sent, mut failed) = (RequestClient::new(dial.clone()), 0, Vec::new());
             // On a slow machine the replicas are replaced before this one has sent much.
@@ -220,26 +200,34 @@ async fn no_message_fails_while_the_replicas_are_replaced() {
                 if let Err(error) = send(&client, format!("{keeps}-{sent}")).await {
                     failed.push(error.failure().message);
                 }
+                count.store(sent, Ordering::Relaxed);
+                // Its pace.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             (sent, failed)
         })
     });
+    let mut last_change = None;
     for _ in 0..2 {
         let new = cluster.starting_replica(settings()).await;
         let address = new.runtimes;
         change_later(&dns, move |answer| answer.push(address));
         service.follow(&new);
-        wait_ready(&new).await;
+        new.wait_ready().await;
         // The replacement counts as available only after the Service has it; the former one is stopped a little before.
         let former = replicas.remove(0);
         replicas.push(new);
         let address = former.runtimes;
         former.stop.cancel();
         wait_for("the former replica's end", former.task).await.unwrap().unwrap();
-        change_later(&dns, move |answer| answer.retain(|known| *known != address));
+        last_change = Some(change_later(&dns, move |answer| answer.retain(|known| *known != address)));
     }
-    tokio::time::sleep(DNS_LAG).await;
+    // Each sends on while nothing changes any more.
+    wait_for("the last change of DNS", last_change.unwrap()).await.unwrap();
+    let sent = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let before = sent();
+    let sends_on = || sent().iter().zip(before).all(|(now, before)| *now >= before + 50);
+    eventually("50 more messages of each", async || sends_on().then_some(())).await;
     done.cancel();
     let mut all = 0;
     for sender in senders {

@@ -57,4 +57,15 @@ pub struct ClusterOptions {
     /// How long one answer of the API server may take to begin, e.g. 30s.
     #[arg(long, global = true, value_parser = duration, value_name = "DURATION")]
     pub request_timeout: Option<std::time::Duration>,
+    /// Percent of the usual time for which a wait goes on although only a person can help, completion waits for the cluster, and the doctor takes what is
+    /// under way for healthy. Only tests set it.
+    #[arg(long, global = true, hide = true, env = "YOI_PATIENCE_PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "PERCENT")]
+    pub patience_percent: Option<u32>,
+}
+
+impl ClusterOptions {
+    /// Percent of the time for which the plugin is usually patient.
+    pub fn patience_percent(&self) -> u32 {
+        self.patience_percent.unwrap_or(100)
+    }
 }

@@ -88,7 +88,9 @@ fn a_workspace_comes_from_exactly_one_source() {
 
 #[test]
 fn help_and_completion_offer_no_flag_that_would_do_nothing() {
-    let flags: Vec<String> = useless::global_flags().iter().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
+    let global = useless::global_flags();
+    let flags: Vec<String> =
+        global.iter().filter(|arg| !arg.is_hide_set()).filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
     let all = flags.len();
     assert!(all > 10, "{flags:?}");
     let mut root = Cli::clap_command();
@@ -189,4 +191,14 @@ fn an_agent_is_the_runtimes_own_loop_a_program_or_a_command() {
     ] {
         assert!(parsed(line).is_err_and(|error| error.exit_code() == 2), "{line}");
     }
+}
+
+#[test]
+fn how_patient_a_wait_is_with_a_person_has_bounds_and_stands_in_no_help() {
+    for percent in ["0", "1001", "-5", "much", ""] {
+        assert!(parsed(&format!("ls --patience-percent={percent}")).is_err_and(|error| error.exit_code() == 2), "{percent}");
+    }
+    assert_eq!(parsed("ls --patience-percent 10").unwrap().cluster.patience_percent, Some(10));
+    assert_eq!(parsed("ls").unwrap().cluster.patience_percent, None);
+    assert!(!Cli::clap_command().render_long_help().to_string().contains("atience"));
 }

@@ -58,6 +58,7 @@ pub fn blocked<K: NamespacedObject, T>(
         Recovery::Person => PERSON_GRACE,
         Recovery::Retried => RETRY_GRACE,
     };
+    let grace = grace * cluster.patience_percent / 100;
     let what = cluster.display_name::<K>(object.meta().name.as_deref().unwrap_or_default());
     let next = next(reason).unwrap_or_else(|| remedy::fix_command(object, reason));
     let advice = reason.advice().unwrap_or_default();
@@ -186,6 +187,62 @@ impl Cluster {
         tokio::select! {
             made = made => made,
             error = trouble => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use yoi_crds::YoiPod;
+
+    /// A cluster with an agent that is not ready for this reason, and stays so: no watch is ever answered.
+    fn cluster_with_agent(reason: &str, patience_percent: u32) -> Cluster {
+        let agent = json!({ "metadata": { "name": "a", "namespace": "ns" }, "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": {} } },
+            "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": reason, "message": "it is not",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" }] } });
+        let list = json!({ "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [agent] }).to_string();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (list, is_watch) = (list.clone(), request.uri().query().is_some_and(|query| query.contains("watch=true")));
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(http::Response::new(Body::from(list.into_bytes())))
+            }
+        });
+        Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned(), dry_run: None, patience_percent }
+    }
+
+    /// tokio's clock stands still while anything can go on, so these are the very seconds that a person waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_soon_for_a_person_later_for_what_is_tried_again_and_never_early_for_what_passes() {
+        for (reason, percent, seconds) in [
+            ("SecretMissing", 100, 5),
+            ("ModelUnreachable", 100, 30),
+            ("ImagePullFailed", 100, 30),
+            ("PopulateFailed", 100, 30),
+            ("Unschedulable", 100, 90),
+            ("PodPending", 100, 90),
+            // As tests of the program set it.
+            ("SecretMissing", 1000, 50),
+            ("ModelUnreachable", 10, 3),
+            ("Unschedulable", 10, 90),
+        ] {
+            let cluster = cluster_with_agent(reason, percent);
+            let begun = Instant::now();
+            let waited = cluster.wait("a", Duration::from_secs(90), "ready", |agent: Option<&YoiPod>| {
+                let Some(agent) = agent else { return Ok(Wait::Pending("it is not there".to_owned())) };
+                let conditions = agent.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+                Ok(blocked::<_, Infallible>(&cluster, agent, "ready", find(conditions, condition::READY), |_| None))
+            });
+            let error = waited.await.unwrap_err();
+            assert_eq!(begun.elapsed().as_secs(), seconds, "{reason} at {percent} percent");
+            assert_eq!(matches!(error, Error::NeedsPerson { .. }), seconds < 90, "{reason}: {error}");
+            assert!(error.to_string().contains(&format!("{reason}: it is not")), "{error}");
         }
     }
 }

@@ -22,7 +22,8 @@ pub async fn names_of(value_name: &str, options: &ClusterOptions) -> Vec<(String
         "AGENT" | "PROJECT" | "WORKSPACE" | "CLAIM" | "NAMESPACE" => {}
         _ => return Vec::new(),
     }
-    let asked = tokio::time::timeout(PATIENCE, ask(value_name, options)).await;
+    let patience = PATIENCE * options.patience_percent() / 100;
+    let asked = tokio::time::timeout(patience, ask(value_name, options)).await;
     let mut names = asked.ok().flatten().unwrap_or_default();
     names.sort();
     names.into_iter().map(|name| (name, None)).collect()

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use yoi_test_support::eventually;
 
 use crate::api_server::{ApiServer, collection, status};
-use crate::plugin::{Plugin, agent, project};
+use crate::plugin::{Plugin, agent, project, status as status_of};
 
 const RETAIN: &str = "/api/v1/persistentvolumes/pv-1";
 
@@ -49,22 +50,16 @@ async fn a_purge_deletes_the_data_and_not_only_the_claim() -> Result<()> {
     a["status"]["sessionClaimName"] = json!("a-session");
     server.put(a);
     left_session(&server);
-    // The provisioner, which deletes a volume whose policy allows it.
-    let provisioner = server.clone();
     let told = plugin.run(&["rm", "a", "--purge"]).await?.expect_code(0)?;
     ensure!(told.out.contains("session claim a-session with volume pv-1 and its data goes too") && server.writes().is_empty(), "{told:?}");
-    let done = tokio::spawn(async move {
-        while provisioner.object("PersistentVolumeClaim", "a-session").is_some() {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        let policy = provisioner.object("PersistentVolume", "pv-1").map(|volume| volume["spec"]["persistentVolumeReclaimPolicy"].clone());
-        if policy == Some(json!("Delete")) {
-            provisioner.remove("PersistentVolume", "pv-1");
-        }
-        policy
-    });
-    plugin.run(&["rm", "a", "--purge", "--force"]).await?.expect_code(0)?;
-    ensure!(done.await? == Some(json!("Delete")) && server.object("YoiPod", "a").is_none());
+    let purge = plugin.start(&["rm", "a", "--purge", "--force"])?;
+    let is_gone = async || server.object("PersistentVolumeClaim", "a-session").is_none().then_some(());
+    eventually("the end of the claim", is_gone).await;
+    // The provisioner deletes a volume whose policy allows it.
+    let policy = server.object("PersistentVolume", "pv-1").map(|volume| volume["spec"]["persistentVolumeReclaimPolicy"].clone());
+    ensure!(policy == Some(json!("Delete")), "{policy:?}");
+    server.remove("PersistentVolume", "pv-1");
+    ensure!(purge.end().await?.0 == Some(0) && server.object("YoiPod", "a").is_none());
     // Another agent's session, and a volume that the user may not change: nothing is deleted.
     left_session(&server);
     server.answer(RETAIN, 403, status(403, "Forbidden", "no"));
@@ -210,26 +205,21 @@ async fn a_restart_waits_for_the_end_of_the_pod_before_it_starts_another() -> Re
     let mut a = agent("a", &[("Ready", "True", "AllMet", "fine")]);
     a["status"]["pod"] = json!({ "name": "a-1", "uid": "u" });
     server.put(project(&[])).put(a);
-    let operator = server.clone();
-    let played = tokio::spawn(async move {
-        loop {
-            let a = operator.object("YoiPod", "a").unwrap_or_default();
-            if a["spec"]["desiredState"] == "Stopped" && !a["status"]["pod"].is_null() {
-                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-                let mut stopped = operator.object("YoiPod", "a").unwrap_or_default();
-                let early = stopped["spec"]["desiredState"] != "Stopped";
-                let generation = stopped["metadata"]["generation"].clone();
-                stopped["status"] = json!({ "observedGeneration": generation, "conditions": [] });
-                operator.put(stopped);
-                return early;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    });
-    let done = plugin.run(&["restart", "a"]).await?.expect_code(0)?;
-    ensure!(!played.await?, "it was started while its Pod was there");
+    let mut running = plugin.start(&["restart", "a"])?;
+    let is_asked = async || server.object("YoiPod", "a").filter(|a| a["spec"]["desiredState"] == "Stopped");
+    let mut stopping = eventually("the stop", is_asked).await;
+    // What it says of a state, it has looked at.
+    stopping["status"]["conditions"] = status_of(&[("Ready", "False", "Terminating", "the Pod gets its time")])["conditions"].clone();
+    server.put(stopping.clone());
+    running.error_line("Terminating: the Pod gets its time").await?;
+    let starts = |server: &ApiServer| server.object("YoiPod", "a").is_none_or(|a| a["spec"]["desiredState"] != "Stopped");
+    ensure!(!starts(&server), "it was started while its Pod was there");
+    let generation = stopping["metadata"]["generation"].clone();
+    stopping["status"] = json!({ "observedGeneration": generation, "conditions": [] });
+    server.put(stopping);
+    let (code, done) = running.end().await?;
     let a = server.object("YoiPod", "a").context("no agent")?;
-    ensure!(a["spec"]["desiredState"] == "Running" && done.out.contains("restarting"), "{a} {done:?}");
+    ensure!(code == Some(0) && a["spec"]["desiredState"] == "Running" && done.contains("restarting"), "{a} {done:?}");
     Ok(())
 }
 
@@ -247,7 +237,7 @@ async fn a_peer_that_is_not_ready_is_no_success() -> Result<()> {
     let plugin = Plugin::new(&server)?;
     server.put(agent("a", &[])).put(agent("b", &[]));
     server.control(ready_peer("Starting", "False"));
-    let late = plugin.run(&["peer", "a", "b", "--timeout", "10s"]).await?.expect_code(5)?;
+    let late = plugin.run(&["peer", "a", "b", "--timeout", "5s"]).await?.expect_code(5)?;
     ensure!(
         late.err.contains("YoiPeer ns/a.b") && late.err.contains("Starting: in the operator's words") && late.out.is_empty(),
         "{late:?}"

@@ -1,10 +1,9 @@
 //! `attach`, in a terminal and without one.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
+use yoi_test_support::eventually;
 
 use crate::api_server::{ApiServer, Request, status};
 use crate::plugin::{Plugin, agent};
@@ -55,17 +54,8 @@ fn reader_is_starting() -> String {
 
 /// Waits until so many requests for a subresource have come.
 async fn requests(server: &ApiServer, subresource: &str, count: usize) -> Result<Vec<Request>> {
-    let waiting = async {
-        loop {
-            let requests = server.requests_for("a", subresource);
-            if requests.len() >= count {
-                return requests;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let met = tokio::time::timeout(Duration::from_secs(60), waiting).await;
-    met.with_context(|| format!("{count} requests for {subresource} did not come"))
+    let look = async || Some(server.requests_for("a", subresource)).filter(|requests| requests.len() >= count);
+    Ok(eventually(format!("{count} requests for {subresource}"), look).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +104,10 @@ async fn play_the_stop(server: &ApiServer, stream: UnboundedSender<String>) -> R
     server.answer_for("a", "log", 503, reader_is_starting());
     drop(stream);
     server.put(stopping("a"));
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    // It looks at the agent, sees that its Pod is still there, and looks again.
+    let looks = || server.requests().iter().filter(|request| request.path.ends_with("/yoi.dev/v1alpha1/namespaces/ns/yoipods/a")).count();
+    let before = looks();
+    eventually("two looks at the agent", async || (looks() >= before + 2).then_some(())).await;
     ensure!(server.requests_for("a", "log").is_empty(), "the log was read before its last entry was in it");
     server.put(stopped("a"));
     requests(server, "log", 2).await?;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api_server::{ApiServer, status};
 use crate::plugin::{Plugin, agent};
+use crate::terminal::Terminal;
 
 async fn with_diff(response: Value) -> Result<(ApiServer, Plugin)> {
     let server = ApiServer::start().await?;
@@ -96,8 +97,11 @@ async fn an_error_and_a_wait_show_no_control_character_of_an_agent() -> Result<(
     ensure!(code == 5 && seen.contains("^[]0;gone^G<U+202E>kubectl   next: x") && !seen.contains('\u{1b}'), "{seen:?}");
 
     server.put(agent("b", &[("Ready", "False", "Starting", "so far\u{1b}]0;gone\u{7}\nok")]));
-    let (code, seen) = plugin.run_in_terminal(&["start", "b", "--wait", "--timeout", "10s"]).await?;
-    ensure!(code == 5 && seen.contains("so far^[]0;gone^G ok") && !seen.contains("\u{1b}]"), "{seen:?}");
+    let mut terminal = Terminal::start(&plugin, &["start", "b", "--wait"])?;
+    terminal.wait_until("what it waits for", |screen| screen.contains("so far")).await?;
+    server.put(agent("b", &[("Ready", "True", "AllMet", "fine")]));
+    let (code, seen) = terminal.end_with_all().await?;
+    ensure!(code == 0 && seen.contains("so far^[]0;gone^G ok") && !seen.contains("\u{1b}]"), "{seen:?}");
     Ok(())
 }
 

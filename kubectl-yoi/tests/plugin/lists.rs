@@ -1,11 +1,10 @@
 //! `ls` and `workspace ls`.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use yoi_test_support::eventually;
 
 use crate::api_server::ApiServer;
 use crate::plugin::{Plugin, agent, output};
@@ -71,20 +70,15 @@ async fn a_list_goes_on_when_it_is_watched() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     server.put(agent("a", &[("Ready", "False", "Starting", "s")]));
-    let mut command = tokio::process::Command::from(plugin.command(&plugin.program, &["ls", "-w"]));
-    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
-    let mut next = async || -> Result<String> {
-        tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await??.context("the list has ended")
-    };
-    ensure!(next().await?.starts_with("AGENT"));
-    ensure!(next().await?.contains("Starting"));
-    // The watch begins a little after the list.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut running = plugin.start(&["ls", "-w"])?;
+    ensure!(running.line().await?.starts_with("AGENT"));
+    ensure!(running.line().await?.contains("Starting"));
+    let is_watched = async || server.requests().iter().any(|request| request.query.contains_key("watch")).then_some(());
+    eventually("the watch, which begins after the list", is_watched).await;
     server.put(agent("a", &[("Ready", "True", "AllMet", "s")]));
-    ensure!(next().await?.contains("AllMet"));
+    ensure!(running.line().await?.contains("AllMet"));
     server.put(agent("b", &[("Ready", "False", "Stopped", "s")]));
-    ensure!(next().await?.contains("Stopped"));
+    ensure!(running.line().await?.contains("Stopped"));
     Ok(())
 }
 
@@ -212,14 +206,9 @@ async fn a_watched_list_goes_on_past_an_object_that_cannot_be_read() -> Result<(
     let mut strange = agent("strange", &[]);
     strange["spec"]["projectRef"] = json!(7);
     server.put(agent("a", &[("Ready", "False", "Starting", "s")])).put(strange);
-    let mut command = tokio::process::Command::from(plugin.command(&plugin.program, &["ls", "-w"]));
-    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
-    let mut next = async || -> Result<String> {
-        tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await??.context("the list has ended")
-    };
-    ensure!(next().await?.starts_with("AGENT"));
-    let first = [next().await?, next().await?];
+    let mut running = plugin.start(&["ls", "-w"])?;
+    ensure!(running.line().await?.starts_with("AGENT"));
+    let first = [running.line().await?, running.line().await?];
     ensure!(first.iter().any(|line| line.contains("Starting")), "{first:?}");
     ensure!(first.iter().any(|line| line.starts_with("strange") && line.contains("Unreadable")), "{first:?}");
     Ok(())

@@ -4,16 +4,18 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout};
+use yoi_test_support::in_time;
 
 use crate::api_server::ApiServer;
 
-/// No verb of these tests takes longer.
-const LONGEST: Duration = Duration::from_secs(100);
+/// How patient a wait is with a reason that only a person can fix, in percent of what people get: half a second, and three where another try may help.
+const PATIENCE_PERCENT: u32 = 10;
 
 /// What the plugin returned and printed.
 #[derive(Debug)]
@@ -39,6 +41,7 @@ impl Output {
 pub struct Plugin {
     pub folder: tempfile::TempDir,
     pub program: PathBuf,
+    pub patience_percent: u32,
 }
 
 impl Plugin {
@@ -53,13 +56,22 @@ impl Plugin {
         std::fs::write(folder.path().join("kubeconfig"), config.to_string())?;
         // Another build of it can be tried.
         let program = std::env::var_os("YOI_KUBECTL_YOI").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_kubectl-yoi")), PathBuf::from);
-        Ok(Plugin { folder, program })
+        Ok(Plugin { folder, program, patience_percent: PATIENCE_PERCENT })
     }
 
     pub fn command(&self, program: &std::path::Path, words: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(words).env("KUBECONFIG", self.folder.path().join("kubeconfig")).env_remove("NO_COLOR").stdin(Stdio::null());
+        command.env("YOI_PATIENCE_PERCENT", self.patience_percent.to_string());
         command
+    }
+
+    /// Starts it, and goes on while it runs.
+    pub fn start(&self, words: &[&str]) -> Result<Running> {
+        let mut command = tokio::process::Command::from(self.command(&self.program, words));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let (out, err) = (child.stdout.take().context("no pipe")?, child.stderr.take().context("no pipe")?);
+        Ok(Running { child, out: BufReader::new(out).lines(), err: BufReader::new(err).lines() })
     }
 
     /// Runs it with standard output and error in pipes.
@@ -90,18 +102,59 @@ impl Plugin {
         let terminal = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str()?)?;
         let mut command = self.command(&self.program, words);
         command.env("TERM", "xterm").env("COLUMNS", "100").stdout(terminal.try_clone()?).stderr(terminal);
-        let mut child = command.spawn()?;
+        let mut command = tokio::process::Command::from(command);
+        let mut child = command.kill_on_drop(true).spawn()?;
+        // It holds the terminal open.
         drop(command);
         let reading = tokio::task::spawn_blocking(move || read_terminal(controller));
-        let status = tokio::time::timeout(LONGEST, tokio::task::spawn_blocking(move || child.wait())).await???;
+        let status = in_time(format!("the end of {words:?}"), child.wait()).await?;
         Ok((status.code().unwrap_or(-1), reading.await?))
+    }
+}
+
+/// The plugin while it runs. It is killed when this is dropped.
+pub struct Running {
+    child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+    err: Lines<BufReader<ChildStderr>>,
+}
+
+impl Running {
+    /// The next line of standard output.
+    pub async fn line(&mut self) -> Result<String> {
+        in_time("a line of standard output", self.out.next_line()).await?.context("standard output has ended")
+    }
+
+    /// The next line of standard error that has these words.
+    pub async fn error_line(&mut self, words: &str) -> Result<String> {
+        let matching = async {
+            while let Some(line) = self.err.next_line().await? {
+                if line.contains(words) {
+                    return Ok(line);
+                }
+            }
+            anyhow::bail!("standard error has ended without `{words}`")
+        };
+        in_time(format!("a line of standard error with `{words}`"), matching).await
+    }
+
+    /// Its exit code, and the rest of standard output.
+    pub async fn end(mut self) -> Result<(Option<i32>, String)> {
+        let rest = async {
+            let mut rest = String::new();
+            while let Some(line) = self.out.next_line().await? {
+                rest += &format!("{line}\n");
+            }
+            anyhow::Ok((self.child.wait().await?.code(), rest))
+        };
+        in_time("the end of the plugin", rest).await
     }
 }
 
 pub async fn output(command: Command) -> Result<Output> {
     let mut command = tokio::process::Command::from(command);
     let child = command.kill_on_drop(true).spawn()?;
-    let done = tokio::time::timeout(LONGEST, child.wait_with_output()).await.context("the plugin does not end")??;
+    let done = in_time("the end of the plugin", child.wait_with_output()).await?;
     Ok(Output {
         code: done.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&done.stdout).into_owned(),

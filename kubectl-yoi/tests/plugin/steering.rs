@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use yoi_test_support::eventually;
 
 use crate::api_server::{ApiServer, status};
 use crate::plugin::{Plugin, agent};
@@ -68,16 +69,12 @@ async fn a_request_to_an_agent_that_learns_of_a_new_gateway_is_sent_again_until_
         [(&["pause", "a"][..], "control", 200, done("it is so")), (&["send", "a", "hello"], "message", 201, sent)]
     {
         server.answer_for("a", subresource, 503, not_yet.to_string());
-        let gateway = server.clone();
-        let line = tokio::spawn(async move {
-            while gateway.requests_for("a", subresource).len() < 3 {
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
-            gateway.answer_for("a", subresource, code, taken);
-        });
-        let said = plugin.run(words).await?.expect_code(0)?;
-        line.await?;
-        ensure!(said.err.contains("waiting for a: it learns of a new gateway"), "{said:?}");
+        let mut running = plugin.start(words)?;
+        running.error_line("waiting for a: it learns of a new gateway").await?;
+        let asked = async || (server.requests_for("a", subresource).len() >= 3).then_some(());
+        eventually("three requests", asked).await;
+        server.answer_for("a", subresource, code, taken);
+        ensure!(running.end().await?.0 == Some(0));
         let ids = |body: &Value| (body["id"].clone(), body["messageId"].clone());
         let requests = server.requests_for("a", subresource);
         ensure!(requests.iter().all(|request| ids(&request.body) == ids(&requests[0].body)), "it was sent under another id");

@@ -1,7 +1,5 @@
 //! `workspace create` and `workspace rm`.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -36,11 +34,10 @@ async fn a_wait_for_a_tree_of_a_wrong_ref_ends_with_gits_words() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     server.control(operator("PopulateFailed", "fatal: Remote branch wrong not found"));
-    let begun = Instant::now();
     let words =
         ["workspace", "create", "w", "--git", "https://h/p", "--ref", "wrong", "--claim", "--immediate", "--wait", "--timeout", "90s"];
     let failed = plugin.run(&words).await?.expect_code(1)?;
-    ensure!(begun.elapsed() < Duration::from_secs(60) && failed.err.contains("Remote branch wrong not found"), "{failed:?}");
+    ensure!(failed.err.contains("Remote branch wrong not found"), "{failed:?}");
     Ok(())
 }
 
@@ -51,7 +48,7 @@ async fn a_late_tree_waits_for_the_project_that_it_is_made_from() -> Result<()> 
     server.put(project(&[("Ready", "False", "Populating", "it is being fetched")]));
     server.control(operator("WaitingForConsumer", "no Pod yet"));
     let words = ["workspace", "create", "w", "--project", "p", "--claim", "--wait", "--timeout"];
-    let late = plugin.run(&[&words[..], &["10s"]].concat()).await?.expect_code(5)?;
+    let late = plugin.run(&[&words[..], &["4s"]].concat()).await?.expect_code(5)?;
     ensure!(late.err.contains("YoiProject ns/p: ready is not there yet"), "{late:?}");
     server.remove("AgentWorkspace", "w");
     server.put(project(&[("Ready", "True", "AllMet", "fine")]));
@@ -97,9 +94,8 @@ async fn a_refresh_asks_for_one_look_and_says_what_it_found() -> Result<()> {
     git["status"]["conditions"] = json!([{ "type": "SourceReady", "status": "False", "reason": "PopulateFailed", "message": "couldn't find remote ref wrong",
         "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
     server.put(git);
-    let begun = Instant::now();
     let unfetched = plugin.run(&["refresh", "p", "--timeout", "90s"]).await?.expect_code(1)?;
-    ensure!(begun.elapsed() < Duration::from_secs(60) && unfetched.err.contains("couldn't find remote ref wrong"), "{unfetched:?}");
+    ensure!(unfetched.err.contains("couldn't find remote ref wrong"), "{unfetched:?}");
     server.put(project(&[("Ready", "True", "AllMet", "fine")]));
     let refused = plugin.run(&["refresh", "p"]).await?.expect_code(1)?;
     ensure!(refused.err.contains("its source is no git repository"), "{refused:?}");

@@ -17,12 +17,7 @@ use yoi_line::*;
 
 pub use crate::certificates::{Ca, NAME, Pair};
 
-/// Longer than anything in these tests takes.
-const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-
-pub async fn wait_for<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
-}
+pub use yoi_test_support::in_time as wait_for;
 
 /// The state of the gateway's routes.
 pub struct GatewayState {

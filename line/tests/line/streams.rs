@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Mutex, mpsc, watch};
 use yoi_line::*;
+use yoi_test_support::eventually;
 
 async fn line_to(service: Router) -> (Gateway, LineHandle) {
     let ca = Ca::new();
@@ -69,12 +70,7 @@ async fn a_reader_that_reads_nothing_blocks_no_other() {
         still.push(wait_for("a head", line.request(get_request("/endless"))).await.unwrap());
     }
     // The windows are full once each stream has sent more than one window.
-    wait_for("full windows", async {
-        while flowed.load(Ordering::Relaxed) < SLOW * (256 << 10) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    eventually("full windows", async || (flowed.load(Ordering::Relaxed) >= SLOW * (256 << 10)).then_some(())).await;
     for _ in 0..100 {
         assert_says_hello(&line).await;
     }

@@ -5,12 +5,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use yoi_engine::conversation::CallEnd;
+use yoi_test_support::eventually;
 use yoi_wire::entry::ToolCall;
 
 use super::*;
-
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Remembers what it was told. A call of the tool `Sleep` ends only when it is dropped.
 #[derive(Default)]
@@ -104,12 +102,7 @@ impl Setup {
 }
 
 async fn until(condition: impl Fn() -> bool) {
-    let waited = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, waited).await.expect("the condition holds in time");
+    eventually("the condition", async || condition().then_some(())).await;
 }
 
 fn call(call_id: Option<&str>, tool: &str, args: Value) -> HookCall {

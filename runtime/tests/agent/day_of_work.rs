@@ -1,12 +1,12 @@
-//! A day of an agent: 400 turns over this project's own sources, with edits, searches, builds, background commands and commits; three compactions, a turning
+//! A day of an agent: 400 turns over the sources of a project, with edits, searches, builds, background commands and commits; three compactions, a turning
 //! back, and three deaths of its process.
 
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::json;
+use yoi_test_support::eventually;
 use yoi_wire::control::{ControlAction, ControlReason};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 use yoi_wire::hub::Activity;
@@ -52,13 +52,26 @@ fn job(n: usize) -> String {
     json!({"when": {"lastUserContains": format!("job number {n}.")}, "steps": steps}).to_string()
 }
 
-/// The project's sources as a repository of their own.
+/// Folders, files of each, and lines of each file of the sources. They do not grow with this project, as its own would.
+const SOURCES: [usize; 3] = [20, 20, 100];
+
+/// The sources that the agent works on, a repository of their own.
 fn sources(tree: &Path) {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let script =
-        "git -C \"$1\" archive HEAD | tar -x && git init -q && git add -A && git -c user.name=t -c user.email=t@t commit -qm sources";
-    let done = Command::new("sh").args(["-ec", script, "sh"]).arg(project).current_dir(tree).status().unwrap();
-    assert!(done.success());
+    let [folders, files, lines] = SOURCES;
+    for folder in 0..folders {
+        let at = tree.join(format!("part-{folder}/src"));
+        std::fs::create_dir_all(&at).unwrap();
+        for file in 0..files {
+            let mut text = String::from(if file == 0 { "fn main() {\n" } else { "fn helper() {\n" });
+            for line in 0..lines {
+                writeln!(text, "    let value_{line} = step(\"part {folder}, file {file}\", {line}) + {};", line * folder + file).unwrap();
+            }
+            std::fs::write(at.join(format!("file_{file}.rs")), text + "}\n").unwrap();
+        }
+    }
+    for args in [&["init", "-q"][..], &["add", "-A"], &["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "sources"]] {
+        git(tree, args);
+    }
 }
 
 fn git(at: &Path, args: &[&str]) -> String {
@@ -91,15 +104,17 @@ async fn run(harness: &Harness, id: &str, n: usize) {
 
 /// The run may be over in the log a moment before the agent is idle.
 async fn compact(harness: &Harness, after: usize) {
-    for attempt in 0..600 {
+    let mut attempt = 0;
+    eventually("an idle agent", async || {
+        attempt += 1;
         let answer = ask(harness, &format!("compact-{after}-{attempt}"), ControlAction::Compact {}).await;
         match answer.refused.map(|refused| refused.reason) {
-            None => return,
-            Some(ControlReason::AlreadyRunning) => tokio::time::sleep(Duration::from_millis(50)).await,
+            None => Some(()),
+            Some(ControlReason::AlreadyRunning) => None,
             Some(reason) => panic!("{reason:?}"),
         }
-    }
-    panic!("the agent is not idle in time");
+    })
+    .await;
 }
 
 async fn finished(harness: &Harness, runs: usize) -> Vec<Entry> {

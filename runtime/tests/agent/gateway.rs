@@ -1,6 +1,7 @@
 //! A fake gateway. It accepts every runtime and records what it gets.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use yoi_line::{ClientAuth, KeepAlive, LineHandle, ServeLimits, accept_upgrade, serve_tls, tls_server_config};
+use yoi_test_support::{eventually, eventually_in, in_time};
 use yoi_wire::control::AttachLine;
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{
@@ -42,6 +44,8 @@ pub struct Gateway {
 
 struct Recorded {
     reports: Mutex<Vec<RuntimeReport>>,
+    /// How many reports have come, recorded or not.
+    reports_begun: AtomicUsize,
     /// Time until a report of a ready agent is recorded, even when its sender has gone.
     report_delay: Mutex<Duration>,
     sends: Mutex<Vec<SendRequest>>,
@@ -62,6 +66,7 @@ impl Gateway {
         let address = listener.local_addr().unwrap().to_string();
         let seen = Arc::new(Recorded {
             reports: Mutex::default(),
+            reports_begun: AtomicUsize::new(0),
             report_delay: Mutex::default(),
             sends: Mutex::default(),
             fates: Mutex::default(),
@@ -100,14 +105,17 @@ impl Gateway {
         self.seen.reports.lock().unwrap().clone()
     }
 
+    /// All reports, once each that has come is recorded.
+    pub async fn all_reports(&self) -> Vec<RuntimeReport> {
+        let is_recorded = |reports: &Vec<RuntimeReport>| reports.len() == self.seen.reports_begun.load(Ordering::SeqCst);
+        eventually("the reports that are on their way", async || Some(self.reports()).filter(is_recorded)).await
+    }
+
     pub async fn wait_for_report(&self, wanted: impl Fn(&RuntimeReport) -> bool) -> RuntimeReport {
-        for _ in 0..4000 {
-            if let Some(report) = self.reports().into_iter().rev().find(&wanted) {
-                return report;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        panic!("no such report in time: {:?}", self.reports());
+        let late = |late| format!("{late}: {:?}", self.reports());
+        let look = async || Ok(self.reports().into_iter().rev().find(&wanted));
+        let usual = Duration::from_secs(100);
+        eventually_in(usual, Duration::from_millis(25), "such a report", late, look).await.unwrap_or_else(|late| panic!("{late}"))
     }
 
     pub async fn request(&self, method: &str, path: &str, body: impl Into<Bytes>) -> (StatusCode, Bytes) {
@@ -183,7 +191,7 @@ pub struct LineStream<T> {
 impl<T: serde::de::DeserializeOwned> LineStream<T> {
     /// The complete lines of the next chunk; there may be none.
     pub async fn next(&mut self) -> Vec<T> {
-        let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await.expect("nothing came").unwrap().unwrap();
+        let frame = in_time("the next chunk", self.body.frame()).await.unwrap().unwrap();
         self.rest.extend_from_slice(&frame.into_data().unwrap());
         let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let whole: Vec<u8> = self.rest.drain(..end).collect();
@@ -203,9 +211,11 @@ async fn line(State(seen): State<Arc<Recorded>>, request: Request<Body>) -> Resp
 }
 
 async fn report(State(seen): State<Arc<Recorded>>, Json(report): Json<RuntimeReport>) -> Json<ReportAccepted> {
+    seen.reports_begun.fetch_add(1, Ordering::SeqCst);
     let time = *seen.report_delay.lock().unwrap();
     let noted = tokio::spawn(async move {
         if report.ready {
+            // A gateway that is slow; no test waits for it by the clock.
             tokio::time::sleep(time).await;
         }
         seen.reports.lock().unwrap().push(report);

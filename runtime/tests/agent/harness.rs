@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::{Reader, Token, current};
+use yoi_test_support::{eventually, eventually_in};
 use yoi_wire::entry::{Body, Entry, RunOutcome, ToolEnded};
 use yoi_wire::hub::runtime_api;
 use yoi_wire::identity::env;
@@ -61,8 +62,10 @@ impl Drop for Runtime {
     }
 }
 
-/// A runtime that was asked to stop has ended by then. After 9 s it would end with its log open.
-pub const STOPPED: Duration = Duration::from_secs(8);
+/// How often a wait looks.
+const PAUSE: Duration = Duration::from_millis(25);
+/// What the runtime logs when a stop hangs for 9 s, and it ends with its log open.
+const STOP_HANGS: &str = "stopping took too long";
 
 impl Runtime {
     pub fn kill(&mut self) {
@@ -77,13 +80,11 @@ impl Runtime {
     }
 
     pub async fn wait_for_exit(&mut self) -> ExitStatus {
-        for _ in 0..1200 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        panic!("the runtime did not end in time");
+        eventually("the end of the runtime", async || self.child.try_wait().unwrap()).await
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 }
 
@@ -177,6 +178,12 @@ impl Harness {
         Runtime { child: command.spawn().unwrap() }
     }
 
+    /// Asks a runtime to stop, and checks that it has stopped by itself: before it would have been ended with its log open.
+    pub async fn stop(&self, runtime: &mut Runtime) {
+        assert!(runtime.terminate().await.success(), "{}", self.stderr());
+        assert!(!self.stderr().contains(STOP_HANGS), "{}", self.stderr());
+    }
+
     /// The process's own log.
     pub fn stderr(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default()
@@ -216,15 +223,12 @@ impl Harness {
     }
 
     pub async fn wait_until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
-        for _ in 0..2400 {
+        let look = async || {
             let entries = self.entries();
-            if done(&entries) {
-                return entries;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        let stderr = std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
-        panic!("not in time: {what}\n{}\n{stderr}", kinds(&self.entries()));
+            Ok(done(&entries).then_some(entries))
+        };
+        let late = |late| format!("not in time: {what}: {late}\n{}\n{}", kinds(&self.entries()), self.stderr());
+        eventually_in(Duration::ZERO, PAUSE, what, late, look).await.unwrap_or_else(|late| panic!("{late}"))
     }
 
     pub async fn usage(&self) -> UsageResponse {
@@ -234,14 +238,8 @@ impl Harness {
 
     /// The usage that the runtime tells once it is `wanted`: a moment after its entries are on the disk.
     pub async fn wait_for_usage(&self, wanted: impl Fn(&UsageResponse) -> bool) -> UsageResponse {
-        for _ in 0..2400 {
-            let usage = self.usage().await;
-            if wanted(&usage) {
-                return usage;
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        panic!("no such usage in time");
+        let look = async || Some(self.usage().await).filter(&wanted);
+        eventually("such a usage", look).await
     }
 
     /// Waits until `count` runs have ended.

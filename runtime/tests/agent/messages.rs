@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
-use yoi_wire::hub::{MessageSender, Refusal, RefusalReason, SendResponse};
+use yoi_wire::hub::{Activity, MessageSender, Refusal, RefusalReason, SendResponse};
 
 use crate::gateway::agent;
 use crate::gateway::person;
@@ -97,10 +97,12 @@ async fn a_follower_gets_new_entries_and_a_new_line_gets_the_report_again() {
         seen.extend(follower.next().await);
     }
     assert_eq!(seen[0].entry.body.kind(), "PeerMessage");
-    harness.gateway.wait_for_report(|report| report.activity == yoi_wire::hub::Activity::Idle && report.ready).await;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    let before = harness.gateway.reports().len();
+    harness.wait_for_usage(|usage| usage.activity == Activity::Idle).await;
+    harness.gateway.wait_for_report(|report| report.activity == Activity::Idle && report.ready).await;
+    let again = || harness.gateway.reports().windows(2).filter(|pair| pair[0] == pair[1]).count();
+    let before = again();
     harness.gateway.cut_line();
-    harness.wait_until("a report after the line came back", |_| harness.gateway.reports().len() > before).await;
+    // A report is sent when it changes, so one that comes twice was sent again.
+    harness.wait_until("the report again after the line came back", |_| again() > before).await;
     assert_eq!(harness.gateway.log("").await.last().unwrap(), seen.last().unwrap());
 }

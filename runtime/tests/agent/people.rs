@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
+use tokio::sync::watch;
+use yoi_test_support::{eventually, in_time};
 use yoi_wire::control::{AttachLine, ControlAction, ControlReason, ControlRequest, ControlResponse, DeltaKind, RewindTargets};
 use yoi_wire::entry::{Body, Entry, RunOutcome, SegmentReason};
 use yoi_wire::hub::{Activity, TaskState, runtime_api};
@@ -18,16 +19,14 @@ pub async fn ask(harness: &Harness, id: &str, action: ControlAction) -> ControlR
 }
 
 async fn ask_json(harness: &Harness, request: &serde_json::Value) -> ControlResponse {
-    for _ in 0..1200 {
+    let look = async || {
         let (status, body) = harness.gateway.request_as("jane", "POST", runtime_api::CONTROL, request.to_string()).await;
         // The line may be up before the session is replayed.
-        if status != StatusCode::SERVICE_UNAVAILABLE {
-            assert_eq!(status, StatusCode::OK, "{body:?}");
-            return serde_json::from_slice(&body).unwrap();
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
-    panic!("the session was not opened in time");
+        (status != StatusCode::SERVICE_UNAVAILABLE).then_some((status, body))
+    };
+    let (status, body) = eventually("an open session", look).await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+    serde_json::from_slice(&body).unwrap()
 }
 
 async fn refusal(harness: &Harness, id: &str, action: ControlAction) -> Option<ControlReason> {
@@ -192,10 +191,13 @@ async fn f8_who_attaches_during_an_answer_gets_each_piece_of_it_once() {
     let _runtime = harness.start(1, None);
     harness.gateway.wait_for_report(|report| report.ready).await;
     ask(&harness, "r", ControlAction::Run { text: "go".to_owned() }).await;
+    // Each attaches when the first one has got so many bytes.
+    let (shown, _) = watch::channel(0);
     let clients = (0..30).map(|n| {
-        let gateway = harness.gateway.clone();
+        let (gateway, shown) = (harness.gateway.clone(), &shown);
+        let moment = n * text.len() / 32;
         async move {
-            tokio::time::sleep(Duration::from_millis(n * 40)).await;
+            shown.subscribe().wait_for(|bytes| *bytes >= moment).await.unwrap();
             let (mut stream, mut seen) = (gateway.attach("").await, String::new());
             loop {
                 for line in stream.next().await {
@@ -203,9 +205,11 @@ async fn f8_who_attaches_during_an_answer_gets_each_piece_of_it_once() {
                         AttachLine::Delta(delta) if delta.kind == DeltaKind::Text => {
                             assert_eq!(delta.offset as usize, seen.len(), "a piece of the answer is missing or comes twice");
                             seen.push_str(&delta.text);
+                            shown.send_if_modified(|bytes| std::mem::replace(bytes, seen.len().max(*bytes)) < seen.len());
                         }
                         AttachLine::Entry { entry, .. } => {
                             if let Body::Assistant(answer) = &entry.body {
+                                shown.send_replace(usize::MAX);
                                 return (seen, answer.text.clone());
                             }
                         }
@@ -215,7 +219,7 @@ async fn f8_who_attaches_during_an_answer_gets_each_piece_of_it_once() {
             }
         }
     });
-    let attached = tokio::time::timeout(Duration::from_secs(60), futures::future::join_all(clients)).await.unwrap();
+    let attached = in_time("all that is attached", futures::future::join_all(clients)).await;
     for (seen, answer) in &attached {
         assert!(*answer == text && (seen.is_empty() || seen == answer), "{seen:?}");
     }
@@ -234,13 +238,13 @@ async fn f8_p63_who_attaches_during_a_run_gets_each_entry_once_and_goes_on_by_to
     ask(&harness, "r", ControlAction::Run { text: "go".to_owned() }).await;
     let ended = |entry: &Entry| matches!(entry.body, Body::RunEnded(_));
     let clients = (0..24).map(|n| {
-        let gateway = harness.gateway.clone();
+        let (gateway, harness) = (harness.gateway.clone(), &harness);
         async move {
-            tokio::time::sleep(Duration::from_millis(n * 17)).await;
+            harness.wait_until("the moment to attach", |entries| entries.len() >= 2 * n).await;
             let mut lines = Vec::new();
             let mut first = gateway.attach("").await;
             // Leaves in the middle and goes on by the last token.
-            while entries_of(&lines).len() < 5 + n as usize % 3 {
+            while entries_of(&lines).len() < 5 + n % 3 {
                 lines.extend(first.next().await);
             }
             let token =
@@ -253,7 +257,7 @@ async fn f8_p63_who_attaches_during_a_run_gets_each_entry_once_and_goes_on_by_to
             lines
         }
     });
-    let attached = tokio::time::timeout(Duration::from_secs(60), futures::future::join_all(clients)).await.unwrap();
+    let attached = in_time("all that is attached", futures::future::join_all(clients)).await;
     let log = harness.entries();
     for lines in attached {
         assert_eq!(entries_of(&lines), log);

@@ -6,7 +6,7 @@ use yoi_wire::entry::{Body, RunEnded, RunOutcome, ToolOutcome};
 use yoi_wire::hub::ReportReason;
 
 use crate::harness::{Harness, kinds, outcomes, texts, tool_ends};
-use crate::people::ask as control;
+use crate::people::{ask as control, programs_in};
 
 async fn command(words: &[&str]) -> Harness {
     let mut harness = Harness::new("rules: []\n").await;
@@ -101,13 +101,9 @@ async fn a_stop_ends_a_command_with_all_its_processes_and_the_next_start_gives_i
     let mut runtime = harness.start(1, Some("go"));
     let alive = || std::fs::metadata(harness.tree().join("alive")).map_or(0, |file| file.len());
     harness.wait_until("it runs", |_| alive() > 0).await;
-    let begun = std::time::Instant::now();
-    runtime.terminate().await;
-    assert!(begun.elapsed() < crate::harness::STOPPED);
+    harness.stop(&mut runtime).await;
     assert_eq!(outcomes(&harness.entries()), [RunOutcome::Interrupted]);
-    let before = alive();
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    assert_eq!(alive(), before, "something goes on");
+    nothing_is_alive(&harness);
     let _runtime = harness.start(2, Some("go"));
     harness
         .wait_until("it was given again", |_| std::fs::read_to_string(harness.tree().join("given")).is_ok_and(|text| text == "gogo"))
@@ -226,11 +222,9 @@ async fn started(harness: &Harness, times: usize) {
     harness.wait_until("it was started", |entries| seen().lines().count() >= times && texts(entries).len() >= times).await;
 }
 
-async fn nothing_is_alive(harness: &Harness) {
-    let alive = || std::fs::metadata(harness.tree().join("alive")).map_or(0, |file| file.len());
-    let before = alive();
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    assert_eq!(alive(), before, "something goes on");
+/// Everything that a program starts works in the tree.
+fn nothing_is_alive(harness: &Harness) {
+    assert_eq!(programs_in(&harness.tree().canonicalize().unwrap()), 0, "something goes on");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,7 +234,7 @@ async fn a_paused_program_is_ended_whole_and_goes_on_in_its_session_when_it_is_r
     started(&harness, 1).await;
     assert!(control(&harness, "p", ControlAction::Pause {}).await.done.is_some());
     harness.wait_until("it is paused", |entries| kinds(entries).ends_with("Paused")).await;
-    nothing_is_alive(&harness).await;
+    nothing_is_alive(&harness);
     assert!(control(&harness, "r", ControlAction::Resume {}).await.done.is_some());
     started(&harness, 2).await;
     assert!(control(&harness, "s", ControlAction::Pause {}).await.done.is_some());
@@ -249,7 +243,7 @@ async fn a_paused_program_is_ended_whole_and_goes_on_in_its_session_when_it_is_r
     harness.gateway.forget_line();
     let _runtime = harness.start(2, Some("go"));
     harness.gateway.wait_for_report(|report| report.run_generation == 2 && report.ready).await;
-    nothing_is_alive(&harness).await;
+    nothing_is_alive(&harness);
     assert!(control(&harness, "t", ControlAction::Resume {}).await.done.is_some());
     started(&harness, 3).await;
     let seen = std::fs::read_to_string(harness.tree().join("seen")).unwrap();
@@ -267,7 +261,7 @@ async fn a_cancelled_program_is_ended_whole_and_its_session_serves_the_next_mess
     assert!(control(&harness, "c", ControlAction::Cancel {}).await.done.is_some());
     let entries = harness.wait_for_runs(1).await;
     assert_eq!(outcomes(&entries), [RunOutcome::Cancelled]);
-    nothing_is_alive(&harness).await;
+    nothing_is_alive(&harness);
     let again = control(&harness, "d", ControlAction::Cancel {}).await.refused.map(|refused| refused.reason);
     assert_eq!(again, Some(ControlReason::NotRunning));
     control(&harness, "r", ControlAction::Run { text: "next".to_owned() }).await;

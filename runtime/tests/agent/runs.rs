@@ -4,6 +4,7 @@ use http::StatusCode;
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::{Activity, ReportReason, TaskState};
 
+use crate::endpoints::restart_after;
 use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,17 +88,20 @@ async fn a_key_is_used_and_an_empty_one_is_reported() {
         let harness = Harness {
             provider,
             needs_key: true,
-            env: vec![("YOI_SECRET_RESTART_SECONDS", "100".to_owned())],
+            // By itself it would end after hours.
+            env: vec![restart_after("600000")],
             ..Harness::with_key(EXAMPLE, Some("k-123")).await
         };
         let mut runtime = harness.start(1, Some("say hello"));
         let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::SecretMissing && report.task.is_some()).await;
         assert!(report.message.contains("key api-key of Secret model-key ") && report.message.contains("is empty"), "{}", report.message);
         assert_eq!((report.ready, report.task.unwrap().state), (false, TaskState::Submitted.into()));
+        runtime.kill();
         // It ends by itself. In a cluster, the kubelet starts it again with the Secret's new content.
-        assert!(runtime.wait_for_exit().await.success());
+        let harness = Harness { env: vec![restart_after("10")], ..harness };
+        assert!(harness.start(2, Some("say hello")).wait_for_exit().await.success());
         let harness = Harness { key: Some("k-123"), ..harness };
-        let _runtime = harness.start(1, Some("say hello"));
+        let _runtime = harness.start(3, Some("say hello"));
         let entries = harness.wait_for_runs(1).await;
         assert_eq!((outcomes(&entries), texts(&entries)), (vec![RunOutcome::Finished], vec!["Hello.".to_owned()]));
     }

@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Mutex;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_runtime::diff::{ComparedWith, TextDiff, commits_since, text_diff};
+use yoi_test_support::limit;
 use yoi_wire::people::PatchFormat;
 
 use crate::fixture::{SECRET, TreeFixture};
 
-/// Held by each test here. A supervisor kills the children of its process that it does not know: the diff of one test would kill the git of
-/// another.
+/// Held by each test here, for `cargo test`, which runs them on threads of one process: a supervisor kills the children of its process that it does not
+/// know, so the diff of one test would kill the git of another. Tests with a process each do not need it.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// A change of the tree's repository. Gets the tree and the folder around it.
@@ -151,7 +152,7 @@ fn on_a_thread(tree: &Path, ask: fn(&tokio::runtime::Runtime, &Path) -> String) 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _ = sender.send(ask(&runtime, &tree));
     });
-    answer.recv_timeout(Duration::from_secs(60)).ok()
+    answer.recv_timeout(limit(Duration::ZERO)).ok()
 }
 
 /// Tries every change on `ask`, and returns what went wrong.

@@ -228,6 +228,7 @@ pub async fn gather(cluster: &Cluster, all_namespaces: bool) -> Result<ObservedC
     let (crds, namespaces, dns_services, dns_slices) = rest;
     Ok(ObservedCluster {
         now: Timestamp::now(),
+        patience_percent: cluster.patience_percent,
         scope: scope.map(str::to_owned),
         operator_namespace,
         version: env!("CARGO_PKG_VERSION"),

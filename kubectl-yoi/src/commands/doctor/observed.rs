@@ -58,6 +58,8 @@ pub struct ApiCall {
 /// The cluster at one moment. Objects with a namespace are of [`ObservedCluster::scope`]; those of our own processes are of any namespace.
 pub struct ObservedCluster {
     pub now: Timestamp,
+    /// Percent of the usual time after which the doctor says that something takes too long.
+    pub patience_percent: u32,
     /// The namespace that was read; `None` is all of them.
     pub scope: Option<String>,
     /// Where operator and gateway are installed.
@@ -105,10 +107,16 @@ pub fn listed<T>(result: &ReadResult<Vec<T>>) -> &[T] {
 }
 
 impl ObservedCluster {
+    /// Returns after how many seconds something takes too long that usually may take `seconds`.
+    pub fn patience(&self, seconds: i64) -> i64 {
+        seconds * i64::from(self.patience_percent) / 100
+    }
+
     /// Returns all that could not be read. The destructuring is complete so that a new field does not compile without a line here.
     pub fn read_failures(&self) -> Vec<&ReadFailure> {
         let ObservedCluster {
             now: _,
+            patience_percent: _,
             scope: _,
             operator_namespace: _,
             version: _,

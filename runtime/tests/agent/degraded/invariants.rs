@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use yoi_test_support::slowness;
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::{ReportReason, RuntimeReport};
 
@@ -13,7 +14,7 @@ use crate::endpoint::wire::Wire;
 use crate::gateway::person;
 use crate::harness::Harness;
 
-/// How fast an agent has to answer while something around it fails.
+/// How fast an agent has to answer while something around it fails, the quickest of several times.
 const RESPONSE_TIME: Duration = Duration::from_secs(1);
 
 /// Asserts that the agent takes messages and gives its log while the failure lasts. A busy machine may be slow once, so the fastest of
@@ -27,7 +28,8 @@ pub async fn assert_responsive(harness: &Harness, id: &str) -> String {
         assert_eq!(status, StatusCode::OK, "{body:?}");
         assert!(!harness.gateway.log("").await.is_empty());
         fastest = fastest.min(started.elapsed());
-        if fastest < RESPONSE_TIME {
+        // A true bound: what is promised is that the agent answers as if nothing were wrong.
+        if fastest < RESPONSE_TIME.mul_f64(slowness()) {
             return last;
         }
     }

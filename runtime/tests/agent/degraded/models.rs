@@ -7,10 +7,12 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use yoi_line::{ClientAuth, ServeLimits, serve_tls, tls_server_config};
+use yoi_test_support::{Share, assert_no_sooner};
 use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
 use yoi_wire::hub::{Activity, ReportReason, TaskState};
 
 use super::invariants::{assert_invariants, assert_responsive, assert_user_sentence};
+use crate::endpoints::restart_after;
 use crate::harness::{Harness, kinds, outcomes, texts, tool_ends};
 
 const PROVIDERS: [&str; 2] = ["OpenAI", "Anthropic"];
@@ -29,11 +31,16 @@ async fn fresh(provider: &'static str, script: &str, timeouts: &str) -> Harness 
 
 /// Checks that the agent reports `words`, stays responsive, goes on by itself, and runs every call once.
 async fn recovers(provider: &'static str, name: &str, fault: &str, timeouts: &str, words: &str) {
-    let (harness, report_seen) = fresh(provider, &script(fault), timeouts).await.held_after_first_request().await;
-    let mut runtime = harness.start(1, Some("go"));
-    println!("{provider} {name}: began");
     // A person has to do something about these, though here the endpoint itself changes its mind.
     let reason = if ["401", "403", "404"].contains(&name) { ReportReason::ModelRefused } else { ReportReason::ModelUnreachable };
+    let mut harness = fresh(provider, &script(fault), timeouts).await;
+    if reason == ReportReason::ModelRefused {
+        // A wait for a person is 300 times as long as one for an endpoint, and the next one 1,800 times.
+        harness.env.push(("YOI_MODEL_BACKOFF_MS", "2".to_owned()));
+    }
+    let (harness, report_seen) = harness.held_after_first_request().await;
+    let mut runtime = harness.start(1, Some("go"));
+    println!("{provider} {name}: began");
     let report = harness.gateway.wait_for_report(|report| report.reason == reason).await;
     report_seen.send_replace(true);
     assert!(!report.ready && report.message.contains(words), "{provider} {name}: {}", report.message);
@@ -77,11 +84,12 @@ const FAULTS: [(&str, &str, &str, &str); 16] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_reports_every_endpoint_failure_stays_responsive_and_goes_on_by_itself() {
-    for faults in FAULTS.chunks(4) {
-        join_all(PROVIDERS.into_iter().flat_map(|provider| {
-            faults.iter().map(move |(name, fault, timeouts, words)| recovers(provider, name, fault, timeouts, words))
-        }))
-        .await;
+    let mut one_format = Share::one_in(PROVIDERS.len() as u64);
+    let all = FAULTS.iter().flat_map(|fault| PROVIDERS.map(|provider| (provider, fault)));
+    let cases: Vec<_> = all.filter(|_| one_format.takes_next()).collect();
+    println!("{one_format}");
+    for cases in cases.chunks(8) {
+        join_all(cases.iter().map(|&(provider, &(name, fault, timeouts, words))| recovers(provider, name, fault, timeouts, words))).await;
     }
 }
 
@@ -94,10 +102,10 @@ async fn a_line_without_end_fills_no_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_wait_that_an_endpoint_asks_for_is_kept() {
     let harness = fresh("OpenAI", &script("status: 429, times: 1, retryAfterSeconds: 2"), "9000,9000,9000").await;
+    let began = Instant::now();
     let _runtime = harness.start(1, Some("go"));
-    let started = Instant::now();
     harness.wait_for_runs(1).await;
-    assert!(started.elapsed() >= Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_no_sooner(began, Duration::from_secs(2), "the second request");
     // Two requests of the first turn, one of the second.
     assert_eq!(harness.requests.lock().unwrap().len(), 3);
 }
@@ -158,9 +166,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_with_
         assert!(report.message.contains(words), "{}: {:?}", report.message, harness.entries());
         assert_user_sentence(&report.message);
         assert_responsive(&harness, "lost").await;
-        let asked = Instant::now();
-        assert!(runtime.terminate().await.success());
-        assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+        harness.stop(&mut runtime).await;
         assert!(kinds(&harness.entries()).ends_with("Notice RunEnded"), "{}", kinds(&harness.entries()));
         assert!(!harness.stderr().contains("sk-secret"));
         let harness = Harness { model_url: right, ..harness };
@@ -176,19 +182,22 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_with_
 async fn a_refused_key_is_read_again_and_is_never_shown() {
     let echo = "rules:\n- steps: [{text: Hello.}]\n";
     let harness = Harness { needs_key: true, key: Some("sk-secret-1"), ..Harness::with_key(echo, Some("sk-right")).await };
-    let harness = Harness { env: vec![("YOI_SECRET_RESTART_SECONDS", "200".to_owned())], ..harness };
+    // By itself it would end after hours.
+    let harness = Harness { env: vec![restart_after("600000")], ..harness };
     let mut runtime = harness.start(1, Some("go"));
     let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelRefused).await;
     assert!(report.message.contains("it does not take the key: correct the Secret"), "{}", report.message);
     assert_responsive(&harness, "refused").await;
-    // In a cluster, the kubelet starts it again with the Secret's new content.
-    assert!(runtime.wait_for_exit().await.success());
+    assert!(runtime.terminate().await.success());
+    // The first process of the next Pod ends by itself. In a cluster, the kubelet starts it again with the Secret's new content.
+    let harness = Harness { env: vec![restart_after("10")], ..harness };
+    assert!(harness.start(2, Some("go")).wait_for_exit().await.success());
     let everything = format!("{:?}{:?}{}", harness.entries(), harness.gateway.reports(), harness.stderr());
     assert!(!everything.contains("sk-secret-1"));
     let harness = Harness { key: Some("sk-right"), ..harness };
-    let _runtime = harness.start(1, Some("go"));
+    let _runtime = harness.start(3, Some("go"));
     let entries = harness.wait_until("the end", |entries| outcomes(entries).contains(&RunOutcome::Finished)).await;
-    assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Finished], "{}", kinds(&entries));
+    assert_eq!(outcomes(&entries), [RunOutcome::Interrupted, RunOutcome::Interrupted, RunOutcome::Finished], "{}", kinds(&entries));
     assert_invariants(&harness);
 }
 

@@ -22,7 +22,7 @@ rules:
   - toolCalls: [{tool: SendToPeerPod, args: {to: c, message: hi}}]
   - text: done
 "#;
-    let harness = Harness { limits: json!({"turnsPerRun": 20, "toolSeconds": 10, "toolOutputBytes": 4096}), ..Harness::new(script).await };
+    let harness = Harness { limits: json!({"turnsPerRun": 20, "toolSeconds": 2, "toolOutputBytes": 4096}), ..Harness::new(script).await };
     harness.gateway.set_fates([SendFate::Lost, SendFate::Unacknowledged, SendFate::Delivered, SendFate::Delivered, SendFate::Lost]);
     let _runtime = harness.start(1, Some("go"));
     let entries = harness.wait_for_runs(1).await;
@@ -31,7 +31,7 @@ rules:
     use ToolOutcome::{Succeeded, Unknown};
     assert_eq!(outcomes, [Unknown, Unknown, Succeeded, Succeeded, Unknown], "{ends:?}");
     assert!(
-        ends[0].output.contains("It is not known whether the message reached \"c\": there was no answer within 10 s"),
+        ends[0].output.contains("It is not known whether the message reached \"c\": there was no answer within 2 s"),
         "{}",
         ends[0].output
     );
@@ -60,7 +60,7 @@ rules:
   - toolCalls: [{tool: SendToPeerPod, args: {to: b, message: hi}}]
   - text: done
 "#;
-    let harness = Harness { limits: json!({"turnsPerRun": 20, "toolSeconds": 10, "toolOutputBytes": 4096}), ..Harness::new(script).await };
+    let harness = Harness { limits: json!({"turnsPerRun": 20, "toolSeconds": 2, "toolOutputBytes": 4096}), ..Harness::new(script).await };
     // It arrives without an answer; then the inbox is full.
     harness.gateway.set_fates([SendFate::Lost]);
     let _runtime = harness.start(1, Some("go"));

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
+use yoi_test_support::eventually;
 use yoi_wire::entry::{Assistant, Body, Entry, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
 
 use super::commands::{MISBEHAVING_COMMANDS, MisbehavingCommand, mark};
@@ -30,9 +30,11 @@ async fn the_checks_find_a_runtime_that_acknowledges_messages_on_a_full_disk() {
     runtime.kill();
     harness.gateway.forget_line();
     let _runtime = harness.start(1, None);
-    while harness.gateway.deliver("last", crate::gateway::person(), "say hello").await.0 != http::StatusCode::OK {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("a message that is taken", async || {
+        let (status, _) = harness.gateway.deliver("last", crate::gateway::person(), "say hello").await;
+        (status == http::StatusCode::OK).then_some(())
+    })
+    .await;
     let entries = harness.wait_until("an answer", |entries| !texts(entries).is_empty()).await;
     let found = check_acknowledged(&entries, &acknowledged).unwrap_err();
     assert!(found.ends_with("was acknowledged and is in the log 0 times"), "{found}");
@@ -112,6 +114,9 @@ async fn the_checks_find_a_retry_that_repeats_a_tool_call() {
     check_runs_match_log(&harness.wait_for_runs(1).await, &harness.tree().join("ran")).unwrap();
 }
 
+/// The command that a killed child is not the end of.
+const LEAVES: &str = "leaves session, parents and environment";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_checks_find_a_time_limit_that_kills_only_the_direct_child() {
     let mut found = Vec::new();
@@ -126,13 +131,12 @@ async fn the_checks_find_a_time_limit_that_kills_only_the_direct_child() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        while !dir.path().join("begun").exists() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        eventually("its start", async || dir.path().join("begun").exists().then_some(())).await;
         child.kill().unwrap();
         child.wait().unwrap();
-        let left = living_processes(&mark);
+        let left = || Some(living_processes(&mark)).filter(|left| !left.is_empty());
+        // A process has no command line while it starts another program.
+        let left = if name == LEAVES { eventually("what it has left", async || left()).await } else { left().unwrap_or_default() };
         if !left.is_empty() {
             found.push(name);
         }
@@ -141,7 +145,7 @@ async fn the_checks_find_a_time_limit_that_kills_only_the_direct_child() {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
-    assert!(found.contains(&"leaves session, parents and environment"), "{found:?}");
+    assert!(found.contains(&LEAVES), "{found:?}");
 }
 
 /// What a file has after a power loss that follows its careless replacement. `None` where mounting is not allowed.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use yoi_engine::conversation::{ConversationEvent, ConversationState, apply, proj
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::fold::{OpenCall, OpenRun};
 use yoi_session::{Error, Holder, Inbox, Lock, Log, LogState, Preallocate, Replay, current};
+use yoi_test_support::wait_until;
 use yoi_wire::entry::{Body, Entry, PromptItem, ToolCall};
 
 use super::volume::Padded;
@@ -84,13 +84,10 @@ fn replay(root: &Path) -> Result<(Replay, Vec<String>), Error> {
 /// A process that another test starts holds the descriptor of a lock until it runs its program.
 fn take_lock(disk: &Arc<dyn Disk>, root: &Path) -> Result<Arc<Lock>, Error> {
     let take = || Lock::take(disk.clone(), root, Holder { run_generation: u64::MAX, pod_uid: "test".to_owned() });
-    for _ in 0..200 {
-        match take() {
-            Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(50)),
-            other => return other,
-        }
-    }
-    take()
+    wait_until("the lock", || match take() {
+        Err(Error::Locked { .. }) => None,
+        other => Some(other),
+    })
 }
 
 fn replayed(replay: &Replay, pending: Vec<String>) -> Opened {

@@ -112,7 +112,7 @@ where
     let Some(ready) = conditions.and_then(|c| find(c, condition::READY)) else {
         let age = object.creation_timestamp().map_or(0, |t| observed.age(t.0));
         let command = format!("kubectl rollout status deployment yoi-operator -n {} --timeout=60s", observed.operator_namespace);
-        return (age > GRACE_SECONDS)
+        return (age > observed.patience(GRACE_SECONDS))
             .then(|| Finding::error(display_name(object), format!("no operator has looked at it in {age} s"), command));
     };
     if ready.status == ConditionStatus::True || ready.reason == reason::WAITING_FOR_CONSUMER {
@@ -125,7 +125,7 @@ where
         Severity::Warning
     } else if known.is_some_and(Reason::warns) {
         Severity::Error
-    } else if age > GRACE_SECONDS {
+    } else if age > observed.patience(GRACE_SECONDS) {
         Severity::Warning
     } else {
         return None;

@@ -57,6 +57,7 @@ pub fn healthy() -> ObservedCluster {
     };
     ObservedCluster {
         now: NOW.parse().unwrap(),
+        patience_percent: 100,
         scope: None,
         operator_namespace: "yoi-system".to_owned(),
         version: env!("CARGO_PKG_VERSION"),

@@ -41,7 +41,7 @@ where
     K: kube::Resource<DynamicType = ()>,
 {
     let age = observed.age(object.meta().deletion_timestamp.as_ref()?.0);
-    if age < GRACE_SECONDS {
+    if age < observed.patience(GRACE_SECONDS) {
         return None;
     }
     let since = format!("being deleted for {}", crate::show::duration(age));
@@ -124,7 +124,7 @@ fn stuck_namespace(observed: &ObservedCluster, namespace: &Namespace) -> Option<
         );
         return Some(Finding::error(display_name(namespace), what, observed.fix_gateway_command()));
     }
-    if age < GRACE_SECONDS {
+    if age < observed.patience(GRACE_SECONDS) {
         return None;
     }
     // Only what our own objects and finalizers hold is a finding.
@@ -150,7 +150,7 @@ fn left_over_volume(observed: &ObservedCluster, volume: &PersistentVolume) -> Op
         || volume.spec.as_ref().and_then(|s| s.csi.as_ref()).is_some_and(|csi| csi.driver == "csi.yoi.dev");
     let retained = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref() == Some("Retain");
     match (ours, name.ends_with("-session") && retained) {
-        (true, _) if since >= GRACE_SECONDS => {
+        (true, _) if since >= observed.patience(GRACE_SECONDS) => {
             // Nothing is behind it: the tree goes with its AgentWorkspace.
             let command = format!("kubectl delete pv {}", volume.name_any());
             Some(Finding::warning(display_name(volume), format!("its claim {namespace}/{name} is gone, and it was left behind"), command))
@@ -202,6 +202,36 @@ mod tests {
         assert!(command.contains(r#"{"op":"test","path":"/metadata/finalizers/1","value":"a.b/c"}"#), "{command}");
         observed.now = then;
         assert_eq!(check_named(&observed, "stuck")[0].severity, Severity::Ok, "a young deletion is none");
+    }
+
+    #[test]
+    fn a_deletion_of_each_kind_is_named_when_it_takes_a_minute_and_not_before() {
+        for (age, percent, named) in
+            [(0, 100, false), (59, 100, false), (60, 100, true), (86_400, 100, true), (5, 10, false), (6, 10, true)]
+        {
+            let mut observed = healthy();
+            observed.patience_percent = percent;
+            let then = Some(Time(observed.now - jiff::SignedDuration::from_secs(age)));
+            let deleted = [
+                observed.projects.as_mut().unwrap().iter_mut().map(|object| &mut object.metadata).next().unwrap(),
+                observed.yoipods.as_mut().unwrap().iter_mut().map(|object| &mut object.metadata).next().unwrap(),
+                observed.workspaces.as_mut().unwrap().iter_mut().map(|object| &mut object.metadata).next().unwrap(),
+                observed.pods.as_mut().unwrap().iter_mut().map(|object| &mut object.metadata).next().unwrap(),
+                observed.claims.as_mut().unwrap().iter_mut().map(|object| &mut object.metadata).next().unwrap(),
+            ];
+            let count = deleted.len();
+            for metadata in deleted {
+                metadata.deletion_timestamp.clone_from(&then);
+                metadata.finalizers = Some(vec!["example.com/backup".to_owned()]);
+            }
+            let namespace = json!({ "metadata": { "name": "x", "deletionTimestamp": then }, "status": { "conditions": [
+                { "type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain",
+                  "message": "Some resources are remaining: yoipods.yoi.dev has 1 resource instances" }] } });
+            observed.namespaces.as_mut().unwrap().push(serde_json::from_value(namespace).unwrap());
+            let findings = check_named(&observed, "stuck");
+            let named_now = findings.iter().filter(|finding| finding.message.contains("being deleted for")).count();
+            assert_eq!(named_now, if named { count + 1 } else { 0 }, "{age} s at {percent} percent: {findings:?}");
+        }
     }
 
     #[test]

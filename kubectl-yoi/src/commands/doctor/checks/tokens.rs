@@ -25,7 +25,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         let has_reported = status.report.as_ref().is_some_and(|r| r.pod_uid == current.uid);
         match since {
             Some(_) if has_reported => reported += 1,
-            Some(seconds) if seconds >= GRACE_SECONDS => {
+            Some(seconds) if seconds >= observed.patience(GRACE_SECONDS) => {
                 let what =
                     format!("Pod {} has run for {seconds} s, and its runtime has not reported: no gateway knows its token", current.name);
                 let command = format!("kubectl logs {} -n {} --tail=20", current.name, yoipod.namespace().unwrap_or_default());

@@ -2,7 +2,6 @@
 
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,7 +9,6 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 use yoi_engine::conversation::CallEnd;
 use yoi_engine::peers::NoPeers;
 use yoi_engine::processes::ProcessSupervisor;
@@ -19,13 +17,12 @@ use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
 use yoi_engine::tools::{LiveOutput, ToolRunner};
 use yoi_runtime::program_socket::{ProgramSocket, SocketGrant};
+use yoi_test_support::{eventually, in_time};
 use yoi_wire::entry::{OfferedTool, ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
 const TOKEN: &str = "token-of-the-run";
 const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A run of a program: its log, and the tools of built-in agents. An entry is durable when `disk` has a permit for it.
 struct Run {
@@ -100,7 +97,7 @@ async fn finish(mut command: Command, input: &str) -> Output {
     // A hook that fails early does not read it all.
     let _ = stdin.write_all(input.as_bytes()).await;
     drop(stdin);
-    timeout(PATIENCE, child.wait_with_output()).await.expect("it ends in time").unwrap()
+    in_time("the end of the hook", child.wait_with_output()).await.unwrap()
 }
 
 fn before() -> String {
@@ -113,16 +110,17 @@ async fn a_hook_ends_well_only_when_the_begin_of_the_call_is_durable() {
     setup.run.disk.forget_permits(usize::MAX);
     let mut child = setup.command(&["hook", "before"], TOKEN).spawn().unwrap();
     child.stdin.take().unwrap().write_all(before().as_bytes()).await.unwrap();
-    let told = async {
-        while setup.log().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, told).await.unwrap();
-    // A hook that answers before the entry is durable would have ended by now.
-    assert!(timeout(Duration::from_millis(500), child.wait()).await.is_err());
+    eventually("the begin of the call", async || (!setup.log().is_empty()).then_some(())).await;
+    // Other processes are started, are answered over the same socket, and end meanwhile. A hook that does not wait would have ended before them.
+    for _ in 0..3 {
+        let mut client = Client::start(&setup, TOKEN);
+        client.initialize("2025-11-25").await;
+        assert!(client.ask(2, "tools/list", json!({})).await["result"]["tools"].is_array());
+        assert!(client.close().await.status.success());
+    }
+    assert!(child.try_wait().unwrap().is_none(), "the hook has ended before the begin is durable");
     setup.run.disk.add_permits(1);
-    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let output = in_time("the end of the hook", child.wait_with_output()).await.unwrap();
     assert!(output.status.success(), "{output:?}");
     // What a hook writes there, a program may take for an instruction.
     assert_eq!((output.stdout.len(), output.stderr.len()), (0, 0));
@@ -192,7 +190,7 @@ impl Client {
     /// Sends a request and returns the response.
     async fn ask(&mut self, id: u64, method: &str, params: Value) -> Value {
         self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
-        let line = timeout(PATIENCE, self.stdout.next_line()).await.expect("a response in time").unwrap().expect("a response");
+        let line = in_time("a response", self.stdout.next_line()).await.unwrap().expect("a response");
         let response: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&response["jsonrpc"], &response["id"]), (&json!("2.0"), &json!(id)), "{response}");
         response
@@ -215,7 +213,7 @@ impl Client {
     /// Closes standard input, as clients do in the end.
     async fn close(self) -> Output {
         drop(self.stdin);
-        timeout(PATIENCE, self.child.wait_with_output()).await.expect("it ends in time").unwrap()
+        in_time("the end of the server", self.child.wait_with_output()).await.unwrap()
     }
 }
 
