@@ -49,6 +49,10 @@ impl Selection {
     }
 
     fn wants(&self, test: &Test, row: &Row) -> bool {
+        // What its source marks as ignored takes minutes of the whole machine, or is a tool and no test.
+        if test.ignored && (row.tier != Tier::Soak || self.tier != Tier::Soak) {
+            return false;
+        }
         if self.filters.is_empty() {
             return row.tier <= self.tier && self.is_affected(test, row);
         }
