@@ -20,6 +20,8 @@ mod lanes;
 mod law;
 mod packages;
 mod planted;
+#[allow(dead_code)]
+mod portable;
 #[cfg(test)]
 mod presets;
 mod progress;
