@@ -18,6 +18,8 @@ mod instance;
 mod law;
 mod packages;
 mod planted;
+#[allow(dead_code)]
+mod portable;
 #[cfg(test)]
 mod presets;
 mod progress;
