@@ -37,7 +37,7 @@ echo "processes: $processes"
 const WITHOUT_ENVIRONMENT: &str = r#"exec env -i PATH="$PATH" HOME="$HOME" /bin/sh -c "$0" sh "$1""#;
 
 /// A command that is run in a Pod has the environment of its container, and so a model's key: a search beside it would find that one. Who runs a command
-/// reads; who searches writes.
+/// reads; who searches writes. Both are of one test, and so of one process: no other test runs a command in its Pods.
 pub static EXEC: RwLock<()> = RwLock::const_new(());
 
 /// Kinds whose objects and messages people of the namespace read.

@@ -8,8 +8,16 @@ pub mod accounts;
 pub mod canary;
 pub mod fixtures;
 pub mod local_cluster;
+pub mod locks;
 mod poll;
+pub mod processes;
 pub mod program;
 pub mod test_namespace;
 
-pub use poll::poll_until;
+pub use poll::{poll_seen, poll_until};
+
+/// Whether this run takes the time for all rounds of a test: `YOI_THOROUGH=1`, as in `cargo xtask test --all`. Each landing plays some of them.
+#[must_use]
+pub fn thorough() -> bool {
+    std::env::var_os("YOI_THOROUGH").is_some_and(|value| value == "1")
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures::StreamExt;
@@ -18,7 +18,9 @@ use yoi_crds::Condition;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_wire::people::LogLine;
 
+use crate::locks::{self, Held};
 use crate::program::{self, CommandOutput};
+use crate::{poll_seen, poll_until};
 
 /// Any kind that is namespaced.
 pub trait TestObject:
@@ -30,7 +32,7 @@ impl<K> TestObject for K where
 {
 }
 
-/// How long any single step may take on a busy node with two cores.
+/// How long any single step takes at most on a quiet machine with two cores. A wait for it goes on for [`yoi_test_support::limit`] of that.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A namespace with Pod Security restricted, and the programs and images to test with.
@@ -41,6 +43,8 @@ pub struct TestNamespace {
     pub name: String,
     /// References of our images by their short names.
     images: BTreeMap<String, String>,
+    /// Yoi stays as it was installed while there is this namespace.
+    _intact: Held,
 }
 
 fn environment(name: &str) -> Result<String> {
@@ -61,8 +65,23 @@ pub async fn client_as_operator() -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+/// Waits until the namespaces of tests are gone whose deletion was requested: see [`TestNamespace::remove`].
+///
+/// # Errors
+/// After [`TIMEOUT`].
+pub async fn wait_removed(client: &Client) -> Result<()> {
+    let namespaces = Api::<Namespace>::all(client.clone());
+    poll_until(TIMEOUT, "the namespaces of former tests are gone", async || {
+        let of_tests = namespaces.list(&ListParams::default().labels("yoi.dev/e2e=true")).await?.items;
+        Ok(of_tests.iter().all(|namespace| namespace.metadata.deletion_timestamp.is_none()).then_some(()))
+    })
+    .await
+    .map(drop)
+}
+
 impl TestNamespace {
-    /// Creates a namespace that enforces Pod Security restricted. Its name begins with `e2e-` and `test`.
+    /// Creates a namespace that enforces Pod Security restricted. Its name begins with `e2e-` and `test`. Waits while another test holds one of
+    /// [`locks::INTACT`] alone.
     ///
     /// # Errors
     /// When the environment of `cargo xtask test` is missing or the cluster does not answer.
@@ -70,6 +89,7 @@ impl TestNamespace {
         let images = environment("YOI_IMAGES")?;
         let images = serde_json::from_slice(&std::fs::read(&images).with_context(|| format!("failed to read {images}"))?)?;
         environment("KUBECONFIG")?;
+        let intact = locks::intact().await?;
         let client = Client::try_default().await?;
         let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
         let namespace = format!("e2e-{}-{:06x}", test.replace('_', "-"), nanos % 0x00ff_ffff);
@@ -78,7 +98,7 @@ impl TestNamespace {
                 "pod-security.kubernetes.io/enforce": "restricted", "yoi.dev/e2e": "true" } }
         }))?;
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await?;
-        let ns = TestNamespace { client, name: namespace, images };
+        let ns = TestNamespace { client, name: namespace, images, _intact: intact };
         // Kubernetes creates this account a little later, and refuses Pods and tokens until then.
         ns.wait_for::<ServiceAccount, ()>("default", "there", |account| account.map(drop)).await?;
         Ok(ns)
@@ -104,19 +124,17 @@ impl TestNamespace {
     /// Deletes the namespace and waits until it is gone, where the deletion is what is tested, or what follows needs it. A deletion that hangs fails the test.
     ///
     /// # Errors
-    /// When the namespace still exists after [`TIMEOUT`], with the conditions that say why.
+    /// When the namespace still exists after the limit of [`TIMEOUT`], with the conditions that say why.
     pub async fn remove_and_wait(self) -> Result<()> {
         let api = self.request_removal().await?;
-        let start = Instant::now();
-        while let Some(namespace) = api.get_opt(&self.name).await? {
-            if start.elapsed() > TIMEOUT {
-                let held = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
-                let held: Vec<_> = held.into_iter().filter(|c| c.status == "True").filter_map(|c| c.message).collect();
-                bail!("namespace {} is still there after {TIMEOUT:?}: {}", self.name, held.join("; "));
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        Ok(())
+        poll_seen(TIMEOUT, &format!("namespace {} is gone", self.name), async || {
+            let Some(namespace) = api.get_opt(&self.name).await? else { return Ok(Ok(())) };
+            let held = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
+            let held: Vec<_> = held.into_iter().filter(|c| c.status == "True").filter_map(|c| c.message).collect();
+            Ok(Err(held.join("; ")))
+        })
+        .await
+        .map(drop)
     }
 
     async fn request_removal(&self) -> Result<Api<Namespace>> {
@@ -225,6 +243,19 @@ impl TestNamespace {
             .await
     }
 
+    /// Returns how often a component has told the reason about an object of this kind.
+    ///
+    /// # Errors
+    /// When kubectl fails, with its output.
+    pub async fn event_count(&self, kind: &str, name: &str, reason: &str) -> Result<u64> {
+        let about = format!("involvedObject.kind={kind},involvedObject.name={name},reason={reason}");
+        let list: Value =
+            serde_json::from_str(&self.kubectl(&["get", "events", "--field-selector", &about, "-o", "json"]).await?.exit_ok()?.out)?;
+        // The kubelet counts in the Event itself, newer components in its series.
+        let count = |event: &Value| event["count"].as_u64().or_else(|| event["series"]["count"].as_u64()).unwrap_or(1);
+        Ok(list["items"].as_array().context("no list")?.iter().map(count).sum())
+    }
+
     /// Returns an object by its name.
     ///
     /// # Errors
@@ -276,11 +307,12 @@ impl TestNamespace {
             }
             Err(anyhow!("the watch of {name} ended"))
         };
-        let found = tokio::time::timeout(TIMEOUT, following).await;
+        let limit = yoi_test_support::limit(TIMEOUT);
+        let found = tokio::time::timeout(limit, following).await;
         match found {
             Ok(found) => found,
             Err(_) => bail!(
-                "{} {}/{name} is not `{goal}` after {TIMEOUT:?}: {}",
+                "{} {}/{name} is not `{goal}` after {limit:?}: {}",
                 K::kind(&()),
                 self.name,
                 last.map_or_else(|| "it does not exist".to_owned(), |o| serde_json::to_string(&o).unwrap_or_default())
@@ -343,25 +375,18 @@ impl TestNamespace {
         said.out.lines().map(|line| serde_json::from_str(line).with_context(|| format!("not a log line: {line}"))).collect()
     }
 
-    /// Reads the log every 300 ms until `until` returns a value.
+    /// Reads the log again and again until `until` returns a value.
     ///
     /// # Errors
     /// After [`TIMEOUT`], with the kinds of the entries that were read last.
     pub async fn wait_log<T>(&self, agent: &str, goal: &str, until: impl Fn(&[LogLine]) -> Option<T>) -> Result<T> {
-        let start = Instant::now();
-        loop {
-            let seen = self.log(agent).await;
-            if let Ok(lines) = &seen
-                && let Some(found) = until(lines)
-            {
-                return Ok(found);
-            }
-            if start.elapsed() > TIMEOUT {
-                let seen = seen.map(|lines| lines.iter().map(|l| l.entry.body.kind().to_owned()).collect::<Vec<_>>().join(" "));
-                bail!("the log of {agent} does not show `{goal}` after {TIMEOUT:?}: {seen:?}");
-            }
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
+        let found = poll_seen(TIMEOUT, format!("the log of {agent} shows `{goal}`"), async || {
+            Ok(match self.log(agent).await {
+                Ok(lines) => until(&lines).ok_or_else(|| lines.iter().map(|line| line.entry.body.kind()).collect::<Vec<_>>().join(" ")),
+                Err(unread) => Err(format!("{unread:#}")),
+            })
+        });
+        Ok(found.await?.0)
     }
 }
 

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use yoi_crds::{Condition, YoiPod};
+use yoi_e2e::poll_seen;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
+use yoi_test_support::limit;
 
-/// How much longer a message and a read of the log may take while the fault lasts.
+/// How much longer a message and a read of the log may take while the fault lasts, on a quiet machine.
 const ADDED_DELAY: Duration = Duration::from_secs(1);
 
 /// Checks that people can send to the agent and read its log in time. The same requests for an agent that does not exist give the time that
@@ -35,7 +37,7 @@ async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
         let (took, code) = both(agent).await?;
         ensure!(code == 0, "{agent} does not take a message, or show its log: exit code {code}");
         fastest = fastest.min(took);
-        if fastest < baseline + ADDED_DELAY {
+        if fastest < baseline + ADDED_DELAY.mul_f64(yoi_test_support::slowness()) {
             return Ok(());
         }
     }
@@ -44,10 +46,8 @@ async fn check_responsive(ns: &TestNamespace, agent: &str) -> Result<()> {
 
 /// Checks that the agent stops in time: the kubelet kills it after 30 s, and the rest is what a busy machine takes.
 async fn check_stops(ns: &TestNamespace, agent: &str) -> Result<()> {
-    let begun = Instant::now();
-    ns.yoi(&["stop", agent, "--wait"]).await?.exit_ok()?;
-    ensure!(begun.elapsed() < Duration::from_secs(120), "{agent} took {:?} to stop", begun.elapsed());
-    Ok(())
+    let limit = format!("{}s", limit(Duration::from_secs(120)).as_secs());
+    ns.yoi(&["stop", agent, "--wait", "--timeout", &limit]).await?.exit_ok().map(drop)
 }
 
 /// Checks that the condition's message contains `words` and no Rust debug output or key.
@@ -70,15 +70,12 @@ async fn check_doctor_names(ns: &TestNamespace, check: &str, kind: &str, name: &
 
 /// Sends a message again and again until it is accepted: the fault has only just ended.
 async fn send_until_accepted(ns: &TestNamespace, agent: &str, text: &str) -> Result<()> {
-    let begun = Instant::now();
-    loop {
+    poll_seen(TIMEOUT, "the message is taken", async || {
         let output = ns.yoi(&["send", agent, text]).await?;
-        if output.code == 0 {
-            return Ok(());
-        }
-        ensure!(begun.elapsed() < TIMEOUT, "the message is not taken: {}", output.err);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+        Ok(if output.code == 0 { Ok(()) } else { Err(output.err) })
+    })
+    .await
+    .map(drop)
 }
 
 /// Waits until a YoiPod's Ready condition has this reason, and returns the condition.

@@ -9,7 +9,7 @@ use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::poll_until;
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::{Body, InputFrom, RunOutcome, ToolOutcome};
 use yoi_wire::people::LogLine;
 
@@ -241,7 +241,8 @@ async fn quiet_objects_are_not_written() -> Result<()> {
             return ns.remove().await;
         }
         before = now;
-        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        // Only time shows that nobody writes.
+        tokio::time::sleep(Duration::from_secs(10)).await;
     }
     anyhow::bail!("an idle agent's objects are written again and again")
 }
@@ -260,8 +261,11 @@ async fn an_agent_waits_for_a_missing_secret_without_a_restart_of_its_container(
         let statuses = pods.into_iter().filter_map(|pod| pod.status?.container_statuses).flatten();
         anyhow::Ok(statuses.map(|container| container.restart_count).collect::<Vec<_>>())
     };
-    // A container that started again each half minute would have done so.
-    tokio::time::sleep(std::time::Duration::from_secs(40)).await;
+    // What the kubelet cannot start, it tries again.
+    poll_until(TIMEOUT, "the kubelet tries the container a third time", async || {
+        Ok((ns.event_count("Pod", "a-1", "Failed").await? >= 3).then_some(()))
+    })
+    .await?;
     ensure!(restarts().await? == [0], "{:?}", restarts().await?);
     ns.apply(
         &json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "later" }, "stringData": { "token": "a-secret-value" } })

@@ -7,7 +7,8 @@ use kube::api::{Api, ListParams};
 use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_e2e::test_namespace::{TestNamespace, uid};
+use yoi_e2e::poll_seen;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 
 /// A Job that runs `command` in the tree of the claim.
 fn job(claim: &str, command: &str) -> String {
@@ -150,24 +151,21 @@ async fn a_foreign_pod_cannot_mount_a_workspace_inline() -> Result<()> {
         ns.apply(&attacker(&format!("attacker-of-{victim}"), &ns.get(victim).await?)).await?;
     }
     // The kubelet reports the shim's reason, and neither container ever starts.
-    let start = std::time::Instant::now();
-    let mut waiting =
-        vec![("attacker-of-w", "AgentWorkspace w is for no Pod yet"), ("attacker-of-a", "AgentWorkspace a is for the Pod with UID")];
-    while let Some(&(next, word)) = waiting.first() {
-        for attacker in ["attacker-of-w", "attacker-of-a"] {
-            let pod: Pod = ns.get(attacker).await?;
-            let mut containers = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().into_iter();
-            ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {attacker} runs");
-        }
-        let about = format!("involvedObject.name={next},reason=FailedMount");
-        let messages =
-            ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
-        if messages.contains(word) {
-            waiting.remove(0);
-            continue;
-        }
-        ensure!(start.elapsed() < yoi_e2e::test_namespace::TIMEOUT, "the kubelet does not say `{word}` of {next}: {messages}");
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    for (next, word) in
+        [("attacker-of-w", "AgentWorkspace w is for no Pod yet"), ("attacker-of-a", "AgentWorkspace a is for the Pod with UID")]
+    {
+        poll_seen(TIMEOUT, &format!("the kubelet says `{word}` of {next}"), async || {
+            for attacker in ["attacker-of-w", "attacker-of-a"] {
+                let pod: Pod = ns.get(attacker).await?;
+                let mut containers = pod.status.and_then(|s| s.container_statuses).unwrap_or_default().into_iter();
+                ensure!(!containers.any(|c| c.started == Some(true) || c.restart_count > 0), "the container of {attacker} runs");
+            }
+            let about = format!("involvedObject.name={next},reason=FailedMount");
+            let messages =
+                ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
+            Ok(if messages.contains(word) { Ok(()) } else { Err(messages) })
+        })
+        .await?;
     }
     ns.remove().await
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard};
+use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionStatus;
-use yoi_crds::{AgentWorkspace, YoiProject};
+use yoi_e2e::locks::{self, Held, Lock};
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::TestNamespace;
 
@@ -18,18 +18,16 @@ const OWNER: u32 = 1000;
 
 const STATUS: &str = "git status --porcelain --ignored; git diff HEAD; cat untracked ignored; pwd";
 
-/// The folder is one for all tests.
-static FOLDER: Mutex<()> = Mutex::const_new(());
-
 /// A person's checkout with something staged, unstaged, untracked and ignored in it.
 struct Checkout {
     folder: PathBuf,
-    _alone: MutexGuard<'static, ()>,
+    /// The folder is one for all tests.
+    _alone: Held,
 }
 
 impl Checkout {
     async fn create() -> Result<Self> {
-        let alone = FOLDER.lock().await;
+        let alone = locks::exclusive(&[Lock::HostSource]).await?;
         let folder =
             PathBuf::from(std::env::var("YOI_HOST_SOURCE").context("YOI_HOST_SOURCE is not set: run these tests by `cargo xtask test`")?);
         std::fs::create_dir(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
@@ -151,24 +149,5 @@ async fn what_prepare_makes_of_a_persons_checkout_is_in_trees_and_not_in_the_che
     let (seen, after) = (tool_output::last(&ns, "second").await?, checkout.status().await?);
     ensure!(after.contains("edited") && printed(&seen)? == prepared(&after), "{seen}\n---\n{after}");
     ensure!(!after.contains("prepared"), "the command has written into the checkout: {after}");
-    ns.remove().await
-}
-
-#[tokio::test]
-async fn w41_a_folder_that_nobody_listed_is_forbidden_in_the_same_words_as_one_of_another_namespace() -> Result<()> {
-    let ns = TestNamespace::create("unlisted").await?;
-    let mut words = Vec::new();
-    // The second is listed for a namespace that there is not.
-    for name in ["absent", "elsewhere"] {
-        let source = json!({ "host": { "name": name } });
-        ns.create_project(name, source.clone()).await?;
-        let workspace = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name },
-            "spec": { "source": source, "claim": true, "binding": "Immediate" } });
-        ns.apply(&workspace.to_string()).await?;
-        let of_workspace = ns.wait_reason::<AgentWorkspace>(name, "Accepted", "SourceForbidden").await?.message;
-        let of_project = ns.wait_reason::<YoiProject>(name, "Ready", "SourceForbidden").await?.message;
-        words.push((of_workspace.replace(name, "NAME"), of_project.replace(name, "NAME")));
-    }
-    ensure!(words[0] == words[1], "{words:?}");
     ns.remove().await
 }

@@ -68,13 +68,15 @@ async fn by_increment(ns: &TestNamespace, agent: &str, commit: &str, seen: &str)
     Ok(())
 }
 
-/// `cargo xtask test --all` asks for more.
+/// `YOI_REFRESHES` asks for more.
 fn rounds() -> Result<usize> {
-    std::env::var("YOI_REFRESHES").map_or(Ok(FIRST_ROUNDS), |count| count.parse().context("YOI_REFRESHES is no number"))
+    std::env::var("YOI_REFRESHES").map_or(Ok(first_rounds()), |count| count.parse().context("YOI_REFRESHES is no number"))
 }
 
 /// After so many rounds, and after every tenth, there is an agent whose tree is of that commit.
-const FIRST_ROUNDS: usize = 3;
+fn first_rounds() -> usize {
+    if yoi_e2e::thorough() { 3 } else { 1 }
+}
 
 /// All files of the tree with modes, owners and links, those of git among them. What tells git which files are unchanged is its own business.
 const HASH: &str = r#"cd "$1"; tar --sort=name --mtime=@0 --numeric-owner --exclude=./.git/index -c . | sha256sum"#;
@@ -157,11 +159,11 @@ async fn a_branch_that_moved_is_in_new_trees_and_changes_none_that_is_there() ->
         ensure!(revision(&ns).await? == commit, "trees are made from another commit");
         last = commit;
         files += &format!("moved-{round}\n");
-        if round == FIRST_ROUNDS || round.is_multiple_of(10) || round == rounds {
+        if round == first_rounds() || round.is_multiple_of(10) || round == rounds {
             let name = format!("new-{round}");
             let (agent, seen) = RunningAgent::create(&ns, &name).await?;
             ensure!(seen.starts_with(&format!("{last}\n{files}")), "not a clean tree of the last commit: {seen}");
-            if round == FIRST_ROUNDS {
+            if round == first_rounds() {
                 by_increment(&ns, &name, &last, &seen).await?;
             }
             agents.push(agent);

@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use yoi_crds::condition::ConditionStatus;
 use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::fixtures::TREE_PATH;
@@ -153,46 +152,6 @@ async fn a_fork_of_an_agent_on_overlay_says_what_to_do_and_is_made_once_the_agen
 }
 
 #[tokio::test]
-async fn a_fork_of_nothing_says_so() -> Result<()> {
-    let ns = TestNamespace::create("orphan").await?;
-    ns.create_empty_project("p").await?;
-    let workspace = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "w" },
-        "spec": { "source": { "workspace": { "name": "absent" } }, "claim": true, "binding": "Immediate" } });
-    ns.apply(&workspace.to_string()).await?;
-    let condition = ns.wait_reason::<AgentWorkspace>("w", "Accepted", "SourceNotFound").await?;
-    ensure!(condition.message.contains("absent"), "{}", condition.message);
-    ns.remove().await
-}
-
-#[tokio::test]
-async fn w13_a_provider_that_cannot_do_it_is_not_replaced_by_another() -> Result<()> {
-    let ns = TestNamespace::create("provider").await?;
-    ns.create_model(SCRIPT).await?;
-    ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Copy" })).await?;
-    ns.create_agent("copied", "p", json!({ "task": "write left" })).await?;
-    ns.wait_task_complete("copied").await?;
-    let workspace: AgentWorkspace = ns.get("copied").await?;
-    let provider = workspace.status.unwrap_or_default().provider;
-    ensure!(provider.as_ref().is_some_and(|p| p.selected == ProviderName::Copy), "{provider:?}");
-
-    // A copy of a tree that is in use would not be of one point in time.
-    let workspace = |name: &str, source: serde_json::Value, provider: &str| {
-        json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": name },
-            "spec": { "source": source, "provider": provider, "claim": true, "binding": "Immediate" } })
-        .to_string()
-    };
-    ns.apply(&workspace("fork", json!({ "workspace": { "name": "copied" } }), "Copy")).await?;
-    ns.wait_reason::<AgentWorkspace>("fork", "Provisioned", "SourceNotSealed").await?;
-    let ready = ns.wait_condition::<AgentWorkspace>("fork", "Ready", ConditionStatus::False).await?;
-    ensure!(!ready.message.is_empty(), "no word on why");
-
-    // There is no snapshot of a tree that is not a subvolume, and a copy was not requested.
-    ns.apply(&workspace("named", json!({ "project": { "name": "p" } }), "Btrfs")).await?;
-    ns.wait_reason::<AgentWorkspace>("named", "ProviderSelected", "ProviderUnavailable").await?;
-    ns.remove().await
-}
-
-#[tokio::test]
 async fn h6_an_agent_works_in_a_tree_that_was_there_first_and_leaves_it_to_the_next_one() -> Result<()> {
     let ns = TestNamespace::create("ref").await?;
     ns.create_model(SCRIPT).await?;
@@ -235,28 +194,5 @@ async fn c23_a_tree_that_is_read_only_is_read_and_the_kernel_refuses_to_write_it
     // For the new file, and for each file that the command tried to delete.
     ensure!(seen.matches("Read-only file system").count() >= 2, "{seen}");
     ensure!(!seen.contains("?? ") && !seen.contains(" D "), "something was written: {seen}");
-    ns.remove().await
-}
-
-#[tokio::test]
-async fn a_field_that_would_do_nothing_is_refused_with_a_reason() -> Result<()> {
-    let ns = TestNamespace::create("idle").await?;
-    let object = |kind: &str, spec: Value| {
-        json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": "x" }, "spec": spec }).to_string()
-    };
-    let agent = |session: Value| object("YoiPod", json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "session": session }));
-    for (manifest, word) in [
-        (object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate" })), "binding Immediate needs a claim"),
-        (agent(json!({ "claimName": "kept", "retain": "Delete" })), "retain Delete is for a claim that Yoi makes"),
-    ] {
-        let output = ns.try_apply(&manifest).await?;
-        ensure!(output.code != 0 && output.err.contains(word), "no `{word}` in {output:?}");
-    }
-    for manifest in [
-        object("AgentWorkspace", json!({ "source": { "empty": {} }, "binding": "Immediate", "claim": true })),
-        agent(json!({ "claimName": "kept", "retain": "Retain" })),
-    ] {
-        ns.apply(&manifest).await?;
-    }
     ns.remove().await
 }

@@ -69,7 +69,7 @@ async fn an_agent_is_ready_after_twelve_writes_and_a_slow_start_adds_one_in_two_
     ns.create_agent("a", "p", json!({})).await?;
     ns.wait_agent_ready("a").await?;
     let took = begin.elapsed();
-    // What comes late counts, too.
+    // What comes late counts, too, and only time shows that nothing does.
     tokio::time::sleep(2 * PROGRESS).await;
     let versions = |of: &Versions| of.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (pod, tree) = (versions(&pod), versions(&tree));
@@ -92,6 +92,7 @@ async fn settled(of: [&Versions; 2], before: usize) -> usize {
     let count = || of.map(writes).into_iter().sum::<usize>();
     let mut now = count();
     loop {
+        // Only time shows that nothing is written.
         tokio::time::sleep(2 * PROGRESS).await;
         let then = std::mem::replace(&mut now, count());
         if then == now {

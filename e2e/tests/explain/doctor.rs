@@ -1,9 +1,8 @@
 //! Runs `kubectl yoi doctor` and the commands of its findings, for several test targets.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use yoi_e2e::poll_seen;
 use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
@@ -48,17 +47,14 @@ pub fn parse_report(output: &CommandOutput) -> Result<Vec<Finding>> {
 
 /// Runs the doctor until it has this finding, and returns it.
 pub async fn wait_finding(ns: &TestNamespace, args: &[&str], check: &str, object: &str, words: &str) -> Result<Finding> {
-    let start = Instant::now();
-    loop {
+    let looked = poll_seen(TIMEOUT, "the finding", async || {
         let findings = doctor(ns, args).await?;
         let bad = |f: &&Finding| f.check == check && f.object.contains(object) && f.message.contains(words);
-        if let Some(found) = findings.iter().find(bad) {
-            println!("{} {}: {}\n  $ {}", found.severity, found.object, found.message, found.command);
-            return Ok(found.clone());
-        }
-        ensure!(start.elapsed() < TIMEOUT, "{check} never says `{words}` of {object}: {findings:#?}");
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+        Ok(findings.iter().find(bad).cloned().ok_or_else(|| format!("{findings:#?}")))
+    });
+    let (found, _) = looked.await.with_context(|| format!("{check} never says `{words}` of {object}"))?;
+    println!("{} {}: {}\n  $ {}", found.severity, found.object, found.message, found.command);
+    Ok(found)
 }
 
 /// Runs a shell command with kubectl, helm and the plugin on PATH.

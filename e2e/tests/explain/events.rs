@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use yoi_crds::name::field_manager;
 use yoi_crds::{ConditionStatus, YoiPod};
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
-
-use super::CLUSTER;
+use yoi_e2e::{poll_seen, poll_until};
 
 struct Event {
     reason: String,
@@ -38,8 +37,7 @@ async fn events_about(ns: &TestNamespace, kind: &str, name: &str) -> Result<Vec<
 /// Those of one component must be in this order. A component tells an Event after it has written the condition, so another one, which acts on that
 /// condition, may tell its own first.
 async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]) -> Result<()> {
-    let start = std::time::Instant::now();
-    loop {
+    let told = poll_seen(TIMEOUT, "all Events", async || {
         let events = events_about(ns, kind, name).await?;
         let place = |event: &Event| wanted.iter().position(|reason| *reason == event.reason);
         let mut told: Vec<_> = events.iter().map(|event| (&*event.reporter, place(event))).collect();
@@ -48,17 +46,16 @@ async fn wait_events(ns: &TestNamespace, kind: &str, name: &str, wanted: &[&str]
         let each: BTreeSet<_> = told.iter().filter_map(|(_, place)| *place).collect();
         let reasons: Vec<_> = events.iter().map(|event| (&*event.reporter, &*event.reason, event.count)).collect();
         ensure!(told.iter().all(|(reporter, _)| [field_manager::OPERATOR, field_manager::SHIM].contains(reporter)), "told by {told:?}");
+        let wrong = format!("the Events of {kind} {name} are {reasons:?}, not {wanted:?}");
         // Events are written after the conditions. An Event too many, or another order, is a failure at once.
-        ensure!(
-            told.is_sorted() && each.len() == events.len() && start.elapsed() < TIMEOUT,
-            "the Events of {kind} {name} are {reasons:?}, not {wanted:?}"
-        );
-        if events.len() == wanted.len() {
-            ensure!(events.iter().all(|event| event.count == 1), "told twice: {reasons:?}");
-            return Ok(());
+        ensure!(told.is_sorted() && each.len() == events.len(), "{wrong}");
+        if events.len() < wanted.len() {
+            return Ok(Err(wrong));
         }
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    }
+        ensure!(events.iter().all(|event| event.count == 1), "told twice: {reasons:?}");
+        Ok(Ok(()))
+    });
+    told.await.map(drop)
 }
 
 /// Checks that `kubectl describe` shows the same reasons in the same order.
@@ -72,7 +69,6 @@ async fn check_describe(ns: &TestNamespace, name: &str, wanted: &[&str]) -> Resu
 
 #[tokio::test]
 async fn events_of_an_agent_are_in_order_from_apply_to_deletion() -> Result<()> {
-    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("story").await?;
     // Without a delay the Event of the finished task could come before that of Ready.
     ns.create_model("rules: [{ steps: [{ text: hello, delayMs: 45000 }] }]").await?;
@@ -105,7 +101,6 @@ async fn events_of_an_agent_are_in_order_from_apply_to_deletion() -> Result<()> 
 
 #[tokio::test]
 async fn events_of_an_agent_whose_project_comes_late_say_why_it_waited() -> Result<()> {
-    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("late").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_agent("a", "p", json!({})).await?;
@@ -131,7 +126,6 @@ async fn warning_reasons(ns: &TestNamespace, kind: &str, name: &str) -> Result<V
 
 #[tokio::test]
 async fn a_stop_is_no_warning_and_an_image_or_a_node_that_is_not_there_is_one() -> Result<()> {
-    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("warned").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("p").await?;
@@ -149,8 +143,11 @@ async fn a_stop_is_no_warning_and_an_image_or_a_node_that_is_not_there_is_one() 
     ns.wait_reason::<YoiPod>("image", "Ready", "ImagePullFailed").await?;
     ns.create_agent("large", "p", json!({ "pod": { "resources": { "requests": { "memory": "1000Gi" } } } })).await?;
     ns.wait_reason::<YoiPod>("large", "Ready", "Unschedulable").await?;
-    // The kubelet tries the image several times meanwhile.
-    tokio::time::sleep(std::time::Duration::from_secs(45)).await;
+    // Each try of the kubelet changes what its container waits for.
+    poll_until(TIMEOUT, "the kubelet tries the image a third time", async || {
+        Ok((ns.event_count("Pod", "image-1", "Pulling").await? >= 3).then_some(()))
+    })
+    .await?;
     for (name, reason) in [("image", "ImagePullFailed"), ("large", "Unschedulable")] {
         let warnings = warning_reasons(&ns, "YoiPod", name).await?;
         ensure!(warnings == once(reason), "{name}: {warnings:?}");

@@ -6,9 +6,8 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::{Map, Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::poll_seen;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
-
-use super::CLUSTER;
 
 /// Namespace, label and container of the processes that log about agents.
 const WRITERS: [(&str, &str, &str); 4] = [
@@ -48,7 +47,6 @@ async fn log_lines(ns: &TestNamespace, (namespace, app, container): (&str, &str,
 
 #[tokio::test]
 async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
-    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("logs").await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("p").await?;
@@ -76,8 +74,8 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
         vec![("done", &tree, true)],
     ];
     for (writer, wanted) in WRITERS.into_iter().zip(wanted) {
-        let start = std::time::Instant::now();
-        loop {
+        // `kubectl logs` may be a little behind.
+        poll_seen(TIMEOUT, &format!("{} has logged it all", writer.1), async || {
             let lines = log_lines(&ns, writer, &words).await?;
             for line in &lines {
                 let ours = line["object"].as_str().is_some_and(|object| object.starts_with(&format!("{}/", ns.name)));
@@ -88,11 +86,11 @@ async fn each_line_about_an_agent_says_object_uid_and_run() -> Result<()> {
                 let its = |line: &Value| line["message"] == *message && line["uid"] == uid.as_str() && line["object"] == object.as_str();
                 lines.iter().any(|line| its(line) && (!with_run || line["run"] == run))
             };
-            let Some((message, uid, _)) = wanted.iter().find(|one| !has(one)) else { break };
-            // `kubectl logs` may be a little behind.
-            ensure!(start.elapsed() < TIMEOUT, "{} has no `{message}` of {uid}, {object}, run {run}: {lines:#?}", writer.1);
-            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        }
+            let missing = wanted.iter().find(|one| !has(one));
+            let seen = |(message, uid, _): &(&str, &String, bool)| format!("no `{message}` of {uid}, {object}, run {run}: {lines:#?}");
+            Ok(missing.map_or(Ok(()), |missing| Err(seen(missing))))
+        })
+        .await?;
     }
     ns.remove().await
 }

@@ -9,8 +9,6 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use yoi_e2e::test_namespace::TestNamespace;
 
-use super::CLUSTER;
-
 /// Returns name, type and help text of each metric in an OpenMetrics text.
 fn families(text: &str) -> Result<Vec<(String, String, String)>> {
     let mut found = Vec::new();
@@ -28,7 +26,6 @@ fn families(text: &str) -> Result<Vec<(String, String, String)>> {
 
 #[tokio::test]
 async fn every_metric_is_documented_with_its_meaning_and_unit() -> Result<()> {
-    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("metrics").await?;
     let page = include_str!("../../../docs/metrics.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();

@@ -5,12 +5,10 @@ use yoi_e2e::poll_until;
 use yoi_e2e::program;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
-use super::CLUSTER;
 use super::doctor::parse_report;
 
 #[tokio::test]
 async fn the_doctor_tells_a_viewer_what_it_could_not_check_and_counts_it() -> Result<()> {
-    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("viewer").await?;
     ns.create_empty_project("p").await?;
     let file = ns.kubeconfig_for("viewer", Some("yoi-view")).await?;
@@ -58,7 +56,6 @@ async fn kubectl_completes_our_verbs_by_a_program_on_path() -> Result<()> {
     let output = program::run(&kubectl, &["__complete", "yoi", "ls", "-o", ""], &[("PATH", &path)], None).await?.exit_ok()?;
     ensure!(output.out.starts_with("json\n"), "{output:?}");
     // Names come from the cluster of the line.
-    let _cluster = CLUSTER.read().await;
     let ns = TestNamespace::create("tab").await?;
     ns.create_project("there", serde_json::json!({ "empty": {} })).await?;
     let words = ["__complete", "yoi", "run", "a", "-n", &ns.name, "-p", "th"];

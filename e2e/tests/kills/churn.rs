@@ -25,7 +25,7 @@ pub async fn retry<T, F: Future<Output = kube::Result<T>>>(mut request: impl FnM
             Ok(Err(kube::Error::Api(status))) if status.is_already_exists() || status.is_not_found() => return Ok(None),
             Ok(Err(kube::Error::Api(status))) if status.code == 422 || status.code == 400 => bail!("refused: {}", status.message),
             other => {
-                if started.elapsed() > Duration::from_secs(120) {
+                if started.elapsed() > yoi_test_support::limit(Duration::from_secs(120)) {
                     bail!("the API server does not take it: {:?}", other.map(|done| done.map(drop)));
                 }
             }

@@ -11,6 +11,7 @@ use kube::api::{Api, ListParams};
 use tokio::time::{sleep, timeout};
 use yoi_crds::condition::is_true;
 use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_test_support::limit;
 
 use crate::churn::{Churn, pod_ready};
 use crate::workload::{AGENTS, Workload};
@@ -36,9 +37,10 @@ impl Convergence {
     }
 }
 
-/// Limit for convergence without back-off: `YOI_KILL_WITHIN` seconds, or 60.
+/// Limit for convergence without back-off: `YOI_KILL_WITHIN` seconds, or 60 on a quiet machine.
 pub fn time_limit() -> Duration {
-    Duration::from_secs(std::env::var("YOI_KILL_WITHIN").ok().and_then(|text| text.parse().ok()).unwrap_or(60))
+    let given = std::env::var("YOI_KILL_WITHIN").ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+    given.unwrap_or_else(|| limit(Duration::from_secs(60)))
 }
 
 /// How long Kubernetes' own controllers may be behind, as docs/reliability.md says.
@@ -81,12 +83,12 @@ pub async fn wait(workload: &Workload, churn: &Churn, since: Instant) -> Result<
         if view.backing_off {
             convergence.backed_off += last.elapsed();
         } else if view.controllers_behind {
-            let more = last.elapsed().min(BEHIND_AT_MOST.saturating_sub(behind));
+            let more = last.elapsed().min(limit(BEHIND_AT_MOST).saturating_sub(behind));
             behind += more;
             convergence.backed_off += more;
         }
         last = Instant::now();
-        if convergence.took.saturating_sub(convergence.backed_off) > time_limit() || convergence.took > AT_MOST {
+        if convergence.took.saturating_sub(convergence.backed_off) > time_limit() || convergence.took > limit(AT_MOST) {
             let pending =
                 view.pending.into_iter().map(|what| format!("not converged {} s after the last fault: {what}", convergence.took.as_secs()));
             let pending = pending.collect();

@@ -8,6 +8,7 @@ use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
+use yoi_e2e::locks;
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 use yoi_wire::entry::Body;
@@ -89,6 +90,7 @@ impl<'a> DiskFiller<'a> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_data_root_is_reported_loses_no_tree_and_all_goes_on_when_there_is_room() -> Result<()> {
+    let _alone = locks::exclusive(&locks::INTACT).await?;
     let node = Node::from_environment()?;
     let ns = TestNamespace::create("full-root").await?;
     ns.create_model(SCRIPT).await?;

@@ -38,6 +38,7 @@ mod workload;
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
+use yoi_e2e::locks;
 
 use churn::Churn;
 use faults::FaultKind;
@@ -57,6 +58,7 @@ fn setting(name: &str) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()> {
+    let _alone = locks::exclusive(&locks::INTACT).await?;
     let rounds = setting("YOI_KILL_ROUNDS").map_or(Ok(12), |text| text.parse())?;
     let seed = match setting("YOI_KILL_SEED") {
         Some(text) => text.parse()?,

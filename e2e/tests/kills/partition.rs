@@ -173,8 +173,8 @@ async fn scale(workload: &Workload, replicas: i32) -> Result<()> {
     .await
 }
 
-async fn wait_for<T>(what: &str, limit: Duration, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    let started = Instant::now();
+async fn wait_for<T>(what: &str, usual: Duration, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
+    let (started, limit) = (Instant::now(), yoi_test_support::limit(usual));
     loop {
         let seen = look().await;
         if let Ok(Some(found)) = seen {

@@ -1,13 +1,14 @@
 //! A disk whose power can be cut: session volumes on a loop-backed ext4 in the node. After a kill the page cache still reaches the disk; after a
 //! power cut it does not.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use yoi_e2e::poll_seen;
 
 use crate::node::Node;
 
@@ -73,16 +74,12 @@ impl Disk {
     /// Mounts the file system again, which replays its journal. Waits before that until nothing uses the dead file system.
     pub async fn restore(&self) -> Result<()> {
         let (image, mount) = (Self::image(&self.name), Self::mount(&self.name));
-        let started = Instant::now();
-        loop {
-            // The loop device is detached with its last mount.
+        // The loop device is detached with its last mount.
+        poll_seen(Duration::from_secs(120), "the dead file system is attached no more", async || {
             let attached = self.node.sh(&format!("losetup --noheadings --output NAME --associated {image}")).await?;
-            if attached.trim().is_empty() {
-                break;
-            }
-            ensure!(started.elapsed() < Duration::from_secs(120), "the dead file system is still attached: {attached}");
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
+            Ok(if attached.trim().is_empty() { Ok(()) } else { Err(attached) })
+        })
+        .await?;
         self.node.sh(&format!("mount -o loop {image} {mount}")).await.map(drop)
     }
 

@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use tokio::time::sleep;
 use yoi_crds::AgentWorkspace;
+use yoi_e2e::locks;
 use yoi_e2e::test_namespace::{TIMEOUT, uid};
+use yoi_test_support::limit;
 
 use crate::churn::Churn;
 use crate::convergence;
@@ -65,6 +67,7 @@ async fn file_in_pod(node: &Node, pod: &Pod) -> Result<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_come_back_from_a_reboot_on_their_own_trees() -> Result<()> {
+    let _alone = locks::exclusive(&locks::INTACT).await?;
     let node = Node::from_environment()?;
     let mut rng = SeededRng::new(u64::from(std::process::id()));
     let workload = Workload::create(&node, &mut rng, false).await?;
@@ -116,5 +119,5 @@ async fn agents_come_back_from_a_reboot_on_their_own_trees() -> Result<()> {
     let broken = [workload.violations().await?, workload.leftovers(&churn).await?.1].concat();
     ensure!(broken.is_empty(), "after the reboot:\n  {}", broken.join("\n  "));
     churn.remove(&workload.ns).await?;
-    tokio::time::timeout(TIMEOUT + Duration::from_secs(180), workload.remove()).await?
+    tokio::time::timeout(limit(TIMEOUT + Duration::from_secs(180)), workload.remove()).await?
 }

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::source::ProviderName;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
-use yoi_e2e::test_namespace::{TestNamespace, uid};
+use yoi_e2e::test_namespace::{TestNamespace, uid, wait_removed};
 
 use crate::agent_client::AgentClient;
 use crate::checks::{self, AgentHistory};
@@ -93,6 +93,8 @@ impl Workload {
     /// Creates the workload. With `power`, the agents' sessions are on a disk whose power can be cut.
     pub async fn create(node: &Node, rng: &mut SeededRng, power: bool) -> Result<Workload> {
         let client = Client::try_default().await?;
+        // What still ends would be missed in what is there before.
+        wait_removed(&client).await?;
         let other_runtimes = node.pids(crate::node::Component::Runtime).await?.len();
         let before = NodeInventory::collect(&client, node).await?;
         let ns = TestNamespace::create("kills").await?;

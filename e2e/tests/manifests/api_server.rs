@@ -1,9 +1,12 @@
 //! Sends manifests to the API server and returns its answers unchanged.
 
-use anyhow::{Context, Result, bail};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
 use axum::http::Request;
 use kube::Client;
 use serde_json::Value;
+use yoi_e2e::poll_seen;
 
 use crate::case::{Case, Kind, Method};
 
@@ -31,6 +34,8 @@ pub struct Refusal {
 }
 
 pub const GROUP: &str = "yoi.dev";
+/// How long a server that is busy, or whose connections break, is asked again.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl ApiServer {
     pub fn new(client: &Client, namespace: &str) -> ApiServer {
@@ -68,7 +73,7 @@ impl ApiServer {
         if self.group != GROUP {
             text = text.replace(&format!("\"{GROUP}/v1alpha1\""), &format!("\"{}/v1alpha1\"", self.group));
         }
-        for _ in 0..5 {
+        let answered = poll_seen(PATIENCE, format!("{} has its answer", case.description()), async || {
             let mut body = text.clone();
             if case.method == Method::Update {
                 // An update needs the current resourceVersion.
@@ -83,11 +88,9 @@ impl ApiServer {
                 Response::Refused(refusal) => refusal.code != 504,
                 Response::Accepted(_) => true,
             };
-            if is_final {
-                return Ok(response);
-            }
-        }
-        bail!("{} meets a conflict, or a server that runs out of time, again and again", case.description())
+            Ok(if is_final { Ok(response) } else { Err(format!("{response:?}")) })
+        });
+        Ok(answered.await?.0)
     }
 
     async fn version(&self, case: &Case) -> Result<String> {
@@ -109,15 +112,21 @@ impl ApiServer {
     }
 
     async fn raw(&self, method: &str, uri: &str, type_: &str, body: String) -> Result<Response> {
-        let request = Request::builder().method(method).uri(uri).header("content-type", type_).header("accept", "application/json");
-        match self.client.request_text(request.body(body.into_bytes())?).await {
-            Ok(text) => Ok(Response::Accepted(text)),
-            Err(kube::Error::Api(status)) => {
-                let causes = status.details.iter().flat_map(|d| &d.causes).map(|c| (c.field.clone(), c.message.clone())).collect();
-                Ok(Response::Refused(Refusal { code: status.code, message: status.message.clone(), causes }))
+        // A dry run has changed nothing when its connection breaks, so it is sent again, as clients do.
+        let dry = uri.contains("dryRun=All");
+        let answered = poll_seen(PATIENCE, format!("{method} {uri} has its answer"), async || {
+            let request = Request::builder().method(method).uri(uri).header("content-type", type_).header("accept", "application/json");
+            match self.client.request_text(request.body(body.clone().into_bytes())?).await {
+                Ok(text) => Ok(Ok(Response::Accepted(text))),
+                Err(kube::Error::Api(status)) => {
+                    let causes = status.details.iter().flat_map(|d| &d.causes).map(|c| (c.field.clone(), c.message.clone())).collect();
+                    Ok(Ok(Response::Refused(Refusal { code: status.code, message: status.message.clone(), causes })))
+                }
+                Err(broken) if dry => Ok(Err(format!("{broken:?}"))),
+                Err(other) => Err(other).with_context(|| format!("{method} {uri}")),
             }
-            Err(other) => Err(other).with_context(|| format!("{method} {uri}")),
-        }
+        });
+        Ok(answered.await?.0)
     }
 }
 

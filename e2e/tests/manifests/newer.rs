@@ -1,24 +1,22 @@
 //! Objects that a newer version of the CRDs accepted: with a field, an enum value and a union member that this version does not know.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
+use yoi_e2e::poll_seen;
 use yoi_e2e::test_namespace::TestNamespace;
+use yoi_test_support::limit;
 
 const CHANGED: [&str; 3] = ["yoiprojects.yoi.dev", "yoipods.yoi.dev", "agentworkspaces.yoi.dev"];
-/// Name of the ConfigMap that a run creates before it changes the cluster's CRDs.
-const LOCK: &str = "e2e-changes-crds";
 
 /// Stores objects under the schemas of a newer version, restores the schemas even if that failed, and checks that every watch goes on.
 pub async fn run() -> Result<()> {
     let ns = TestNamespace::create("newer").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(ns.client.clone());
-    lock(&ns).await?;
     let mut before = Vec::new();
     for name in CHANGED {
         before.push(serde_json::to_value(crds.get(name).await?.spec)?);
@@ -29,14 +27,13 @@ pub async fn run() -> Result<()> {
         }
         store(&ns).await
     };
-    let stored = tokio::time::timeout(Duration::from_secs(60), stored).await;
+    let stored = tokio::time::timeout(limit(Duration::from_secs(60)), stored).await;
     for (name, spec) in CHANGED.iter().zip(&before) {
         replace_spec(&crds, name, spec.clone())
             .await
             .with_context(|| format!("{name} is not as it was: install the chart yoi-crds again"))?;
     }
-    unlock(&ns).await?;
-    stored.context("the newer schemas were not served within a minute")??;
+    stored.context("the newer schemas were not served in time")??;
 
     for (name, reason) in [("odd-word", "InvalidSpec"), ("odd-source", "InvalidSpec")] {
         ns.wait_reason::<AgentWorkspace>(name, "Accepted", reason).await?;
@@ -101,36 +98,11 @@ async fn store(ns: &TestNamespace) -> Result<()> {
     ];
     for (kind, name, spec) in objects {
         let object = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec }).to_string();
-        let start = Instant::now();
-        loop {
+        poll_seen(Duration::from_secs(30), &format!("{kind} {name} is taken by the newer schema"), async || {
             let output = ns.try_apply(&object).await?;
-            if output.code == 0 {
-                break;
-            }
-            ensure!(start.elapsed() < Duration::from_secs(30), "{kind} {name} is not taken by the newer schema: {}", output.err);
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
+            Ok(if output.code == 0 { Ok(()) } else { Err(output.err) })
+        })
+        .await?;
     }
-    Ok(())
-}
-
-fn locks(ns: &TestNamespace) -> Api<ConfigMap> {
-    Api::namespaced(ns.client.clone(), "default")
-}
-
-async fn lock(ns: &TestNamespace) -> Result<()> {
-    let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": LOCK } }))?;
-    for _ in 0..240 {
-        match locks(ns).create(&PostParams::default(), &map).await {
-            Ok(_) => return Ok(()),
-            Err(kube::Error::Api(s)) if s.is_already_exists() => tokio::time::sleep(Duration::from_millis(500)).await,
-            Err(e) => return Err(e.into()),
-        }
-    }
-    bail!("ConfigMap default/{LOCK} is held by another run; delete it if there is none")
-}
-
-async fn unlock(ns: &TestNamespace) -> Result<()> {
-    locks(ns).delete(LOCK, &DeleteParams::default()).await?;
     Ok(())
 }

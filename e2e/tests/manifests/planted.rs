@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
+use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TestNamespace, client_as_operator};
+use yoi_test_support::limit;
 
 use crate::api_server::{ApiServer, Response};
 use crate::case::{Case, Expected, KINDS, Kind};
@@ -70,7 +72,7 @@ async fn find_dropped_rules(ns: &TestNamespace) -> Result<DroppedRules> {
     for crd in crds_without_rules()? {
         let made = crds.create(&PostParams::default(), &crd).await?;
         let name = made.metadata.name.context("a name")?;
-        tokio::time::timeout(Duration::from_secs(60), await_condition(crds.clone(), &name, is_crd_established())).await??;
+        tokio::time::timeout(limit(Duration::from_secs(60)), await_condition(crds.clone(), &name, is_crd_established())).await??;
     }
     let cases: Vec<Case> = handwritten::all().into_iter().filter(|c| c.expected == Expected::Refused).collect();
     let cases = Arc::new(cases);
@@ -128,16 +130,14 @@ async fn remove(ns: &TestNamespace) -> Result<()> {
             Err(e) => return Err(e.into()),
         }
     }
-    for _ in 0..240 {
-        let mut left = 0;
+    poll_until(Duration::from_secs(60), "the copies of the CRDs are gone", async || {
         for name in &names {
-            left += usize::from(crds.get_opt(name).await?.is_some());
+            if crds.get_opt(name).await?.is_some() {
+                return Ok(None);
+            }
         }
-        if left == 0 {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-    ensure!(false, "the copies of the CRDs do not go");
-    Ok(())
+        Ok(Some(()))
+    })
+    .await
+    .map(drop)
 }

@@ -11,14 +11,15 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, ConditionStatus, YoiPod};
-use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, client_as_operator, uid};
+use yoi_e2e::{poll_seen, poll_until};
+use yoi_test_support::limit;
 
 use crate::api_server::{ApiServer, Response};
 use crate::case::{Case, Expected, KINDS, Kind, Method};
 use crate::compare::{condition_problem, conditions};
 
-/// How long an object may exist without a condition.
+/// How long an object may exist without a condition, on a quiet machine.
 const CONDITION_LIMIT: Duration = Duration::from_secs(30);
 
 /// How many writes all odd objects together may get in 20 seconds.
@@ -75,7 +76,7 @@ pub async fn run() -> Result<Outcome> {
     // Agents that are odd but run may still be starting.
     let (quiet, start) = (Duration::from_secs(20), Instant::now());
     outcome.writes = writes(&ns, quiet).await?;
-    while outcome.writes > QUIET_WRITES && start.elapsed() < TIMEOUT {
+    while outcome.writes > QUIET_WRITES && start.elapsed() < limit(TIMEOUT) {
         println!("{} writes in {quiet:?}, while some may still be starting", outcome.writes);
         outcome.writes = writes(&ns, quiet).await?;
     }
@@ -183,13 +184,25 @@ async fn create_related_objects(ns: &TestNamespace) -> Result<usize> {
     let base = tree("based-nowhere", &json!({ "source": { "empty": {} }, "base": { "generation": "0123456789", "node": "none" } }));
     let as_operator: Api<AgentWorkspace> = Api::namespaced(client_as_operator().await?, &ns.name);
     as_operator.create(&PostParams::default(), &serde_json::from_value(base)?).await?;
-    // Later than the first by a second, the resolution of the API server's timestamps.
     ns.wait_condition::<YoiPod>("first-there", "Accepted", ConditionStatus::True).await?;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    ns.apply(&agent("second-there", &json!({ "workspace": { "ref": { "name": "shared" } } })).to_string()).await?;
+    let second = agent("second-there", &json!({ "workspace": { "ref": { "name": "shared" } } }));
+    later_than(ns, "first-there", &second).await?;
+    ns.apply(&second.to_string()).await?;
     create_forgeries(ns).await?;
     beside.remove().await?;
     Ok(objects.len() + 5)
+}
+
+/// Waits until `agent` would be created at a later second than the agent `former`: the API server's timestamps have no parts of one.
+async fn later_than(ns: &TestNamespace, former: &str, agent: &Value) -> Result<()> {
+    let former = ns.get::<YoiPod>(former).await?.metadata.creation_timestamp.context("it was created")?;
+    let (dry, agent) = (PostParams { dry_run: true, ..PostParams::default() }, serde_json::from_value::<YoiPod>(agent.clone())?);
+    poll_until(TIMEOUT, "the API server's clock shows another second", async || {
+        let now = ns.api::<YoiPod>().create(&dry, &agent).await?.metadata.creation_timestamp;
+        Ok(now.filter(|now| now.0 > former.0).map(drop))
+    })
+    .await
+    .map(drop)
 }
 
 /// Writes what a user with rights to Pods, claims or a status can forge.
@@ -269,7 +282,8 @@ async fn check_related_objects(ns: &TestNamespace) -> Result<()> {
         ("of-nothing", "SourceNotFound"),
         ("taken-name", "InvalidSpec"),
     ] {
-        ns.wait_reason::<AgentWorkspace>(name, "Accepted", reason).await?;
+        let accepted = ns.wait_reason::<AgentWorkspace>(name, "Accepted", reason).await?;
+        ensure!(name != "orphan" || accepted.message.contains("nobody"), "{accepted:?}");
     }
     for name in ["hen", "egg"] {
         ns.wait_reason::<AgentWorkspace>(name, "Ready", "SourceNotSealed").await?;
@@ -298,8 +312,7 @@ async fn wait_conditions(
     known: &BTreeMap<(Kind, String), String>,
     reasons: &mut BTreeMap<String, usize>,
 ) -> Result<Duration> {
-    let start = Instant::now();
-    loop {
+    let waited = poll_seen(CONDITION_LIMIT, "every object has a condition", async || {
         let mut silent = Vec::new();
         reasons.clear();
         for kind in KINDS.into_iter().filter(|k| k.namespaced()) {
@@ -320,17 +333,9 @@ async fn wait_conditions(
                 }
             }
         }
-        if silent.is_empty() {
-            return Ok(start.elapsed());
-        }
-        ensure!(
-            start.elapsed() < CONDITION_LIMIT,
-            "{} objects have no condition after {CONDITION_LIMIT:?}, such as {}",
-            silent.len(),
-            silent[0]
-        );
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
+        Ok(silent.first().map_or(Ok(()), |first| Err(format!("{} objects have none, such as {first}", silent.len()))))
+    });
+    Ok(waited.await?.1)
 }
 
 /// Counts the changes of our objects in this namespace for a while in which this test does nothing.
@@ -348,6 +353,7 @@ async fn writes(ns: &TestNamespace, during: Duration) -> Result<usize> {
     };
     let (start, mut before) = (Instant::now(), versions().await?);
     while start.elapsed() < during {
+        // Only time shows how often is written.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let now = versions().await?;
         count += now.iter().filter(|(name, version)| before.get(*name) != Some(version)).count();

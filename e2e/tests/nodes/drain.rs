@@ -7,6 +7,8 @@ use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::local_cluster::LocalCluster;
+use yoi_e2e::locks::{self, Lock};
+use yoi_e2e::processes::wait_all_ready;
 use yoi_e2e::test_namespace::{TestNamespace, uid};
 
 use crate::wait_ready;
@@ -22,6 +24,7 @@ async fn belongings(ns: &TestNamespace, agent: &str) -> Result<(String, String, 
 
 #[tokio::test]
 async fn an_agent_whose_node_is_drained_waits_for_its_tree_and_goes_on_there_while_others_start_elsewhere() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let (ns, cluster) = (TestNamespace::create("drain").await?, LocalCluster::from_environment()?);
     let workers = cluster.workers().await?;
     ensure!(workers.len() >= 2, "this test needs two workers, and there are {workers:?}");
@@ -39,6 +42,7 @@ async fn an_agent_whose_node_is_drained_waits_for_its_tree_and_goes_on_there_whi
     ns.kubectl(&["uncordon", &node]).await?.exit_ok()?;
     outcome?;
     wait_ready(&ns.client, &node, "True").await?;
+    wait_all_ready(&ns.client).await?;
     ns.wait_agent_ready("a").await?;
     ensure!(belongings(&ns, "a").await? == before, "it is not the same tree and session: {:?} and {before:?}", belongings(&ns, "a").await?);
     let pods = agent_pods(&ns, "a").await?;

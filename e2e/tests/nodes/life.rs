@@ -6,13 +6,16 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use yoi_e2e::local_cluster::LocalCluster;
+use yoi_e2e::locks::{self, Lock};
 use yoi_e2e::poll_until;
+use yoi_e2e::processes::wait_all_ready;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::{create_pod, node_names, pod_on, ready, sh, wait_ready};
 
 #[tokio::test]
 async fn a_node_that_is_switched_off_ends_its_pods_and_starts_again_from_its_disk() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let (ns, cluster) = (TestNamespace::create("off").await?, LocalCluster::from_environment()?);
     let workers = cluster.workers().await?;
     let node = workers.last().context("no worker")?;
@@ -31,11 +34,13 @@ async fn a_node_that_is_switched_off_ends_its_pods_and_starts_again_from_its_dis
     .await?;
     ensure!(sh(&ns, "there", "cat /own/file").await? == "kept\n", "the disk was lost");
     wait_ready(&ns.client, node, "True").await?;
+    wait_all_ready(&ns.client).await?;
     ns.remove().await
 }
 
 #[tokio::test]
 async fn a_node_joins_takes_a_pod_that_waited_for_it_and_is_removed_without_a_trace() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let (ns, cluster) = (TestNamespace::create("joins").await?, LocalCluster::from_environment()?);
     let before = node_names(&ns.client).await?;
     let number = before.len() + 1;
@@ -67,5 +72,6 @@ async fn a_node_joins_takes_a_pod_that_waited_for_it_and_is_removed_without_a_tr
     ensure!(!mounts.contains(&folder), "a mount is left in {folder}");
     // Its Pod is on no node any more.
     ns.kubectl(&["delete", "pod", "waits", "--force", "--grace-period=0", "--ignore-not-found"]).await?.exit_ok()?;
+    wait_all_ready(&ns.client).await?;
     ns.remove().await
 }

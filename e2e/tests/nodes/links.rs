@@ -8,7 +8,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use yoi_e2e::local_cluster::LocalCluster;
+use yoi_e2e::locks::{self, Lock};
 use yoi_e2e::poll_until;
+use yoi_e2e::processes::wait_all_ready;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 use crate::{create_pod, node_names, pod_address, sh, wait_ready};
@@ -61,6 +63,7 @@ async fn pods_of_all_nodes_reach_each_other_each_others_services_and_the_api_ser
 
 #[tokio::test]
 async fn a_lost_node_is_not_ready_while_its_processes_run_on_and_comes_back_as_it_was() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let (ns, cluster) = (TestNamespace::create("lost").await?, LocalCluster::from_environment()?);
     let workers = cluster.workers().await?;
     let lost = workers.last().context("no worker")?;
@@ -76,6 +79,7 @@ async fn a_lost_node_is_not_ready_while_its_processes_run_on_and_comes_back_as_i
     poll_until(TIMEOUT, "the Pod answers again", async || Ok(request_from_machine(&address, 8080).await.ok())).await?;
     let statuses = ns.get::<Pod>("there").await?.status.and_then(|status| status.container_statuses).unwrap_or_default();
     ensure!(!statuses.is_empty() && statuses.iter().all(|status| status.restart_count == 0), "it is not the same process: {statuses:?}");
+    wait_all_ready(&ns.client).await?;
     ns.remove().await
 }
 

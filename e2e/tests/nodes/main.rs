@@ -1,5 +1,5 @@
 //! The local cluster itself: what its nodes, links and volumes do must be what nodes, links and volumes of other clusters do, or tests on it
-//! prove nothing. Runs alone on its cluster, because it takes nodes away.
+//! prove nothing. What takes nodes away runs alone on its cluster.
 
 mod drain;
 mod life;

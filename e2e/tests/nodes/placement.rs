@@ -8,6 +8,7 @@ use serde_json::json;
 use yoi_crds::condition::{ConditionStatus, find};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use yoi_e2e::local_cluster::LocalCluster;
+use yoi_e2e::locks::{self, Lock};
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
@@ -40,6 +41,7 @@ async fn wait_ready_with_reason(ns: &TestNamespace, project: &str, reason: &str)
 
 /// The body of a test, and then every worker takes Pods again.
 async fn with_cordons(body: impl AsyncFnOnce(&TestNamespace, &[String]) -> Result<()>, name: &str) -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let (ns, cluster) = (TestNamespace::create(name).await?, LocalCluster::from_environment()?);
     let workers = cluster.workers().await?;
     ensure!(workers.len() >= 2, "these tests need two workers, and there are {workers:?}");

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::local_cluster::LocalCluster;
+use yoi_e2e::locks::{self, Lock};
 use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
@@ -57,6 +58,7 @@ async fn claim_in_zone(ns: &TestNamespace, name: &str, zone: &str) -> Result<()>
 
 #[tokio::test]
 async fn with_volumes_of_two_zones_each_agent_runs_in_the_zone_of_its_session_and_a_tree_elsewhere_is_a_conflict() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let (ns, cluster) = (TestNamespace::create("zones").await?, LocalCluster::from_environment()?);
     let workers = cluster.workers().await?;
     ensure!(workers.len() >= 2, "this test needs two workers, and there are {workers:?}");

@@ -3,7 +3,7 @@
 mod script;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
@@ -12,6 +12,7 @@ use yoi_crds::YoiPod;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::canary::{self, Found};
 use yoi_e2e::fixtures::TREE_PATH;
+use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::{Body, RunOutcome};
 use yoi_wire::people::LogLine;
@@ -105,12 +106,8 @@ async fn pod_of(ns: &TestNamespace, agent: &str) -> Result<String> {
 
 /// Reads the file in the tree until it has lines. The first tool call writes it.
 async fn wait_begun(ns: &TestNamespace, pod: &str) -> Result<()> {
-    let start = Instant::now();
-    while in_tree(ns, pod, "cat begun.txt").await.unwrap_or_default().is_empty() {
-        ensure!(start.elapsed() < TIMEOUT, "the call has not begun");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
+    let begun = async || Ok((!in_tree(ns, pod, "cat begun.txt").await.unwrap_or_default().is_empty()).then_some(()));
+    poll_until(TIMEOUT, "the call has begun", begun).await.map(drop)
 }
 
 /// Every request that the model was sent.

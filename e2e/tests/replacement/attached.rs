@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::json;
-use yoi_e2e::poll_until;
+use yoi_e2e::locks::{self, Lock};
+use yoi_e2e::processes::wait_all_ready;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
+use yoi_e2e::{poll_seen, poll_until};
 use yoi_wire::control::AttachLine;
 use yoi_wire::entry::Entry;
 
@@ -86,6 +88,7 @@ async fn stop_and_compare(ns: &TestNamespace, agent: &str, mut seen: Seen) -> Re
     let stop = async {
         let first_line = async || Ok(std::fs::metadata(&file).is_ok_and(|lines| lines.len() > 0).then_some(()));
         poll_until(TIMEOUT, "the first line of the attachment", first_line).await?;
+        // People stop an agent at any moment.
         tokio::time::sleep(random(Duration::ZERO, Duration::from_secs(3))).await;
         ns.yoi(&["stop", agent]).await?.exit_ok()
     };
@@ -106,12 +109,11 @@ async fn roll(ns: &TestNamespace, done: &AtomicBool) -> Result<usize> {
     let mut rolls = 0;
     loop {
         ns.kubectl(&["-n", "yoi-system", "rollout", "restart", GATEWAY]).await?.exit_ok()?;
-        let begun = Instant::now();
-        while let waited = ns.kubectl(&["-n", "yoi-system", "rollout", "status", GATEWAY, "--timeout=60s"]).await?
-            && waited.code != 0
-        {
-            ensure!(begun.elapsed() < 2 * TIMEOUT, "the gateways are not rolled out: {waited:?}");
-        }
+        poll_seen(2 * TIMEOUT, "the gateways are rolled out", async || {
+            let waited = ns.kubectl(&["-n", "yoi-system", "rollout", "status", GATEWAY, "--timeout=60s"]).await?;
+            Ok(if waited.code == 0 { Ok(()) } else { Err(waited.err) })
+        })
+        .await?;
         rolls += 1;
         if done.load(Ordering::Relaxed) {
             return Ok(rolls);
@@ -122,6 +124,7 @@ async fn roll(ns: &TestNamespace, done: &AtomicBool) -> Result<usize> {
 #[tokio::test]
 async fn f8_who_is_attached_while_gateways_roll_sees_each_entry_once_until_the_agent_has_stopped() -> Result<()> {
     let attachments: usize = std::env::var(COUNT).map_or(Ok(30), |count| count.parse()).context(COUNT)?;
+    let _alone = locks::exclusive(&[Lock::Gateways]).await?;
     let ns = TestNamespace::create("attached").await?;
     ns.create_model(&script()).await?;
     ns.create_empty_project("p").await?;
@@ -142,5 +145,6 @@ async fn f8_who_is_attached_while_gateways_roll_sees_each_entry_once_until_the_a
     let total: usize = entries.iter().sum();
     eprintln!("{attachments} attachments to {} agents, {rolls} rollouts, {total} entries, {:.0?}", agents.len(), begun.elapsed());
     ensure!(entries.iter().all(|count| *count > 20), "the agents were not busy: {entries:?}");
+    wait_all_ready(&ns.client).await?;
     ns.remove().await
 }

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use yoi_crds::YoiPeer;
 use yoi_crds::condition::ConditionStatus;
 use yoi_e2e::local_cluster::LocalCluster;
+use yoi_e2e::locks::{self, Lock};
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::hub::gateway_api;
 
@@ -297,6 +298,7 @@ async fn continue_process(process: &NodeProcess) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and times that other tests disturb: cargo xtask test --all"]
 async fn honest_messages_go_through_whatever_unauthenticated_clients_and_hostile_agents_do() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Gateways]).await?;
     let ns = TestNamespace::create("abuse").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_empty_project("p").await?;

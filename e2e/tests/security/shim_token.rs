@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, WorkspaceNode};
+use yoi_e2e::locks::{self, Lock};
 use yoi_e2e::test_namespace::TestNamespace;
 
 use crate::api::{ask, bearer, token};
@@ -33,6 +34,8 @@ async fn create_pod_on_node(pods: &Api<Pod>, node: &str) -> Result<Pod> {
 
 #[tokio::test]
 async fn a_stolen_shim_token_touches_nothing_of_another_node() -> Result<()> {
+    // It makes a node that is none, with a shim's Pod that never runs.
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let ns = TestNamespace::create("shim-token").await?;
     // A tree, and the shim of its node.
     ns.yoi(&["workspace", "create", "near", "--empty", "--claim", "--immediate", "--path", "/workspace/tree", "--wait"])

@@ -1,13 +1,12 @@
 //! Attempts to get another agent's tree, socket or session with the right to create objects in a namespace.
 
-use std::time::Instant;
-
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_e2e::poll_seen;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 use yoi_wire::entry::Body;
 
@@ -44,21 +43,17 @@ async fn check_never_ran(ns: &TestNamespace, name: &str) -> Result<()> {
 
 /// Waits until the kubelet has reported each of these words for its Pod. No Pod may run meanwhile.
 async fn wait_refused(ns: &TestNamespace, attackers: &[(&str, &str)]) -> Result<()> {
-    let start = Instant::now();
-    let mut waiting = attackers.to_vec();
-    while let Some(&(name, word)) = waiting.first() {
-        for (name, _) in attackers {
-            check_never_ran(ns, name).await?;
-        }
-        let about = format!("involvedObject.name={name},reason=FailedMount");
-        let messages =
-            ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
-        if messages.contains(word) {
-            waiting.remove(0);
-            continue;
-        }
-        ensure!(start.elapsed() < TIMEOUT, "the kubelet does not say `{word}` of {name}: {messages}");
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    for (name, word) in attackers {
+        poll_seen(TIMEOUT, &format!("the kubelet says `{word}` of {name}"), async || {
+            for (name, _) in attackers {
+                check_never_ran(ns, name).await?;
+            }
+            let about = format!("involvedObject.name={name},reason=FailedMount");
+            let messages =
+                ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
+            Ok(if messages.contains(word) { Ok(()) } else { Err(messages) })
+        })
+        .await?;
     }
     Ok(())
 }
@@ -149,20 +144,16 @@ async fn a_claim_gets_no_volume_of_another_namespace() -> Result<()> {
     other.wait_reason::<AgentWorkspace>("fork", "Accepted", "SourceNotFound").await?;
     // The volume controller reports with its first look that the volume is bound already.
     for (ns, name) in [(&other, "attacker"), (&other, "w"), (&ns, "second")] {
-        let start = Instant::now();
-        loop {
+        poll_seen(TIMEOUT, &format!("an Event says that {name} gets no volume"), async || {
             let about = format!("involvedObject.name={name},involvedObject.kind=PersistentVolumeClaim");
             let messages =
                 ns.kubectl(&["get", "events", "--field-selector", &about, "-o", "jsonpath={.items[*].message}"]).await?.exit_ok()?.out;
             let found: PersistentVolumeClaim = ns.get(name).await?;
             let phase = found.status.and_then(|s| s.phase).unwrap_or_default();
             ensure!(phase != "Bound", "{name} got another claim's volume");
-            if messages.contains("already bound") || phase == "Lost" {
-                break;
-            }
-            ensure!(start.elapsed() < TIMEOUT, "no Event says that {name} gets no volume: {messages}");
-            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        }
+            Ok(if messages.contains("already bound") || phase == "Lost" { Ok(()) } else { Err(messages) })
+        })
+        .await?;
     }
     let all = Api::<PersistentVolume>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
     let owner = all.into_iter().find(|v| v.metadata.name.as_deref() == Some(&volume)).and_then(|v| v.spec).and_then(|s| s.claim_ref);

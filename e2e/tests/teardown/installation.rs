@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::Client;
 use kube::api::{Api, ListParams};
 use serde_json::Value;
-use tokio::sync::{Mutex, MutexGuard};
 use yoi_crds::YoiPod;
 use yoi_e2e::local_cluster::LocalCluster;
+use yoi_e2e::locks::{self, Held, Lock};
 use yoi_e2e::poll_until;
+use yoi_e2e::processes::wait_all_ready;
 use yoi_e2e::program::{self, CommandOutput};
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::{Body, RunOutcome};
 use yoi_wire::people::LogLine;
 
 pub const SYSTEM: &str = "yoi-system";
-static TURN: Mutex<()> = Mutex::const_new(());
 
 pub fn chart(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts").join(name)
@@ -28,16 +29,16 @@ pub async fn helm(words: &[&str]) -> Result<CommandOutput> {
     program::run(&std::env::var("YOI_HELM")?, &[words, &["--namespace", SYSTEM]].concat(), &[], None).await
 }
 
-/// The installed charts and the values of the operator's chart. One test at a time holds them.
+/// The installed charts and the values of the operator's chart, for a test that changes them.
 pub struct Installation {
     values: PathBuf,
-    _turn: MutexGuard<'static, ()>,
+    _alone: Held,
 }
 
 impl Installation {
-    /// Waits until no other test holds the installation. Installs Yoi when an earlier test broke off without it.
+    /// Waits until no other test runs on this cluster. Installs Yoi when an earlier test broke off without it.
     pub async fn lock() -> Result<Installation> {
-        let turn = TURN.lock().await;
+        let alone = locks::exclusive(&[Lock::Installation]).await?;
         // The values are kept beside the cluster's kubeconfig, so that the next run finds them when this one breaks off.
         let values = PathBuf::from(format!("{}.teardown-values.yaml", std::env::var("KUBECONFIG")?));
         let output = helm(&["get", "values", "yoi-operator", "-o", "yaml"]).await?;
@@ -45,7 +46,7 @@ impl Installation {
             std::fs::write(&values, &output.out)?;
         }
         ensure!(values.exists(), "Yoi is not installed, and its values are unknown: {}", output.err);
-        let installation = Installation { values, _turn: turn };
+        let installation = Installation { values, _alone: alone };
         if output.code != 0 {
             installation.install(&[]).await?;
         }
@@ -59,7 +60,9 @@ impl Installation {
         let (chart, values) = (chart("yoi-operator"), self.values.to_string_lossy().into_owned());
         let chart = chart.to_string_lossy().into_owned();
         let words = ["upgrade", "--install", "yoi-operator", &chart, "-f", &values, "--create-namespace", "--wait", "--timeout", "110s"];
-        helm(&[&words[..], more].concat()).await?.exit_ok().map(drop)
+        helm(&[&words[..], more].concat()).await?.exit_ok()?;
+        // Helm does not wait for the end of former ones.
+        wait_all_ready(&Client::try_default().await?).await
     }
 
     pub async fn uninstall(&self) -> Result<()> {

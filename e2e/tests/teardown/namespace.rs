@@ -13,7 +13,7 @@ use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
-use crate::installation::{Installation, deletion_blockers, mounts_with, pod_of};
+use crate::installation::{deletion_blockers, mounts_with, pod_of};
 use yoi_e2e::local_cluster::tree_uids;
 
 const SCRIPT: &str = r#"
@@ -50,7 +50,6 @@ async fn volumes(ns: &TestNamespace) -> Result<Vec<PersistentVolume>> {
 
 #[tokio::test]
 async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_are_kept() -> Result<()> {
-    let installation = Installation::lock().await?;
     let ns = TestNamespace::create("ends").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
@@ -140,6 +139,5 @@ async fn a_namespace_ends_with_agents_at_work_and_leaves_only_the_sessions_that_
     for name in &left {
         crate::sessions::delete_volume(ns.client.clone(), name).await?;
     }
-    drop(installation);
     Ok(())
 }

@@ -10,7 +10,7 @@ use yoi_e2e::poll_until;
 use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 use yoi_wire::entry::Body;
 
-use crate::installation::{Installation, finished_runs};
+use crate::installation::finished_runs;
 
 const SCRIPT: &str = r#"
 rules:
@@ -32,7 +32,6 @@ pub async fn delete_volume(client: kube::Client, volume: &str) -> Result<()> {
 
 #[tokio::test]
 async fn a_session_that_outlived_its_namespace_goes_on_in_another() -> Result<()> {
-    let _installation = Installation::lock().await?;
     let first = TestNamespace::create("kept").await?;
     first.create_model(SCRIPT).await?;
     first.create_empty_project("p").await?;

@@ -8,13 +8,13 @@ pub(super) fn agents(t: &mut Table) {
     let a = "template of nothing";
     t.expect_refused("agent", a, &[("/spec/agent", json!({}))], "builtin");
     programs(t);
-    t.expect_refused("agent", a, &[("/spec/completion", json!("Stop")), ("/spec/task", Value::Null)], "task");
+    t.expect_refused("agent", a, &[("/spec/completion", json!("Stop")), ("/spec/task", Value::Null)], "completion Stop needs a task");
     t.expect_accepted("agent", a, &[("/spec/completion", json!("Stop"))]);
     pushes(t);
     t.expect_refused("agent", "ref", &[("/spec/workspace", json!({ "ref": { "name": "w" }, "template": {} }))], "exactly one");
     t.expect_refused("agent", "ref", &[("/spec/workspace", json!({}))], "exactly one");
     t.expect_refused("agent", a, &[("/spec/session", json!({ "claimName": "c", "claimTemplate": {} }))], "claimTemplate");
-    t.expect_refused("agent", "ref", &[("/spec/session/retain", json!("Delete"))], "retain");
+    t.expect_refused("agent", "ref", &[("/spec/session/retain", json!("Delete"))], "retain Delete is for a claim that Yoi makes");
     for word in ["Paused", "running", "Suspended", ""] {
         t.expect_refused("agent", a, &[("/spec/desiredState", json!(word))], "desiredState");
     }
