@@ -20,6 +20,8 @@ pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str,
         ("YOI_CLUSTER", instance.name().to_owned()),
         ("YOI_DATA_ROOT", instance.path("yoi")),
         ("YOI_HOST_SOURCE", instance.host_source()),
+        // The files of the locks that tests hold.
+        ("YOI_LOCKS", instance.path("locks")),
         // An error of a test says what happened; fifty frames of the executor after it only push that out of sight.
         ("RUST_LIB_BACKTRACE", "0".to_owned()),
     ])

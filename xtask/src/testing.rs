@@ -27,9 +27,9 @@ mod slowness;
 mod soak;
 mod table;
 
+use crate::affected::{self, Affected};
 use crate::command::run_in_terminal;
 use crate::instance::repository;
-use crate::affected::{self, Affected};
 use crate::{cargo, generate, law, packages, planted, progress};
 use anyhow::{Result, bail};
 use clusters::Clusters;
@@ -37,7 +37,6 @@ use compile::Compiled;
 use discover::Test;
 use flakes::Flakes;
 use outcome::{Outcomes, Times};
-use pool::LockFolder;
 use report::{LaneOutcome, Report};
 use run::{Setting, Way};
 use select::Selection;
@@ -119,9 +118,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     let selection = Selection { tier: request.tier, filters: request.filters.clone(), affected, failed: times.failed.clone() };
     let tests = selection.of(&table, &discover::tests(&compiled.tests)?)?;
     let thorough = request.tier > Tier::Test;
-    let locks = LockFolder::new(&crate::instance::cache().join("locks"))?;
-    let setting =
-        Setting { table: &table, times: &times, slowness, locks: &locks, outcomes: &outcomes, environment: environment(root, thorough) };
+    let setting = Setting { table: &table, times: &times, slowness, outcomes: &outcomes, environment: environment(root, thorough) };
     let mut clusters = Clusters::new(&compiled, request, root);
     let of = |place| tests.get(&place).map_or(&[][..], Vec::as_slice);
     std::thread::scope(|scope| {

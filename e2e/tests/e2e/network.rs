@@ -42,10 +42,11 @@ async fn reached(ns: &TestNamespace, pod: &str, places: &[Place]) -> Result<BTre
 async fn wait_reached(ns: &TestNamespace, pod: &str, places: &[Place], expected: &[&str]) -> Result<()> {
     let expected: BTreeSet<&str> = expected.iter().copied().collect();
     let mut last = BTreeSet::new();
-    let same = eventually_in(Duration::from_secs(60), Duration::from_millis(200), format!("{pod} reaches {expected:?}"), Error::msg, async || {
-        last = reached(ns, pod, places).await?;
-        Ok((last == expected).then_some(()))
-    });
+    let same =
+        eventually_in(Duration::from_secs(60), Duration::from_millis(200), format!("{pod} reaches {expected:?}"), Error::msg, async || {
+            last = reached(ns, pod, places).await?;
+            Ok((last == expected).then_some(()))
+        });
     let same = same.await;
     same.with_context(|| format!("it reaches {last:?} of {places:?}"))
 }
@@ -76,7 +77,11 @@ async fn a_policy_holds_for_packets_on_a_node_between_nodes_and_by_service_and_l
     let workers = LocalCluster::from_environment()?.workers().await?;
     let (first, last) = (workers.first().map(String::as_str), workers.last().map(String::as_str));
     let plain = json!({});
-    for pod in [pod("server", &json!({ "app": "server" }), first, &[9418, 7000]), pod("near", &json!({ "who": "near" }), first, &[]), pod("far", &plain, last, &[])] {
+    for pod in [
+        pod("server", &json!({ "app": "server" }), first, &[9418, 7000]),
+        pod("near", &json!({ "who": "near" }), first, &[]),
+        pod("far", &plain, last, &[]),
+    ] {
         ns.apply(&pod).await?;
     }
     let port = |port: u16| json!({ "name": format!("p{port}"), "port": port });
@@ -156,7 +161,8 @@ async fn each_pod_of_ours_reaches_what_the_chart_allows_and_nothing_reaches_an_a
     ns.apply(&pod("free", &json!({}), None, &[])).await?;
     ns.wait_condition::<YoiProject>("p", "Ready", ConditionStatus::True).await?;
     for (role, egress, _) in ALLOWED {
-        let labels = if egress.is_empty() { json!({ "yoi.dev/role": role }) } else { json!({ "yoi.dev/role": role, "yoi.dev/egress": egress }) };
+        let labels =
+            if egress.is_empty() { json!({ "yoi.dev/role": role }) } else { json!({ "yoi.dev/role": role, "yoi.dev/egress": egress }) };
         ns.apply_as_operator(&pod(&name(role, egress), &labels, None, &[])).await?;
     }
     elsewhere.wait_pod_ready("server").await?;
@@ -204,7 +210,8 @@ fn name(role: &str, egress: &str) -> String {
 /// Port 7000 of the agent's Pod accepts connections, and of `server`, whom no policy holds.
 async fn nothing_comes_in(ns: &TestNamespace, elsewhere: &TestNamespace, agent: &str, server: &str) -> Result<()> {
     let pod: Pod = ns.get(agent).await?;
-    let (node, address) = pod.spec.and_then(|spec| spec.node_name).zip(pod.status.and_then(|status| status.pod_ip)).context("no address")?;
+    let (node, address) =
+        pod.spec.and_then(|spec| spec.node_name).zip(pod.status.and_then(|status| status.pod_ip)).context("no address")?;
     // A node reaches its own Pods, or no probe would.
     let cluster = LocalCluster::from_environment()?;
     let connect = format!("timeout 5 bash -c 'exec 3<> /dev/tcp/{address}/7000'");

@@ -1,10 +1,9 @@
 //! Runs jobs side by side: so many at a time, the longest first, and none beside one that excludes it.
+//!
+//! A test on a cluster holds its locks itself, as files (`e2e/src/locks.rs`). Here they only keep a worker from starting what would wait for another.
 
 use super::table::Lock;
-use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Something to run.
@@ -13,24 +12,6 @@ pub struct Job<'a> {
     /// What it is likely to take.
     pub seconds: f64,
     pub run: Box<dyn FnOnce() + Send + 'a>,
-}
-
-/// Where the files of locks are: other runs on the same cluster exclude this one.
-pub struct LockFolder(PathBuf);
-
-impl LockFolder {
-    pub fn new(folder: &Path) -> Result<Self> {
-        fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
-        Ok(Self(folder.to_owned()))
-    }
-
-    /// Waits for the locks of other runs. They end with the file.
-    fn take(&self, lock: &Lock) -> Result<File> {
-        let file = File::create(self.0.join(format!("{}.lock", lock.name)))?;
-        let operation = if lock.exclusive { rustix::fs::FlockOperation::LockExclusive } else { rustix::fs::FlockOperation::LockShared };
-        rustix::fs::flock(&file, operation).with_context(|| format!("failed to take the lock {}", lock.name))?;
-        Ok(file)
-    }
 }
 
 /// Who holds a lock in this run: one alone, or so many together.
@@ -80,7 +61,7 @@ struct Queue<'a> {
 /// Runs all jobs, `workers` at a time.
 ///
 /// A job that needs a lock alone comes before those that take it together, or it would wait for the last of them; else the longest comes first.
-pub fn run(mut jobs: Vec<Job<'_>>, workers: usize, folder: &LockFolder) {
+pub fn run(mut jobs: Vec<Job<'_>>, workers: usize) {
     let is_exclusive = |job: &Job<'_>| job.locks.iter().any(|lock| lock.exclusive);
     // The queue is taken from its end.
     jobs.sort_by(|a, b| is_exclusive(a).cmp(&is_exclusive(b)).then(a.seconds.total_cmp(&b.seconds)));
@@ -92,9 +73,7 @@ pub fn run(mut jobs: Vec<Job<'_>>, workers: usize, folder: &LockFolder) {
             scope.spawn(|| {
                 while let Some(job) = next(&queue, &released) {
                     let Job { locks, run, .. } = job;
-                    let files: Vec<_> = locks.iter().map(|lock| folder.take(lock)).collect();
                     run();
-                    drop(files);
                     queue.lock().unwrap_or_else(PoisonError::into_inner).holders.release(&locks);
                     released.notify_all();
                 }
@@ -129,25 +108,17 @@ mod tests {
         Lock { name: name.to_owned(), exclusive }
     }
 
-    fn folder() -> (tempfile::TempDir, LockFolder) {
-        let folder = tempfile::tempdir().unwrap();
-        let locks = LockFolder::new(&folder.path().join("locks")).unwrap();
-        (folder, locks)
-    }
-
     #[test]
     fn every_job_runs_once_the_longest_first() {
-        let (_folder, locks) = folder();
         let order = Mutex::new(vec![]);
         let order_of = &order;
         let job = |seconds| Job { locks: vec![], seconds, run: Box::new(move || order_of.lock().unwrap().push(seconds)) };
-        run(vec![job(1.0), job(3.0), job(2.0)], 1, &locks);
+        run(vec![job(1.0), job(3.0), job(2.0)], 1);
         assert_eq!(*order.lock().unwrap(), [3.0, 2.0, 1.0]);
     }
 
     #[test]
     fn who_takes_a_lock_alone_runs_beside_nobody_who_takes_it() {
-        let (_folder, locks) = folder();
         let inside = Mutex::new((0, 0));
         let seen = Mutex::new(vec![]);
         let (inside, seen_by) = (&inside, &seen);
@@ -166,7 +137,7 @@ mod tests {
                 count(-1);
             }),
         };
-        run((0..60).map(|n| job(n % 3 == 0)).collect(), 6, &locks);
+        run((0..60).map(|n| job(n % 3 == 0)).collect(), 6);
         let seen = seen.lock().unwrap();
         assert_eq!(seen.len(), 60);
         assert!(seen.iter().all(|(alone, together)| *alone == 0 || (*alone, *together) == (1, 0)), "{seen:?}");
@@ -174,7 +145,6 @@ mod tests {
 
     #[test]
     fn locks_of_other_names_and_shared_ones_hold_up_nobody() {
-        let (_folder, locks) = folder();
         let (sender, receiver) = channel();
         let waits = Job {
             locks: vec![lock("gateways", false), lock("nodes", true)],
@@ -187,22 +157,6 @@ mod tests {
             seconds: 1.0,
             run: Box::new(move || sender.send(()).unwrap()),
         };
-        run(vec![waits, tells], 2, &locks);
-    }
-
-    #[test]
-    fn the_lock_of_another_run_is_waited_for() {
-        let (_folder, locks) = folder();
-        let held = locks.take(&lock("gateways", true)).unwrap();
-        let (sender, receiver) = channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let job = Job { locks: vec![lock("gateways", false)], seconds: 1.0, run: Box::new(move || sender.send(()).unwrap()) };
-                run(vec![job], 1, &locks);
-            });
-            assert!(receiver.try_recv().is_err());
-            drop(held);
-            receiver.recv_timeout(Duration::from_secs(60)).unwrap();
-        });
+        run(vec![waits, tells], 2);
     }
 }

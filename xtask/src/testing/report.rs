@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_that_cannot_run_is_counted_and_never_passed() {
+    fn w43_a_lane_that_cannot_run_is_counted_and_never_passed() {
         let report = Report::default();
         report.lane("a", || Ok(LaneOutcome::Passed));
         report.lane("b", || anyhow::bail!("no"));

@@ -2,7 +2,7 @@
 
 use super::discover::{CONFORMANCE, Test};
 use super::outcome::{Outcome, Outcomes, Times, Verdict};
-use super::pool::{self, Job, LockFolder};
+use super::pool::{self, Job};
 use super::process;
 use super::slowness;
 use super::table::{Lock, Table};
@@ -24,7 +24,6 @@ pub struct Setting<'a> {
     pub table: &'a Table,
     pub times: &'a Times,
     pub slowness: f64,
-    pub locks: &'a LockFolder,
     pub outcomes: &'a Outcomes,
     pub environment: Vec<(&'static str, String)>,
 }
@@ -64,7 +63,7 @@ impl Setting<'_> {
                 run: Box::new(move || self.run_lane(lane, &tests, way).into_iter().for_each(|outcome| self.outcomes.add(outcome))),
             });
         }
-        pool::run(jobs, way.workers, self.locks);
+        pool::run(jobs, way.workers);
     }
 
     fn locks_of(&self, test: &Test) -> Vec<Lock> {

@@ -101,11 +101,14 @@ mod tests {
     #[test]
     fn of_a_change_what_it_affects_runs_and_what_failed_last() {
         let test = |name: &str| Test { name: name.into(), program: program(), ignored: false };
-        let table = Table::parse("a/lib test unit - - twice -\nb/lib test unit - - twice -\ne/e test shared - - twice -\ne/e::x test shared - - twice operator\n");
+        let table = Table::parse(
+            "a/lib test unit - - twice -\nb/lib test unit - - twice -\ne/e test shared - - twice -\ne/e::x test shared - - twice operator\n",
+        );
         let table = table.unwrap();
         let other = |name: &str| Test { program: TestProgram { package: "yoi-b".into(), ..program() }, ..test(name) };
         let mut selection = selection(Tier::Test, &[]);
-        selection.affected = Some(Affected { packages: BTreeSet::from(["yoi-a".into()]), parts: BTreeSet::from(["runtime".into()]), ..Affected::default() });
+        selection.affected =
+            Some(Affected { packages: BTreeSet::from(["yoi-a".into()]), parts: BTreeSet::from(["runtime".into()]), ..Affected::default() });
         let tests = [test("a/lib::x"), other("b/lib::x"), other("b/lib::y"), other("e/e::x"), other("e/e::y")];
         let names = |selection: &Selection| -> Vec<String> {
             selection.of(&table, &tests).unwrap().into_values().flatten().map(|test| test.name).collect()

@@ -2,7 +2,6 @@
 
 use super::clusters::{self, Clusters};
 use super::outcome::{Outcomes, Times};
-use super::pool::LockFolder;
 use super::report::{LaneOutcome, Report};
 use super::run::{self, Setting};
 use super::select::Selection;
@@ -57,14 +56,13 @@ pub fn run(parts: &[Part]) -> Result<ExitCode> {
         report.print(Default::default());
         return Ok(ExitCode::FAILURE);
     }
-    let locks = LockFolder::new(&crate::instance::cache().join("locks"))?;
     let mut environment = run::unit_environment(root, true);
     environment.extend([
         ("YOI_ATTACHMENTS", "200".to_owned()),
         ("YOI_REFRESHES", "50".to_owned()),
         (clusters::ROUNDS_VARIABLE, ROUNDS.to_string()),
     ]);
-    let setting = Setting { table: &table, times: &times, slowness: slowness::measure()?, locks: &locks, outcomes: &outcomes, environment };
+    let setting = Setting { table: &table, times: &times, slowness: slowness::measure()?, outcomes: &outcomes, environment };
     let mut filters = vec![];
     if has(Part::Rounds) {
         filters.push(clusters::ROUNDS_TEST.to_owned());
@@ -77,7 +75,8 @@ pub fn run(parts: &[Part]) -> Result<ExitCode> {
     }
     if !filters.is_empty() {
         let request = Request { tier: Tier::Soak, filters: filters.clone(), keep: false, record: false, since: None };
-        let mut tests = Selection { tier: Tier::Soak, filters, affected: None, failed: Default::default() }.of(&table, &discover::tests(&compiled.tests)?)?;
+        let mut tests = Selection { tier: Tier::Soak, filters, affected: None, failed: Default::default() }
+            .of(&table, &discover::tests(&compiled.tests)?)?;
         // Each of them wants the machine for itself.
         let shared = tests.remove(&Place::Shared).unwrap_or_default();
         tests.entry(Place::Alone).or_default().extend(shared);
