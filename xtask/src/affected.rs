@@ -73,11 +73,11 @@ impl Affected {
     /// Whether the suite of the providers is affected, or a part of it.
     pub fn conformance(&self) -> bool {
         let (package, program) = ("yoi-workspace", "conformance");
-        let in_program = |(of, name): &(String, Option<String>)| of == package && name.as_deref().is_none_or(|name| name == program);
+        let in_suite = |(of, name, _): &(String, Option<String>, String)| of == package && name.as_ref().is_none_or(|name| name == program);
         self.whole.is_some()
             || self.packages.contains(package)
             || self.programs.contains(&(package.to_owned(), program.to_owned()))
-            || self.modules.iter().any(|(of, name, _)| in_program(&(of.clone(), name.clone())))
+            || self.modules.iter().any(in_suite)
     }
 
     /// Documents alone, and none that a test reads.

@@ -142,8 +142,8 @@ impl Package {
 
     /// The first dependency whose name begins so.
     fn dependency(&self, prefix: &str) -> Option<String> {
-        let names = self.depends.split([',', '|']).filter_map(|dependency| dependency.split_whitespace().next());
-        names.into_iter().find(|name| name.starts_with(prefix)).map(str::to_owned)
+        let mut names = self.depends.split([',', '|']).filter_map(|dependency| dependency.split_whitespace().next());
+        names.find(|name| name.starts_with(prefix)).map(str::to_owned)
     }
 }
 
