@@ -223,12 +223,17 @@ impl Harness {
     }
 
     pub async fn wait_until(&self, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
+        self.wait_until_in(Duration::ZERO, what, done).await
+    }
+
+    /// As [`Harness::wait_until`], for what may take `usual` on a quiet machine.
+    pub async fn wait_until_in(&self, usual: Duration, what: &str, done: impl Fn(&[Entry]) -> bool) -> Vec<Entry> {
         let look = async || {
             let entries = self.entries();
             Ok(done(&entries).then_some(entries))
         };
         let late = |late| format!("not in time: {what}: {late}\n{}\n{}", kinds(&self.entries()), self.stderr());
-        eventually_in(Duration::ZERO, PAUSE, what, late, look).await.unwrap_or_else(|late| panic!("{late}"))
+        eventually_in(usual, PAUSE, what, late, look).await.unwrap_or_else(|late| panic!("{late}"))
     }
 
     pub async fn usage(&self) -> UsageResponse {
