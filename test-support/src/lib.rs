@@ -1,4 +1,4 @@
-//! How tests wait: until something is true, with a limit that grows with the slowness of the machine.
+//! How tests wait: until something is true, with a limit that grows with the slowness of the machine. And how many of very many cases they try: [`Share`].
 //!
 //! No test sleeps or compares the time that passed with a number of its own; `cargo xtask test` refuses both outside this crate. A wait ends as soon as
 //! its goal is there, so a generous limit costs a test that passes nothing.
@@ -13,8 +13,12 @@
 
 #![deny(missing_docs)]
 
+mod share;
+
 use std::fmt::Display;
 use std::time::{Duration, Instant};
+
+pub use share::{DAY, Share, THOROUGH, thorough};
 
 /// The environment variable with the machine's slowness: 1 is a quiet machine of two cores, 2 takes twice as long. `cargo xtask test` measures and sets it.
 pub const SLOWNESS: &str = "YOI_TEST_SLOWNESS";
@@ -58,13 +62,18 @@ pub fn wait_until<T>(goal: impl Display, look: impl FnMut() -> Option<T>) -> T {
 /// # Panics
 /// After [`limit`] of `usual`, with `goal`.
 #[track_caller]
-pub fn wait_until_in<T>(usual: Duration, goal: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until_in<T>(usual: Duration, goal: impl Display, look: impl FnMut() -> Option<T>) -> T {
+    wait_for(usual, look).unwrap_or_else(|| panic!("not within {:?}: {goal}", limit(usual)))
+}
+
+/// As [`wait_until_in`], but returns `None` after the limit: for a destructor, which must not panic, and for a caller that says more about what is missing.
+pub fn wait_for<T>(usual: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let (began, limit) = (Instant::now(), limit(usual));
     loop {
-        if let Some(found) = look() {
+        let found = look();
+        if found.is_some() || began.elapsed() > limit {
             return found;
         }
-        assert!(began.elapsed() <= limit, "not within {limit:?}: {goal}");
         std::thread::sleep(PAUSE);
     }
 }
