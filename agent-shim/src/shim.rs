@@ -145,7 +145,8 @@ async fn run(args: ShimArgs) -> Result<(), ShimError> {
     log_failure("remove records of Pods that are gone", record_sweep::remove_stale_records(&state).await);
     log_failure("open the sockets of Pods", publishing::restore_pod_sockets(&state).await);
 
-    let health = tokio::spawn(health::serve(state.clone(), args.health_address));
+    let listener = TcpListener::bind(args.health_address).await.map_err(ShimError::Health)?;
+    let health = tokio::spawn(health::serve(state.clone(), listener));
     let mut tasks = RequiredTasks::default();
     tasks.spawn("the provision controller", provision_controller::run(state.clone(), client.clone(), inputs).in_current_span());
     tasks.spawn("the usage of trees", usage::run(state.clone(), client.clone()).in_current_span());

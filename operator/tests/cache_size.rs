@@ -16,6 +16,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_operator::cache_key::CacheKey;
 use yoi_operator::trim;
 use yoi_plan::{ObservedPod, meta};
+use yoi_test_support::in_time;
 use yoi_watch_cache::WatchCache;
 
 struct Counting;
@@ -156,6 +157,7 @@ async fn settled() -> usize {
             return now;
         }
         last = now;
+        // Too short a pause measures what a listing takes for a moment, which is more, never less.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -181,7 +183,7 @@ where
     let before = settled().await;
     let (cache, writer) = WatchCache::new(project, keys);
     let watching = tokio::spawn(writer.run(Api::all(server(object)), watcher::Config::default(), |_| {}));
-    tokio::time::timeout(Duration::from_secs(60), cache.wait_until_ready()).await.expect("the cache is listed");
+    in_time("the cache is listed", cache.wait_until_ready()).await;
     // What the listing itself took is given back when its task has gone on to the silent watch.
     let held = settled().await.saturating_sub(before) / COUNT;
     assert_eq!(cache.len(), COUNT);

@@ -63,13 +63,18 @@ pub fn wait_until<T>(goal: impl Display, look: impl FnMut() -> Option<T>) -> T {
 /// # Panics
 /// After [`limit`] of `usual`, with `goal`.
 #[track_caller]
-pub fn wait_until_in<T>(usual: Duration, goal: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until_in<T>(usual: Duration, goal: impl Display, look: impl FnMut() -> Option<T>) -> T {
+    wait_for(usual, look).unwrap_or_else(|| panic!("not within {:?}: {goal}", limit(usual)))
+}
+
+/// As [`wait_until_in`], but returns `None` after the limit: for a destructor, which must not panic, and for a caller that says more about what is missing.
+pub fn wait_for<T>(usual: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let (began, limit) = (Instant::now(), limit(usual));
     loop {
-        if let Some(found) = look() {
+        let found = look();
+        if found.is_some() || began.elapsed() > limit {
             return found;
         }
-        assert!(began.elapsed() <= limit, "not within {limit:?}: {goal}");
         std::thread::sleep(PAUSE);
     }
 }

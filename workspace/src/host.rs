@@ -348,7 +348,14 @@ fn mount_setattr(fd: i32, attr: &MountAttr, flags: i32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use yoi_test_support::{limit, wait_until};
+
     use super::*;
+
+    /// For a program that ends by itself.
+    fn patience() -> Duration {
+        limit(Duration::from_secs(20))
+    }
 
     #[test]
     fn a_program_that_hangs_is_killed_at_the_deadline() {
@@ -373,11 +380,7 @@ mod tests {
     fn a_program_that_is_killed_is_reaped_and_counts_no_more() {
         let stuck = Stuck::default();
         for _ in 0..Stuck::MAX * 2 {
-            let begun = Instant::now();
-            while stuck.0.load(Ordering::Relaxed) > 0 {
-                assert!(begun.elapsed() < Duration::from_secs(20), "it is not reaped");
-                std::thread::yield_now();
-            }
+            wait_until("it is reaped", || (stuck.0.load(Ordering::Relaxed) == 0).then_some(()));
             let error = run_in(View::default(), &stuck, "sleep", &["60".as_ref()], Duration::from_millis(1)).unwrap_err();
             assert!(error.source.to_string().contains("took longer than"), "{error:?}");
         }
@@ -385,15 +388,15 @@ mod tests {
 
     #[test]
     fn a_program_that_fails_is_quoted() {
-        let error = run("ls", &["/there/is/no/such/place".as_ref()], Duration::from_secs(10)).unwrap_err();
+        let error = run("ls", &["/there/is/no/such/place".as_ref()], patience()).unwrap_err();
         assert!(error.source.to_string().contains("No such file or directory"), "{error:?}");
-        run("true", &[], Duration::from_secs(10)).unwrap();
+        run("true", &[], patience()).unwrap();
     }
 
     #[test]
     fn the_output_of_a_program_is_returned_whole_or_refused() {
-        let print = |bytes: &str| run("head", &["-c".as_ref(), bytes.as_ref(), "/dev/zero".as_ref()], Duration::from_secs(20));
-        assert_eq!(run("printf", &["a\\tb\\n".as_ref()], Duration::from_secs(20)).unwrap(), b"a\tb\n");
+        let print = |bytes: &str| run("head", &["-c".as_ref(), bytes.as_ref(), "/dev/zero".as_ref()], patience());
+        assert_eq!(run("printf", &["a\\tb\\n".as_ref()], patience()).unwrap(), b"a\tb\n");
         // More than a pipe holds, and exactly the limit.
         assert_eq!(print("16777216").unwrap().len(), MAX_OUTPUT);
         let refused = print("16777217").unwrap_err();
@@ -402,17 +405,14 @@ mod tests {
 
     #[test]
     fn a_program_that_writes_without_end_is_killed_at_the_deadline() {
-        let begun = Instant::now();
         let error = run("yes", &[], Duration::from_millis(100)).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::TimedOut);
-        assert!(begun.elapsed() < Duration::from_secs(10));
     }
 
     #[test]
     fn a_process_that_a_program_left_behind_is_not_waited_for() {
-        let begun = Instant::now();
-        let output = run("sh", &["-c".as_ref(), "sleep 30 & echo $!".as_ref()], Duration::from_secs(20)).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        let output = run("sh", &["-c".as_ref(), "sleep infinity & echo $!".as_ref()], patience()).unwrap();
+        // It is there, so nobody has waited for its end.
         let pid = std::str::from_utf8(&output).unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }

@@ -46,7 +46,6 @@ const DISKS: &[Need] = &[
 const XFS: Need = Need { what: "mkfs.xfs", package: "xfsprogs" };
 
 const TESTS: &[Need] = &[
-    Need { what: "zfs-fuse", package: "zfs-fuse" },
     // A build in a tree at its source's path.
     Need { what: "cmake", package: "cmake" },
     Need { what: "make", package: "make" },

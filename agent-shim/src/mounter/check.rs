@@ -9,8 +9,8 @@ use super::frame;
 use super::log_context::LogContext;
 use super::protocol::{Envelope, MounterRefusal, Request, Response};
 
-/// Less than the kubelet waits for the probe, so that the probe can say what is wrong.
-const TIMEOUT: Duration = Duration::from_secs(8);
+/// How long a mounter may take to answer: less than the kubelet waits for the probe, so that the probe can say what is wrong.
+pub const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The mounter does not work.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum CheckError {
     Protocol,
 }
 
-/// Sends [`Request::Check`] and waits for the answer, at most eight seconds.
+/// Sends [`Request::Check`] and waits for the answer, at most [`TIMEOUT`].
 pub fn run(socket: &Path) -> Result<(), CheckError> {
     let exchange = || -> io::Result<Result<Response, MounterRefusal>> {
         let stream = UnixStream::connect(socket)?;

@@ -228,7 +228,7 @@ mod tests {
         MounterClient { reconnect_timeout, ..MounterClient::new(folder.path().join("socket")) }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_mounter_that_is_being_started_again_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -236,6 +236,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let client = client(&folder, Duration::from_secs(20));
         let later = async {
+            // By the test's clock: three attempts find nobody.
             sleep(RECONNECT_INTERVAL * 3).await;
             std::fs::remove_file(&path).unwrap();
             let listener = UnixListener::bind(&path).unwrap();
@@ -247,7 +248,7 @@ mod tests {
         assert!(matches!(answer, Ok(Response::Done)));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_mounter_that_stays_away_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let begun = Instant::now();

@@ -132,7 +132,7 @@ mod tests {
         });
         let mut caller = UnixStream::connect(&path).unwrap();
         assert_eq!(caller.read(&mut [0]).unwrap(), 0, "nobody answers");
-        let ended = told.recv_timeout(Duration::from_secs(10)).expect("it goes on with seven threads");
+        let ended = told.recv_timeout(yoi_test_support::limit(Duration::from_secs(10))).expect("it goes on with seven threads");
         assert!(ended.unwrap_err().to_string().ends_with("of the mounter panicked"));
     }
 

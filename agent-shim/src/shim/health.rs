@@ -3,7 +3,6 @@
 //! `/healthz` reads the journal, on a thread like every other use of it. All else need not be asked: the process ends with the first of its
 //! required tasks.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,13 +26,12 @@ const JOURNAL_TIMEOUT: Duration = Duration::from_secs(8);
 const UNREPORTED: Duration = Duration::from_secs(180);
 
 /// Serves until [`ShimState::stop`] is cancelled.
-pub async fn serve(state: Arc<ShimState>, address: SocketAddr) -> std::io::Result<()> {
+pub async fn serve(state: Arc<ShimState>, listener: TcpListener) -> std::io::Result<()> {
     let router = Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(state.clone());
-    let listener = TcpListener::bind(address).await?;
     axum::serve(listener, router).with_graceful_shutdown(state.stop.clone().cancelled_owned()).await
 }
 

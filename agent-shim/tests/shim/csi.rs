@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use kube::runtime::watcher::Event;
+use tokio::time::timeout;
 use tonic::Code;
 use yoi_agent_shim::mounter::protocol::Request;
 use yoi_agent_shim::proto::csi::identity_client::IdentityClient;
@@ -31,16 +32,17 @@ async fn the_driver_reports_its_name_and_its_node() {
     assert_eq!((&*segments["topology.yoi.dev/node"], &*segments["topology.yoi.dev/trees"]), (NODE, "true"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_mount_waits_for_the_pod_to_be_named_and_the_tree_to_be_made() {
     let shim = TestShim::new();
     let mut node = shim.node().await;
     let request = shim.tree(7, 1);
-    let waiting = tokio::spawn(async move { node.node_publish_volume(request).await });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut waiting = tokio::spawn(async move { node.node_publish_volume(request).await });
+    // The clock goes on when nobody has anything to do but to wait.
+    assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err(), "no Pod is named");
     shim.assign_pod(1, 7);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!waiting.is_finished() && shim.mounter.take_requests().is_empty());
+    assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err(), "no tree is made");
+    assert!(shim.mounter.take_requests().is_empty());
     shim.record_tree(1).await;
     shim.state.workspaces.notify(uid(1));
     waiting.await.unwrap().unwrap();

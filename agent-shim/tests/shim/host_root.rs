@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+
+use yoi_test_support::wait_until;
 
 use crate::real_disk::in_memory;
 
@@ -24,15 +25,6 @@ impl Mounter {
     }
 }
 
-/// Waits for a condition. Panics after a minute.
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "not yet: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_mounter_with_a_dataset_keeps_no_mount_of_the_host_but_those_that_programs_need() {
     if !rustix::process::geteuid().is_root() {
@@ -49,11 +41,11 @@ fn a_mounter_with_a_dataset_keeps_no_mount_of_the_host_but_those_that_programs_n
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
     let mounter = Mounter(command.arg(dir.path()).arg(env!("CARGO_BIN_EXE_yoi-agent-shim")).spawn().unwrap());
-    wait_until("the host's root is mounted", || path("mounted").exists());
+    wait_until("the host's root is mounted", || path("mounted").exists().then_some(()));
     let before = mounter.mounts_below(&path("host"));
     assert!(before.contains(&"mnt".into()) && before.contains(&"proc".into()), "{before:?}");
     std::fs::write(path("go"), "go\n").unwrap();
-    wait_until("the mounter is served", || path("socket").exists());
+    wait_until("the mounter is served", || path("socket").exists().then_some(()));
     let after = mounter.mounts_below(&path("host"));
     assert!(["proc", "sys", "dev", "usr/share"].iter().all(|name| after.contains(&name.into())), "{after:?}");
     let kept = ["bin", "dev", "etc", "lib", "lib64", "proc", "sbin", "sys", "usr"];

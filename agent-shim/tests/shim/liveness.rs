@@ -14,18 +14,12 @@ async fn a_shim_that_could_not_report_its_node_for_three_minutes_is_not_ready() 
     let shim = TestShim::new();
     shim.apply_event(Event::Init);
     shim.apply_event(Event::InitDone);
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let serving = tokio::spawn(health::serve(shim.state.clone(), address));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(health::serve(shim.state.clone(), listener));
     let ready = async || -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = loop {
-            match tokio::net::TcpStream::connect(address).await {
-                Ok(stream) => break stream,
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).await.unwrap();
@@ -59,11 +53,7 @@ fn a_mounter_that_works_passes_its_check_and_one_that_accepts_and_never_answers_
     // The kernel accepts for a process whose threads are all stuck.
     let stuck = dir.path().join("stuck.sock");
     let _listener = std::os::unix::net::UnixListener::bind(&stuck).unwrap();
-    // A busy machine may be slow once.
-    let tries = (0..3).map(|_| {
-        let started = std::time::Instant::now();
-        assert!(matches!(check::run(&stuck), Err(CheckError::Silent { .. })));
-        started.elapsed()
-    });
-    assert!(tries.into_iter().any(|took| took < Duration::from_secs(10)), "the kubelet waits 10 s");
+    let refused = check::run(&stuck).unwrap_err();
+    assert!(matches!(&refused, CheckError::Silent { source, .. } if source.kind() == std::io::ErrorKind::WouldBlock), "{refused:?}");
+    assert!(check::TIMEOUT < Duration::from_secs(10), "the kubelet waits 10 s");
 }

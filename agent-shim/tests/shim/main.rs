@@ -7,6 +7,7 @@ mod decide_orphan;
 mod decide_provision;
 mod decide_publish;
 mod fixtures;
+mod generated;
 mod host_root;
 mod host_source;
 mod hostile_input;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
 use yoi_workspace::loopback::{attach_loop_btrfs, release};
@@ -308,12 +307,7 @@ async fn a_shim_that_waits_for_its_data_root_is_alive_and_not_ready() {
     let serving = tokio::spawn(health::serve_waiting(listener));
     let get = async |path: &str| -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = loop {
-            match tokio::net::TcpStream::connect(address).await {
-                Ok(stream) => break stream,
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).await.unwrap();

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -13,6 +12,7 @@ use yoi_agent_shim::mounter::client::{Mounter, MounterFailure};
 use yoi_agent_shim::shim::data_root::check;
 use yoi_agent_shim::shim::provisioning::{ProvisionOutcome, provision};
 use yoi_crds::condition::ConditionStatus;
+use yoi_test_support::eventually;
 use yoi_workspace::{CloneAccess, ErrorReason, ExpectedRoot};
 
 use crate::fixtures::{uid, workspace};
@@ -128,12 +128,8 @@ async fn a_file_system_that_became_read_only_is_reported_while_pods_use_it_and_m
     node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();
     state.report_node.notified().await;
     // A mount namespace that somebody makes at this moment has a copy of every mount for a while.
-    let healed = async {
-        while check(state).await.unwrap().failure.is_some() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), healed).await.expect("nothing uses it any more");
+    eventually("nothing uses it any more, so it is mounted anew", async || check(state).await.unwrap().failure.is_none().then_some(()))
+        .await;
     assert_eq!(state.data_root_failure(), None);
     let unhealthy =
         json!({ "type": "Healthy", "status": "False", "reason": "ReadOnlyFilesystem", "message": "", "lastTransitionTime": "" });

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+
+use yoi_test_support::eventually;
 
 use super::*;
 
@@ -15,16 +16,7 @@ fn is_alive(pid: u32) -> bool {
 
 /// The pid of the daemon, once it has written it.
 async fn daemon(folder: &Path) -> u32 {
-    let begun = Instant::now();
-    loop {
-        if let Ok(pid) = fs::read_to_string(folder.join("daemon"))
-            && let Ok(pid) = pid.trim().parse()
-        {
-            return pid;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "the daemon did not start");
-        tokio::task::yield_now().await;
-    }
+    eventually("the daemon has started", async || fs::read_to_string(folder.join("daemon")).ok()?.trim().parse().ok()).await
 }
 
 #[tokio::test]
@@ -41,11 +33,7 @@ async fn the_end_of_a_program_takes_its_daemons_and_not_those_of_another() {
     let second = start(folders[1].path(), &format!("{DAEMON}; exec sleep 600"));
     let second_daemon = daemon(folders[1].path()).await;
     assert!(is_alive(first_daemon) && is_alive(second_daemon));
-    let begun = Instant::now();
-    while !folders[0].path().join("gate").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the gate was not made");
-        tokio::task::yield_now().await;
-    }
+    eventually("the gate is made", async || folders[0].path().join("gate").exists().then_some(())).await;
     fs::write(folders[0].path().join("gate"), "go\n").unwrap();
     assert!(first.wait().await.unwrap().success());
     first.kill_tree();

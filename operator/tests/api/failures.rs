@@ -1,7 +1,6 @@
 //! Failures are counted while their object exists.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use kube::runtime::events::{Recorder, Reporter};
 use serde_json::{Value, json};
@@ -15,6 +14,7 @@ use yoi_operator::progress_delay::ProgressDelay;
 use yoi_operator::start::{Namespaces, start_all};
 use yoi_operator::watch_caches::WatchCaches;
 use yoi_plan::settings::Settings;
+use yoi_test_support::eventually;
 
 use crate::server::{ApiRequest, refusal, server};
 
@@ -38,16 +38,6 @@ fn cluster_of(peers: Vec<Value>, deleted: Arc<Mutex<Vec<Value>>>) -> impl Fn(&Ap
         let items = if is_of_peers { peers.clone() } else { Vec::new() };
         (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
     }
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("{what} never came");
 }
 
 #[tokio::test]
@@ -74,9 +64,9 @@ async fn an_object_that_failed_and_is_gone_is_forgotten() {
     });
     let mut parts = JoinSet::new();
     start_all(&mut parts, writers, triggers, &context, Namespaces { watched: None, shims: "yoi-node" });
-    until("twenty failures", || context.failures.count() == 20).await;
+    eventually("twenty failures", async || (context.failures.count() == 20).then_some(())).await;
     deleted.lock().expect("the lock").extend(peers);
-    until("an end of the failures", || context.failures.count() == 0).await;
+    eventually("an end of the failures", async || (context.failures.count() == 0).then_some(())).await;
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The caches: an object that nobody can read holds up no other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use kube::Api;
 use serde_json::json;
 use yoi_crds::YoiPod;
+use yoi_test_support::{eventually, in_time};
 use yoi_watch_cache::WatchCache;
 
 use crate::server::{ApiRequest, server};
@@ -45,19 +45,14 @@ async fn a_damaged_object_holds_up_no_other_and_stays_what_it_was() {
         counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     });
     let watched = tokio::spawn(run);
-    tokio::time::timeout(Duration::from_secs(20), seen.wait_until_ready()).await.expect("the cache is listed in spite of it");
+    in_time("the cache is listed in spite of it", seen.wait_until_ready()).await;
     let names = || {
         let mut names: Vec<String> = seen.all().iter().filter_map(|y| y.metadata.name.clone()).collect();
         names.sort();
         names
     };
     assert_eq!(names(), ["a", "turned", "z"]);
-    let again = async {
-        while rounds.load(std::sync::atomic::Ordering::SeqCst) < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), again).await.expect("it is listed again");
+    eventually("it is listed again", async || (rounds.load(std::sync::atomic::Ordering::SeqCst) >= 2).then_some(())).await;
     assert_eq!(names(), ["a", "turned", "z"], "what cannot be read any more is what it was");
     let kept = seen.get("ns", "turned").expect("it is known");
     assert_eq!(kept.spec.agent.builtin.as_ref().map(|b| b.instruction.as_str()), Some("as it was"));

@@ -6,14 +6,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use yoi_test_support::{THOROUGH, thorough};
+
 use crate::Folder;
 use crate::git_server::{GitServer, USER};
 use crate::populator::Populator;
 use crate::repository::Repository;
 
-/// `cargo xtask test --all` asks for more.
-fn rounds() -> usize {
-    std::env::var("YOI_POPULATOR_KILLS").map_or(12, |count| count.parse().expect("YOI_POPULATOR_KILLS is a number"))
+/// `YOI_POPULATOR_KILLS` of them, or 12 in a thorough run and 3 otherwise.
+fn rounds() -> u64 {
+    let usual = if thorough() { 12 } else { 3 };
+    std::env::var("YOI_POPULATOR_KILLS").map_or(usual, |count| count.parse().expect("YOI_POPULATOR_KILLS is a number"))
 }
 
 /// Numbers that differ from run to run. What a round did is printed.
@@ -23,6 +26,15 @@ impl Random {
     pub fn new() -> Self {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         Random(u64::try_from(nanos % u128::from(u64::MAX)).unwrap() | 1)
+    }
+
+    /// When the processes of a round are killed, once or twice, of which the whole takes so many milliseconds. The first moments of all rounds are spread
+    /// over the whole, so that few rounds do not all fall into its end.
+    pub fn moments(&mut self, (round, rounds): (u64, u64), whole: u64) -> Vec<u64> {
+        let end = whole + whole / 8;
+        let first = (end * round + self.below(end)) / rounds;
+        // A Pod that is killed again and again leaves more behind than one that is killed once.
+        std::iter::once(first).chain((0..self.below(2)).map(|_| self.below(end))).collect()
     }
 
     /// Below `end`.
@@ -122,11 +134,10 @@ fn a_populator_that_is_killed_at_any_moment_is_done_or_undone() {
     let whole = u64::try_from(begun.elapsed().as_millis()).unwrap();
     let wanted = content(&fresh);
     assert!(wanted.len() > 400, "{}", wanted.len());
-    let (mut random, mut undone) = (Random::new(), 0);
-    for round in 0..rounds() {
+    let (mut random, mut undone, rounds) = (Random::new(), 0, rounds());
+    for round in 0..rounds {
         let pod = source.pod(&format!("round-{round}"));
-        // A Pod that is killed again and again leaves more behind than one that is killed once.
-        let moments: Vec<u64> = (0..=random.below(2)).map(|_| random.below(whole + whole / 8)).collect();
+        let moments = random.moments((round, rounds), whole);
         for moment in &moments {
             let ended = pod.run_for(Duration::from_millis(*moment));
             match ended {
@@ -150,6 +161,7 @@ fn a_populator_that_is_killed_at_any_moment_is_done_or_undone() {
         assert_eq!(found.len(), wanted.len(), "round {round}: killed at {moments:?} of {whole} ms, and something was left over");
         fs::remove_dir_all(pod.tree()).unwrap();
     }
+    println!("{rounds} populators, killed {undone} times; YOI_POPULATOR_KILLS or {THOROUGH} ask for more");
     assert!(undone > 0, "no populator was killed before it was done");
     source.server.expect_no_leak();
 }

@@ -2,13 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use yoi_test_support::{THOROUGH, thorough};
+
 use crate::kills::Random;
 use crate::push::{Site, site};
 use crate::pusher::Pusher;
 
-/// `cargo xtask test --all` asks for more.
-fn rounds() -> usize {
-    std::env::var("YOI_PUSHER_KILLS").map_or(6, |count| count.parse().expect("YOI_PUSHER_KILLS is a number"))
+/// `YOI_PUSHER_KILLS` of them, or 6 in a thorough run and 2 otherwise.
+fn rounds() -> u64 {
+    let usual = if thorough() { 6 } else { 2 };
+    std::env::var("YOI_PUSHER_KILLS").map_or(usual, |count| count.parse().expect("YOI_PUSHER_KILLS is a number"))
 }
 
 /// Every attempt is a Pod of its own.
@@ -33,15 +36,15 @@ fn a_pusher_that_is_killed_at_any_moment_is_done_or_undone() {
     // Each round sends the objects again.
     site.project.git(&["update-ref", "-d", "refs/heads/fresh"]);
     site.collect_garbage();
-    let mut undone = 0;
-    for round in 0..rounds() {
+    let (mut undone, rounds) = (0, rounds());
+    for round in 0..rounds {
         let branch = format!("round-{round}");
         let others = site.refs();
         let before = if round % 2 == 0 { "" } else { older.as_str() };
         if !before.is_empty() {
             site.project.git(&["update-ref", &format!("refs/heads/{branch}"), before]);
         }
-        let moments: Vec<u64> = (0..=random.below(2)).map(|_| random.below(whole + whole / 8)).collect();
+        let moments = random.moments((round, rounds), whole);
         let told = format!("round {round}, killed at {moments:?} of {whole} ms");
         for (attempt, moment) in moments.iter().enumerate() {
             let ended = pod(&site, &format!("{branch}-{attempt}"), &branch).run_for(Duration::from_millis(*moment));
@@ -69,6 +72,7 @@ fn a_pusher_that_is_killed_at_any_moment_is_done_or_undone() {
         assert_eq!(site.refs(), others, "{told}: more than the branch has changed");
         site.collect_garbage();
     }
+    println!("{rounds} pushers, killed {undone} times; YOI_PUSHER_KILLS or {THOROUGH} ask for more");
     assert!(undone > 0, "no pusher was killed before it was done");
     site.server.expect_no_leak();
 }

@@ -29,8 +29,9 @@ use faults::Fault;
 use operator::{KINDS, Operator, Reconciled, RoundResult};
 use users::Random;
 use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_test_support::{Share, thorough};
 
-/// Simulations of one run, each with a cluster of its own.
+/// Simulations of a thorough run, each with a cluster of its own. A landing plays one in five of them.
 const WORLDS: u64 = 10_000;
 
 struct Simulation {
@@ -210,23 +211,24 @@ struct Outcome {
     broken: Vec<(u64, String)>,
 }
 
-/// Runs the simulations of the seeds below `worlds`, on all cores. Each core stops when `most` have failed.
-fn simulations(fault: Fault, worlds: u64, most: usize) -> Outcome {
-    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) as u64;
+/// Runs the simulations of these seeds, on all cores. Each core stops when `most` have failed.
+fn simulations(fault: Fault, seeds: &[u64], most: usize) -> Outcome {
+    let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let found = std::sync::atomic::AtomicUsize::new(0);
-    let work = |worker: u64| {
+    let work = |worker: usize| {
         let mut outcome = Outcome::default();
-        let mut seed = worker;
-        while seed < worlds && found.load(std::sync::atomic::Ordering::Relaxed) < most {
+        for seed in seeds.iter().skip(worker).step_by(workers) {
+            if found.load(std::sync::atomic::Ordering::Relaxed) >= most {
+                break;
+            }
             let mut simulation = Simulation::new(fault);
-            let ended = simulation.run(seed);
+            let ended = simulation.run(*seed);
             outcome.coverage.add(&simulation.cluster.coverage);
             outcome.count += 1;
             if let Err(Violation(why)) = ended {
                 found.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                outcome.broken.push((seed, why));
+                outcome.broken.push((*seed, why));
             }
-            seed += workers;
         }
         outcome
     };
@@ -261,23 +263,37 @@ fn trace(seed: u64) -> String {
 
 #[test]
 fn every_world_comes_to_rest_whatever_crashes_and_breaks_no_promise() {
-    let outcome = simulations(Fault::None, WORLDS, 8);
+    let mut share = Share::one_in(5);
+    let seeds: Vec<u64> = (0..WORLDS).filter(|_| share.takes_next()).collect();
+    let outcome = simulations(Fault::None, &seeds, 8);
     if let Some((first, _)) = outcome.broken.first() {
         panic!("{:#?}\nThe end of seed {first}:\n{}", outcome.broken, trace(*first));
     }
-    println!("{} worlds came to rest", outcome.count);
+    println!("{} worlds came to rest: {share}", outcome.count);
     outcome.coverage.print();
-    assert_eq!(outcome.count, WORLDS);
-    assert_eq!(outcome.coverage.missing(), Vec::<&str>::new(), "these never happened, so they are not tested");
+    assert_eq!(outcome.count, share.tried());
+    let missing = outcome.coverage.missing();
+    if share.is_all() {
+        assert_eq!(missing, Vec::<&str>::new(), "these never happened, so they are not tested");
+    } else {
+        // In fewer worlds what is rare may not happen.
+        println!("never happened in this share: {missing:?}");
+    }
 }
 
+/// A thorough run looks for each fault in random worlds. A landing begins with the world in which it was seen before, and looks further only where a change
+/// of the plan or of the simulation has made another one of it.
 #[test]
 fn every_planted_fault_is_found() {
     let mut unseen = Vec::new();
-    for fault in faults::ALL {
-        // What a fault needs may be rarer than what the product meets.
-        match simulations(*fault, 2 * WORLDS, 1).broken.first() {
-            Some((seed, why)) => println!("{fault:?}: seed {seed}: {why}"),
+    // What a fault needs may be rarer than what the product meets.
+    let all: Vec<u64> = (0..2 * WORLDS).collect();
+    for (fault, seed) in faults::ALL {
+        let known = if thorough() { Vec::new() } else { simulations(*fault, &[*seed], 1).broken };
+        let found = if known.is_empty() { simulations(*fault, &all, 1).broken } else { known };
+        match found.first() {
+            Some((now, why)) if now == seed || thorough() => println!("{fault:?}: seed {now}: {why}"),
+            Some((now, why)) => println!("{fault:?}: seed {now}, and {seed} shows it no more: {why}"),
             None => unseen.push(*fault),
         }
     }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use yoi_session::{Damage, Error, Lock, Log, Preallocate, disk::MemoryDisk};
+use yoi_test_support::Share;
 use yoi_wire::entry::Entry;
 
 use crate::{
@@ -82,98 +83,105 @@ impl LogLoader {
     }
 }
 
+/// A loader under test.
+type Loader<'a> = &'a mut dyn FnMut(&[u8]) -> LoadResult;
+
+/// Applies one kind of damage in every place, tries the share of the cases, and stops where the loader breaks a promise.
+pub type Kind = fn(&SampleLog, &mut Share, Loader<'_>) -> Result<Count, String>;
+
 /// Cuts the log at every byte, in a file that ends there and in one with zeros ahead.
-pub fn cuts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
-    let mut checker = Checker::new(sample, loader);
+pub fn cuts(sample: &SampleLog, share: &mut Share, loader: Loader<'_>) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader, share);
     for cut in sample.range().start..=sample.whole.len() {
-        let mut bytes = sample.whole[..cut].to_vec();
-        let expected = sample.expected(&bytes);
-        assert!(matches!(expected, ExpectedLoad::Prefix(_)), "what is only cut is not damaged");
-        checker.case(format_args!("cut at {cut}"), &bytes, expected)?;
-        bytes.resize(sample.whole.len() + 600, 0);
-        checker.case(format_args!("cut at {cut}, zeros ahead"), &bytes, expected)?;
+        let bytes = &sample.whole[..cut];
+        let expected = || {
+            let expected = sample.expected(bytes);
+            assert!(matches!(expected, ExpectedLoad::Prefix(_)), "what is only cut is not damaged");
+            expected
+        };
+        checker.case(format_args!("cut at {cut}"), || (bytes.to_vec(), expected()))?;
+        checker.case(format_args!("cut at {cut}, zeros ahead"), || {
+            let mut longer = bytes.to_vec();
+            longer.resize(sample.whole.len() + 600, 0);
+            (longer, expected())
+        })?;
     }
     Ok(checker.count)
 }
 
 /// Changes every byte in four ways: one bit, the case of a letter, the top bit, all bits.
-pub fn flips(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
-    let mut checker = Checker::new(sample, loader);
-    let mut bytes = sample.whole.clone();
+pub fn flips(sample: &SampleLog, share: &mut Share, loader: Loader<'_>) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader, share);
     for at in sample.range() {
         for mask in [1 << (at % 8), 0x20, 0x80, 0xff] {
-            bytes[at] ^= mask;
-            // A byte that becomes zero may look like the last byte of a missing sector.
-            let expected = if bytes[at] == 0 { sample.with_zeros(at, at + 1).1 } else { sample.expected(&bytes) };
-            checker.case(format_args!("byte {at} flipped by {mask:#04x}"), &bytes, expected)?;
-            bytes[at] = sample.whole[at];
+            checker.case(format_args!("byte {at} flipped by {mask:#04x}"), || {
+                let mut bytes = sample.whole.clone();
+                bytes[at] ^= mask;
+                // A byte that becomes zero may look like the last byte of a missing sector.
+                if bytes[at] == 0 { (bytes, sample.with_zeros(at, at + 1).1) } else { sample.with_expected(bytes) }
+            })?;
         }
     }
     Ok(checker.count)
 }
 
 /// Overwrites with zeros from every byte on: one byte, some bytes, a sector's length, and up to the end of the sector.
-pub fn zeros(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
-    let mut checker = Checker::new(sample, loader);
+pub fn zeros(sample: &SampleLog, share: &mut Share, loader: Loader<'_>) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader, share);
     for from in sample.range() {
         for to in [from + 1, from + 40, from + 512, (from + 1).next_multiple_of(512)] {
-            let (bytes, expected) = sample.with_zeros(from, to);
-            checker.case(format_args!("zeros at {from}..{to}"), &bytes, expected)?;
+            checker.case(format_args!("zeros at {from}..{to}"), || sample.with_zeros(from, to))?;
         }
     }
-    let between = gaps(sample, checker.loader)?;
-    Ok(checker.count.and(between))
+    let overwritten = checker.count;
+    Ok(overwritten.and(gaps(sample, share, loader)?))
 }
 
 /// Inserts zeros between lines.
-pub fn gaps(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
-    let mut checker = Checker::new(sample, loader);
+pub fn gaps(sample: &SampleLog, share: &mut Share, loader: Loader<'_>) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader, share);
     for n in sample.first()..=sample.lines() {
         let at = sample.starts[n];
         for count in [1, 7, 512, 4096, (at + 1).next_multiple_of(512) - at] {
-            let (bytes, expected) = sample.with_zeros_inserted(at, count);
-            checker.case(format_args!("{count} zeros before line {}", n + 1), &bytes, expected)?;
+            checker.case(format_args!("{count} zeros before line {}", n + 1), || sample.with_zeros_inserted(at, count))?;
         }
     }
     Ok(checker.count)
 }
 
 /// Inserts one byte at every place.
-pub fn inserts(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
-    let mut checker = Checker::new(sample, loader);
+pub fn inserts(sample: &SampleLog, share: &mut Share, loader: Loader<'_>) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader, share);
     for at in sample.range().start..=sample.whole.len() {
         for byte in [b'\n', b' '] {
-            let mut bytes = sample.whole.clone();
-            bytes.insert(at, byte);
-            let expected = sample.expected(&bytes);
-            checker.case(format_args!("{:?} inserted at {at}", char::from(byte)), &bytes, expected)?;
+            checker.case(format_args!("{:?} inserted at {at}", char::from(byte)), || {
+                let mut bytes = sample.whole.clone();
+                bytes.insert(at, byte);
+                sample.with_expected(bytes)
+            })?;
         }
-        let (bytes, expected) = sample.with_zeros_inserted(at, 1);
-        checker.case(format_args!("a zero inserted at {at}"), &bytes, expected)?;
+        checker.case(format_args!("a zero inserted at {at}"), || sample.with_zeros_inserted(at, 1))?;
     }
     Ok(checker.count)
 }
 
+/// Returns the lines after a change, and what they have to load as.
+fn moved<'a>(sample: &SampleLog, lines: &[&'a [u8]], change: impl FnOnce(&mut Vec<&'a [u8]>)) -> (Vec<u8>, ExpectedLoad) {
+    let mut moved = lines.to_vec();
+    change(&mut moved);
+    sample.with_expected(moved.concat())
+}
+
 /// Drops, doubles, swaps and replaces lines, and joins the log up to one byte with the log from another byte on.
-pub fn splices(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<Count, String> {
-    let mut checker = Checker::new(sample, loader);
+pub fn splices(sample: &SampleLog, share: &mut Share, loader: Loader<'_>) -> Result<Count, String> {
+    let mut checker = Checker::new(sample, loader, share);
     let lines: Vec<&[u8]> = (0..sample.lines()).map(|n| sample.line(n)).collect();
     for a in sample.first()..lines.len() {
-        let mut moved = lines.clone();
-        moved.remove(a);
-        let bytes = moved.concat();
-        checker.case(format_args!("line {a} dropped"), &bytes, sample.expected(&bytes))?;
+        checker.case(format_args!("line {a} dropped"), || moved(sample, &lines, |moved| _ = moved.remove(a)))?;
         for b in sample.first()..lines.len() {
-            let mut doubled = lines.clone();
-            doubled.insert(b, lines[a]);
-            let mut swapped = lines.clone();
-            swapped.swap(a, b);
-            let mut replaced = lines.clone();
-            replaced[b] = lines[a];
-            for (how, moved) in [("doubled at", doubled), ("swapped with", swapped), ("in the place of", replaced)] {
-                let bytes = moved.concat();
-                checker.case(format_args!("line {a} {how} {b}"), &bytes, sample.expected(&bytes))?;
-            }
+            checker.case(format_args!("line {a} doubled at {b}"), || moved(sample, &lines, |moved| moved.insert(b, lines[a])))?;
+            checker.case(format_args!("line {a} swapped with {b}"), || moved(sample, &lines, |moved| moved.swap(a, b)))?;
+            checker.case(format_args!("line {a} in the place of {b}"), || moved(sample, &lines, |moved| moved[b] = lines[a]))?;
         }
     }
     let (range, mut place) = (sample.range(), 0_usize);
@@ -182,47 +190,46 @@ pub fn splices(sample: &SampleLog, loader: &mut dyn FnMut(&[u8]) -> LoadResult) 
             // The step has no divisor in common with the length of the range, so all places come, in a mixed order.
             place = (place + 7_368_787) % (range.len() + 1);
             let back = range.start + place;
-            let bytes = [&sample.whole[..front], &sample.whole[back..]].concat();
-            checker.case(format_args!("the file up to {front}, then from {back}"), &bytes, sample.expected(&bytes))?;
+            checker.case(format_args!("the file up to {front}, then from {back}"), || {
+                sample.with_expected([&sample.whole[..front], &sample.whole[back..]].concat())
+            })?;
         }
     }
     Ok(checker.count)
 }
 
-fn report(what: &str, count: Result<Count, String>, at_least: usize) {
-    let count = count.unwrap_or_else(|error| panic!("{error}"));
-    println!("damage to the log: {what}: {} cases, {} loaded a prefix, {} named a line", count.all(), count.loaded, count.damaged);
-    assert!(count.all() >= at_least, "{what}: {} cases, of at least {at_least}", count.all());
+/// Every eighth damage at each landing.
+fn assert_kept(what: &str, kind: Kind, log: &mut LogLoader, at_least: u64) {
+    let mut share = Share::one_in(8);
+    let count = kind(&SampleLog::new(), &mut share, &mut |bytes| log.load(bytes)).unwrap_or_else(|error| panic!("{error}\n{share}"));
+    println!("damage to the log: {what}: {share}: {} loaded a prefix, {} named a line", count.loaded, count.damaged);
+    assert!(share.seen() >= at_least, "{what}: {share}, of at least {at_least}");
+    assert_eq!(count.all(), share.tried(), "{what}: a case that is tried is counted");
 }
 
 #[test]
 fn the_last_64_records_may_be_cut_at_every_byte_and_the_log_goes_on() {
-    let mut log = LogLoader::new(true);
-    report("cuts", cuts(&SampleLog::new(), &mut |bytes| log.load(bytes)), 28_000);
+    assert_kept("cuts", cuts, &mut LogLoader::new(true), 28_000);
 }
 
 #[test]
 fn every_flipped_byte_is_found_in_its_line() {
-    let mut log = LogLoader::new(false);
-    report("flips", flips(&SampleLog::new(), &mut |bytes| log.load(bytes)), 56_000);
+    assert_kept("flips", flips, &mut LogLoader::new(false), 56_000);
 }
 
 #[test]
 fn zeros_are_damage_but_for_sectors_of_the_last_append() {
-    let mut log = LogLoader::new(false);
-    report("zeros", zeros(&SampleLog::new(), &mut |bytes| log.load(bytes)), 56_000);
+    assert_kept("zeros", zeros, &mut LogLoader::new(false), 56_000);
 }
 
 #[test]
 fn an_inserted_byte_is_found_in_its_line() {
-    let mut log = LogLoader::new(false);
-    report("inserts", inserts(&SampleLog::new(), &mut |bytes| log.load(bytes)), 42_000);
+    assert_kept("inserts", inserts, &mut LogLoader::new(false), 42_000);
 }
 
 #[test]
 fn lines_and_pieces_cannot_be_moved_doubled_dropped_or_joined() {
-    let mut log = LogLoader::new(false);
-    report("splices", splices(&SampleLog::new(), &mut |bytes| log.load(bytes)), 40_000);
+    assert_kept("splices", splices, &mut LogLoader::new(false), 40_000);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use yoi_test_support::Share;
 use yoi_wire::entry::{Body, Entry, InputFrom, Notice};
 
 use crate::fixture::*;
@@ -39,8 +40,8 @@ pub enum ExpectedLoad {
 /// How many cases came out in which way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
-    pub loaded: usize,
-    pub damaged: usize,
+    pub loaded: u64,
+    pub damaged: u64,
 }
 
 impl Count {
@@ -48,7 +49,7 @@ impl Count {
         Self { loaded: self.loaded + other.loaded, damaged: self.damaged + other.damaged }
     }
 
-    pub fn all(self) -> usize {
+    pub fn all(self) -> u64 {
         self.loaded + self.damaged
     }
 }
@@ -101,6 +102,12 @@ impl SampleLog {
 
     fn line_of(&self, at: usize) -> usize {
         self.starts.partition_point(|start| *start <= at) - 1
+    }
+
+    /// Returns the bytes, and what they have to load as.
+    pub fn with_expected(&self, bytes: Vec<u8>) -> (Vec<u8>, ExpectedLoad) {
+        let expected = self.expected(&bytes);
+        (bytes, expected)
     }
 
     /// Returns what bytes without zeros, except at their end, load as. Unchanged lines at the start load. The next line is damage when it is
@@ -175,29 +182,36 @@ pub fn trimmed_len(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Compares what a loader returns with what it has to return.
+/// Compares what a loader returns with what it has to return, in the cases that are tried.
 pub struct Checker<'a> {
     sample: &'a SampleLog,
-    pub loader: &'a mut dyn FnMut(&[u8]) -> LoadResult,
+    loader: &'a mut dyn FnMut(&[u8]) -> LoadResult,
+    share: &'a mut Share,
     pub count: Count,
 }
 
 impl<'a> Checker<'a> {
-    pub fn new(sample: &'a SampleLog, loader: &'a mut dyn FnMut(&[u8]) -> LoadResult) -> Self {
-        Self { sample, loader, count: Count::default() }
+    pub fn new(sample: &'a SampleLog, loader: &'a mut dyn FnMut(&[u8]) -> LoadResult, share: &'a mut Share) -> Self {
+        Self { sample, loader, share, count: Count::default() }
     }
 
+    /// Loads what `damaged` returns, the bytes and what they have to load as, when this case is tried.
+    ///
     /// # Errors
     /// Which promise the loader breaks.
-    pub fn case(&mut self, what: impl Display, bytes: &[u8], expected: ExpectedLoad) -> Result<(), String> {
-        let found = catch_unwind(AssertUnwindSafe(|| (self.loader)(bytes)));
+    pub fn case(&mut self, what: impl Display, damaged: impl FnOnce() -> (Vec<u8>, ExpectedLoad)) -> Result<(), String> {
+        if !self.share.takes_next() {
+            return Ok(());
+        }
+        let (bytes, expected) = damaged();
+        let found = catch_unwind(AssertUnwindSafe(|| (self.loader)(&bytes)));
         let entries = &self.sample.entries;
         let wrong = match (found, expected) {
             (Err(_), _) => "panicked".to_owned(),
             (Ok(LoadResult::BrokenPromise(why)), _) => why,
             (Ok(LoadResult::Loaded { entries: found, cut }), ExpectedLoad::Prefix(n)) if found == entries[..n] => {
                 self.count.loaded += 1;
-                let expected_cut = (trimmed_len(bytes).saturating_sub(self.sample.starts[n])) as u64;
+                let expected_cut = (trimmed_len(&bytes).saturating_sub(self.sample.starts[n])) as u64;
                 if cut == expected_cut {
                     return Ok(());
                 }

@@ -12,6 +12,7 @@ use yoi_session::{
     disk::{Disk, DiskFault, MemoryDisk, Retained},
     fold,
 };
+use yoi_test_support::Share;
 use yoi_wire::entry::{Body, Entry, Notice, SegmentReason};
 
 use crate::{
@@ -366,10 +367,16 @@ fn run_agent(disk: &Arc<dyn Disk>, run: u64, scenario: &Scenario, history: &mut 
     agent_run.append(vec![last])
 }
 
+/// A disk in memory, and it behind the planted fault of a scenario.
+fn disks(scenario: &Scenario) -> (MemoryDisk, Arc<dyn Disk>) {
+    let memory = MemoryDisk::new(Path::new(ROOT));
+    let planted = PlantedDisk { disk: Arc::new(memory.clone()), planted: scenario.planted, made: AtomicU64::new(0) };
+    (memory, Arc::new(planted))
+}
+
 /// Runs the scenario with the `nth` operation failing. Returns which operation that was, `None` when there were fewer, or the broken promise.
 pub fn run_scenario(scenario: &Scenario, nth: usize) -> Result<Option<FailedOperation>, String> {
-    let memory = MemoryDisk::new(Path::new(ROOT));
-    let disk: Arc<dyn Disk> = Arc::new(PlantedDisk { disk: Arc::new(memory.clone()), planted: scenario.planted, made: AtomicU64::new(0) });
+    let (memory, disk) = disks(scenario);
     let mut history = History { disk: memory.clone(), ..History::default() };
     memory.fail(nth, scenario.fault, scenario.lasting);
     let mut failed = None;
@@ -403,13 +410,26 @@ pub fn run_scenario(scenario: &Scenario, nth: usize) -> Result<Option<FailedOper
     }
 }
 
-/// Runs the scenario once for each operation, and returns how often each call failed in each operation.
-pub fn sweep(scenario: &Scenario) -> Result<BTreeMap<FailedOperation, usize>, String> {
+/// Returns how many operations the scenario has when none fails.
+fn operations(scenario: &Scenario) -> Result<usize, String> {
+    let (memory, disk) = disks(scenario);
+    let mut history = History { disk: memory.clone(), ..History::default() };
+    match run_agent(&disk, 1, scenario, &mut history) {
+        Ok(()) => Ok(memory.operations().len()),
+        Err(Stop::PromiseBroken(what)) => Err(format!("{what} ({scenario:?}, no operation failed)")),
+        Err(Stop::DiskFailed(error)) => Err(format!("nothing was to fail: {error} ({scenario:?})")),
+    }
+}
+
+/// Runs the scenario once for each operation that is tried, and returns how often each call failed in each operation.
+pub fn sweep(scenario: &Scenario, share: &mut Share) -> Result<BTreeMap<FailedOperation, usize>, String> {
     let mut all = BTreeMap::new();
-    for nth in 1.. {
-        match run_scenario(scenario, nth)? {
-            Some(failed) => *all.entry(failed).or_default() += 1,
-            None => break,
+    for nth in 1..=operations(scenario)? {
+        if share.takes_next() {
+            let Some(failed) = run_scenario(scenario, nth)? else {
+                return Err(format!("operation {nth} did not fail ({scenario:?})"));
+            };
+            *all.entry(failed).or_default() += 1;
         }
     }
     Ok(all)

@@ -5,6 +5,7 @@ use yoi_session::{
     Preallocate,
     disk::{DiskFault, Retained},
 };
+use yoi_test_support::Share;
 
 use crate::{
     fault_harness::{CALLS, Scenario, run_scenario, sweep},
@@ -26,86 +27,96 @@ const PLAIN: Scenario = Scenario {
     forgets_ids: false,
 };
 
-/// Runs one scenario for every operation, and returns how many there were. Each call has to fail at least once.
-fn sweep_all_calls(scenario: &Scenario) -> usize {
-    let failed = sweep(scenario).unwrap_or_else(|error| panic!("{error}"));
-    for call in CALLS {
+/// Runs one scenario for every operation that is tried. When that is every operation, each call has to fail at least once.
+fn sweep_all_calls(scenario: &Scenario, share: &mut Share) {
+    let failed = sweep(scenario, share).unwrap_or_else(|error| panic!("{error}\n{share}"));
+    for call in CALLS.into_iter().filter(|_| share.is_all()) {
         assert!(failed.keys().any(|(name, _)| *name == call), "nothing failed under {call}: {scenario:?}");
     }
-    failed.values().sum()
 }
 
-fn report(what: &str, runs: usize, at_least: usize) {
-    println!("disk faults: {what}: {runs} runs, one operation failed in each");
-    assert!(runs >= at_least, "{what}: {runs} runs, of at least {at_least}");
+/// Every eighth operation fails at each landing.
+fn assert_nothing_lost(what: &str, at_least: u64, scenarios: impl FnOnce(&mut Share)) {
+    let mut share = Share::one_in(8);
+    scenarios(&mut share);
+    println!("disk faults: {what}: {share}, one operation failed in each");
+    assert!(share.seen() >= at_least, "{what}: {share}, of at least {at_least}");
 }
 
 /// Runs all kinds of faults with one kind of power cut, once with zeros ahead and lasting without.
-fn all(power: Option<Retained>) -> usize {
-    let ways = FAULTS.into_iter().flat_map(|fault| [(fault, false, SMALL), (fault, true, Preallocate::Off)]);
-    ways.map(|(fault, lasting, preallocate)| sweep_all_calls(&Scenario { fault, lasting, power, preallocate, ..PLAIN })).sum()
+fn all(power: Option<Retained>, share: &mut Share) {
+    for fault in FAULTS {
+        for (lasting, preallocate) in [(false, SMALL), (true, Preallocate::Off)] {
+            sweep_all_calls(&Scenario { fault, lasting, power, preallocate, ..PLAIN }, share);
+        }
+    }
 }
 
 #[test]
 fn every_call_fails_in_each_of_its_disk_operations() {
     let mut lines = Vec::new();
-    for ((call, operation), times) in sweep(&PLAIN).unwrap() {
+    for ((call, operation), times) in sweep(&PLAIN, &mut Share::all()).unwrap() {
         lines.push(format!("{call}: {operation} {times}"));
     }
     println!("disk faults, for each kind:\n  {}", lines.join("\n  "));
+    for call in CALLS {
+        assert!(lines.iter().any(|line| line.starts_with(&format!("{call}: "))), "nothing failed under {call}");
+    }
     // Fewer pairs than today are a smaller sweep. Whoever means that changes the number.
     assert!(lines.len() >= 50, "{} pairs of call and operation", lines.len());
 }
 
 #[test]
 fn a_failed_operation_loses_nothing_that_was_acknowledged() {
-    report("the process dies, the power stays", all(None), 1700);
+    assert_nothing_lost("the process dies, the power stays", 1700, |share| all(None, share));
 }
 
 #[test]
 fn a_failed_operation_with_a_power_cut_loses_nothing_that_was_acknowledged() {
-    report("the power goes, what was synced is there", all(Some(Retained::Synced)), 1700);
+    assert_nothing_lost("the power goes, what was synced is there", 1700, |share| all(Some(Retained::Synced), share));
 }
 
 #[test]
 fn a_power_cut_that_leaves_all_that_was_written_loses_nothing_that_was_acknowledged() {
-    let written = |lasting| sweep_all_calls(&Scenario { lasting, power: Some(Retained::Written), ..PLAIN });
-    report("the power goes, all that was written is there", written(false) + written(true), 340);
+    assert_nothing_lost("the power goes, all that was written is there", 340, |share| {
+        for lasting in [false, true] {
+            sweep_all_calls(&Scenario { lasting, power: Some(Retained::Written), ..PLAIN }, share);
+        }
+    });
 }
 
 #[test]
 fn a_power_cut_that_leaves_some_sectors_loses_nothing_that_was_acknowledged() {
-    let mut runs = 0;
-    for seed in 0..6 {
-        let power = Some(Retained::Random { seed });
-        runs += sweep_all_calls(&Scenario { lasting: true, power, ..PLAIN });
-        runs += sweep_all_calls(&Scenario { lasting: true, power, preallocate: Preallocate::Off, ..PLAIN });
-    }
-    for seed in 10..150 {
-        run_scenario(
-            &Scenario { lasting: true, power: Some(Retained::Random { seed }), ..PLAIN },
-            40 + usize::try_from(seed).unwrap() % 160,
-        )
-        .unwrap();
-        runs += 1;
-    }
-    report("the power goes, some sectors, lengths and names are there", runs, 2200);
+    assert_nothing_lost("the power goes, some sectors, lengths and names are there", 2200, |share| {
+        for seed in 0..6 {
+            let power = Some(Retained::Random { seed });
+            for preallocate in [SMALL, Preallocate::Off] {
+                sweep_all_calls(&Scenario { lasting: true, power, preallocate, ..PLAIN }, share);
+            }
+        }
+        for seed in 10..150 {
+            if share.takes_next() {
+                let scenario = Scenario { lasting: true, power: Some(Retained::Random { seed }), ..PLAIN };
+                run_scenario(&scenario, 40 + usize::try_from(seed).unwrap() % 160).unwrap();
+            }
+        }
+    });
 }
 
 #[test]
 fn a_second_failure_during_recovery_loses_nothing_that_was_acknowledged() {
-    let mut runs = 0;
-    for again in [3, 9, 21] {
-        for power in [None, Some(Retained::Random { seed: 5 })] {
-            runs += sweep_all_calls(&Scenario { lasting: true, power, again: Some(again), ..PLAIN });
+    assert_nothing_lost("and one more while it comes back", 1000, |share| {
+        for again in [3, 9, 21] {
+            for power in [None, Some(Retained::Random { seed: 5 })] {
+                sweep_all_calls(&Scenario { lasting: true, power, again: Some(again), ..PLAIN }, share);
+            }
         }
-    }
-    report("and one more while it comes back", runs, 1000);
+    });
 }
 
 /// Checks that the harness finds a planted fault.
 fn assert_found(scenario: &Scenario, word: &str) {
-    let error = sweep(scenario).expect_err("a planted fault went unnoticed");
+    let error = sweep(scenario, &mut Share::all()).expect_err("a planted fault went unnoticed");
     println!("seen: {error}");
     assert!(error.contains(word), "{error}");
 }

@@ -1,16 +1,15 @@
 //! Loaders with planted faults, which the harness of the damage tests has to find.
 #![expect(clippy::disallowed_macros, reason = "figures are shown with `--nocapture`")]
 
+use yoi_test_support::Share;
+
 use crate::{
-    damage::{LogLoader, cuts, flips, gaps, splices, zeros},
+    damage::{Kind, LogLoader, cuts, flips, gaps, splices, zeros},
     damage_harness::{LoadResult, SampleLog, trimmed_len},
 };
 
-/// Applies one kind of damage until the loader breaks a promise.
-type Kind = fn(&SampleLog, &mut dyn FnMut(&[u8]) -> LoadResult) -> Result<crate::damage_harness::Count, String>;
-
 fn assert_found(word: &str, kind: Kind, loader: &mut dyn FnMut(&[u8]) -> LoadResult) {
-    let error = kind(&SampleLog::new(), loader).expect_err("a planted fault went unnoticed");
+    let error = kind(&SampleLog::new(), &mut Share::all(), loader).expect_err("a planted fault went unnoticed");
     println!("seen: {error}");
     assert!(error.contains(word), "{error}");
 }

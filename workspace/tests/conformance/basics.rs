@@ -13,12 +13,13 @@ use yoi_workspace::{
 };
 
 use crate::fixture::{Fixture, content, current_owner, dataset_of, fill_repository, git, is_root};
-use crate::lanes::{DiskKind, Lane, in_guest};
-use crate::zfs_fuse::zfs;
+use crate::lanes::{DiskKind, Lane};
+use crate::zfs_pool::zfs;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
-    ("w1_w12_a_clone_is_ready_soon_whole_and_light", w1),
+    ("w1_w12_a_clone_is_whole_and_light", w1),
+    ("w1_a_clone_is_ready_soon", soon),
     ("w3_writes_in_a_clone_leave_the_source_as_it_was", w3),
     ("w4_two_clones_see_only_their_own_writes", w4),
     ("w5_git_status_is_the_sources", w5),
@@ -41,9 +42,7 @@ fn w1(fixture: &Fixture) -> Verdict {
     fixture.sync();
     let free = || rustix::fs::statvfs(&fixture.dir).map(|v| v.f_bfree * v.f_frsize).unwrap();
     let before = free();
-    let started = Instant::now();
     let (clone, path) = fixture.clone_of(base);
-    let took = started.elapsed();
     assert_eq!(content(&path), content(&source));
     assert!(content(&path).iter().any(|(p, ..)| p.ends_with("ignored.bin")));
     fixture.sync();
@@ -64,16 +63,23 @@ fn w1(fixture: &Fixture) -> Verdict {
         Lane::CopyOnBtrfs => assert!(usage.exclusive_bytes < 1 << 20, "{} bytes", usage.exclusive_bytes),
         Lane::Copy => assert!(usage.exclusive_bytes >= 3 << 20),
         // What the clone's own metadata takes.
-        Lane::ZfsFuse | Lane::Zfs => assert!(usage.exclusive_bytes <= 64 << 10, "{} bytes", usage.exclusive_bytes),
+        Lane::Zfs => assert!(usage.exclusive_bytes <= 64 << 10, "{} bytes", usage.exclusive_bytes),
     }
-    // Beside other work, a machine may stand still for seconds, so the fastest of a few counts; an emulator may do so for longer.
-    let limit = Duration::from_secs(if in_guest() { 60 } else { 3 });
-    let again = || {
+    Verdict::Ran
+}
+
+fn soon(fixture: &Fixture) -> Verdict {
+    let (base, _) = fixture.base();
+    fixture.sync();
+    let clone = || {
         let started = Instant::now();
         fixture.clone_of(base);
         started.elapsed()
     };
-    assert!(took < limit || (0..4).any(|_| again() < limit), "five clones took {limit:?} and more, the first {took:?}");
+    // The promise is about time, so a clock is compared, and nothing may run beside this case (`short.rs`). The fastest of a few counts.
+    let fastest = (0..5).map(|_| clone()).min().unwrap();
+    println!("    {fastest:.2?}");
+    assert!(fastest < Duration::from_secs(3), "five clones took {fastest:?} and more");
     Verdict::Ran
 }
 

@@ -84,7 +84,7 @@ fn all_commands(setup: &Setup, operation: Operation) -> Verdict {
 }
 
 fn not_here(fixture: &Fixture) -> Option<Verdict> {
-    if !matches!(fixture.lane, Lane::Copy | Lane::Btrfs | Lane::OverlayOnExt4 | Lane::ReflinkOnXfs | Lane::ZfsFuse | Lane::Zfs) {
+    if !matches!(fixture.lane, Lane::Copy | Lane::Btrfs | Lane::OverlayOnExt4 | Lane::ReflinkOnXfs | Lane::Zfs) {
         return Some(Verdict::NotRun("one lane of each provider is enough"));
     }
     (!is_root()).then_some(Verdict::Lacks("needs root to mount, and to own files of others"))
@@ -170,7 +170,7 @@ fn must_find(fixture: &Fixture, operations: Operations, operation: Operation) ->
         return verdict;
     }
     let failing = match fixture.lane {
-        Lane::ZfsFuse | Lane::Zfs => Failing::Command(Failure::Death),
+        Lane::Zfs => Failing::Command(Failure::Death),
         _ => Failing::Syscall(Counted::Changes, Fault::Death),
     };
     let complaint = Setup::new(fixture, operations).run_all(operation, failing).expect_err("the harness detects nothing");

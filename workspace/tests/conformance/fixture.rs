@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::lanes::{DiskKind, Lane, in_guest};
-use crate::zfs_fuse::{self, ZfsFuse};
-use crate::zfs_kernel::KernelPool;
+use crate::zfs_pool::{self, ZfsPool};
 use rustix::fs::{IFlags, Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use yoi_workspace::mount::{self, TargetRoot};
@@ -28,14 +27,8 @@ pub struct LaneFilesystem {
     pub enforces_quotas: bool,
     mounted: bool,
     /// Ends before its file is removed.
-    pool: Option<Pool>,
+    pool: Option<ZfsPool>,
     temp: tempfile::TempDir,
-}
-
-/// The pool of a lane of provider Zfs.
-enum Pool {
-    Fuse(ZfsFuse),
-    Kernel(KernelPool),
 }
 
 pub fn is_root() -> bool {
@@ -90,23 +83,8 @@ impl LaneFilesystem {
             if in_guest() { lane.disk() != DiskKind::Btrfs && lane.kind() != ProviderKind::Zfs } else { lane == Lane::Btrfs };
         assert!(enforces_quotas || !must_enforce, "quotas are not enforced");
         MADE.lock().unwrap().clear();
-        let file = temp.path().join("pool");
-        let pool = match lane {
-            Lane::ZfsFuse => Some(Pool::Fuse(ZfsFuse::start(&file))),
-            Lane::Zfs => Some(Pool::Kernel(KernelPool::make(&file))),
-            _ => None,
-        };
+        let pool = (lane == Lane::Zfs).then(|| ZfsPool::make(&temp.path().join("pool")));
         Ok(Self { lane, dir, enforces_quotas, mounted, pool, temp })
-    }
-}
-
-impl LaneFilesystem {
-    /// Whether a program that the lane needs has ended, through no fault of a case.
-    pub fn has_ended(&mut self) -> bool {
-        match &mut self.pool {
-            Some(Pool::Fuse(zfs)) => zfs.has_ended(),
-            Some(Pool::Kernel(_)) | None => false,
-        }
     }
 }
 
@@ -158,12 +136,6 @@ impl Fixture {
         self.lane.kind()
     }
 
-    /// How often a case repeats what it does: less often in user space, where each command of `zfs` takes 20 ms and more, and in the guest, where every
-    /// command takes that.
-    pub fn rounds(&self, elsewhere: usize) -> usize {
-        if self.lane == Lane::ZfsFuse || in_guest() { elsewhere / 5 } else { elsewhere }
-    }
-
     pub fn on_btrfs(&self) -> bool {
         self.lane.disk() == DiskKind::Btrfs
     }
@@ -201,7 +173,7 @@ impl Fixture {
     pub fn sync(&self) {
         sync(&self.dir, self.on_btrfs());
         if self.kind() == ProviderKind::Zfs {
-            zfs_fuse::sync();
+            zfs_pool::sync();
         }
     }
 
@@ -269,7 +241,7 @@ impl Drop for Fixture {
         unmount_below(&self.dir);
         if self.kind() == ProviderKind::Zfs {
             // What the case left in the pool.
-            zfs_fuse::destroy_all(&dataset_of(&self.dir));
+            zfs_pool::destroy_all(&dataset_of(&self.dir));
         }
     }
 }
@@ -283,7 +255,7 @@ pub fn open_root(lane: Lane, dir: &Path, faults: Arc<dyn Faults>) -> DataRoot {
 /// The name of the parent dataset of a data root: as its path in the lane's file system.
 pub fn dataset_of(dir: &Path) -> String {
     let names: Vec<_> = dir.iter().map(|name| name.to_str().unwrap()).skip_while(|name| *name != "filesystem").skip(1).collect();
-    format!("{}/{}", zfs_fuse::POOL, names.join("/"))
+    format!("{}/{}", zfs_pool::POOL, names.join("/"))
 }
 
 /// The parent datasets of data roots that are in the pool.
@@ -293,7 +265,7 @@ static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 fn parent_dataset(dir: &Path) -> String {
     let name = dataset_of(dir);
     if MADE.lock().unwrap().insert(name.clone()) {
-        zfs_fuse::zfs(&["create", "-o", "mountpoint=none", &name]);
+        zfs_pool::zfs(&["create", "-o", "mountpoint=none", &name]);
     }
     name
 }

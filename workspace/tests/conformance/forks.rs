@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use yoi_workspace::{CloneAccess, Error, ErrorReason, ProviderKind, Uid};
 
 use crate::fixture::{Fixture, StopOnDrop, content, make_subvolume};
-use crate::lanes::Lane;
-use crate::not_run::ONE_AT_A_TIME;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -106,9 +104,6 @@ fn w26(fixture: &Fixture) -> Verdict {
 }
 
 fn live(fixture: &Fixture) -> Verdict {
-    if fixture.lane == Lane::ZfsFuse {
-        return Verdict::NotRun(ONE_AT_A_TIME);
-    }
     let (base, _) = fixture.base();
     let (parent, path) = fixture.clone_of(base);
     if !fixture.forks_live() {

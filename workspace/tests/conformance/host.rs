@@ -238,7 +238,7 @@ fn w10(fixture: &Fixture) -> Verdict {
         Lane::OverlayOnXfs | Lane::OverlayOnBtrfs | Lane::ReflinkOnXfs | Lane::ReflinkOnBtrfs => {
             (CaptureMethod::Reflinked, "this provider makes no snapshots")
         }
-        Lane::ZfsFuse | Lane::Zfs => (CaptureMethod::Copied, "the source lies in no dataset; no file could share its blocks: "),
+        Lane::Zfs => (CaptureMethod::Copied, "the source lies in no dataset; no file could share its blocks: "),
     };
     assert!(how(&marker).0 == method && how(&marker).1.starts_with(why), "{marker:?}");
     if method == CaptureMethod::Reflinked {

@@ -14,8 +14,7 @@ use yoi_workspace::{ChangeKind, ChangeLimits, CloneAccess, Error, ErrorReason, P
 use crate::changes::changes_of;
 use crate::fixture::{Fixture, make_subvolume, needs_root, set_immutable};
 use crate::host;
-use crate::lanes::Lane;
-use crate::not_run::TELLS_NO_HOLES;
+use crate::lanes::rounds;
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[
@@ -30,8 +29,7 @@ fn strange(fixture: &Fixture) -> Verdict {
     needs_root!();
     let (base, path) = fixture.empty();
     fs::create_dir(path.join("many")).unwrap();
-    // In user space a name takes 0.2 ms.
-    let (names, links) = (fixture.rounds(100_000), fixture.rounds(10_000));
+    let (names, links) = (rounds(100_000), rounds(10_000));
     for n in 0..names {
         // Two inodes, because ext4 gives one at most 65,000 names.
         let first = path.join(format!("many/{}", n % 2));
@@ -45,8 +43,7 @@ fn strange(fixture: &Fixture) -> Verdict {
     fs::write(path.join("linked"), "x").unwrap();
     fs::create_dir(path.join("links")).unwrap();
     (1..links).for_each(|n| fs::hard_link(path.join("linked"), path.join(format!("links/{n}"))).unwrap());
-    // Where nobody tells the holes, what changed within a second with a clone is read whole.
-    let size = if fixture.lane == Lane::ZfsFuse { 1 << 26 } else { 1 << 40 };
+    let size = 1 << 40;
     let sparse = fs::File::create(path.join("sparse")).unwrap();
     sparse.set_len(size).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"middle", size / 2).unwrap();
@@ -170,9 +167,6 @@ fn host_folder(fixture: &Fixture) -> PathBuf {
 
 fn strange_host(fixture: &Fixture) -> Verdict {
     needs_root!();
-    if fixture.lane == Lane::ZfsFuse {
-        return Verdict::NotRun(TELLS_NO_HOLES);
-    }
     let source = host_folder(fixture);
     let node = |name: &str, kind, device| rustix::fs::mknodat(CWD, source.join(name), kind, Mode::RUSR | Mode::WUSR, device).unwrap();
     node("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3));

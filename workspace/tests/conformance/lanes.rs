@@ -7,11 +7,16 @@ use std::process::Command;
 use yoi_workspace::{ProviderKind, loopback};
 
 use crate::fixture::{is_root, run};
-use crate::{zfs_fuse, zfs_kernel};
+use crate::zfs_pool;
 
 /// True in the emulated machine of `cargo xtask guest`: Linux 6.1, where a process takes 40 to 70 times as long to start.
 pub fn in_guest() -> bool {
     std::env::var_os("YOI_GUEST").is_some()
+}
+
+/// How often a case repeats what it does: less often in the guest, where every command takes 20 ms and more.
+pub fn rounds(elsewhere: usize) -> usize {
+    if in_guest() { elsewhere / 5 } else { elsewhere }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +30,7 @@ pub enum Lane {
     OverlayOnBtrfs,
     ReflinkOnXfs,
     ReflinkOnBtrfs,
-    /// Trees in a pool of zfs-fuse, their entries on ext4.
-    ZfsFuse,
-    /// The same in a kernel that has ZFS.
+    /// Trees in a pool of the kernel's ZFS, their entries on ext4.
     Zfs,
 }
 
@@ -41,7 +44,7 @@ pub enum DiskKind {
 
 impl Lane {
     /// The lanes of a machine, which may have any kernel.
-    const HERE: &[Lane] = &[
+    pub const HERE: &[Lane] = &[
         Lane::Copy,
         Lane::CopyOnBtrfs,
         Lane::Btrfs,
@@ -50,7 +53,6 @@ impl Lane {
         Lane::OverlayOnBtrfs,
         Lane::ReflinkOnXfs,
         Lane::ReflinkOnBtrfs,
-        Lane::ZfsFuse,
     ];
 
     /// The lanes of the guest, whose kernel has project quotas and ZFS.
@@ -75,14 +77,14 @@ impl Lane {
             Lane::Btrfs => ProviderKind::Btrfs,
             Lane::OverlayOnExt4 | Lane::OverlayOnXfs | Lane::OverlayOnBtrfs => ProviderKind::Overlay,
             Lane::ReflinkOnXfs | Lane::ReflinkOnBtrfs => ProviderKind::Reflink,
-            Lane::ZfsFuse | Lane::Zfs => ProviderKind::Zfs,
+            Lane::Zfs => ProviderKind::Zfs,
         }
     }
 
     /// The file system of the data root.
     pub fn disk(self) -> DiskKind {
         match self {
-            Lane::Copy | Lane::OverlayOnExt4 | Lane::ZfsFuse | Lane::Zfs => DiskKind::Ext4,
+            Lane::Copy | Lane::OverlayOnExt4 | Lane::Zfs => DiskKind::Ext4,
             Lane::OverlayOnXfs | Lane::ReflinkOnXfs => DiskKind::Xfs,
             Lane::CopyOnBtrfs | Lane::Btrfs | Lane::OverlayOnBtrfs | Lane::ReflinkOnBtrfs => DiskKind::Btrfs,
         }
@@ -93,8 +95,7 @@ impl Lane {
     /// Why this lane cannot run here; None if it can.
     pub fn lack(self) -> Option<&'static str> {
         self.disk().lack().or_else(|| match self {
-            Lane::ZfsFuse => zfs_fuse::lack(),
-            Lane::Zfs => zfs_kernel::lack(),
+            Lane::Zfs => zfs_pool::lack(),
             _ => None,
         })
     }

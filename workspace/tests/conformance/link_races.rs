@@ -4,18 +4,17 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use yoi_test_support::wait_until;
 use yoi_workspace::mount::{TargetRoot, unbind};
 use yoi_workspace::{ChangeLimits, CloneAccess, HostFolder, ProviderKind, mountinfo};
 
 use crate::fixture::{Fixture, StopOnDrop, needs_root};
-use crate::host;
 use crate::not_run::DESTROYED_WHOLE;
 use crate::outside::Outside;
-use crate::{Case, Verdict};
+use crate::{Case, Verdict, host, lanes};
 
 pub const CASES: &[Case] = &[
     ("a_tree_is_destroyed_while_its_folders_become_links", destroyed),
@@ -62,17 +61,13 @@ impl Swapper {
         std::thread::scope(|scope| {
             scope.spawn(|| self.swap(&dir, pairs));
             let _stop = StopOnDrop(&self.stop);
-            let begun = Instant::now();
-            while self.done.load(Ordering::Relaxed) < before + wanted {
-                assert!(begun.elapsed() < Duration::from_secs(60), "nothing can be exchanged");
-                std::thread::yield_now();
-            }
+            wait_until("the folders are exchanged", || (self.done.load(Ordering::Relaxed) >= before + wanted).then_some(()));
             act()
         })
     }
 }
 
-/// Exchanges two names: by three renames where the file system cannot do it at once, as FUSE and OpenZFS before 2.2.
+/// Exchanges two names: by three renames where the file system cannot do it at once, as OpenZFS before 2.2.
 fn exchange(at: &OwnedFd, a: &str, b: &str) -> rustix::io::Result<()> {
     let rename = |from: &str, to: &str| rustix::fs::renameat(at, from, at, to);
     match rustix::fs::renameat_with(at, a, at, b, RenameFlags::EXCHANGE) {
@@ -106,7 +101,7 @@ fn destroyed(fixture: &Fixture) -> Verdict {
     }
     let (outside, swapper) = (Outside::new(fixture, "outside"), Swapper::new());
     let mut rounds = 0;
-    while swapper.done.load(Ordering::Relaxed) < fixture.rounds(SWAPS) || rounds < 20 {
+    while swapper.done.load(Ordering::Relaxed) < lanes::rounds(SWAPS) || rounds < 20 {
         let (uid, path) = fixture.empty();
         let pairs = fill_with_links(&path, &outside);
         // A directory that is a link at the moment may stop a call; the next call goes on.
@@ -152,7 +147,7 @@ fn read(fixture: &Fixture) -> Verdict {
     fill_with_links(&path, &outside);
     fixture.provider().seal(base).unwrap();
     let (mut rounds, mut answers) = (0, 0);
-    while swapper.done.load(Ordering::Relaxed) < fixture.rounds(SWAPS) || rounds < fixture.rounds(10) {
+    while swapper.done.load(Ordering::Relaxed) < lanes::rounds(SWAPS) || rounds < lanes::rounds(10) {
         let (uid, path) = fixture.clone_of(base);
         let pairs: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|d| (d.to_owned(), format!("{d}-link"))).to_vec();
         swapper.during(&path, &pairs, || {

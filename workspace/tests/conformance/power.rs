@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use yoi_test_support::wait_until;
 use yoi_workspace::{
     CloneAccess, DataRoot, EntryLocation, ErrorReason, Journal, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid, plan::select,
 };
@@ -252,13 +253,10 @@ fn full_disk(fixture: &Fixture) -> Verdict {
         provider.destroy(old).unwrap();
         journal.record_destroyed(old).unwrap();
         // By itself the cleaner of Btrfs would begin within 30 s.
-        let again = (0..200).find_map(|_| {
+        wait_until(format!("{kind}: there is room again, and a tree is made"), || {
             sync(&disk.at, disk.disk == DiskKind::Btrfs);
-            let done = provider.clone_tree(nth_uid(9), base, CloneAccess::ReadWrite);
-            std::thread::sleep(if done.is_ok() { std::time::Duration::ZERO } else { std::time::Duration::from_millis(100) });
-            done.ok()
+            provider.clone_tree(nth_uid(9), base, CloneAccess::ReadWrite).ok()
         });
-        assert!(again.is_some(), "{kind}: there is room again, and no tree is made");
         assert_eq!(read_in(&root, nth_uid(9), "file"), read_in(&root, base, "file"));
         println!("    {kind}: refused after {} more, made again after the largest went", made.len());
     }

@@ -7,7 +7,6 @@ use yoi_workspace::{CloneAccess, DataRoot, Error, PlantedFault, Provider, Provid
 
 use crate::fixture::{Fixture, current_owner, planted, write_in};
 use crate::lanes::{DiskKind, Lane};
-use crate::not_run::NO_ACLS;
 use crate::{Case, Verdict};
 
 const ACL: &str = "system.posix_acl_access";
@@ -25,9 +24,6 @@ fn reflink(root: &DataRoot) -> &dyn Provider {
 }
 
 fn acl(fixture: &Fixture) -> Verdict {
-    if fixture.lane == Lane::ZfsFuse {
-        return Verdict::NotRun(NO_ACLS);
-    }
     // `user::rwx,user:1001:r--,group::r--,mask::r--,other::---`, as Linux keeps it.
     let entries: [(u16, u16, u32); 5] = [(1, 7, !0), (2, 4, 1001), (4, 4, !0), (16, 4, !0), (32, 0, !0)];
     let entry = |(tag, rights, id): &(u16, u16, u32)| [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat();

@@ -30,6 +30,9 @@ pub struct Run<T> {
     pub answer: Option<T>,
     /// The system call that failed; None if the code ended before it.
     pub failed_call: Option<&'static str>,
+    /// Number of operations that were counted.
+    #[allow(dead_code, reason = "the tests of the shim, which have this file too, only look at what failed")]
+    pub operations: usize,
     /// Number of operations that can change a disk and were done.
     pub changed: usize,
 }
@@ -51,8 +54,8 @@ pub fn run_with_fault<T: Send>(counted: Counted, nth: usize, fault: Fault, act: 
         });
         let listener = listener(&told)?;
         _ = go.send(());
-        let (failed_call, changed) = watch(&listener, counted, nth, fault)?;
-        Ok(Run { answer: worker.join().unwrap_or(None), failed_call, changed })
+        let run = watch(&listener, counted, nth, fault)?;
+        Ok(Run { answer: worker.join().unwrap_or(None), ..run })
     })
 }
 
@@ -90,7 +93,8 @@ const SET_FLAGS: u64 = 0x4008_2104;
 const CONTINUE: u32 = 1;
 const _: () = assert!(size_of::<Question>() == 80 && size_of::<Verdict>() == 24);
 
-fn watch(listener: &OwnedFd, counted: Counted, nth: usize, fault: Fault) -> io::Result<(Option<&'static str>, usize)> {
+/// The answer of the code is left open.
+fn watch<T>(listener: &OwnedFd, counted: Counted, nth: usize, fault: Fault) -> io::Result<Run<T>> {
     // The two threads take turns, so the kernel may hand the core over (since 6.6; without it this is only slower).
     // SAFETY: SET_FLAGS takes a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, 1u64) };
@@ -106,7 +110,7 @@ fn watch(listener: &OwnedFd, counted: Counted, nth: usize, fault: Fault) -> io::
         }
         if poll.revents & libc::POLLIN == 0 {
             // Every thread with the filter has ended.
-            return Ok((failed_call, changed));
+            return Ok(Run { answer: None, failed_call, operations, changed });
         }
         // SAFETY: all fields are plain numbers, and RECV wants them zero.
         let mut asked: Question = unsafe { std::mem::zeroed() };

@@ -15,7 +15,7 @@ use crate::failing_commands::{FailingCommands, Failure};
 use crate::fixture::{Fixture, content, dataset_of, fill_repository, read_in, run, unmount_below};
 use crate::host;
 use crate::zfs::only_zfs;
-use crate::zfs_fuse::{POOL, below, destroy_all, end_pool, exists, zfs};
+use crate::zfs_pool::{POOL, below, destroy_all, end_pool, exists, zfs};
 use crate::{Case, Verdict};
 
 pub const CASES: &[Case] = &[

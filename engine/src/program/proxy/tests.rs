@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use yoi_test_support::eventually;
 use yoi_wire::entry::TokenUsage;
 
 use super::*;
@@ -17,8 +18,6 @@ const TOKEN: &str = "token-of-the-run";
 const KEY: &str = "sk-canary-0123456789";
 const TENANT: &str = "tenant-canary-9876543210";
 const FORMATS: [WireFormat; 4] = [WireFormat::Anthropic, WireFormat::Responses, WireFormat::ChatCompletions, WireFormat::Gemini];
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Counts, and refuses when it is told to.
 #[derive(Default)]
@@ -136,12 +135,7 @@ fn client() -> reqwest::Client {
 }
 
 async fn until(condition: impl Fn() -> bool) {
-    let waited = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waited).await.expect("the condition holds in time");
+    eventually("the condition holds", async || condition().then_some(())).await;
 }
 
 /// Reads a request whose length is told; `None` when the connection ends before.

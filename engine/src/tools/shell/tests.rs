@@ -1,6 +1,5 @@
 use std::fs;
 use std::sync::Mutex;
-use std::time::Instant;
 
 use tempfile::TempDir;
 
@@ -253,11 +252,10 @@ async fn what_is_killed_for_memory_is_told_as_that() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_limit_ends_the_command_with_all_its_processes() {
     let fixture = Fixture::new();
-    let started = Instant::now();
     let live = LiveOutput::discard();
-    let end = fixture.shell.run("sleep 600 & echo $!; wait", Duration::from_secs(1), 4096, &live).await;
+    // It ends by nothing else.
+    let end = fixture.shell.run("sleep infinity & echo $!; wait", Duration::from_secs(1), 4096, &live).await;
     assert_eq!(end.outcome, ToolOutcome::TimedOut);
-    assert!(started.elapsed() < Duration::from_secs(60));
     let pid = end.output.lines().next().unwrap();
     assert!(
         !is_alive(pid) && end.output.ends_with("\n[the time limit of 1 s was reached; all its processes were ended]"),

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::{POOL_AT, POOL_SIZE};
 use crate::fixture::run;
-use crate::zfs_fuse::{POOL, end_pool, zfs};
+use crate::zfs_pool::{POOL, end_pool, zfs};
 
 /// The dataset that trees are made in.
 pub const TREES: &str = "yoi/trees";

@@ -194,6 +194,7 @@ async fn a_program_that_reads_slowly_holds_the_endpoint_back() {
     let mut before = usize::MAX;
     while before != written.load(Ordering::SeqCst) {
         before = written.load(Ordering::SeqCst);
+        // Too short a pause finds less than the endpoint can write, never more: a wrong alarm does not come of it.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     // What the kernel keeps for four ends of two connections.

@@ -182,10 +182,5 @@ async fn a_dropped_proxy_is_not_there_any_more() {
     let setup = never_asked(WireFormat::Anthropic).await;
     let url = setup.proxy.base_url();
     drop(setup);
-    let waited = async {
-        while client().get(&url).send().await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waited).await.expect("the proxy closes its port");
+    eventually("the proxy closes its port", async || client().get(&url).send().await.err()).await;
 }

@@ -1,4 +1,4 @@
-//! What several test targets plan for: an object of which nothing else is there yet.
+//! What several tests plan for: an object of which nothing else is there yet.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use yoi_plan::settings::{GitProxy, Settings};
 use yoi_plan::step::Step;
 use yoi_plan::workspace;
 
-use crate::*;
+use crate::nodes::*;
 
 fn populator(git: &Value, settings: &Settings) -> PodSpec {
     let project: Arc<YoiProject> = stored(json!({"metadata": meta("p"), "spec": {"source": {"git": git}}}));

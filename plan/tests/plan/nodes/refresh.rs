@@ -11,7 +11,7 @@ use yoi_plan::ObservedPod;
 use yoi_plan::project::{self, Observed};
 use yoi_plan::step::{Kind, Plan, Step};
 
-use crate::*;
+use crate::nodes::*;
 
 const OLD: &str = "1111111111111111111111111111111111111111";
 const NEW: &str = "2222222222222222222222222222222222222222";

@@ -1,7 +1,5 @@
 //! The client's connections, on a loopback port.
 
-#![cfg(target_os = "linux")]
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,6 +8,7 @@ use kube::api::{ListParams, WatchParams};
 use kube::{Api, Config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use yoi_test_support::eventually;
 use yoi_watch_cache::client_builder;
 
 async fn listener() -> (TcpListener, Config) {
@@ -49,16 +48,11 @@ async fn the_connection_of_a_quiet_watch_is_probed_within_twenty_seconds() {
     });
     let (_watch, (stream, client)) = (watch.unwrap(), served);
     // The kernel sets this timer when the last byte is acknowledged.
-    let mut found = None;
-    for _ in 0..100 {
-        found = timer(client, stream.local_addr().unwrap());
-        if found.as_ref().is_some_and(|(kind, _)| kind == "02") {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let (kind, left) = found.expect("the connection is in the table of the kernel");
-    assert_eq!(kind, "02", "nothing probes the connection");
+    let server = stream.local_addr().unwrap();
+    let left = eventually("the kernel's timer of the connection is one that probes it", async || {
+        timer(client, server).and_then(|(kind, left)| (kind == "02").then_some(left))
+    });
+    let left = left.await;
     assert!(left <= Duration::from_secs(20), "{left:?}");
 }
 

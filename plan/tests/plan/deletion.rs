@@ -1,8 +1,5 @@
 //! What is deleted while something uses it: a project with agents, the tree of an agent; and what is made anew under the same name.
 
-#[path = "samples/observed.rs"]
-mod samples;
-
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;

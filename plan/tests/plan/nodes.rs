@@ -9,8 +9,6 @@ mod manifests;
 mod programs;
 mod projects;
 mod refresh;
-#[path = "../samples/observed.rs"]
-mod samples;
 mod workspaces;
 
 use std::collections::BTreeSet;
@@ -23,7 +21,7 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::project;
 use yoi_plan::step::{Kind, Plan, Step};
 
-use samples::{NOW, now, settings, workspace_with, yoipod_with};
+use crate::samples::{NOW, now, settings, workspace_with, yoipod_with};
 
 fn made<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).expect("an object of the kind")

@@ -1,9 +1,5 @@
 //! The Pod that pushes what an agent has committed: when there is one, what it holds, and what is said of it.
 
-#[path = "samples/observed.rs"]
-#[expect(dead_code, reason = "workspaces are not planned here")]
-mod samples;
-
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;

@@ -1,9 +1,5 @@
 //! What must exist before a plan makes a Pod: its network policies, and the hostname of its node.
 
-#[path = "samples/observed.rs"]
-#[expect(dead_code, reason = "no agent is planned here")]
-mod samples;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::step::{Kind, Step};
 use yoi_plan::{project, workspace, yoipod};
 
+use crate::nodes::{condition, is, is_true, made, meta, nodes, outcome, plain, project_with, status, stored};
 use crate::samples::{now, settings, workspace_with, yoipod_with};
-use crate::{condition, is, is_true, made, meta, nodes, outcome, plain, project_with, status, stored};
 
 fn host_project(take: Option<&str>) -> Arc<YoiProject> {
     let mut host = json!({"name": "clone"});
@@ -49,7 +49,7 @@ fn base(project: &Arc<YoiProject>, node: &str, conditions: Value) -> Arc<AgentWo
 }
 
 fn meta_time() -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
-    Some(made(json!(crate::ago(900))))
+    Some(made(json!(crate::nodes::ago(900))))
 }
 
 fn source_ready(project: &Arc<YoiProject>, bases: &[Arc<AgentWorkspace>], all: &Arc<Nodes>) -> (String, String) {

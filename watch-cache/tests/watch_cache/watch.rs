@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use futures::StreamExt;
 use http::{Request, Response};
@@ -13,6 +12,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use yoi_test_support::in_time;
 use yoi_watch_cache::{CacheChange, Queued, WatchCache, queue};
 
 /// The second list is another than the first; a watch ends at once, so that the kind is listed again.
@@ -40,7 +40,7 @@ fn name_key(map: &ConfigMap) -> Vec<String> {
 }
 
 async fn next_listing(changes: &mut mpsc::UnboundedReceiver<CacheChange<String>>) -> Vec<String> {
-    let change = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await.expect("it is listed").expect("the watch goes on");
+    let change = in_time("it is listed", changes.recv()).await.expect("the watch goes on");
     assert!(change.listed);
     let mut keys = change.keys;
     keys.sort();

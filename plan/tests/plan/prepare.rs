@@ -1,9 +1,5 @@
 //! What runs in a base before it is sealed: when, with what, and what follows when it fails.
 
-#[path = "samples/observed.rs"]
-#[expect(dead_code, reason = "no agent is planned here")]
-mod samples;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, yoipod};
 use yoi_wire::manifest::AgentManifest;
 
-use crate::agents::agent;
-use crate::*;
+use crate::nodes::agents::agent;
+use crate::nodes::*;
 
 fn project(model: &str) -> Arc<YoiProject> {
     let defaults = json!({"model": {"provider": "OpenAI", "name": model}, "pod": {"env": [{"name": "A", "value": "s3cret"}]}});

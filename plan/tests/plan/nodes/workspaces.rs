@@ -12,7 +12,7 @@ use yoi_plan::step::{Plan, Step};
 use yoi_plan::tree::base_set::FOLLOWS_CONSUMER;
 use yoi_plan::workspace;
 
-use crate::*;
+use crate::nodes::*;
 
 /// What the plan of a base says while its populator Pod has this status.
 fn populating(pod: Value) -> Plan<AgentWorkspaceStatus> {

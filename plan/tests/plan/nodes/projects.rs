@@ -9,7 +9,7 @@ use yoi_plan::project;
 use yoi_plan::step::{Kind, Step};
 use yoi_plan::tree::base_set::FOLLOWS_CONSUMER;
 
-use crate::*;
+use crate::nodes::*;
 
 fn tainted() -> Value {
     json!({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]})
@@ -69,7 +69,7 @@ fn the_first_base_goes_to_a_tainted_node_that_the_projects_agents_tolerate_and_i
     }
 
     let base = base_on(&project, "a", 5, json!([is_true("Provisioned")]));
-    let seen = yoi_plan::workspace::Observed { project: Some(project), ..crate::workspace_with(base, only) };
+    let seen = yoi_plan::workspace::Observed { project: Some(project), ..crate::nodes::workspace_with(base, only) };
     let plan = yoi_plan::workspace::plan(&seen, &settings(), now());
     let pod = plan.steps.iter().find_map(|s| if let Step::EnsurePod(p) = s { Some(p) } else { None }).expect("a populator");
     assert_eq!(serde_json::to_value(&pod.spec.as_ref().expect("a spec").tolerations).expect("JSON"), tolerations);

@@ -1,8 +1,5 @@
 //! Objects that another version of Yoi wrote, or somebody with bad intent.
 
-#[path = "samples/observed.rs"]
-mod samples;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

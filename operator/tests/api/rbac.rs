@@ -18,7 +18,7 @@ fn grant(permissions: &mut Permissions, group: &str, resources: &str, verbs: &st
 
 fn table() -> Permissions {
     let mut permissions = Permissions::new();
-    for line in include_str!("../src/lib.rs").lines().filter_map(|l| l.strip_prefix("//! | ")) {
+    for line in include_str!("../../src/lib.rs").lines().filter_map(|l| l.strip_prefix("//! | ")) {
         let cells: Vec<&str> = line.trim_end_matches('|').split('|').map(str::trim).collect();
         let [group, resources, verbs] = cells[..] else { panic!("three cells in {line:?}") };
         if group != "Group" && !group.contains("own namespace") {

@@ -1,8 +1,5 @@
 //! Single decisions that the generated worlds of `stable` seldom reach.
 
-#[path = "samples/observed.rs"]
-mod samples;
-
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;

@@ -12,8 +12,8 @@ use yoi_plan::{ObservedPod, yoipod};
 use yoi_wire::manifest::{AgentManifest, Program};
 use yoi_wire::preset::Preset;
 
-use crate::manifests::{after_run, change, made_map, made_pod, new_agent};
-use crate::*;
+use crate::nodes::manifests::{after_run, change, made_map, made_pod, new_agent};
+use crate::nodes::*;
 
 fn preset(name: &str, speaks: Value, credentials: Value) -> (String, Preset) {
     let preset =

@@ -10,7 +10,7 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, yoipod};
 
-use crate::*;
+use crate::nodes::*;
 
 /// A YoiPod of the project whose tree is not made yet. `pod` is its Pod's spec and status, `before` the reason of WorkspaceReady.
 pub fn agent(bases: &[Arc<AgentWorkspace>], nodes: Arc<Nodes>, pod: Option<(Value, Value)>, before: &str) -> yoipod::Observed {

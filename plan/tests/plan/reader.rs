@@ -1,8 +1,5 @@
 //! The Pod that reads a stopped agent: when there is one, what it may do, and when it goes.
 
-#[path = "samples/observed.rs"]
-mod samples;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,8 +5,8 @@ use yoi_crds::YoiPod;
 use yoi_crds::pod::{Completion, DesiredState};
 use yoi_plan::yoipod;
 
-use crate::agents::agent;
-use crate::*;
+use crate::nodes::agents::agent;
+use crate::nodes::*;
 
 /// The steps and the status that are planned when the gateway has written this, without what it wrote.
 fn planned(seen: &yoipod::Observed, written: Value) -> (String, Value) {
