@@ -125,7 +125,8 @@ pub fn wait_ready(node: Node) -> Result<()> {
     wait(&format!("the node {name}"), Duration::from_secs(60), || kubectl.run(["get", "node", &name]).map(Some))?;
     kubectl.run(["wait", "--for=condition=Ready", "node", &name, "--timeout=120s"]).with_context(|| supervisor::see_logs(node))?;
     let enforced = || Ok(UnixStream::connect(node.path(supervisor::POLICIES_SOCKET)).ok());
-    wait(&format!("NetworkPolicies that hold on {name}"), Duration::from_secs(120), enforced).with_context(|| supervisor::see_logs(node))?;
+    wait(&format!("NetworkPolicies that hold on {name}"), Duration::from_secs(120), enforced)
+        .with_context(|| supervisor::see_logs(node))?;
     Ok(())
 }
 

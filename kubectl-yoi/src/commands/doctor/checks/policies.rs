@@ -35,7 +35,10 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         return vec![Finding::ok("NetworkPolicies", format!("{} of agents; {by} is known to enforce them", policies.len()))];
     }
     if let Some(by) = enforcer_by_label(listed(&observed.nodes)) {
-        return vec![Finding::ok("NetworkPolicies", format!("{} of agents; {by} enforces them, as a label of the Nodes says", policies.len()))];
+        return vec![Finding::ok(
+            "NetworkPolicies",
+            format!("{} of agents; {by} enforces them, as a label of the Nodes says", policies.len()),
+        )];
     }
     if policies.is_empty() {
         let what = "no agent has needed one yet; nothing here is known to enforce them (judged by the names of DaemonSets)";
@@ -56,8 +59,9 @@ const COMMAND: &str = "kubectl apply -f https://raw.githubusercontent.com/kubern
 
 /// What administrators say of every Node: some clusters enforce policies in a process that no Pod shows.
 fn enforcer_by_label(nodes: &[Node]) -> Option<&str> {
-    let said = |node: &'_ Node| -> Option<_> { node.labels().get(label::POLICIES_ENFORCED_BY).filter(|by| !by.is_empty()).map(String::as_str) };
-    nodes.iter().map(said).collect::<Option<Vec<_>>>()?.first().copied()
+    let said: Option<Vec<&str>> =
+        nodes.iter().map(|node| node.labels().get(label::POLICIES_ENFORCED_BY).filter(|by| !by.is_empty()).map(String::as_str)).collect();
+    said?.first().copied()
 }
 
 fn enforcer(set: &DaemonSet) -> Option<String> {
