@@ -25,6 +25,10 @@ type ownChains struct {
 	present []string
 }
 
+// What the policies let through, the controller accepts for everybody. Then kube-proxy could not refuse what goes to a Service without Pods, and
+// instead of a refusal would come silence.
+const acceptsAll = "-m mark --mark 0x20000/0x20000 -j ACCEPT"
+
 var ownPrefixes = []string{"KUBE-ROUTER-", "KUBE-NWPLCY-", "KUBE-POD-FW-"}
 
 // The chain that a line of iptables-save declares (`:NAME POLICY [0:0]`) or adds a rule to (`-A NAME ...`).
@@ -76,7 +80,7 @@ func replacement(table string, present []string, wanted string) string {
 	for _, line := range lines {
 		if strings.HasPrefix(line, ":") {
 			fmt.Fprintln(&declared, line)
-		} else {
+		} else if !strings.Contains(line, acceptsAll) {
 			fmt.Fprintln(&rules, line)
 		}
 	}

@@ -18,37 +18,42 @@ use yoi_test_support::eventually_in;
 /// Somewhere that is tried: `name`, and `address port`, or a name for the resolver.
 type Place = (&'static str, String);
 
-/// Prints the names of those that were reached. Arguments: name and place in turns.
+/// Prints the names of those that were reached, and with a word those from which no answer came. Arguments: name and place in turns.
 const TRY: &str = r#"
-while [ $# -gt 0 ]; do
+try() {
     case $2 in
-        *" "*) timeout 5 bash -c "exec 3<> /dev/tcp/${2% *}/${2#* }" 2> /dev/null && echo "$1" & ;;
-        *) timeout 20 getent hosts "$2" > /dev/null && echo "$1" & ;;
+        *" "*) timeout 20 bash -c "exec 3<> /dev/tcp/${2% *}/${2#* }" 2> /dev/null ;;
+        *) timeout 60 getent hosts "$2" > /dev/null ;;
     esac
+    case $? in
+        0) echo "$1" ;;
+        124) echo "$1: silence" ;;
+    esac
+}
+while [ $# -gt 0 ]; do
+    try "$1" "$2" &
     shift 2
 done
 wait"#;
 
-/// Which of the places the Pod reaches.
-async fn reached(ns: &TestNamespace, pod: &str, places: &[Place]) -> Result<BTreeSet<&'static str>> {
+/// Which of the places the Pod reaches. What is refused is not in the list; what does not answer is, with a word.
+async fn reached(ns: &TestNamespace, pod: &str, places: &[Place]) -> Result<BTreeSet<String>> {
     let words: Vec<&str> = places.iter().flat_map(|(name, place)| [*name, place]).collect();
-    let output = ns.kubectl(&[&["exec", pod, "--", "bash", "-c", TRY, "try"], &words[..]].concat()).await?;
-    ensure!(output.err.is_empty() || output.code == 0, "{output:?}");
-    let names: BTreeSet<&str> = output.out.lines().collect();
-    Ok(places.iter().map(|(name, _)| *name).filter(|name| names.contains(name)).collect())
+    let output = ns.kubectl(&[&["exec", pod, "--", "bash", "-c", TRY, "try"], &words[..]].concat()).await?.exit_ok()?;
+    Ok(output.out.lines().map(str::to_owned).collect())
 }
 
 /// Waits until the Pod reaches exactly these: a policy holds a moment after it was made, and ends a moment after it is gone.
 async fn wait_reached(ns: &TestNamespace, pod: &str, places: &[Place], expected: &[&str]) -> Result<()> {
-    let expected: BTreeSet<&str> = expected.iter().copied().collect();
+    let expected: BTreeSet<String> = expected.iter().copied().map(str::to_owned).collect();
     let mut last = BTreeSet::new();
-    let same =
-        eventually_in(Duration::from_secs(60), Duration::from_millis(200), format!("{pod} reaches {expected:?}"), Error::msg, async || {
-            last = reached(ns, pod, places).await?;
-            Ok((last == expected).then_some(()))
-        });
+    let goal = format!("{pod} reaches {expected:?}");
+    let same = eventually_in(Duration::from_secs(60), Duration::from_millis(200), goal, Error::msg, async || {
+        last = reached(ns, pod, places).await?;
+        Ok((last == expected).then_some(()))
+    });
     let same = same.await;
-    same.with_context(|| format!("it reaches {last:?} of {places:?}"))
+    same.with_context(|| format!("{pod} reaches {last:?} of {places:?}"))
 }
 
 /// A Pod that accepts connections on these ports.
@@ -88,6 +93,9 @@ async fn a_policy_holds_for_packets_on_a_node_between_nodes_and_by_service_and_l
     let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "server" },
         "spec": { "selector": { "app": "server" }, "ports": [port(9418), port(7000)] } });
     ns.apply(&service.to_string()).await?;
+    let empty = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "empty" },
+        "spec": { "selector": { "app": "nobody" }, "ports": [port(9418)] } });
+    ns.apply(&empty.to_string()).await?;
     for name in ["server", "near", "far"] {
         ns.wait_pod_ready(name).await?;
     }
@@ -98,8 +106,10 @@ async fn a_policy_holds_for_packets_on_a_node_between_nodes_and_by_service_and_l
         ("service", format!("{service} 9418")),
         ("other port", format!("{server} 7000")),
         ("other port of the service", format!("{service} 7000")),
+        // It must be refused as everywhere, and not be silent.
+        ("service without Pods", format!("empty.{}.svc.cluster.local 9418", ns.name)),
     ];
-    let all = places.each_ref().map(|(name, _)| *name);
+    let all = ["pod", "service", "other port", "other port of the service"];
     let both_reach = async |of_near: &[&str], of_far: &[&str]| {
         wait_reached(&ns, "near", &places, of_near).await?;
         wait_reached(&ns, "far", &places, of_far).await
@@ -221,7 +231,7 @@ async fn nothing_comes_in(ns: &TestNamespace, elsewhere: &TestNamespace, agent: 
     let places = [("agent", format!("{address} 7000")), ("server", format!("{server} 7000"))];
     for (ns, pod) in [(ns, "free"), (elsewhere, "server")] {
         let reached = reached(ns, pod, &places).await?;
-        ensure!(reached == BTreeSet::from(["server"]), "{pod} in {} reaches {reached:?}", ns.name);
+        ensure!(reached == BTreeSet::from(["server".to_owned()]), "{pod} in {} reaches {reached:?}", ns.name);
     }
     // This machine is outside of the cluster: it routes to Pods, and is none and no node.
     let from_here = |address: &str| -> Result<bool> {

@@ -59,9 +59,9 @@ const COMMAND: &str = "kubectl apply -f https://raw.githubusercontent.com/kubern
 
 /// What administrators say of every Node: some clusters enforce policies in a process that no Pod shows.
 fn enforcer_by_label(nodes: &[Node]) -> Option<&str> {
-    let said =
-        |node: &'_ Node| -> Option<_> { node.labels().get(label::POLICIES_ENFORCED_BY).filter(|by| !by.is_empty()).map(String::as_str) };
-    nodes.iter().map(said).collect::<Option<Vec<_>>>()?.first().copied()
+    let said: Option<Vec<&str>> =
+        nodes.iter().map(|node| node.labels().get(label::POLICIES_ENFORCED_BY).filter(|by| !by.is_empty()).map(String::as_str)).collect();
+    said?.first().copied()
 }
 
 fn enforcer(set: &DaemonSet) -> Option<String> {
