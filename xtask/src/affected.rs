@@ -65,21 +65,6 @@ impl Affected {
             || row.about.iter().any(|part| self.parts.contains(*part))
     }
 
-    /// Whether a program that ships has to be built again.
-    pub fn builds(&self, program: &str) -> bool {
-        self.whole.is_some() || self.images.contains(program)
-    }
-
-    /// Whether the suite of the providers is affected, or a part of it.
-    pub fn conformance(&self) -> bool {
-        let (package, program) = ("yoi-workspace", "conformance");
-        let in_suite = |(of, name, _): &(String, Option<String>, String)| of == package && name.as_ref().is_none_or(|name| name == program);
-        self.whole.is_some()
-            || self.packages.contains(package)
-            || self.programs.contains(&(package.to_owned(), program.to_owned()))
-            || self.modules.iter().any(in_suite)
-    }
-
     /// Documents alone, and none that a test reads.
     pub fn nothing(&self) -> bool {
         *self == Self::default()
@@ -102,6 +87,7 @@ impl Affected {
 }
 
 /// Every word that [`Row::about`] may have.
+#[cfg(test)]
 pub fn parts(graph: &Graph) -> BTreeSet<String> {
     graph.packages.iter().map(|package| package.folder.clone()).chain(rules::PARTS.iter().map(|part| part.name.to_owned())).collect()
 }

@@ -18,7 +18,6 @@ mod instance;
 mod law;
 mod packages;
 mod planted;
-#[allow(dead_code)]
 mod portable;
 #[cfg(test)]
 mod presets;

@@ -5,16 +5,23 @@ use crate::command::this_program;
 use crate::images::Built;
 use crate::instance::Instance;
 use anyhow::Result;
+use std::path::Path;
+
+/// The programs that tests run by hand: helm, kubectl, and the plugin if it was compiled.
+pub fn programs(plugin: Option<&Path>) -> Result<Vec<(&'static str, String)>> {
+    let shown = |path: &Path| path.display().to_string();
+    let mut variables =
+        vec![("YOI_HELM", shown(&build::tools()?.join("helm"))), ("YOI_KUBECTL", shown(&build::kubernetes()?.join("kubectl")))];
+    variables.extend(plugin.map(|plugin| ("YOI_KUBECTL_YOI", shown(plugin))));
+    Ok(variables)
+}
 
 pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str, String)>> {
-    let (kubernetes, tools) = (build::kubernetes()?, build::tools()?);
-    let shown = |path: &std::path::Path| path.display().to_string();
-    Ok(vec![
+    let shown = |path: &Path| path.display().to_string();
+    let mut variables = programs(Some(built.plugin()?))?;
+    variables.extend([
         ("KUBECONFIG", shown(&instance.kubeconfig())),
         ("YOI_IMAGES", instance.path("images.json")),
-        ("YOI_KUBECTL_YOI", shown(built.plugin()?)),
-        ("YOI_HELM", shown(&tools.join("helm"))),
-        ("YOI_KUBECTL", shown(&kubernetes.join("kubectl"))),
         // The program and the name with which a test runs commands in nodes and changes them, and the data root of each node.
         ("YOI_XTASK", shown(&this_program()?)),
         ("YOI_CLUSTER", instance.name().to_owned()),
@@ -24,5 +31,6 @@ pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str,
         ("YOI_LOCKS", instance.path("locks")),
         // An error of a test says what happened; fifty frames of the executor after it only push that out of sight.
         ("RUST_LIB_BACKTRACE", "0".to_owned()),
-    ])
+    ]);
+    Ok(variables)
 }

@@ -30,7 +30,8 @@ mod table;
 use crate::affected::{self, Affected};
 use crate::command::run_in_terminal;
 use crate::instance::repository;
-use crate::{cargo, generate, law, packages, planted, progress};
+use crate::portable::Portable;
+use crate::{cargo, generate, law, packages, planted, portable, progress, test_environment};
 use anyhow::{Result, bail};
 use clusters::Clusters;
 use compile::Compiled;
@@ -42,6 +43,7 @@ use run::{Setting, Way};
 use select::Selection;
 pub use soak::{Part, run as soak};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 pub use table::Tier;
 use table::{Place, Table};
@@ -118,7 +120,8 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     let selection = Selection { tier: request.tier, filters: request.filters.clone(), affected, failed: times.failed.clone() };
     let tests = selection.of(&table, &discover::tests(&compiled.tests)?)?;
     let thorough = request.tier > Tier::Test;
-    let setting = Setting { table: &table, times: &times, slowness, outcomes: &outcomes, environment: environment(root, thorough) };
+    let setting =
+        Setting { table: &table, times: &times, slowness, outcomes: &outcomes, environment: environment(root, thorough, &compiled)? };
     let mut clusters = Clusters::new(&compiled, request, root);
     let of = |place| tests.get(&place).map_or(&[][..], Vec::as_slice);
     std::thread::scope(|scope| {
@@ -155,13 +158,15 @@ pub fn run(request: &Request) -> Result<ExitCode> {
     Ok(if report.failed() || !outcomes.failed().is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn environment(root: bool, thorough: bool) -> Vec<(&'static str, String)> {
+fn environment(root: bool, thorough: bool, compiled: &Compiled) -> Result<Vec<(&'static str, String)>> {
     let mut environment = run::unit_environment(root, thorough);
+    // Some tests of `e2e` need the programs and no cluster.
+    environment.extend(test_environment::programs(compiled.programs.get("kubectl-yoi").map(PathBuf::as_path))?);
     // Who sets another number wants that one.
     if std::env::var_os(clusters::ROUNDS_VARIABLE).is_none() {
         environment.push((clusters::ROUNDS_VARIABLE, clusters::ROUNDS.to_string()));
     }
-    environment
+    Ok(environment)
 }
 
 fn unit_way() -> Way {
@@ -187,6 +192,12 @@ fn static_checks(report: &Report, tier: Tier) {
     report.lane("kind configuration", kind::check);
     if tier > Tier::Test {
         report.lane("licences and sources", dependencies);
+        report.lane("the plugin on Windows and macOS", || {
+            Ok(match portable::check()? {
+                Portable::Compiles => LaneOutcome::Passed,
+                Portable::NotTried { why } => LaneOutcome::skipped(&why),
+            })
+        });
         report.lane("kind load image-archive", || Ok(LaneOutcome::skipped("needs a Docker engine; only the configuration was checked")));
     }
 }

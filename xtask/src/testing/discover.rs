@@ -16,6 +16,8 @@ pub struct Test {
     pub program: TestProgram,
     /// Run only with `--ignored`.
     pub ignored: bool,
+    /// The suite of providers leaves it out of its short run.
+    pub long: bool,
 }
 
 impl Test {
@@ -34,11 +36,15 @@ pub fn tests(programs: &[TestProgram]) -> Result<Vec<Test>> {
             Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
         };
         let all = list(&["--list", "--format=terse"])?;
-        let ignored = if program.name == CONFORMANCE { BTreeSet::new() } else { list(&["--list", "--format=terse", "--ignored"])? };
+        let (ignored, short) = match program.name.as_str() {
+            CONFORMANCE => (BTreeSet::new(), list(&["--list", "--short"])?),
+            _ => (list(&["--list", "--format=terse", "--ignored"])?, all.clone()),
+        };
         found.extend(all.into_iter().map(|test| Test {
             name: format!("{}::{test}", program.name),
             program: program.clone(),
             ignored: ignored.contains(&test),
+            long: !short.contains(&test),
         }));
     }
     Ok(found)

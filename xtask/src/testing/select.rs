@@ -54,7 +54,7 @@ impl Selection {
             return false;
         }
         if self.filters.is_empty() {
-            return row.tier <= self.tier && self.is_affected(test, row);
+            return row.tier <= self.tier && !(test.long && self.tier == Tier::Test) && self.is_affected(test, row);
         }
         row.tier <= Tier::All.max(self.tier) && self.filters.iter().any(|filter| test.name.contains(filter.as_str()))
     }
@@ -87,7 +87,12 @@ mod tests {
 
     fn selected(tier: Tier, filters: &[&str]) -> Result<Vec<String>> {
         let program = program();
-        let tests = ["a/lib::x", "a/lib::slow", "b/b::x"].map(|name| Test { name: name.into(), program: program.clone(), ignored: false });
+        let tests = ["a/lib::x", "a/lib::slow", "b/b::x"].map(|name| Test {
+            name: name.into(),
+            program: program.clone(),
+            ignored: false,
+            long: false,
+        });
         let selected = selection(tier, filters).of(&Table::parse(TABLE).unwrap(), &tests)?;
         Ok(selected.into_values().flatten().map(|test| test.name).collect())
     }
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn of_a_change_what_it_affects_runs_and_what_failed_last() {
-        let test = |name: &str| Test { name: name.into(), program: program(), ignored: false };
+        let test = |name: &str| Test { name: name.into(), program: program(), ignored: false, long: false };
         let table = Table::parse(
             "a/lib test unit - - twice -\nb/lib test unit - - twice -\ne/e test shared - - twice -\ne/e::x test shared - - twice operator\n",
         );
@@ -128,7 +133,7 @@ mod tests {
     fn a_name_that_no_test_bears_and_a_test_without_a_row_are_errors() {
         assert!(selected(Tier::Test, &["peres", "piers"]).unwrap_err().to_string().contains("peres or piers"));
         let program = program();
-        let stranger = Test { name: "c/lib::x".into(), program, ignored: false };
+        let stranger = Test { name: "c/lib::x".into(), program, ignored: false, long: false };
         let selection = selection(Tier::Test, &[]);
         let refused = |tests: &[Test]| selection.of(&Table::parse(TABLE).unwrap(), tests).unwrap_err().to_string();
         assert!(refused(&[stranger]).contains("c/lib::x"));

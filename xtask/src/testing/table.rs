@@ -281,6 +281,14 @@ mod tests {
     }
 
     #[test]
+    fn every_crate_of_a_row_is_one() {
+        let table = Table::read().unwrap();
+        let known = crate::affected::parts(&crate::affected::Graph::read().unwrap());
+        let strangers: Vec<_> = table.rows.iter().flat_map(|row| &row.crates).filter(|name| !known.contains(*name)).collect();
+        assert!(strangers.is_empty(), "{strangers:?}");
+    }
+
+    #[test]
     fn what_must_never_be_tried_twice_is_tried_once() {
         let table = Table::read().unwrap();
         let hidden: Vec<_> = table.rows.iter().filter(|row| row.place == Place::Kills && row.tried_again).collect();
