@@ -93,7 +93,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers(caller.clone())), manifest.limits);
+    let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers::new(caller.clone())), manifest.limits);
     let is_program = manifest.program.is_some();
     let (program, unusable) = match setup {
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),

@@ -1,22 +1,57 @@
 //! The other agents, as the gateway knows them. It knows this agent by its token.
 
+use std::time::Duration;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use yoi_engine::peers::{Peers, PeersError};
-use yoi_line::{CallError, RequestClient};
+use yoi_line::{CallError, FailureClass, RequestClient};
 use yoi_wire::hub::{PodList, SendRequest, SendResponse, gateway_api};
+
+/// For so long a new Pod may be unknown to what enforces the gateway's NetworkPolicy, which then refuses its connections: it learns the Pod's address from
+/// the kubelet's report, some time after the containers have started.
+const NEW_POD: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Asks the gateway.
 #[derive(Debug)]
-pub struct GatewayPeers(pub RequestClient);
+pub struct GatewayPeers {
+    client: RequestClient,
+    /// Until then, a connection that is not made is tried again.
+    new_until: Instant,
+}
+
+impl GatewayPeers {
+    /// Asks by this client, of a process that has just started.
+    #[must_use]
+    pub fn new(client: RequestClient) -> Self {
+        Self { client, new_until: Instant::now() + NEW_POD }
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, PeersError> {
+        loop {
+            match self.client.post_json(path, body).await {
+                // Nothing was sent, so nothing arrives twice.
+                Err(CallError::Connect(error)) if error.class() == FailureClass::Unreachable && Instant::now() < self.new_until => {
+                    tracing::debug!(error = %error.failure(), "the gateway is not reached yet");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                answer => return answer.map_err(peers_error),
+            }
+        }
+    }
+}
 
 impl Peers for GatewayPeers {
     fn list(&self) -> BoxFuture<'_, Result<PodList, PeersError>> {
-        async { self.0.post_json(gateway_api::LIST_PODS, &serde_json::json!({})).await.map_err(peers_error) }.boxed()
+        async { self.post(gateway_api::LIST_PODS, &serde_json::json!({})).await }.boxed()
     }
 
     fn send<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
-        async { self.0.post_json(gateway_api::SEND, message).await.map_err(peers_error) }.boxed()
+        self.post(gateway_api::SEND, message).boxed()
     }
 }
 
@@ -39,10 +74,46 @@ fn peers_error(error: CallError) -> PeersError {
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
-    use yoi_line::LineError;
+    use tokio::net::TcpListener;
+    use yoi_line::{Dial, LineError, TextSource, Timings};
+    use yoi_test_support::in_time;
     use yoi_wire::hub::{Refusal, RefusalReason};
 
     use super::*;
+
+    /// Asks a gateway whose connections all break before anything is said, and how many there were until the answer.
+    async fn ask(peers: impl FnOnce(RequestClient) -> GatewayPeers, most: usize) -> (usize, Option<Result<PodList, PeersError>>) {
+        let made = rcgen::generate_simple_self_signed(vec!["gateway.test".to_owned()]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dial = Dial {
+            address: listener.local_addr().unwrap().to_string(),
+            server_name: "gateway.test".to_owned(),
+            ca_pem: TextSource::fixed(made.cert.pem()),
+            path: "/".to_owned(),
+            token: TextSource::fixed("token"),
+            timings: Timings::default(),
+        };
+        let peers = peers(RequestClient::new(dial));
+        let mut asked = std::pin::pin!(peers.list());
+        let mut connections = 0;
+        while connections < most {
+            tokio::select! {
+                answer = &mut asked => return (connections, Some(answer)),
+                accepted = listener.accept() => drop(accepted.unwrap()),
+            }
+            connections += 1;
+        }
+        (connections, None)
+    }
+
+    #[tokio::test]
+    async fn the_gateway_is_tried_again_while_the_pod_is_new_and_once_later() {
+        let (connections, answer) = in_time("a third connection", ask(GatewayPeers::new, 3)).await;
+        assert!(connections == 3 && answer.is_none(), "{connections} connections, {answer:?}");
+        let old = |client| GatewayPeers { client, new_until: Instant::now() };
+        let (connections, answer) = in_time("an answer", ask(old, 3)).await;
+        assert!(connections == 1 && matches!(answer, Some(Err(PeersError::NotSent { .. }))), "{connections} connections, {answer:?}");
+    }
 
     #[test]
     fn only_an_error_before_the_request_was_sent_says_that_nothing_arrived() {

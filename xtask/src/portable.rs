@@ -38,7 +38,7 @@ pub fn check() -> Result<Portable> {
     let output = plugin(&toolchain, &target)?.output().context("failed to start cargo")?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        bail!("kubectl-yoi does not compile for {}:\n{}", TARGETS.join(" and "), tail(&text, 80));
+        bail!("kubectl-yoi does not compile for {}:\n{}", TARGETS.join(" or "), tail(&text, 80));
     }
     for name in TARGETS {
         finds_what_only_linux_has(&toolchain, &target, name)?;

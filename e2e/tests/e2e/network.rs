@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail, ensure};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams};
@@ -193,12 +194,13 @@ async fn each_pod_of_ours_reaches_what_the_chart_allows_and_nothing_reaches_an_a
     // The gateway has a policy of its own, which lets agents, readers and pushers to that port.
     let all_but_gateway: Vec<&str> = places.iter().map(|(name, _)| *name).filter(|name| *name != "gateway").collect();
     wait_reached(&ns, "free", &places, &all_but_gateway).await.context("whom no policy holds")?;
-    for (role, egress, allowed) in ALLOWED {
-        ensure!(allowed.iter().all(|place| !FORBIDDEN.contains(place)));
+    let each = ALLOWED.iter().map(async |(role, egress, allowed)| {
+        ensure!(allowed.iter().all(|place| !FORBIDDEN.contains(place)), "{role} may reach what nobody may");
         let name = name(role, egress);
         ns.wait_pod_ready(&name).await?;
-        wait_reached(&ns, &name, &places, allowed).await?;
-    }
+        wait_reached(&ns, &name, &places, allowed).await
+    });
+    try_join_all(each).await?;
     ns.wait_agent_ready("a").await?;
     let agent = ns.list::<Pod>("yoi.dev/yoipod=a").await?.pop().context("the agent has no Pod")?;
     let agent = agent.metadata.name.context("a Pod without a name")?;

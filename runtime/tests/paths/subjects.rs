@@ -54,7 +54,7 @@ impl RuntimeTools {
         let runner = ToolRunner::new(
             Arc::new(Tree::open(tree).unwrap()),
             Arc::new(shell),
-            Arc::new(GatewayPeers(RequestClient::new(unused_gateway))),
+            Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway))),
             RunLimits::default(),
         );
         Self { runner, runtime }
