@@ -26,7 +26,7 @@ fn test_code<'a>(path: &Path, text: &'a str) -> &'a str {
     if path.iter().any(|part| is_test(&part.to_string_lossy())) {
         return text;
     }
-    text.find("#[cfg(test)]\nmod ").map_or("", |at| &text[at..])
+    text.find("#[cfg(test)]\nmod tests {").map_or("", |at| &text[at..])
 }
 
 /// What is wrong: a file that waits and is not in the table, or waits more or less often than the table says.
