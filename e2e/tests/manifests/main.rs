@@ -55,7 +55,7 @@ fn the_same_thousand_manifests_are_generated_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_api_server_rust_and_the_operator_agree_on_every_manifest() -> Result<()> {
+async fn p3_the_api_server_rust_and_the_operator_agree_on_every_manifest() -> Result<()> {
     let report = dry_run::run(&CASES).await?;
     println!("{}", report.table());
     println!("{} manifests, {} conditions and made objects read", report.cases, report.checked);

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use yoi_crds::YoiPod;
@@ -65,7 +66,25 @@ pub async fn gateways(ns: &TestNamespace) -> Result<Vec<Gateway>> {
         all.push(Gateway { pod: pod.metadata.name.unwrap_or_default(), ip: ip.parse()?, ca: ca.clone() });
     }
     ensure!(!all.is_empty(), "no gateway");
+    admit_this_machine(ns, &all).await?;
     Ok(all)
+}
+
+/// Lets what is no Pod reach the port of runtimes, where the gateways' policy admits Pods of ours only: what is tried here must be refused by the gateway itself.
+async fn admit_this_machine(ns: &TestNamespace, gateways: &[Gateway]) -> Result<()> {
+    let nodes = Api::<Node>::all(ns.client.clone()).list(&ListParams::default()).await?.items;
+    let pods: Vec<String> = nodes.into_iter().filter_map(|node| node.spec?.pod_cidr).collect();
+    let policy: NetworkPolicy = serde_json::from_value(json!({
+        "metadata": { "name": "e2e-no-pods" },
+        "spec": { "podSelector": { "matchLabels": { "app.kubernetes.io/name": "yoi-gateway" } }, "policyTypes": ["Ingress"],
+            "ingress": [{ "from": [{ "ipBlock": { "cidr": "0.0.0.0/0", "except": pods } }], "ports": [{ "port": RUNTIMES }] }] } }))?;
+    let policies = Api::<NetworkPolicy>::namespaced(ns.client.clone(), "yoi-system");
+    policies.patch("e2e-no-pods", &PatchParams::apply("yoi-e2e").force(), &Patch::Apply(&policy)).await?;
+    for gateway in gateways {
+        let reached = async || Ok(TcpStream::connect(gateway.at(RUNTIMES)).await.ok().map(drop));
+        poll_until(TIMEOUT, "what enforces policies knows that this machine is admitted", reached).await?;
+    }
+    Ok(())
 }
 
 pub async fn gateway(ns: &TestNamespace) -> Result<Gateway> {

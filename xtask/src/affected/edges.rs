@@ -34,19 +34,17 @@ pub const EDGES: &[Edge] = &[
     code("e2e/tests/explain/metrics.rs", "docs/metrics.md"),
     code("e2e/tests/programs/main.rs", "xtask/programs/package-lock.json"),
     code("e2e/tests/teardown/installation.rs", "charts/"),
-    code("e2e/tests/teardown/main.rs", "e2e/tests/explain/doctor.rs"),
     Edge { reader: "gateway/src/metrics.rs", reads: "docs/metrics.md", by: By::TestsIn("metrics") },
     code("gateway/tests/gateway/main.rs", "line/tests/line/certificates.rs"),
     code("kubectl-yoi/tests/plugin/main.rs", "runtime/tests/agent/generated_history.rs"),
     Edge { reader: "operator/src/health.rs", reads: "docs/metrics.md", by: By::TestsIn("health") },
-    code("operator/tests/presets.rs", "charts/yoi-operator/files/presets/"),
-    code("operator/tests/rbac.rs", "charts/yoi-operator/templates/rbac-operator.yaml"),
+    code("operator/tests/api/presets.rs", "charts/yoi-operator/files/presets/"),
+    code("operator/tests/api/rbac.rs", "charts/yoi-operator/templates/rbac-operator.yaml"),
     code("plan/tests/populate/main.rs", "runtime/tests/agent/generated_history.rs"),
     code("runtime/tests/agent/main.rs", "e2e/src/bin/scripted-model/"),
     code("runtime/tests/agent/harness.rs", "e2e/src/bin/scripted-model/example.yaml"),
-    // Clones the repository, to have a large one.
-    Edge { reader: "runtime/tests/agent/day_of_work.rs", reads: "", by: By::Anything },
     code("session/tests/session/recorded_logs.rs", "runtime/tests/recorded-logs/"),
+    code("watch-cache/src/lib.rs", "watch-cache/tests/watch_cache/example.rs"),
     // All tests of xtask run after any change of code.
     Edge { reader: "xtask/src/instance.rs", reads: "", by: By::Anything },
 ];
@@ -186,7 +184,7 @@ mod tests {
     fn what_a_crate_has_itself_and_what_is_no_file_take_no_row() {
         let graph = graph();
         for (reader, text) in [
-            ("operator/tests/rbac.rs", r#"include_str!("../src/lib.rs")"#),
+            ("operator/tests/api/rbac.rs", r#"include_str!("../src/lib.rs")"#),
             ("plan/src/workspace/planted.rs", r#"include_str!("populate/words.sh")"#),
             ("runtime/tests/paths/inputs.rs", r#"["dir/../../", "../secret", "../tree/../tree-beside/secret"]"#),
             ("runtime/benches/agent/main.rs", r#"#[path = "../../tests/agent/harness.rs"]"#),

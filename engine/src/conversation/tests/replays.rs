@@ -1,3 +1,4 @@
+use yoi_test_support::Share;
 use yoi_wire::control::ControlAction;
 use yoi_wire::entry::{Body, Entry, PromptItem, RunOutcome};
 use yoi_wire::hub::TaskState;
@@ -217,12 +218,19 @@ fn check_requests(simulation: &Simulation, seed: u64) {
 }
 
 #[test]
-fn p31_f14_a_thousand_random_lives_replay_to_the_same_prompt_and_late_ends_change_nothing() {
-    let mut seen = std::collections::BTreeSet::new();
+fn p31_f14_random_lives_replay_to_the_same_prompt_and_late_ends_change_nothing() {
+    let (mut seen, mut share) = (std::collections::BTreeSet::new(), Share::one_in(5));
     for seed in 0..1000 {
-        let simulation = random_life(seed, true);
-        check_requests(&simulation, seed);
-        seen.extend(simulation.log.iter().map(|entry| entry.body.kind().to_owned()));
+        if share.takes_next() {
+            let simulation = random_life(seed, true);
+            check_requests(&simulation, seed);
+            seen.extend(simulation.log.iter().map(|entry| entry.body.kind().to_owned()));
+        }
+    }
+    println!("random lives: {share}");
+    // In fewer lives what is rare may not happen.
+    if !share.is_all() {
+        return;
     }
     for kind in ["RolledBack", "Rewound", "Paused", "Resumed", "Abandoned", "CompactionEnded", "Carried", "SystemItem", "ToolEnded"] {
         assert!(seen.contains(kind), "no life had a {kind}: {seen:?}");
