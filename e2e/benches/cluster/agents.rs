@@ -66,7 +66,7 @@ pub async fn run() -> Result<Vec<Row>> {
     }
     eprintln!();
     let (overlay, btrfs) = on_each_provider(&ns, &trace).await?;
-    ns.remove().await?;
+    ns.remove_and_wait().await?;
 
     let mut rows = vec![Row::with_ratio("YoiPod, apply to Ready, over a plain Pod with such a claim", &ours, &bare, BAR)];
     let steps = |side: &str, names: &[Step], samples: &[Samples]| -> Vec<Row> {

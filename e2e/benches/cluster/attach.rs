@@ -84,7 +84,7 @@ pub async fn run() -> Result<Vec<Row>> {
         }
     }
     let first_line = Row::with_ratio("first line of attach, over that of log --tail 1", &ours, &bare, FIRST_LINE_BAR);
-    ns.remove().await?;
+    ns.remove_and_wait().await?;
     let rows = vec![last_delta, first_line];
     rows.iter().for_each(Row::print);
     Ok(rows)

@@ -51,7 +51,7 @@ pub async fn run() -> Result<Vec<Row>> {
         delete_and_wait(&ns, &[], &b).await?;
     }
     eprintln!();
-    ns.remove().await?;
+    ns.remove_and_wait().await?;
     rows.push(Row::with_ratio(&format!("{AT_ONCE} of them at once, until the last, over {AT_ONCE} bare claims"), &ours, &bare, 1.2));
     rows.push(Row::with_ratio("each of them", &our_each, &bare_each, 1.2));
     rows.iter().for_each(Row::print);

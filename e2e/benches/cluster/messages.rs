@@ -72,7 +72,7 @@ pub async fn run() -> Result<Vec<Row>> {
     for name in &receivers {
         ensure!(ns.get::<YoiPod>(name).await.is_ok(), "{name} went away");
     }
-    ns.remove().await?;
+    ns.remove_and_wait().await?;
     rows.iter().for_each(Row::print);
     Ok(rows)
 }

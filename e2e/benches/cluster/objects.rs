@@ -84,7 +84,7 @@ pub async fn run() -> Result<Vec<Row>> {
     tokio::time::sleep(QUIET).await;
     let silence = count_writes(&ns).await?.since(after_workspaces);
     eprintln!();
-    ns.remove().await?;
+    ns.remove_and_wait().await?;
 
     let mut rows = vec![
         Row::number("operator's memory (RSS), nothing but an empty project", "MiB", idle, Some(64.0)),
