@@ -245,38 +245,38 @@ fn try_again(setting: &Setting<'_>, flakes: &Flakes, tests: &BTreeMap<Place, Vec
 
 /// Writes what the tests of each row took together into the table.
 fn record(table: &mut Table, times: &Times, outcomes: &Outcomes) -> Result<()> {
+    let tests: Vec<String> = outcomes.all().into_iter().map(|outcome| outcome.test).collect();
+    set_seconds(table, times, tests.iter().map(String::as_str));
+    table.write()
+}
+
+/// Sets the seconds of the rows of these tests to what they took last.
+fn set_seconds<'a>(table: &mut Table, times: &Times, tests: impl Iterator<Item = &'a str>) {
     let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
-    for outcome in outcomes.all() {
-        if let (Some(row), Some(seconds)) = (table.index(&outcome.test), times.of(&outcome.test)) {
+    for test in tests {
+        if let (Some(row), Some(seconds)) = (table.index(test), times.of(test)) {
             *sums.entry(row).or_default() += seconds;
         }
     }
     for (row, seconds) in sums {
         table.rows[row].seconds = Some(seconds);
     }
-    table.write()
 }
 
 /// Prints the table, each row with what its tests took when they ran last here.
 pub fn list() -> Result<()> {
     let (mut table, times) = (Table::read()?, Times::read());
-    let names: Vec<String> = times.names().map(str::to_owned).collect();
-    let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
-    for name in &names {
-        if let (Some(row), Some(seconds)) = (table.index(name), times.of(name)) {
-            *sums.entry(row).or_default() += seconds;
-        }
-    }
-    for (row, seconds) in sums {
-        table.rows[row].seconds = Some(seconds);
-    }
+    set_seconds(&mut table, &times, times.names());
     print!("{table}");
-    let minutes = |tier| progress::minutes(table.estimate(tier, workers));
     println!(
-        "\nOn a quiet machine of two cores: `cargo xtask test` about {}, with `--all` about {}.",
-        minutes(Tier::Test),
-        minutes(Tier::All)
+        "\nOn a quiet machine of two cores `cargo xtask test` takes about {}.",
+        progress::minutes(table.estimate(Tier::Test, workers))
     );
+    let unknown = table.rows.iter().filter(|row| row.tier == Tier::All && row.seconds.is_none()).count();
+    match unknown {
+        0 => println!("With `--all` it takes about {}.", progress::minutes(table.estimate(Tier::All, workers))),
+        _ => println!("Of `--all` nobody can say: {unknown} of its rows have never run here."),
+    }
     Ok(())
 }
 

@@ -140,11 +140,10 @@ impl Setting<'_> {
         command
     }
 
-    /// Runs tests that failed once more, alone. Returns the names of those that passed.
+    /// Runs a test that failed once more. Returns whether it passed.
     pub fn try_again(&self, test: &Test, way: &Way, first: &Outcome) -> bool {
         let Verdict::Failed(why) = &first.verdict else { return false };
-        let again = Test { name: test.name.clone(), ..test.clone() };
-        let mut second = self.run_again(&again, way);
+        let mut second = self.run_again(test, way);
         let passed = second.verdict == Verdict::Passed;
         if passed {
             second.verdict = Verdict::Flaky(why.clone());
