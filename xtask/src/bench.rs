@@ -10,8 +10,8 @@ use crate::{build, cargo, cluster, generate, guest, packages, progress, test_env
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 const INSTANCE: Instance = Instance::YoiBench;
 
@@ -167,8 +167,8 @@ fn on_a_cluster(out: &Path, parts: &[&str]) -> Result<bool> {
 }
 
 fn bench(out: &Path, package: &str, more: &[&str], environment: &[(&'static str, String)]) -> Result<bool> {
-    let mut bench: Command = command(PathBuf::from(cargo::program()), ["bench", "-p", package]);
-    bench.args(more).current_dir(repository()).env("YOI_BENCH_OUT", out);
+    let mut bench = cargo::cargo();
+    bench.args(["bench", "-p", package]).args(more).current_dir(repository()).env("YOI_BENCH_OUT", out);
     bench.envs(environment.iter().map(|(name, value)| (name, value)));
     run_in_terminal(&mut bench)
 }

@@ -64,7 +64,8 @@ pub fn local_path() -> Result<PathBuf> {
 pub fn cargo_deny() -> Result<PathBuf> {
     const VERSION: &str = "0.20.2";
     cache::folder("cargo-deny", &cache::key([VERSION]), "Compile cargo-deny (about 5 minutes, the first time only)", |fresh| {
-        let mut install = command(crate::cargo::program(), ["install", "cargo-deny", "--locked", "--version", VERSION, "--root"]);
+        let mut install = crate::cargo::cargo();
+        install.args(["install", "cargo-deny", "--locked", "--version", VERSION, "--root"]);
         // The folder that it compiles in is its own, and not this repository's with its static flag.
         run(install.arg(fresh).current_dir("/"))
     })

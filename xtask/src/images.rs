@@ -16,7 +16,6 @@ pub use registry::{Registry, push};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 pub const PAUSE: &str = "yoi.dev/pause:dev";
 pub const COREDNS: &str = "yoi.dev/coredns:dev";
@@ -231,7 +230,7 @@ fn compile(folder: &Path, target: Option<&Path>, profile: Profile) -> Result<BTr
         Profile::Dev => "Compile Yoi (a few minutes the first time)",
         Profile::Release => "Compile Yoi, optimized (about 12 minutes on 2 cores, the first time only)",
     });
-    let mut cargo = Command::new(cargo::program());
+    let mut cargo = cargo::cargo();
     cargo.args(["build", "--keep-going", "--message-format=json-render-diagnostics"]).current_dir(folder);
     if let Some(target) = target {
         cargo.arg("--target-dir").arg(target);

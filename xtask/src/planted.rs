@@ -105,7 +105,7 @@ fn find_fault(source: &Source, fault: &Fault) -> Result<String> {
 
 fn cargo_test(source: &Source, package: &str, fault: &Fault) -> Command {
     let (target, test) = &fault.harness;
-    let mut harness = Command::new(cargo::program());
+    let mut harness = cargo::cargo();
     harness.args(["test", "-p", package]).current_dir(&source.folder);
     match target.as_str() {
         "lib" => harness.arg("--lib"),

@@ -48,8 +48,8 @@ pub fn check() -> Result<Portable> {
 }
 
 fn plugin(toolchain: &Toolchain, target: &Path) -> Result<Command> {
-    let mut check =
-        command(PathBuf::from(cargo::program()), ["check", "--quiet", "--locked", "-p", "kubectl-yoi", "-Zbuild-std=std,panic_abort"]);
+    let mut check = cargo::cargo();
+    check.args(["check", "--quiet", "--locked", "-p", "kubectl-yoi", "-Zbuild-std=std,panic_abort"]);
     check.arg("--target-dir").arg(target).current_dir(repository());
     for name in TARGETS {
         let of_target = name.replace('-', "_");

@@ -291,7 +291,7 @@ fn dependencies() -> Result<LaneOutcome> {
 }
 
 fn cargo(words: &[&str]) -> Result<LaneOutcome> {
-    let succeeded = run_in_terminal(Command::new(cargo::program()).args(words).current_dir(repository()))?;
+    let succeeded = run_in_terminal(cargo::cargo().args(words).current_dir(repository()))?;
     if !succeeded {
         bail!("`cargo {}` failed", words.join(" "));
     }

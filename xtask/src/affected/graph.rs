@@ -1,12 +1,12 @@
 //! The crates of the workspace: where they are, what they build, who depends on whom.
 
 use crate::cargo;
-use crate::command::{capture, command};
+use crate::command::capture;
 use crate::instance::repository;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub struct Graph {
     pub packages: Vec<Package>,
@@ -48,8 +48,7 @@ impl Package {
 
 impl Graph {
     pub fn read() -> Result<Self> {
-        let words = ["metadata", "--no-deps", "--format-version=1"];
-        let text = capture(command(PathBuf::from(cargo::program()), words).current_dir(repository()))?;
+        let text = capture(cargo::cargo().args(["metadata", "--no-deps", "--format-version=1"]).current_dir(repository()))?;
         Self::parse(&serde_json::from_str(&text)?)
     }
 

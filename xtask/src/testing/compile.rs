@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// A program of tests.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct Compiled {
 
 /// Compiles `words`, the targets as cargo names them, with the features of the whole workspace.
 pub fn compile(words: &[&str]) -> Result<Compiled> {
-    let mut cargo = Command::new(cargo::program());
+    let mut cargo = cargo::cargo();
     cargo.args(["test", "--no-run", "--workspace", "--message-format=json"]).args(words);
     cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").current_dir(repository());
     let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("failed to start cargo")?;
