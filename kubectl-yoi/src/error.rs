@@ -220,6 +220,14 @@ pub fn watch_error_message(error: &watcher::Error) -> String {
     }
 }
 
+/// The last error of what goes on side by side ends the command; those before it are told at once.
+pub fn tell_former(former: Option<Error>, error: Error) -> Option<Error> {
+    if let Some(former) = former {
+        eprintln!("error: {former}");
+    }
+    Some(error)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

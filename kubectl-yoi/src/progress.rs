@@ -1,11 +1,15 @@
 //! What a wait is waiting for: a line that changes on a terminal, and a line for each change where there is none.
 
 use std::io::IsTerminal;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::show;
+
+/// The lines of the terminal: waits that go on side by side have one each.
+static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 pub struct Progress {
     shown: Shown,
@@ -22,7 +26,7 @@ impl Progress {
     /// Begins to show, on standard error.
     pub fn start() -> Self {
         let shown = if std::io::stderr().is_terminal() {
-            let bar = ProgressBar::new_spinner();
+            let bar = LINES.add(ProgressBar::new_spinner());
             let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             bar.enable_steady_tick(Duration::from_millis(120));
@@ -50,7 +54,10 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         match &self.shown {
-            Shown::Spinner(bar) => bar.finish_and_clear(),
+            Shown::Spinner(bar) => {
+                bar.finish_and_clear();
+                LINES.remove(bar);
+            }
             Shown::Lines => {}
         }
     }

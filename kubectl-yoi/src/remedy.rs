@@ -43,6 +43,6 @@ fn create_secret_command(secret: &SecretKeyRef, namespace: &str) -> String {
 }
 
 /// Returns the command after which a volume goes with its claim, and the data with the volume. A volume whose claim is gone goes at once.
-pub fn delete_data_command(volume: &str) -> String {
-    format!(r#"kubectl patch pv {volume} -p '{{"spec":{{"persistentVolumeReclaimPolicy":"Delete"}}}}'"#)
+pub fn delete_data_command(volumes: &[&str]) -> String {
+    format!(r#"kubectl patch pv {} -p '{{"spec":{{"persistentVolumeReclaimPolicy":"Delete"}}}}'"#, volumes.join(" "))
 }

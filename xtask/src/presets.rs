@@ -110,6 +110,23 @@ fn a_preset_that_promises_hooks_seeds_a_file_that_calls_them() {
 }
 
 #[test]
+fn settings_of_the_tree_turn_neither_hooks_nor_the_endpoint_off() {
+    let presets: std::collections::BTreeMap<_, _> = presets().into_iter().collect();
+    let json = |preset: &Preset, path: &str| -> serde_json::Value {
+        let file = preset.files.iter().find(|file| file.path == path).expect("the file is seeded");
+        serde_json::from_str(&file.content).expect("it is JSON")
+    };
+    let claude = json(&presets["claude"], ".claude/yoi-settings.json");
+    assert_eq!(claude["disableAllHooks"], false);
+    assert_eq!((&claude["env"]["ANTHROPIC_BASE_URL"], &claude["env"]["ANTHROPIC_AUTH_TOKEN"]), (&"${proxy}".into(), &"${token}".into()));
+    let with_login = json(&presets["claude"].clone().with_login(), ".claude/yoi-settings.json");
+    assert_eq!((&with_login["disableAllHooks"], &with_login["hooks"]), (&false.into(), &claude["hooks"]));
+    // It reads no settings of the tree, and so not AGENTS.md by itself.
+    assert_eq!(presets["opencode"].env["OPENCODE_DISABLE_PROJECT_CONFIG"], "1");
+    assert_eq!(json(&presets["opencode"], ".config/opencode/opencode.json")["instructions"][0], "${tree}/AGENTS.md");
+}
+
+#[test]
 fn the_recipe_of_the_images_locks_versions_that_the_presets_know_and_names_no_host_of_a_registry() {
     let text = fs::read_to_string(repository().join("xtask/programs/package-lock.json")).expect("the recipe has a lock");
     assert!(!text.contains("\"resolved\""), "npm config set omit-lockfile-registry-resolved true, and write it anew");

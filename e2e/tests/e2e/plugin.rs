@@ -31,7 +31,7 @@ async fn run_wait_ls_log_and_diff_print_for_people_and_for_programs() -> Result<
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
     let done = ns.yoi(&["run", "a", "-p", "p", "-t", "do it well", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
-    ensure!(done.out.contains("task of a done"), "{}", done.out);
+    ensure!(done.out.starts_with("Done well.\ntask of a done\n"), "{}", done.out);
 
     let table = ns.yoi(&["ls"]).await?.exit_ok()?.out;
     for word in ["AGENT", "SESSION", "WORKSPACE", "a", "p", "True", "Succeeded"] {

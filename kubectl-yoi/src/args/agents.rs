@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::DryRun;
-use super::values::{branch_name, commit_id, config_map_key, duration, env_pair, message_id, object_name, subdomain};
+use super::values::{branch_name, commit_id, config_map_key, duration, env_pair, message_id, object_name, quantity, subdomain};
 
 #[derive(Debug, Args)]
 pub struct RunOptions {
@@ -47,6 +47,12 @@ pub struct RunOptions {
     /// Environment variable of the agent's tools; may be given again.
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = env_pair)]
     pub env: Vec<(String, String)>,
+    /// Processors that its Pod asks for, such as 500m or 2.
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    pub cpu: Option<String>,
+    /// Memory that its Pod asks for and may use at most, such as 4Gi.
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    pub memory: Option<String>,
     /// Seconds that one tool call may take.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(1..=86_400))]
     pub tool_seconds: Option<i32>,
@@ -246,9 +252,12 @@ pub struct RestartOptions {
 pub struct RmOptions {
     #[command(flatten)]
     pub agents: AgentSelection,
-    /// Really delete, also what is only in their trees. A running agent is refused all the same: stop it first.
+    /// Really delete, also what is only in their trees. A running agent is refused all the same, without --stop.
     #[arg(short, long)]
     pub force: bool,
+    /// Stop those that run first, and wait for it.
+    #[arg(long, requires = "force")]
+    pub stop: bool,
     /// Delete the session too: its claim, and the data on the claim's volume.
     #[arg(long)]
     pub purge: bool,

@@ -64,7 +64,6 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         let arg = given.iter().find(|arg| which(arg))?;
         Some(format!("--{}", arg.get_long()?))
     };
-    let namespace = |arg: &Arg| arg.get_id() == "namespace";
     let output = |arg: &Arg| arg.get_id() == "output";
     let verb = |name: &str, which: &dyn Fn(&Arg) -> bool| first(which).map(|flag| (name.to_owned(), flag));
     // `crds` prints YAML in any case.
@@ -76,10 +75,7 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Crds => verb("crds", &|arg| Useless::of("crds").holds(arg) && !(output(arg) && yaml)),
         Command::Explain { reason: _ } => verb("explain", &|arg| Useless::of("explain").holds(arg)).or(wide),
         Command::Version(version) if version.client => verb("version --client", &|arg| Useless::Cluster.holds(arg)),
-        Command::Ls(ls) if ls.filter.all_namespaces => verb("ls --all-namespaces", &namespace),
-        Command::Workspace(WorkspaceCommand::Ls(filter)) if filter.all_namespaces => verb("workspace ls --all-namespaces", &namespace),
-        Command::Doctor(doctor) if doctor.all_namespaces => verb("doctor --all-namespaces", &namespace),
-        Command::Top(top) if top.all_namespaces => verb("top --all-namespaces", &namespace).or(wide),
+        Command::Top(_) => wide,
         Command::Diff(diff) if diff.name_only => verb("diff --name-only", &output),
         // The answer is git's.
         Command::Patch(_) => verb("patch", &output),
@@ -91,6 +87,6 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Workspace(WorkspaceCommand::Create(_) | WorkspaceCommand::Rm(_)) => wide,
         Command::Doctor(_) | Command::Version(_) => wide,
         Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => wide,
-        Command::Rewind(_) | Command::Top(_) | Command::Pull(_) | Command::Push(_) => wide,
+        Command::Rewind(_) | Command::Pull(_) | Command::Push(_) => wide,
     }
 }

@@ -76,6 +76,15 @@ pub fn env_pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// Accepts an amount as the schema has it.
+pub fn quantity(text: &str) -> Result<String, String> {
+    let digits = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = &text[..text.len() - digits.len()];
+    let has_unit = matches!(digits, "" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei");
+    let is_number = number.starts_with(|c: char| c.is_ascii_digit()) && number.parse::<f64>().is_ok();
+    (has_unit && is_number).then(|| text.to_owned()).ok_or_else(|| format!("`{text}` is not an amount like 500m, 2 or 4Gi"))
+}
+
 /// Accepts a ConfigMap and one of its keys, `preset.yaml` when only the ConfigMap is named.
 pub fn config_map_key(text: &str) -> Result<(String, String), String> {
     let (name, key) = text.split_once('/').unwrap_or((text, "preset.yaml"));
@@ -134,6 +143,16 @@ pub fn quota(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_those_of_kubernetes() {
+        for text in ["500m", "2", "1.5", "4Gi", "100M"] {
+            assert_eq!(quantity(text).as_deref(), Ok(text));
+        }
+        for text in ["", "m", "-1", "4GB", "1..5", "4 Gi", ".5"] {
+            assert!(quantity(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations_have_a_unit() {

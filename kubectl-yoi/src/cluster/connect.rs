@@ -1,5 +1,7 @@
 //! From the flags and the kubeconfig to a client.
 
+mod proxy;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,8 +38,10 @@ fn config_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> 
 
 async fn config(options: &ClusterOptions) -> Result<Config, Error> {
     let server: Option<http::Uri> = options.server.as_ref().map(|url| url.parse().map_err(config_error)).transpose()?;
+    let mut proxy_url = None;
     let mut config = match kubeconfig(options)? {
         Some(mut file) => {
+            proxy_url = proxy::of_kubeconfig(&file, options);
             let chosen =
                 KubeConfigOptions { context: options.context.clone(), cluster: options.cluster.clone(), user: options.user.clone() };
             check_names(&file, options)?;
@@ -59,6 +63,10 @@ async fn config(options: &ClusterOptions) -> Result<Config, Error> {
     if let Some(server) = server {
         config.cluster_url = server;
     }
+    config.proxy_url = match proxy_url {
+        Some(url) => Some(url.parse().map_err(|error| config_error(format!("proxy-url of the kubeconfig is no URL: {error}")))?),
+        None => proxy::of_environment(&config.cluster_url, |name| std::env::var(name).ok()).map_err(config_error)?,
+    };
     if let Some(file) = &options.certificate_authority {
         config.root_cert = Some(certificates(file)?);
         config.root_cert_file = None;

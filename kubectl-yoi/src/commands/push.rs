@@ -12,7 +12,7 @@ use super::pull::tell_uncommitted;
 use super::selection::agent_names;
 use crate::args::{OutputFormat, PushOptions};
 use crate::cluster::{Cluster, Wait};
-use crate::error::Error;
+use crate::error::{Error, tell_former};
 use crate::local_clone::short;
 use crate::show;
 
@@ -62,14 +62,6 @@ pub async fn push(cluster: &Cluster, output: Option<OutputFormat>, args: &PushOp
         }
     }
     failed.map_or(Ok(()), Err)
-}
-
-/// The last error ends the command; those before it are told at once.
-fn tell_former(former: Option<Error>, error: Error) -> Option<Error> {
-    if let Some(former) = former {
-        eprintln!("error: {former}");
-    }
-    Some(error)
 }
 
 /// Asks for the push, and returns the commit that was made for it and the answer.

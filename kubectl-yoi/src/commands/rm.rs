@@ -6,26 +6,35 @@ mod loss;
 mod purge;
 mod trees;
 
-use kube::ResourceExt;
-use yoi_crds::pod::SessionRetain;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use yoi_crds::pod::{DesiredState, SessionRetain};
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_plan::yoipod::workspace_name;
 
 use super::selection::agent_names;
+use super::stop_start::{set_desired_state, wait_stopped};
 use crate::args::{OutputFormat, RmOptions};
 use crate::cluster::{Cluster, NamespacedObject};
-use crate::error::Error;
+use crate::error::{Error, tell_former};
 use crate::show;
 use loss::Objection;
 use purge::Session;
 pub use trees::rm_trees;
 
+/// How many agents are deleted side by side.
+const AT_ONCE: usize = 16;
 /// How often an object is looked at again that changes between the look and the deletion.
 const MOST_LOOKS: usize = 5;
 
 pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<(), Error> {
+    let names = agent_names(cluster, &args.agents).await?;
+    if args.stop && cluster.dry_run.is_none() {
+        stop_all(cluster, &names, args.timeout).await?;
+    }
     let mut found = Vec::new();
-    for name in agent_names(cluster, &args.agents).await? {
+    for name in names {
         found.push(Found::new(cluster, args, name).await?);
     }
     if !args.force {
@@ -39,15 +48,28 @@ pub async fn rm(cluster: &Cluster, output: Option<OutputFormat>, args: &RmOption
     if let Some(refused) = found.iter().find_map(|agent| agent.refusal(cluster, "nothing was deleted")) {
         return Err(refused);
     }
-    let mut deleted = Vec::new();
-    for agent in found {
-        deleted.extend(agent.delete(cluster, output, args).await?);
+    let mut ends = futures::stream::iter(found.into_iter().map(|agent| agent.delete(cluster, output, args))).buffer_unordered(AT_ONCE);
+    // One that fails holds up no other.
+    let mut failed = None;
+    while let Some(end) = ends.next().await {
+        if let Err(error) = end {
+            failed = tell_former(failed, error);
+        }
     }
-    // As `kubectl delete` does: whoever makes an agent of that name next finds it free.
-    for agent in deleted.iter().filter(|_| cluster.dry_run.is_none()) {
-        cluster.wait_gone::<YoiPod>(&agent.name_any(), agent.metadata.uid.as_deref(), args.timeout).await?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// Stops those of the agents that exist, and waits until none has a Pod.
+async fn stop_all(cluster: &Cluster, names: &[String], timeout: Duration) -> Result<(), Error> {
+    let mut there = Vec::new();
+    for name in names {
+        if cluster.get_opt::<YoiPod>(name).await?.is_some() {
+            set_desired_state(cluster, name, DesiredState::Stopped).await?;
+            there.push(name);
+        }
     }
-    Ok(())
+    let stopped = there.into_iter().map(|name| wait_stopped(cluster, name, timeout));
+    futures::stream::iter(stopped).buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await
 }
 
 /// What bears a name: an agent, or only the session that one has left.
@@ -101,28 +123,31 @@ impl Found {
         show::object(output, agent, &self.title(), &sentence)
     }
 
-    /// Returns the agent if that may still be there. With its session it goes first, so it is waited for here.
-    async fn delete(mut self, cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<Option<YoiPod>, Error> {
+    /// Deletes the agent, and its session after it, and waits as `kubectl delete` does: whoever makes an agent of that name next finds it free.
+    async fn delete(mut self, cluster: &Cluster, output: Option<OutputFormat>, args: &RmOptions) -> Result<(), Error> {
         let mark = cluster.dry_run_mark();
         if let Some(session) = &self.session {
             session.check(cluster).await?;
         }
         let Some(agent) = self.agent.take() else {
-            let Some(session) = &self.session else { return Ok(None) };
+            let Some(session) = &self.session else { return Ok(()) };
             session.delete(cluster, args.timeout).await?;
             show::object(output, &session.claim, &session.name(), &format!("{} deleted{mark}", session.title()))?;
-            return Ok(None);
+            return Ok(());
         };
         let agent = delete_as_seen(cluster, agent, async |agent| Ok(loss::agent_in_use(cluster, agent))).await?;
+        let gone = async || match cluster.dry_run {
+            Some(_) => Ok(()),
+            None => cluster.wait_gone::<YoiPod>(&self.name, agent.metadata.uid.as_deref(), args.timeout).await,
+        };
         if let Some(session) = &self.session {
-            if cluster.dry_run.is_none() {
-                cluster.wait_gone::<YoiPod>(&self.name, agent.metadata.uid.as_deref(), args.timeout).await?;
-            }
+            gone().await?;
             session.delete(cluster, args.timeout).await?;
         }
         let fate = self.session_fate(cluster, &agent, args, "deleted");
         show::object(output, &agent, &self.title(), &format!("{} deleted; {fate}{mark}", self.title()))?;
-        Ok(self.session.is_none().then_some(agent))
+        // Without its session it may still be there.
+        if self.session.is_none() { gone().await } else { Ok(()) }
     }
 
     /// What becomes of the session; `done` is what is said of one that is deleted by `--purge`.

@@ -1,25 +1,23 @@
 //! `run`: starts an agent, and waits for the end of its task with `--wait`.
 
+mod end;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
-use yoi_crds::condition::{ConditionStatus, find, is_true};
 use yoi_crds::pod::{
     Agent, BuiltinAgent, CliAgent, Compaction, Completion, EnvVar, Limits, Model, ModelApi, ModelEndpointSpec, ModelProvider, PodSettings,
-    PodWorkspace, PresetSource, PushSettings, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
+    PodWorkspace, PresetSource, PushSettings, Resources, SecretKeyRef, SecretRef, SessionSettings, WorkspaceTemplate,
 };
-use yoi_crds::reason::condition;
 use yoi_crds::source::{NamedRef, ProjectRevision, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodSpec, YoiProject};
 use yoi_plan::names;
 use yoi_plan::yoipod::MADE_FOR;
-use yoi_wire::hub::Activity;
 
 use super::peer;
-use super::stop_start::not_ready;
 use crate::args::{ModelApiName, ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions};
-use crate::cluster::{Cluster, Wait};
+use crate::cluster::Cluster;
 use crate::error::{Error, RefusalKind};
 use crate::show;
 
@@ -44,14 +42,9 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
         let follow = cluster.plugin_command(&format!("log {name} -f"));
         return show::object(output, &made, &title, &format!("{title} created\nfollow it: {follow}"));
     }
-    let waiting = wait_for(cluster, &name, &project, has_task, timeout);
-    let done = cluster.unless_project_fails(Some(&project.name_any()), timeout, waiting).await?;
-    let sentence = if has_task {
-        format!("task of {name} done\nits changes: {}", cluster.plugin_command(&format!("diff {name}")))
-    } else {
-        format!("{name} is ready")
-    };
-    show::object(output, &done, &title, &sentence)
+    let waiting = end::wait(cluster, &name, &project, has_task, timeout);
+    let (ended, sentences) = cluster.unless_project_fails(Some(&project.name_any()), timeout, waiting).await?;
+    show::object(output, &ended, &title, &sentences)
 }
 
 /// Checks what the operator would refuse later.
@@ -142,7 +135,7 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
         completion: if args.stop_when_done { Completion::Stop } else { Completion::Keep },
         push: args.push.map(|branch| Box::new(PushSettings { branch })),
         model,
-        pod: PodSettings { image: args.image, env, ..PodSettings::default() },
+        pod: PodSettings { image: args.image, env, resources: resources(args.cpu, args.memory), ..PodSettings::default() },
         desired_state: Default::default(),
         session: SessionSettings { claim_name: args.claim, ..SessionSettings::default() },
         limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), ..limits },
@@ -150,32 +143,12 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
     })
 }
 
-/// Waits until the task has ended, or until the agent is ready when it has no task, or until only a person can help it on.
-async fn wait_for(cluster: &Cluster, name: &str, project: &YoiProject, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
-    let goal = if has_task { "task done" } else { "ready" };
-    cluster
-        .wait(name, timeout, goal, |pod: Option<&YoiPod>| {
-            let Some(pod) = pod else {
-                return Err(cluster.gone_error::<YoiPod>(name));
-            };
-            let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-            if has_task {
-                match find(conditions, condition::TASK_COMPLETE) {
-                    Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Done(pod.clone())),
-                    Some(c) if yoi_crds::reason::is_task_failure(&c.reason) => {
-                        return Err(cluster.task_failed(name, &c.message));
-                    }
-                    _ => {}
-                }
-            } else if is_true(conditions, condition::READY) {
-                return Ok(Wait::Done(pod.clone()));
-            }
-            if pod.status.as_ref().and_then(|s| s.live.as_ref()).is_some_and(|live| live.activity == Activity::Paused) {
-                return Ok(Wait::Pending("Paused: a person has paused its run".to_owned()));
-            }
-            Ok(not_ready(cluster, pod, Some(project)))
-        })
-        .await
+fn resources(cpu: Option<String>, memory: Option<String>) -> Resources {
+    let of = |name: &str, amount: Option<String>| amount.map(|amount| (name.to_owned(), amount));
+    Resources {
+        requests: of("cpu", cpu).into_iter().chain(of("memory", memory.clone())).collect(),
+        limits: of("memory", memory).into_iter().collect(),
+    }
 }
 
 fn model(args: &ModelOptions) -> Option<Model> {

@@ -6,6 +6,7 @@ mod setup;
 
 use std::fs;
 
+use yoi_test_support::Share;
 use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
 use yoi_workspace::{KernelFacts, ProviderKind, ProviderRequest, RecordState, TreeOrigin, Uid};
 
@@ -55,18 +56,23 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
     if fixture.kind() == ProviderKind::Zfs {
         return all_commands(&setup, operation);
     }
-    let (mut cases, mut each) = (0, Vec::new());
+    let (mut cases, mut tried, mut each) = (0, 0, Vec::new());
     for (mut counted, fault) in ERRORS {
         // The calls with which a recovery reads do not depend on the provider, so one lane is enough for them.
         if operation == Operation::Recover && fixture.lane != Lane::Btrfs {
             counted = Counted::Changes;
         }
-        let n = setup.run_all(operation, Failing::Syscall(counted, fault)).unwrap_or_else(|complaint| panic!("{complaint}"));
+        // Each errno at each call takes minutes, so a landing tries a quarter, and others on the next day.
+        let mut share = Share::one_in(4);
+        let n = setup
+            .run_all(operation, Failing::Syscall(counted, fault), &mut share)
+            .unwrap_or_else(|complaint| panic!("{complaint} ({share})"));
         each.push(n);
         cases += n;
+        tried += share.tried();
     }
     println!(
-        "    {cases} cases: dies before each of {}, EIO at each of {}, ENOSPC, EDQUOT and EROFS at each of {}",
+        "    {tried} of {cases} cases: dies before each of {}, EIO at each of {}, ENOSPC, EDQUOT and EROFS at each of {}",
         each[0], each[1], each[2]
     );
     assert!(cases >= at_least, "only {cases} cases");
@@ -75,8 +81,9 @@ fn all(fixture: &Fixture, operation: Operation, at_least: usize) -> Verdict {
 
 /// Each command of `zfs` fails.
 fn all_commands(setup: &Setup, operation: Operation) -> Verdict {
-    let each =
-        FAILURES.map(|failure| setup.run_all(operation, Failing::Command(failure)).unwrap_or_else(|complaint| panic!("{complaint}")));
+    let each = FAILURES.map(|failure| {
+        setup.run_all(operation, Failing::Command(failure), &mut Share::all()).unwrap_or_else(|complaint| panic!("{complaint}"))
+    });
     println!("    dies before each of {} commands, each of {} fails, the answer of each of {} is lost", each[0], each[1], each[2]);
     // Mounting a tree takes one, or none where the kernel has ZFS.
     assert!(operation == Operation::Publish || each.iter().all(|n| *n >= 2), "only {each:?} cases");
@@ -173,7 +180,8 @@ fn must_find(fixture: &Fixture, operations: Operations, operation: Operation) ->
         Lane::Zfs => Failing::Command(Failure::Death),
         _ => Failing::Syscall(Counted::Changes, Fault::Death),
     };
-    let complaint = Setup::new(fixture, operations).run_all(operation, failing).expect_err("the harness detects nothing");
+    let complaint =
+        Setup::new(fixture, operations).run_all(operation, failing, &mut Share::all()).expect_err("the harness detects nothing");
     println!("    found: {complaint}");
     Verdict::Ran
 }

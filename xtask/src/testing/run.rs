@@ -200,7 +200,12 @@ fn verdict(text: &str, succeeded: bool, ended_by_deadline: bool) -> Verdict {
 /// The line that says why a test failed.
 fn sentence(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    let error = lines.iter().rfind(|line| line.starts_with("Error: ")).copied();
+    // Behind `test NAME ... ` where the test printed nothing before.
+    let error_in = |line: &&str| line.find("Error: ").filter(|at| *at == 0 || line[..*at].ends_with(" ... "));
+    let error = lines.iter().enumerate().rev().find_map(|(nth, line)| Some((nth, &line[error_in(line)?..])));
+    // What a program of the test said tells more than its exit code.
+    let said = |nth: usize| lines[nth + 1..].iter().find_map(|line| line.strip_prefix("stderr: ").filter(|text| !text.is_empty()));
+    let error = error.map(|(nth, error)| if error.starts_with("Error: exit code") { said(nth).unwrap_or(error) } else { error });
     let after_panic = || {
         let at = lines.iter().position(|line| line.contains("panicked at "))?;
         lines.get(at + 1).copied()
@@ -288,6 +293,8 @@ mod tests {
     #[test]
     fn the_sentence_of_a_failure_is_its_error_or_its_panic() {
         assert_eq!(sentence("test a ...\nError: no room\n\nCaused by: x\nFAILED"), "Error: no room");
+        assert_eq!(sentence("test a ... Error: no room\nFAILED"), "Error: no room");
+        assert_eq!(sentence("test a ... Error: exit code 5\nstdout: \nstderr: error: not reachable\n"), "error: not reachable");
         assert_eq!(sentence("thread 'a' panicked at src/a.rs:1:1:\nassertion failed: no\nnote: x"), "assertion failed: no");
         assert_eq!(sentence(""), "it failed and said nothing");
     }

@@ -108,7 +108,7 @@ impl Session {
                 let operation = format!("delete the data of {}", cluster.display_name::<PersistentVolumeClaim>(&self.claim.name_any()));
                 let message = format!("you may not change its volume {volume}, which would stay with the data; nothing was deleted");
                 let next =
-                    format!("ask an administrator of the cluster for it, then run this again: {}", remedy::delete_data_command(volume));
+                    format!("ask an administrator of the cluster for it, then run this again: {}", remedy::delete_data_command(&[volume]));
                 Err(Error::refused_error(operation, message, next, crate::error::RefusalKind::Forbidden))
             }
             Err(error) => Err(Error::api(format!("change PersistentVolume {volume}"), &volume_target(cluster, volume), error)),

@@ -5,9 +5,11 @@ progress() {
   while read -r device bytes _; do
     case $device in *:) sum=$((sum + bytes)) ;; esac
   done </proc/net/dev
-  for stat in /proc/[0-9]*/stat; do
-    { read -r line <"$stat"; } 2>/dev/null || continue
-    case $line in *" (git"*) ;; *) continue ;; esac
+  # A shell reads byte by byte, and names are short.
+  for comm in /proc/[0-9]*/comm; do
+    { read -r name <"$comm"; } 2>/dev/null || continue
+    case $name in git*) ;; *) continue ;; esac
+    { read -r line <"${comm%comm}stat"; } 2>/dev/null || continue
     set -- ${line##*) }
     sum=$((sum + 1000 * (${12} + ${13})))
   done

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use yoi_test_support::Share;
 use yoi_workspace::mount::{BindOutcome, TargetRoot, unbind};
 use yoi_workspace::plan::{self, DiskStep, RecoveryStep};
 use yoi_workspace::{CloneAccess, EntryLocation, Journal, ProviderKind, Quota, RecordState, TreeOrigin, Uid, mountinfo};
@@ -315,10 +316,10 @@ impl<'a> Setup<'a> {
         (self.operations.recover)(process)
     }
 
-    /// All n for one operation and one failure. Returns the number of cases, or what the first failed check says.
-    pub(super) fn run_all(&self, operation: Operation, failing: Failing) -> Result<usize, String> {
+    /// All n for one operation and one failure, or a share of them. Returns how many cases there are, or what the first failed check says.
+    pub(super) fn run_all(&self, operation: Operation, failing: Failing, share: &mut Share) -> Result<usize, String> {
         let mut reusable = None;
-        for nth in 1.. {
+        for nth in (1..).filter(|_| share.takes_next()) {
             if !self.run_case(operation, nth, failing, &mut reusable)? {
                 return Ok(nth - 1);
             }

@@ -1,16 +1,17 @@
 //! Deletions that do not end, volumes that are left over, and sessions that are kept on purpose.
 
+mod kept_sessions;
+
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
 use kube::ResourceExt;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::find;
-use yoi_crds::name::{annotation, finalizer, label};
+use yoi_crds::name::{annotation, finalizer};
 use yoi_crds::reason::condition;
 
 use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed, replicas};
 use super::or_ok;
-use crate::remedy::delete_data_command;
 
 /// A deletion usually takes seconds, and a Pod's grace period is half a minute.
 const GRACE_SECONDS: i64 = 60;
@@ -25,7 +26,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     found.extend(listed(&observed.claims).iter().filter_map(|o| stuck_deletion(observed, o, None)));
     found.extend(listed(&observed.namespaces).iter().filter_map(|n| stuck_namespace(observed, n)));
     found.extend(listed(&observed.volumes).iter().filter_map(|v| left_over_volume(observed, v)));
-    found.extend(orphaned_sessions(observed));
+    found.extend(kept_sessions::check(observed));
     let complete = observed.yoipods.is_ok()
         && observed.workspaces.is_ok()
         && observed.projects.is_ok()
@@ -135,53 +136,31 @@ fn stuck_namespace(observed: &ObservedCluster, namespace: &Namespace) -> Option<
     Some(Finding::error(display_name(namespace), format!("being deleted for {}: {message}", crate::show::duration(age)), command))
 }
 
+/// A volume of ours outlives its claim for moments only.
 fn left_over_volume(observed: &ObservedCluster, volume: &PersistentVolume) -> Option<Finding> {
-    let status = volume.status.as_ref()?;
-    if status.phase.as_deref() != Some("Released") || volume.metadata.deletion_timestamp.is_some() {
+    let (namespace, name) = released_claim(observed, volume)?;
+    let since = volume.status.as_ref()?.last_phase_transition_time.as_ref().map_or(i64::MAX, |t| observed.age(t.0));
+    (is_ours(volume) && since >= observed.patience(GRACE_SECONDS)).then(|| {
+        // Nothing is behind it: the tree goes with its AgentWorkspace.
+        let command = format!("kubectl delete pv {}", volume.name_any());
+        Finding::warning(display_name(volume), format!("its claim {namespace}/{name} is gone, and it was left behind"), command)
+    })
+}
+
+/// Namespace and name of the claim that a released volume was for.
+fn released_claim(observed: &ObservedCluster, volume: &PersistentVolume) -> Option<(String, String)> {
+    if volume.status.as_ref()?.phase.as_deref() != Some("Released") || volume.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
-    let (namespace, name) = (claim.namespace.clone().unwrap_or_default(), claim.name.clone().unwrap_or_default());
-    if observed.scope.as_ref().is_some_and(|scope| *scope != namespace) {
-        return None;
-    }
-    let since = status.last_phase_transition_time.as_ref().map_or(i64::MAX, |t| observed.age(t.0));
-    let ours = volume.annotations().get(annotation::PROVISIONED_BY).is_some_and(|by| by == "csi.yoi.dev")
-        || volume.spec.as_ref().and_then(|s| s.csi.as_ref()).is_some_and(|csi| csi.driver == "csi.yoi.dev");
-    let retained = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref() == Some("Retain");
-    match (ours, name.ends_with("-session") && retained) {
-        (true, _) if since >= observed.patience(GRACE_SECONDS) => {
-            // Nothing is behind it: the tree goes with its AgentWorkspace.
-            let command = format!("kubectl delete pv {}", volume.name_any());
-            Some(Finding::warning(display_name(volume), format!("its claim {namespace}/{name} is gone, and it was left behind"), command))
-        }
-        (false, true) => {
-            let what = format!(
-                "it holds the session of claim {namespace}/{name}, which is gone; it is kept until somebody deletes it. This deletes it with its data"
-            );
-            Some(Finding::note(display_name(volume), what, delete_data_command(&volume.name_any())))
-        }
-        (_, _) => None,
-    }
+    let namespace = claim.namespace.clone().unwrap_or_default();
+    observed.scope.as_ref().is_none_or(|scope| *scope == namespace).then(|| (namespace, claim.name.clone().unwrap_or_default()))
 }
 
-/// Returns a note for each session whose agent is gone. Sessions are kept on purpose.
-fn orphaned_sessions(observed: &ObservedCluster) -> Vec<Finding> {
-    let (Ok(yoipods), Ok(claims)) = (&observed.yoipods, &observed.claims) else { return Vec::new() };
-    let orphan = |c: &&k8s_openapi::api::core::v1::PersistentVolumeClaim| {
-        let owner = c.labels().get(label::YOIPOD);
-        c.metadata.deletion_timestamp.is_none()
-            && owner.is_some_and(|name| !yoipods.iter().any(|y| y.name_any() == *name && y.namespace() == c.namespace()))
-    };
-    let finding = |claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
-        let owner = claim.labels().get(label::YOIPOD).cloned().unwrap_or_default();
-        let delete = format!("kubectl delete pvc {} -n {}", claim.name_any(), claim.namespace().unwrap_or_default());
-        let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).filter(|name| !name.is_empty());
-        let command = volume.map_or_else(|| delete.clone(), |volume| format!("{} && {delete}", delete_data_command(volume)));
-        let what = format!("it keeps the session of YoiPod {owner}, which is gone. This deletes it with its data");
-        Finding::note(display_name(claim), what, command)
-    };
-    claims.iter().filter(orphan).map(finding).collect()
+/// Whether a volume is of a tree.
+fn is_ours(volume: &PersistentVolume) -> bool {
+    volume.annotations().get(annotation::PROVISIONED_BY).is_some_and(|by| by == "csi.yoi.dev")
+        || volume.spec.as_ref().and_then(|s| s.csi.as_ref()).is_some_and(|csi| csi.driver == "csi.yoi.dev")
 }
 
 #[cfg(test)]
@@ -264,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_of_ours_that_was_left_behind_is_a_warning_and_a_kept_session_a_note() {
+    fn a_volume_of_ours_that_was_left_behind_is_a_warning() {
         let mut observed = healthy();
         let volume = |name: &str, by: &str, claim: &str| {
             serde_json::from_value(json!({ "metadata": { "name": name, "annotations": { "pv.kubernetes.io/provisioned-by": by } },
@@ -272,18 +251,7 @@ mod tests {
                 "status": { "phase": "Released", "lastPhaseTransitionTime": "2026-11-20T12:00:00Z" } }))
             .unwrap()
         };
-        *observed.volumes.as_mut().unwrap() = vec![volume("v", "csi.yoi.dev", "w"), volume("s", "other", "a-session")];
+        *observed.volumes.as_mut().unwrap() = vec![volume("v", "csi.yoi.dev", "w")];
         assert_eq!(expect_finding(&observed, "stuck", "left behind").severity, Severity::Warning);
-        let note = expect_finding(&observed, "stuck", "kept until somebody");
-        let delete = |volume: &str| format!(r#"kubectl patch pv {volume} -p '{{"spec":{{"persistentVolumeReclaimPolicy":"Delete"}}}}'"#);
-        assert_eq!((note.severity, note.command.unwrap()), (Severity::Note, delete("s")));
-        observed.yoipods.as_mut().unwrap().clear();
-        let claim = &mut observed.claims.as_mut().unwrap()[0];
-        claim.spec.get_or_insert_default().volume_name = None;
-        assert_eq!(expect_finding(&observed, "stuck", "session of YoiPod a").command.unwrap(), "kubectl delete pvc a-session -n ns");
-        // Without the patch the volume would stay, and the data on it.
-        observed.claims.as_mut().unwrap()[0].spec.get_or_insert_default().volume_name = Some("pv-1".to_owned());
-        let command = expect_finding(&observed, "stuck", "session of YoiPod a").command.unwrap();
-        assert_eq!(command, format!("{} && kubectl delete pvc a-session -n ns", delete("pv-1")));
     }
 }

@@ -1,0 +1,184 @@
+//! What `run --wait` waits for: the end of the task and of its push, or that the agent is ready; and what is told of it.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+use yoi_crds::condition::{ConditionStatus, find, is_true};
+use yoi_crds::pod::{Completion, PushOutcome, PushResult};
+use yoi_crds::reason::{self, condition};
+use yoi_crds::{YoiPod, YoiProject};
+use yoi_wire::entry::{Body, Entry};
+use yoi_wire::hub::Activity;
+
+use crate::cluster::{Cluster, Wait};
+use crate::commands::stop_start::not_ready;
+use crate::error::Error;
+use crate::session_log::LogReader;
+use crate::show;
+
+/// How many entries of the log may follow the agent's last words: the end of the run, notices, and what a message of a person started since.
+const TAIL: u64 = 100;
+
+/// What `-o json` prints: the agent, and what it said last.
+#[derive(Serialize)]
+pub struct Ended {
+    #[serde(flatten)]
+    pub agent: YoiPod,
+    /// Absent for an agent without a task, and for one that said nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+/// Waits for the end, and returns it with the sentences that tell of it.
+pub async fn wait(
+    cluster: &Cluster,
+    name: &str,
+    project: &YoiProject,
+    has_task: bool,
+    timeout: Duration,
+) -> Result<(Ended, String), Error> {
+    let begun = Instant::now();
+    let mut agent = wait_for(cluster, name, project, has_task, timeout).await?;
+    if !has_task {
+        return Ok((Ended { agent, answer: None }, format!("{name} is ready")));
+    }
+    let mut pushed = None;
+    if agent.spec.push.is_some() && agent.spec.completion == Completion::Stop {
+        let (end, outcome) = wait_for_push(cluster, name, timeout.saturating_sub(begun.elapsed())).await?;
+        (agent, pushed) = (end, Some(outcome));
+    }
+    let answer = last_words(cluster, name).await;
+    let mut sentences = Vec::new();
+    if let Some(answer) = &answer {
+        sentences.push(show::visible(answer).trim_end().to_owned());
+    }
+    sentences.push(format!("task of {name} done"));
+    sentences.extend(pushed.map(|outcome| show::one_line(&outcome.message)));
+    sentences.push(format!("its changes: {}", cluster.plugin_command(&format!("diff {name}"))));
+    Ok((Ended { agent, answer }, sentences.join("\n")))
+}
+
+/// Waits until the task has ended, or until the agent is ready when it has no task, or until only a person can help it on.
+async fn wait_for(cluster: &Cluster, name: &str, project: &YoiProject, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
+    let goal = if has_task { "task done" } else { "ready" };
+    cluster
+        .wait(name, timeout, goal, |pod: Option<&YoiPod>| {
+            let Some(pod) = pod else {
+                return Err(cluster.gone_error::<YoiPod>(name));
+            };
+            let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            if has_task {
+                match find(conditions, condition::TASK_COMPLETE) {
+                    Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Done(pod.clone())),
+                    Some(c) if reason::is_task_failure(&c.reason) => {
+                        return Err(cluster.task_failed(name, &c.message));
+                    }
+                    _ => {}
+                }
+            } else if is_true(conditions, condition::READY) {
+                return Ok(Wait::Done(pod.clone()));
+            }
+            if pod.status.as_ref().and_then(|s| s.live.as_ref()).is_some_and(|live| live.activity == Activity::Paused) {
+                return Ok(Wait::Pending("Paused: a person has paused its run".to_owned()));
+            }
+            Ok(not_ready(cluster, pod, Some(project)))
+        })
+        .await
+}
+
+/// Waits for what becomes of the push that follows the task.
+async fn wait_for_push(cluster: &Cluster, name: &str, timeout: Duration) -> Result<(YoiPod, PushOutcome), Error> {
+    let (agent, outcome) = cluster
+        .wait(name, timeout, "pushed", |agent: Option<&YoiPod>| {
+            let Some(agent) = agent else { return Err(cluster.gone_error::<YoiPod>(name)) };
+            Ok(match push_of_task(agent) {
+                Some(outcome) => Wait::Done((agent.clone(), outcome)),
+                None => Wait::Pending(push_so_far(agent)),
+            })
+        })
+        .await?;
+    match outcome.result {
+        PushResult::Pushed | PushResult::Nothing => Ok((agent, outcome)),
+        PushResult::Failed | PushResult::Unknown => {
+            let next = format!("mend what it says and push again: {}", cluster.plugin_command(&format!("push {name}")));
+            let message = format!("the task is done, and its push failed: {}", show::one_line(&outcome.message));
+            Err(cluster.refused_error::<YoiPod>("push the commits of", name, message, next))
+        }
+    }
+}
+
+/// What became of the push of the task; `None` while it is to come.
+fn push_of_task(agent: &YoiPod) -> Option<PushOutcome> {
+    let push = agent.status.as_ref()?.push.as_ref()?;
+    let task = push.task.as_ref()?;
+    // A person's push may have ended since; that one is told then, as the newer.
+    push.outcome.clone().filter(|outcome| outcome.id == *task || push.ended_request.is_some())
+}
+
+fn push_so_far(agent: &YoiPod) -> String {
+    let status = agent.status.as_ref();
+    let pushed = status.and_then(|status| find(&status.conditions, condition::PUSHED));
+    pushed.map_or_else(|| "the task is done, its push begins".to_owned(), |pushed| pushed.message.clone())
+}
+
+/// What the agent said last. The task has ended however that reads, so a log that cannot be read is told and fails nothing.
+async fn last_words(cluster: &Cluster, agent: &str) -> Option<String> {
+    let mut words = None;
+    let mut reader = LogReader { cluster, agent, follow: false, after: None, tail: Some(TAIL) };
+    let read = reader.for_each(|_, line| {
+        record(&mut words, &line.entry);
+        Ok(ControlFlow::<()>::Continue(()))
+    });
+    if let Err(error) = read.await {
+        eprintln!("the task is done; its answer could not be read: {}", show::visible(&error.to_string()));
+    }
+    words
+}
+
+fn record(words: &mut Option<String>, entry: &Entry) {
+    match &entry.body {
+        Body::Assistant(said) if !said.text.is_empty() => *words = Some(said.text.clone()),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn agent(push: serde_json::Value) -> YoiPod {
+        serde_json::from_value(json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": "a", "namespace": "ns" },
+            "spec": { "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "task": "t", "push": {}, "completion": "Stop" },
+            "status": { "push": push } }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_push_of_a_task_has_ended_when_its_outcome_is_there_and_not_when_the_task_is_done() {
+        let outcome = |id| json!({ "id": id, "branch": "b", "result": "Failed", "message": "refused by a hook", "finishedAt": "2026-01-01T00:00:00Z" });
+        for (push, ended) in [
+            (json!({}), false),
+            (json!({ "outcome": outcome("of a person") }), false),
+            (json!({ "task": "t1" }), false),
+            (json!({ "task": "t1", "outcome": outcome("t1") }), true),
+            (json!({ "task": "t1", "outcome": outcome("p1"), "endedRequest": "p1" }), true),
+        ] {
+            assert_eq!(push_of_task(&agent(push.clone())).is_some(), ended, "{push}");
+        }
+    }
+
+    #[test]
+    fn the_answer_is_the_last_text_of_the_agent() {
+        let mut words = None;
+        for (kind, body) in
+            [("Assistant", json!({ "text": "first" })), ("Assistant", json!({ "text": "last" })), ("Assistant", json!({ "text": "" }))]
+        {
+            let entry = json!({ "id": "i", "seq": 1, "run": 1, "at": "2026-01-01T00:00:00.000Z", "kind": kind, "body": body });
+            record(&mut words, &serde_json::from_value(entry).unwrap());
+        }
+        assert_eq!(words.as_deref(), Some("last"));
+    }
+}
