@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use yoi_crds::YoiPod;
-use yoi_crds::condition::ConditionStatus;
+use yoi_crds::condition::find;
 use yoi_e2e::test_namespace::TestNamespace;
 
 const SCRIPT: &str = r#"
@@ -132,14 +132,24 @@ async fn a_task_that_succeeded_pushes_by_itself_and_says_where() -> Result<()> {
     let ns = TestNamespace::create("push-stop").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
-    ns.yoi(&["run", "a", "-p", "p", "-t", "work", "--stop-when-done", "--push=results/a", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
-    let condition = ns.wait_condition::<YoiPod>("a", "Pushed", ConditionStatus::True).await?;
-    ensure!(condition.message.contains("branch results/a of") && condition.message.contains("1 path is not committed"), "{condition:?}");
+    let done = ns
+        .yoi(&["run", "a", "-p", "p", "-t", "work", "--stop-when-done", "--push=results/a", "--wait", "--timeout", "3m"])
+        .await?
+        .exit_ok()?;
+    ensure!(done.out.starts_with("All done.\ntask of a done\n") && done.out.contains("branch results/a of"), "{}", done.out);
+    ensure!(!branch(&ns, "results/a").await?.is_empty(), "it waited for the push");
     let agent: YoiPod = ns.get("a").await?;
+    let condition = agent.status.as_ref().and_then(|status| find(&status.conditions, "Pushed").cloned()).context("no condition")?;
+    ensure!(condition.message.contains("branch results/a of") && condition.message.contains("1 path is not committed"), "{condition:?}");
     let outcome = agent.status.as_ref().and_then(|status| status.push.as_ref()?.outcome.clone()).context("no outcome")?;
     ensure!(outcome.branch == "results/a" && outcome.commit == Some(branch(&ns, "results/a").await?), "{outcome:?}");
     ns.wait_gone::<Pod>("a-push").await?;
     ensure!(ns.list::<Pod>("yoi.dev/yoipod=a").await?.iter().all(|pod| !pod.name_any().ends_with("-push")), "it pushes again");
+
+    // The commits of another agent are no continuation of the branch.
+    let refused =
+        ns.yoi(&["run", "c", "-p", "p", "-t", "work", "--stop-when-done", "--push=results/a", "--wait", "--timeout", "3m"]).await?;
+    ensure!(refused.code == 1 && refused.err.contains("the task is done, and its push failed"), "{refused:?}");
 
     // A source that is no git repository is said.
     ns.create_empty_project("e").await?;
