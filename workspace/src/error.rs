@@ -13,12 +13,12 @@ pub struct SysError {
     pub source: io::Error,
 }
 
-/// An error of a program, with its class. It is the source of a [`SysError`].
+/// An error of a program, or one that this crate finds out, with its class. It is the source of a [`SysError`].
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct ProgramError {
     pub reason: ErrorReason,
-    /// What the program said.
+    /// What the program said, or what was found out.
     pub text: String,
 }
 
