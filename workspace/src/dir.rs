@@ -103,10 +103,24 @@ pub(crate) fn links(stat: &Stat) -> u64 {
     (stat.st_nlink as u64)
 }
 
-/// No later attempt at the same tree ends otherwise.
 pub(crate) fn too_deep() -> io::Error {
-    let text = format!("the tree is deeper than {MAX_DEPTH} levels");
-    io::Error::other(ProgramError { reason: ErrorReason::InvalidRequest, text })
+    refuse_depth(format!("the tree is deeper than {MAX_DEPTH} levels"))
+}
+
+fn refuse_depth(text: String) -> io::Error {
+    io::Error::other(ProgramError { reason: ErrorReason::TreeTooDeep, text })
+}
+
+/// Fails if [`walk`] would, and names a folder in which the levels are. `step` is what the caller is about to do.
+pub(crate) fn refuse_too_deep(root: BorrowedFd, step: &'static str) -> Result<(), SysError> {
+    walk(root, &mut |entry| {
+        let mut parts = entry.path.split(|b| *b == b'/');
+        if entry.kind != NodeKind::Dir || parts.clone().count() <= MAX_DEPTH {
+            return Ok(());
+        }
+        let top = String::from_utf8_lossy(parts.next().unwrap_or_default());
+        Err(refuse_depth(format!("the tree is deeper than {MAX_DEPTH} levels in its folder {top:?}"))).step(step)
+    })
 }
 
 /// One entry that [`walk`] visits.

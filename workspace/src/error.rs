@@ -145,6 +145,8 @@ pub enum ErrorReason {
     WrongDataRoot,
     /// A directory that is not ours has the name of ours. A person must look at it.
     Foreign,
+    /// Folders of the tree lie deeper than is read.
+    TreeTooDeep,
     /// The request can never succeed.
     InvalidRequest,
     /// The caller no longer wants the answer.
@@ -172,6 +174,7 @@ impl ErrorReason {
             ErrorReason::TreeLost => "TreeLost",
             ErrorReason::WrongDataRoot => "WrongDataRoot",
             ErrorReason::Foreign => "Foreign",
+            ErrorReason::TreeTooDeep => "TreeTooDeep",
             ErrorReason::InvalidRequest => "InvalidRequest",
             ErrorReason::Cancelled => "Cancelled",
             ErrorReason::KernelTooOld => "KernelTooOld",

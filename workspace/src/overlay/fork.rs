@@ -30,10 +30,11 @@ pub(super) fn of_base(base: &OwnedFd, entry: BorrowedFd) -> Result<(), SysError>
 }
 
 /// Makes the layers of a clone of an overlay that nobody writes: a copy of both. Hard links stay links, also those between upper layer and
-/// index.
+/// index. A tree that is too deep is refused before anything is copied.
 pub(super) fn of_overlay(source: &LiveTree, entry: BorrowedFd, faults: &dyn Faults) -> Result<(), SysError> {
     let from = dir::open(&source.entry, UPPER).step("open the upper layer")?;
     let stat = rustix::fs::fstat(&from).step("stat the upper layer")?;
+    dir::refuse_too_deep(from.as_fd(), "fork the tree")?;
     let (upper, work) = (make_dir(entry, UPPER)?, make_dir(entry, WORK)?);
     let mut copy = TreeCopy::new(work.as_fd(), from.as_fd(), stat.st_dev, Data::SharedOrCopied);
     copy.forgets_whiteouts = faults.has(PlantedFault::WhiteoutForgotten);
