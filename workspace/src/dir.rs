@@ -56,11 +56,7 @@ pub(crate) fn visit_names<E>(dir: impl AsFd, failed: impl Fn(Errno) -> E, mut ea
                 portion.extend_from_slice(entry.file_name().to_bytes_with_nul());
             }
         }
-        if portion.len() >= PORTION {
-            stream = Some(open);
-        } else {
-            drop(open);
-        }
+        stream = (portion.len() >= PORTION).then_some(open);
         let names = portion.split_inclusive(|b| *b == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
         names.map(&mut each).collect::<Result<(), E>>()?;
     }
@@ -98,9 +94,9 @@ pub(crate) fn ctime(stat: &Stat) -> (i64, u64) {
 }
 
 /// How many names a file has.
+#[allow(clippy::unnecessary_cast)] // The field's type differs by target.
 pub(crate) fn links(stat: &Stat) -> u64 {
-    #[allow(clippy::unnecessary_cast)] // The field's type differs by target.
-    (stat.st_nlink as u64)
+    stat.st_nlink as u64
 }
 
 pub(crate) fn too_deep() -> io::Error {

@@ -40,15 +40,15 @@ pub(crate) fn remove_tree(entry: BorrowedFd, name: &CStr) -> std::result::Result
     let mut remover = TreeRemover { entry, moved: 0 };
     remover.remove(entry, name, 0).step("remove the tree")?;
     loop {
-        let mut moved = 0u64;
+        let mut went = false;
         dir::for_each_name(entry, "read the entry", |name| {
             if !name.to_bytes().starts_with(MOVED_PREFIX.as_bytes()) {
                 return Ok(());
             }
-            moved += 1;
-            remover.remove(entry, name, 0).step("remove the tree").map(drop)
+            went |= remover.remove(entry, name, 0).step("remove the tree")?;
+            Ok(())
         })?;
-        if moved == 0 {
+        if !went {
             return Ok(());
         }
     }
