@@ -18,6 +18,7 @@ pub mod keyed_locks;
 pub mod metrics;
 mod node_report;
 pub mod orphans;
+pub mod pauses;
 pub mod pod_sockets;
 mod provision_controller;
 pub mod provisioning;

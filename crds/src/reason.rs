@@ -282,6 +282,10 @@ reasons! {
     @person KERNEL_TOO_OLD = "KernelTooOld",
         "Give the node the kernel that the message names, or keep agents off it with `shim.nodeSelector`.",
         "kubectl get workspacenodes -o wide";
+    /// Folders of the source lie more than 256 levels deep, and the provider of its tree copies no deeper ones.
+    @person TREE_TOO_DEEP = "TreeTooDeep",
+        "The message names a folder in which they are: remove it from the parent's tree, or what is deep in it. Then delete this fork and make it again.",
+        "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// The node's file system refused.
     BACKEND_ERROR = "BackendError",
         "Read the message, then the mounter's log; the file system may need repair.",

@@ -144,7 +144,10 @@ fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timesta
             needed.push(condition::BOUND);
         }
         Consumer::Agent(pod) if is_scheduled && input.base.is_none() => {
-            status.pod_uid = pod.map(|pod| pod.uid().as_str().to_owned());
+            // A Pod that is to go mounts no tree that does not stand yet. Without its name here the node's shim stops to wait for the tree, and the
+            // kubelet, which waits for the shim, lets the Pod go.
+            let named = pod.filter(|pod| !pod.is_deleting() || provisioned_on.is_some() || !has_node);
+            status.pod_uid = named.map(|pod| pod.uid().as_str().to_owned());
             status.reader_pod_uid = input.reader.map(|pod| pod.uid().as_str().to_owned());
         }
         Consumer::Claim(_) | Consumer::Agent(_) => {}

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use yoi_wire::node::{self, ChangeList};
 
 /// The shim walks everything that the agent has changed.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(28);
 const MAX_BODY: usize = 32 << 20;
 
 /// Why there is no list of changes.
@@ -35,7 +35,7 @@ pub enum ShimClientError {
 /// Paths of the tree that differ from its base, without those of `.git`.
 ///
 /// # Errors
-/// The shim cannot be reached, refuses, or takes longer than 20 s.
+/// The shim cannot be reached, refuses, or takes longer than 28 s.
 pub async fn list_changes(socket: &Path) -> Result<ChangeList, ShimClientError> {
     let mut list = timeout(TIMEOUT, get_changes(socket)).await.map_err(|_| ShimClientError::TimedOut)??;
     list.changes.retain(|change| change.path != ".git" && !change.path.starts_with(".git/"));
@@ -72,6 +72,6 @@ mod tests {
 
     #[test]
     fn the_timeout_of_the_shim_is_given_in_seconds() {
-        assert_eq!(ShimClientError::TimedOut.to_string(), "failed to get changes from the node's shim within 20 s");
+        assert_eq!(ShimClientError::TimedOut.to_string(), "failed to get changes from the node's shim within 28 s");
     }
 }

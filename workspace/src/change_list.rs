@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StepContext;
 use crate::model::path_bytes;
-use crate::{Change, ChangeKind, NodeKind, SysError};
+use crate::{Change, ChangeKind, Error, NodeKind, SysError};
 
 /// How many names are visited between two looks at [`ChangeLimits::is_cancelled`].
 const NAMES_PER_CHECK: u32 = 64;
@@ -26,26 +26,38 @@ pub struct ChangeLimits<'a> {
     pub bytes: usize,
     /// Called again and again while the trees are compared. True ends the comparison with the reason [`crate::ErrorReason::Cancelled`].
     pub is_cancelled: &'a dyn Fn() -> bool,
+    /// Called as often. True ends the comparison with what it has found, as a list that is cut.
+    pub is_late: &'a dyn Fn() -> bool,
+}
+
+/// The time for a comparison is over.
+#[derive(Debug, thiserror::Error)]
+#[error("it took too long")]
+struct OutOfTime;
+
+/// Whether a comparison ended because its time was over.
+pub(crate) fn is_out_of_time(error: &SysError) -> bool {
+    error.source.get_ref().is_some_and(|source| source.is::<OutOfTime>())
 }
 
 impl ChangeLimits<'_> {
     /// Everything, to the end.
-    pub const NONE: ChangeLimits<'static> = ChangeLimits { paths: usize::MAX, bytes: usize::MAX, is_cancelled: &|| false };
+    pub const NONE: ChangeLimits<'static> = ChangeLimits { paths: usize::MAX, bytes: usize::MAX, is_cancelled: &|| false, is_late: &|| false };
 
     pub(crate) fn check(&self) -> Result<(), SysError> {
-        match (self.is_cancelled)() {
-            false => Ok(()),
-            true => Err(io::Error::from_raw_os_error(libc::ECANCELED)).step("compare the trees"),
+        if (self.is_cancelled)() {
+            return Err(io::Error::from_raw_os_error(libc::ECANCELED)).step("compare the trees");
         }
+        if (self.is_late)() { Err(io::Error::other(OutOfTime)).step("compare the trees") } else { Ok(()) }
     }
 }
 
 /// What differs between two trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeList {
-    /// Sorted by path, and at one path a deletion before an addition. If the list is cut, these are the first.
+    /// Sorted by path, and at one path a deletion before an addition. If the list is cut, these are the first, or those that were found in time.
     pub changes: Vec<Change>,
-    /// Whether the limits left something out.
+    /// Whether the limits, or the time, left something out.
     pub cut: bool,
     /// Directories more than 256 levels deep, at most ten: they are listed themselves, and what is in them is not.
     #[serde(default, serialize_with = "path_bytes::serialize_all", deserialize_with = "path_bytes::deserialize_all")]
@@ -116,7 +128,16 @@ impl<'a> ChangeCollector<'a> {
         }
     }
 
-    pub fn finish(self) -> ChangeList {
+    /// The list, whose comparison ended so.
+    pub fn end(self, compared: Result<(), Error>) -> Result<ChangeList, Error> {
+        match compared {
+            Ok(()) => Ok(self.finish()),
+            Err(Error::Compare { source, .. }) if is_out_of_time(&source) => Ok(ChangeList { cut: true, ..self.finish() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn finish(self) -> ChangeList {
         let change = |((path, _), (kind, node))| Change { path: PathBuf::from(OsString::from_vec(path)), kind, node };
         let changes = self.kept.into_iter().map(change).collect();
         ChangeList { changes, cut: self.first_dropped.is_some(), too_deep: self.too_deep }

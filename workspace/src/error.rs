@@ -13,12 +13,12 @@ pub struct SysError {
     pub source: io::Error,
 }
 
-/// An error of a program, with its class. It is the source of a [`SysError`].
+/// An error of a program, or one that this crate finds out, with its class. It is the source of a [`SysError`].
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct ProgramError {
     pub reason: ErrorReason,
-    /// What the program said.
+    /// What the program said, or what was found out.
     pub text: String,
 }
 
@@ -145,6 +145,8 @@ pub enum ErrorReason {
     WrongDataRoot,
     /// A directory that is not ours has the name of ours. A person must look at it.
     Foreign,
+    /// Folders of the tree lie deeper than is read.
+    TreeTooDeep,
     /// The request can never succeed.
     InvalidRequest,
     /// The caller no longer wants the answer.
@@ -172,6 +174,7 @@ impl ErrorReason {
             ErrorReason::TreeLost => "TreeLost",
             ErrorReason::WrongDataRoot => "WrongDataRoot",
             ErrorReason::Foreign => "Foreign",
+            ErrorReason::TreeTooDeep => "TreeTooDeep",
             ErrorReason::InvalidRequest => "InvalidRequest",
             ErrorReason::Cancelled => "Cancelled",
             ErrorReason::KernelTooOld => "KernelTooOld",

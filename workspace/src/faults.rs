@@ -94,6 +94,8 @@ pub enum PlantedFault {
     ForeignDatasetDestroyed,
     /// No mistake: the kernel takes the layers of an overlay by path only, as before Linux 6.15.
     LayersByPathOnly,
+    /// No mistake: of the files with several names in an overlay two are remembered, as if there were very many.
+    FewLinksRemembered,
 }
 
 /// Injects no fault.

@@ -10,7 +10,7 @@ use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::faults::Faults;
 use crate::layout::TREE;
-use crate::tree_copy::{Data, TreeCopy};
+use crate::tree_copy::{Data, TreeCopy, set_metadata};
 use crate::trees::{self, LiveTree};
 use crate::{ChangeLimits, DiskUsage, Owner, PlantedFault, SysError, TreeOrigin, compare, dir, extents, remove};
 
@@ -38,7 +38,10 @@ pub(crate) fn copy(source: &LiveTree, entry: BorrowedFd, data: Data) -> Result<(
     rustix::fs::mkdirat(entry, TREE, Mode::from_raw_mode(0o700)).step("make the tree")?;
     let target = dir::open(entry, TREE).step("open the tree")?;
     let stat = rustix::fs::fstat(&source).step("stat the source")?;
-    TreeCopy::new(target.as_fd(), stat.st_dev, data).copy_dir(source.as_fd(), target.as_fd(), &stat, &mut Vec::new(), 0)?;
+    let mut copy = TreeCopy::new(target.as_fd(), source.as_fd(), stat.st_dev, data);
+    copy.copy_dir(source.as_fd(), target.as_fd(), &stat, 0)?;
+    copy.finish()?;
+    set_metadata(target.as_fd(), &stat)?;
     // After a power cut there must not be the final name without the data.
     rustix::fs::syncfs(&target).step("flush the copy")
 }

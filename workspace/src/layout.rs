@@ -186,20 +186,20 @@ impl Layout {
         let mut found = Inventory::default();
         let mut list = |parent: String| -> Result<(), SysError> {
             let dir = dir::open(&self.root, &*parent).step("open a directory")?;
-            for file_name in dir::names(&dir).step("read a directory")? {
+            dir::for_each_name(&dir, "read a directory", |file_name| {
                 let text = file_name.to_string_lossy();
                 let Some((uid, location)) = parse_entry_name(&text, &parent) else {
                     found.foreign.push(format!("{parent}/{text}"));
-                    continue;
+                    return Ok(());
                 };
-                let looked = match dir::open(&dir, &*file_name) {
+                let looked = match dir::open(&dir, file_name) {
                     Ok(entry) => read_marker(&entry, uid),
                     // Another call removed it after the directory was read.
-                    Err(Errno::NOENT) => continue,
+                    Err(Errno::NOENT) => return Ok(()),
                     // A file, a link or a mount point is no entry of ours.
                     Err(Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
                         found.foreign.push(format!("{parent}/{text}"));
-                        continue;
+                        return Ok(());
                     }
                     Err(e) => Err(e).step("open the entry"),
                 };
@@ -207,11 +207,12 @@ impl Layout {
                     Ok(marker) => found.entries.push(DataRootEntry { uid, location, marker }),
                     Err(e) => found.unreadable.push(UnreadableEntry { uid, why: format!("{parent}/{text}: {e}: {}", e.source) }),
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         };
         (0..SHARDS).map(|s| format!("trees/{s:02x}")).chain(["trash".to_owned()]).try_for_each(&mut list).map_err(Error::List)?;
         found.entries.sort_by_key(|e| (e.uid, e.location));
+        found.foreign.sort();
         Ok(found)
     }
 }

@@ -5,12 +5,13 @@ use std::io::Read;
 use std::os::fd::BorrowedFd;
 use std::path::{Component, Path};
 
+use crate::set_digest::SetDigest;
 use crate::{NodeKind, SysError, TreeManifest, dir};
 
 /// Visits every entry of `tree`.
 pub(crate) fn compute(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
     let (mut files, mut dirs, mut bytes) = (0, 0, 0);
-    let mut hash = blake3::Hasher::new();
+    let mut digest = SetDigest::default();
     dir::walk(tree, &mut |entry| {
         // The size of a directory depends on the file system.
         let size = if entry.kind == NodeKind::Dir { 0 } else { entry.stat.st_size as u64 };
@@ -25,15 +26,17 @@ pub(crate) fn compute(tree: BorrowedFd) -> Result<TreeManifest, SysError> {
             NodeKind::File => (files, bytes) = (files + 1, bytes + size),
             NodeKind::Symlink | NodeKind::Special => files += 1,
         }
+        let mut hash = blake3::Hasher::new();
         hash.update(entry.path);
         hash.update(&[0, letter]);
         hash.update(&size.to_le_bytes());
         let (seconds, nanos) = dir::mtime(&entry.stat);
         hash.update(&seconds.to_le_bytes());
         hash.update(&nanos.to_le_bytes());
+        digest.add(hash.finalize());
         Ok(())
     })?;
-    Ok(TreeManifest { files, dirs, bytes, git_head: git_head(tree), digest: hash.finalize().to_hex().to_string() })
+    Ok(TreeManifest { files, dirs, bytes, git_head: git_head(tree), digest: digest.hash().to_hex().to_string() })
 }
 
 /// The commit of `.git/HEAD`; `None` for anything that git would not write. An agent may have written it, so it is only data.

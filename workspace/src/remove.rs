@@ -38,15 +38,19 @@ pub(crate) fn remove_layers(entry: BorrowedFd) -> std::result::Result<(), SysErr
 /// Removes `name` in `entry` and all below it. Moves deep directories to `entry`, which nobody else uses. Missing is a success.
 pub(crate) fn remove_tree(entry: BorrowedFd, name: &CStr) -> std::result::Result<(), SysError> {
     let mut remover = TreeRemover { entry, moved: 0 };
-    let remove = |remover: &mut TreeRemover, name: &CStr| remover.remove(entry, name, 0).step("remove the tree");
-    remove(&mut remover, name)?;
+    remover.remove(entry, name, 0).step("remove the tree")?;
     loop {
-        let names = dir::names(entry).step("read the entry")?;
-        let mut deep = names.iter().filter(|n| n.to_bytes().starts_with(MOVED_PREFIX.as_bytes())).peekable();
-        if deep.peek().is_none() {
+        let mut went = false;
+        dir::for_each_name(entry, "read the entry", |name| {
+            if !name.to_bytes().starts_with(MOVED_PREFIX.as_bytes()) {
+                return Ok(());
+            }
+            went |= remover.remove(entry, name, 0).step("remove the tree")?;
+            Ok(())
+        })?;
+        if !went {
             return Ok(());
         }
-        deep.try_for_each(|name| remove(&mut remover, name))?;
     }
 }
 
@@ -56,17 +60,18 @@ struct TreeRemover<'a> {
 }
 
 impl TreeRemover<'_> {
-    fn remove(&mut self, parent: BorrowedFd, name: &CStr, depth: usize) -> Result<()> {
+    /// Returns false if there was nothing of this name.
+    fn remove(&mut self, parent: BorrowedFd, name: &CStr, depth: usize) -> Result<bool> {
         let stat = match dir::stat(parent, name) {
             Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(false),
             Err(e) => return Err(e),
         };
         if dir::kind(&stat) != crate::NodeKind::Dir {
-            return retry_unprotected(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::empty()));
+            return retry_unprotected(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::empty())).map(|()| true);
         }
         if depth > MAX_DEPTH_IN_PLACE {
-            return self.move_up(parent, name);
+            return self.move_up(parent, name).map(|()| true);
         }
         let child = match dir::open(parent, name) {
             Err(Errno::ACCESS) => {
@@ -80,20 +85,34 @@ impl TreeRemover<'_> {
             // Flags of files in a read-only subvolume cannot be changed.
             clear_protection(child.as_fd());
         }
-        let empty = |remover: &mut Self| -> Result<()> {
-            for name in dir::names(&child)? {
-                remover.remove(child.as_fd(), &name, depth + 1)?;
+        loop {
+            let went = match self.empty(child.as_fd(), depth) {
+                Err(Errno::ACCESS) => {
+                    rustix::fs::fchmod(&child, Mode::RWXU)?;
+                    self.empty(child.as_fd(), depth)?
+                }
+                other => other?,
+            };
+            match retry_unprotected(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)) {
+                // A file system may leave out names of a folder that loses others while it is read.
+                Err(Errno::NOTEMPTY | Errno::EXIST) if went => {}
+                other => return other.map(|()| true),
             }
-            Ok(())
-        };
-        match empty(self) {
-            Err(Errno::ACCESS) => {
-                rustix::fs::fchmod(&child, Mode::RWXU)?;
-                empty(self)?;
-            }
-            other => other?,
         }
-        retry_unprotected(parent, name, || rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
+    }
+
+    /// Removes what is in a directory. Returns whether anything was there.
+    fn empty(&mut self, folder: BorrowedFd, depth: usize) -> Result<bool> {
+        let mut went = false;
+        dir::visit_names(
+            folder,
+            |error| error,
+            |name| {
+                went |= self.remove(folder, name, depth + 1)?;
+                Ok(())
+            },
+        )?;
+        Ok(went)
     }
 
     fn move_up(&mut self, parent: BorrowedFd, name: &CStr) -> Result<()> {

@@ -1,7 +1,6 @@
 //! Copies a folder with all that is in it: data, holes, hard links, attributes, owners, modes and times.
 
-use std::collections::HashMap;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -24,10 +23,13 @@ pub(crate) enum Data {
 }
 
 /// One copy of one or several folders, between which hard links are kept.
+///
+/// A file with several names is found again by one more name of its copy: its own inode number, in a folder that goes with [`TreeCopy::finish`].
+/// In memory they would have no bound.
 pub(crate) struct TreeCopy<'a> {
-    /// By inode number, the path of the first copy of a file with several links, relative to `root`.
-    linked: HashMap<u64, CString>,
+    links: Option<LinksFolder>,
     root: BorrowedFd<'a>,
+    source: BorrowedFd<'a>,
     device: u64,
     data: Data,
     /// How many files that are not empty share all their blocks with their source.
@@ -40,49 +42,114 @@ pub(crate) struct TreeCopy<'a> {
     pub forgets_whiteouts: bool,
 }
 
+/// Where the copies of files have one more name.
+struct LinksFolder {
+    opened: OwnedFd,
+    name: String,
+}
+
 impl<'a> TreeCopy<'a> {
-    /// Everything that is copied is on `device`, and goes below `root`.
-    pub fn new(root: BorrowedFd<'a>, device: u64, data: Data) -> Self {
-        Self { linked: HashMap::new(), root, device, data, shared: 0, copied: 0, why_copied: None, forgets_whiteouts: false }
+    /// Everything that is copied is on `device`. For a while there is one more folder in `root`, to which the copies can have links; it has
+    /// the name of nothing in `source`, which may be copied to `root`.
+    pub fn new(root: BorrowedFd<'a>, source: BorrowedFd<'a>, device: u64, data: Data) -> Self {
+        Self { links: None, root, source, device, data, shared: 0, copied: 0, why_copied: None, forgets_whiteouts: false }
     }
 
-    /// Fills `to`; `path` is its path from the root. `stat` is that of `from`.
-    pub fn copy_dir(&mut self, from: BorrowedFd, to: BorrowedFd, stat: &Stat, path: &mut Vec<u8>, depth: usize) -> Result<(), SysError> {
+    /// Removes what was made for the copy alone from `root`, whose times change.
+    pub fn finish(&mut self) -> Result<(), SysError> {
+        let Some(LinksFolder { opened, name }) = self.links.take() else { return Ok(()) };
+        loop {
+            // Names are left of files that have others outside of what was copied.
+            let mut are_left = false;
+            dir::for_each_name(&opened, "read the links of a copy", |name| {
+                are_left = true;
+                rustix::fs::unlinkat(&opened, name, AtFlags::empty()).step("remove a link of a copy")
+            })?;
+            match rustix::fs::unlinkat(self.root, &*name, AtFlags::REMOVEDIR) {
+                Err(Errno::NOTEMPTY | Errno::EXIST) if are_left => {}
+                done => return done.step("remove the links of a copy"),
+            }
+        }
+    }
+
+    /// Fills `to`. `stat` is that of `from`.
+    pub fn copy_dir(&mut self, from: BorrowedFd, to: BorrowedFd, stat: &Stat, depth: usize) -> Result<(), SysError> {
         if depth > dir::MAX_DEPTH {
             return Err(dir::too_deep()).step("copy a directory");
         }
-        for name in dir::names(from).step("read a directory")? {
-            let before = dir::push_component(path, &name);
-            let stat = dir::stat(from, &name).step("stat an entry")?;
-            if dir::kind(&stat) == NodeKind::Dir {
-                let source = dir::open(from, &*name).step("open a directory")?;
-                if stat.st_dev != self.device {
-                    return Err(std::io::Error::from(Errno::XDEV)).step("copy a nested volume");
-                }
-                rustix::fs::mkdirat(to, &*name, Mode::from_raw_mode(0o700)).step("make a directory")?;
-                let target = dir::open(to, &*name).step("open a directory")?;
-                self.copy_dir(source.as_fd(), target.as_fd(), &stat, path, depth + 1)?;
-            } else {
-                self.copy_entry(from, to, &name, &stat, path)?;
+        dir::for_each_name(from, "read a directory", |name| {
+            let stat = dir::stat(from, name).step("stat an entry")?;
+            if dir::kind(&stat) != NodeKind::Dir {
+                return self.copy_entry(from, to, name, &stat);
             }
-            path.truncate(before);
-        }
+            let source = dir::open(from, name).step("open a directory")?;
+            if stat.st_dev != self.device {
+                return Err(std::io::Error::from(Errno::XDEV)).step("copy a nested volume");
+            }
+            rustix::fs::mkdirat(to, name, Mode::from_raw_mode(0o700)).step("make a directory")?;
+            let target = dir::open(to, name).step("open a directory")?;
+            self.copy_dir(source.as_fd(), target.as_fd(), &stat, depth + 1)
+        })?;
         copy_xattrs(from, to)?;
         set_metadata(to, stat)
     }
 
-    /// Copies one name that is no directory; `path` is that of its copy from the root.
-    pub fn copy_entry(&mut self, from: BorrowedFd, to: BorrowedFd, name: &CStr, stat: &Stat, path: &[u8]) -> Result<(), SysError> {
+    /// Copies one name that is no directory.
+    pub fn copy_entry(&mut self, from: BorrowedFd, to: BorrowedFd, name: &CStr, stat: &Stat) -> Result<(), SysError> {
         if self.forgets_whiteouts && is_whiteout(stat) {
             return Ok(());
         }
-        if stat.st_nlink > 1 {
-            if let Some(first) = self.linked.get(&stat.st_ino) {
-                return rustix::fs::linkat(self.root, &**first, to, name, AtFlags::empty()).step("link a file");
-            }
-            let path = CString::new(path).map_err(std::io::Error::other).step("name a link")?;
-            self.linked.insert(stat.st_ino, path);
+        if dir::links(stat) <= 1 {
+            return self.copy_file(from, to, name, stat);
         }
+        if self.link(to, name, stat)? {
+            return Ok(());
+        }
+        self.copy_file(from, to, name, stat)?;
+        rustix::fs::linkat(to, name, self.links()?, number_of(stat), AtFlags::empty()).step("link a copy")
+    }
+
+    /// Gives the copy of a file one more name. Returns false if there is none of this file.
+    fn link(&self, to: BorrowedFd, name: &CStr, stat: &Stat) -> Result<bool, SysError> {
+        let Some(links) = &self.links else { return Ok(false) };
+        let (links, number) = (&links.opened, number_of(stat));
+        match rustix::fs::statat(links, &*number, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(false),
+            // This is its last name: a file that has as many as there may be has no room for one more.
+            Ok(copy) if copy.st_nlink >= stat.st_nlink => rustix::fs::renameat(links, number, to, name).step("link a file").map(|()| true),
+            Ok(_) => rustix::fs::linkat(links, number, to, name, AtFlags::empty()).step("link a file").map(|()| true),
+            Err(e) => Err(e).step("look for the copy of a file"),
+        }
+    }
+
+    fn links(&mut self) -> Result<&OwnedFd, SysError> {
+        let links = match self.links.take() {
+            Some(links) => links,
+            None => self.make_links()?,
+        };
+        Ok(&self.links.insert(links).opened)
+    }
+
+    fn make_links(&self) -> Result<LinksFolder, SysError> {
+        const STEP: &str = "make a folder for the links of a copy";
+        let mut number = 0u64;
+        loop {
+            let name = format!(".links.{number}");
+            number += 1;
+            match rustix::fs::statat(self.source, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => continue,
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(e).step(STEP),
+            }
+            match rustix::fs::mkdirat(self.root, &*name, Mode::RWXU) {
+                Ok(()) => return Ok(LinksFolder { opened: dir::open(self.root, &*name).step(STEP)?, name }),
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e).step(STEP),
+            }
+        }
+    }
+
+    fn copy_file(&mut self, from: BorrowedFd, to: BorrowedFd, name: &CStr, stat: &Stat) -> Result<(), SysError> {
         match dir::kind(stat) {
             NodeKind::File => {
                 let source = dir::open_file(from, name).step("open a file")?;
@@ -129,6 +196,11 @@ impl<'a> TreeCopy<'a> {
         self.why_copied = self.why_copied.take().or(failed);
         copy_data(from, to, size)
     }
+}
+
+/// The name in the folder of links.
+fn number_of(stat: &Stat) -> String {
+    format!("{:x}", stat.st_ino)
 }
 
 /// True for what an overlay leaves in its upper layer where a name of the lower layer was deleted.

@@ -301,16 +301,16 @@ impl<B: Backend> Provider for TreeProvider<B> {
             return Err(Error::BaseNotSealed { since });
         }
         let mut out = ChangeCollector::new(limits);
-        self.backend.changes(&tree, &base, limits, &mut out)?;
-        Ok(out.finish())
+        let compared = self.backend.changes(&tree, &base, limits, &mut out);
+        out.end(compared)
     }
 
     fn contents(&self, uid: Uid, limits: &ChangeLimits) -> Result<ChangeList, Error> {
         let _guard = self.layout.locks.shared(&[uid]);
         let tree = self.backend.open(&self.live_tree(uid)?)?;
         let mut out = ChangeCollector::new(limits);
-        compare::list_all(tree.as_fd(), &mut out).map_err(|source| Error::Compare { uid, source })?;
-        Ok(out.finish())
+        let listed = compare::list_all(tree.as_fd(), &mut out).map_err(|source| Error::Compare { uid, source });
+        out.end(listed)
     }
 
     fn open_tree(&self, uid: Uid) -> Result<TreeDir, Error> {

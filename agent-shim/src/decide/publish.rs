@@ -129,6 +129,31 @@ pub fn admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &Know
     }
 }
 
+/// Whom the operator names as the Pod that may mount a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// The one that asks.
+    ThisPod,
+    /// Another one.
+    AnotherPod,
+    /// None. It may not have named the one that asks yet, or may have taken the name back because that Pod is to go.
+    NoPod,
+    /// Whoever has the claim may mount the tree.
+    NotNeeded,
+}
+
+/// Whom the operator names for the tree of `ws`. `inline` is false for claims.
+pub fn naming(pod: Uid, inline: bool, ws: &AgentWorkspace) -> Naming {
+    let (pod, status) = (pod.to_string(), ws.status.as_ref());
+    let named = [status.and_then(|s| s.pod_uid.as_deref()), status.and_then(|s| s.reader_pod_uid.as_deref())];
+    match named {
+        _ if !inline => Naming::NotNeeded,
+        named if named.contains(&Some(&*pod)) => Naming::ThisPod,
+        [None, _] => Naming::NoPod,
+        [Some(_), _] => Naming::AnotherPod,
+    }
+}
+
 fn pod_admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &KnownTree) -> Admission {
     let Some(ws) = known.workspace else {
         return Admission::Wait(format!("no AgentWorkspace with UID {uid} is scheduled to node {}", known.node));

@@ -233,6 +233,7 @@ pub fn condition_reason(error: ErrorReason) -> reason::Reason {
         ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
         ErrorReason::ReadOnlyFilesystem => reason::READ_ONLY_FILESYSTEM,
         ErrorReason::KernelTooOld => reason::KERNEL_TOO_OLD,
+        ErrorReason::TreeTooDeep => reason::TREE_TOO_DEEP,
         ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::Cancelled | ErrorReason::BackendError => reason::BACKEND_ERROR,
     }
 }

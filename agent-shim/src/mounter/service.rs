@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
@@ -26,6 +27,9 @@ use yoi_wire::error_chain;
 
 /// The most bytes of all paths of one change list. In JSON a byte takes at most six.
 const MAX_CHANGE_BYTES: usize = 1 << 20;
+/// How long trees are compared. Whoever asks gets what was found until then: an agent decides how much there is to compare, and other agents of the
+/// node wait. The runtime waits 28 s, and the shim may let it wait for as long as its last comparison took.
+const CHANGE_LIST_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Carries out requests, on what the mounter may touch.
 pub struct MounterService {
@@ -193,7 +197,12 @@ impl MounterService {
     fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32, is_cancelled: &dyn Fn() -> bool) -> Result<Response, ServiceError> {
         let before = self.change_lists.fetch_add(1, Ordering::Relaxed);
         let result = match before < MAX_CHANGE_LISTS {
-            true => self.list_changes(uid, since, &ChangeLimits { paths: limit as usize, bytes: MAX_CHANGE_BYTES, is_cancelled }),
+            true => {
+                let ends = Instant::now() + CHANGE_LIST_TIMEOUT;
+                let is_late = || Instant::now() >= ends;
+                let limits = ChangeLimits { paths: limit as usize, bytes: MAX_CHANGE_BYTES, is_cancelled, is_late: &is_late };
+                self.list_changes(uid, since, &limits)
+            }
             false => Err(ServiceError::ManyChangeLists),
         };
         self.change_lists.fetch_sub(1, Ordering::Relaxed);

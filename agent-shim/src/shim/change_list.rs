@@ -64,8 +64,8 @@ async fn handle(State((state, pod)): State<(Arc<ShimState>, Uid)>) -> Result<Jso
     change_list(&state, pod).await.map(Json)
 }
 
-/// What has changed in the tree that the Pod mounts, against the base of that tree: at most 10,000 paths and 1 MiB of them. When the future
-/// is dropped, the comparison ends.
+/// What has changed in the tree that the Pod mounts, against the base of that tree: at most 10,000 paths and 1 MiB of them, and what was found in
+/// 12 s. When the future is dropped, the comparison ends. Of a namespace, one list is made at a time; and a Pod waits after each for as long as that took.
 pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, ChangeListError> {
     let tree = state.publish_records.of_pod(pod).into_iter().find_map(|p| p.shows.tree());
     let tree = tree.ok_or(ChangeListError::NoTree)?;
@@ -74,10 +74,16 @@ pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, Chan
         ComparisonBase::Nothing => None,
         ComparisonBase::Gone => return Err(ChangeListError::NoBase),
     };
-    // One list at a time for each Pod, so that one agent cannot take all permits.
+    let workspace = state.workspaces.get(tree);
+    // One list at a time for each Pod, and one for each namespace, so that no tenant can take all permits. Who asks again and again gets half of the
+    // time of one.
     let _of_pod = state.change_list_locks.lock(pod).await;
+    state.change_list_pauses.wait(pod).await;
+    let namespace = workspace.as_ref().and_then(|ws| ws.metadata.namespace.clone());
+    let _of_namespace = state.namespace_locks.lock(namespace.unwrap_or_else(|| pod.to_string())).await;
     let _permit = state.change_lists.acquire().await.map_err(|e| Error::Task(io::Error::other(e)))?;
-    let context = LogContext { object: state.workspaces.get(tree).map(|ws| object_name(&ws)), ..LogContext::default() };
+    let _turn = state.change_list_pauses.begin(pod);
+    let context = LogContext { object: workspace.map(|ws| object_name(&ws)), ..LogContext::default() };
     let list = context.scope(state.mounter.changes(tree, since, MAX_PATHS)).await.map_err(Error::Mounter)?;
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     let changed = |c: yoi_workspace::Change| ChangedPath { path: text(c.path), kind: kind(c.kind) };

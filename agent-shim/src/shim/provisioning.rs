@@ -236,7 +236,11 @@ async fn not_made(
     // Nothing was made, so the next attempt may use another provider or source.
     state.journal(move |j| j.begin_destroy(uid).and_then(|()| j.record_destroyed(uid))).await?;
     let chosen = Some(selected_provider(provider, because));
-    Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(chosen, reason, &message)))
+    let update = workspace_status::not_provisioned(chosen, reason, &message);
+    // Each attempt would visit the whole tree, and only a person makes it less deep. A folder of the host is looked at again: that person has no
+    // other way to say that it is mended.
+    let is_final = reason == reason::TREE_TOO_DEEP && matches!(making, TreeOrigin::Clone { .. });
+    Ok(if is_final { ProvisionOutcome::await_change(update) } else { ProvisionOutcome::retry(update) })
 }
 
 async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: ProviderKind, mounts: usize) -> Result<ProvisionOutcome, Error> {

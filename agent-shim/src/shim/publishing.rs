@@ -12,7 +12,7 @@ use super::error::Error;
 use super::metrics::PublishOutcome;
 use super::runtime_store::RuntimeError;
 use super::state::ShimState;
-use crate::decide::publish::{self, Admission, KnownTree, PublishRequest, RequestedVolume};
+use crate::decide::publish::{self, Admission, KnownTree, Naming, PublishRequest, RequestedVolume};
 use crate::mounter::client::MounterFailure;
 use crate::mounter::log_context::LogContext;
 use crate::runtime_digest::RuntimeDigest;
@@ -24,6 +24,9 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long a call waits for a workspace that is not on this node once the workspaces of this node are listed. Its YoiPod may be gone, and the
 /// kubelet cannot remove the Pod's directory while the call lasts.
 const UNKNOWN_WORKSPACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a call waits for the operator to name the Pod while it names none. The operator takes the name back from a Pod that is to go and has no
+/// tree, and that Pod may call once more.
+const UNNAMED_POD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A volume was not mounted. The variants differ in what the kubelet must know.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +56,7 @@ impl PublishFailure {
     }
 }
 
-/// Mounts what is requested. Waits at most 90 s for the tree. A volume that shows it already stays as it is.
+/// Mounts what is requested. Waits at most 90 s for the tree, and no longer than the operator names the Pod. A volume that shows it already stays as it is.
 pub async fn publish(state: &Arc<ShimState>, request: PublishRequest) -> Result<(), PublishFailure> {
     let shows = wait_for_admission(state, &request).await.map_err(|error| match error {
         // An earlier call may have left a mount. After a final code the kubelet would never unpublish it.
@@ -80,6 +83,7 @@ async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Resu
         RequestedVolume::Claim(uid) => (*uid, false),
     };
     let mut changes = state.workspaces.subscribe(uid);
+    let mut was_named = false;
     loop {
         changes.mark_unchanged();
         let why = match check_admission(state, request, uid, inline).await.map_err(PublishFailure::Failed)? {
@@ -88,8 +92,20 @@ async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Resu
             Admission::Wait(why) => why,
         };
         tracing::debug!(why, "a mount waits");
-        let unknown = state.workspaces.is_synced() && state.workspaces.get(uid).is_none();
-        let deadline = started + if unknown { UNKNOWN_WORKSPACE_TIMEOUT } else { PUBLISH_TIMEOUT };
+        let wait = match state.workspaces.get(uid) {
+            None if state.workspaces.is_synced() => UNKNOWN_WORKSPACE_TIMEOUT,
+            None => PUBLISH_TIMEOUT,
+            Some(ws) => match publish::naming(request.volume.pod, inline, &ws) {
+                Naming::ThisPod => {
+                    was_named = true;
+                    PUBLISH_TIMEOUT
+                }
+                Naming::NoPod if was_named => Duration::ZERO,
+                Naming::NoPod => UNNAMED_POD_TIMEOUT,
+                Naming::AnotherPod | Naming::NotNeeded => PUBLISH_TIMEOUT,
+            },
+        };
+        let deadline = started + wait;
         tokio::select! {
             changed = timeout_at(deadline, changes.changed()) => match changed {
                 Ok(Ok(())) => {}

@@ -19,6 +19,7 @@ use yoi_workspace::{ErrorReason, Journal, JournalError, ProviderOffer, Record, U
 use super::error::Error;
 use super::keyed_locks::KeyedLocks;
 use super::metrics::ShimMetrics;
+use super::pauses::Pauses;
 use super::pod_sockets::PodSockets;
 use super::publish_records::PublishRecords;
 use super::runtime_store::RuntimeStore;
@@ -78,8 +79,12 @@ pub struct ShimState {
     pub sockets: PodSockets,
     /// One permit for each change list that is being made.
     pub change_lists: Semaphore,
-    /// Held while a change list is made for a Pod. It is taken before the permit.
+    /// Held while a change list is made for a Pod, and in the pause after it. It is taken before the one of the namespace.
     pub change_list_locks: KeyedLocks<Uid>,
+    /// Held while a change list is made for a Pod of a namespace. It is taken before the permit.
+    pub namespace_locks: KeyedLocks<String>,
+    /// When a Pod may have its next change list.
+    pub change_list_pauses: Pauses,
     /// True while the CSI socket is served.
     pub serving: AtomicBool,
     /// What the trees of this node take, as last measured.
@@ -142,6 +147,8 @@ impl ShimState {
             sockets: PodSockets::default(),
             change_lists: Semaphore::new(MAX_CHANGE_LISTS),
             change_list_locks: KeyedLocks::default(),
+            namespace_locks: KeyedLocks::default(),
+            change_list_pauses: Pauses::default(),
             serving: AtomicBool::new(false),
             usages: TreeUsages::default(),
             reported_at: Mutex::new(Instant::now()),

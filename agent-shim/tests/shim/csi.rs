@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use kube::runtime::watcher::Event;
+use serde_json::json;
 use tokio::time::timeout;
 use tonic::Code;
 use yoi_agent_shim::mounter::protocol::Request;
@@ -14,7 +15,7 @@ use yoi_agent_shim::shim::publishing;
 use yoi_wire::identity::SHIM_SOCKET;
 use yoi_workspace::{CloneAccess, ProviderKind, TreeOrigin, Uid};
 
-use crate::fixtures::{NODE, uid};
+use crate::fixtures::{NODE, uid, workspace};
 use crate::test_shim::{TestShim, volume};
 
 fn published(tree: Uid, pod: u8) -> Request {
@@ -65,6 +66,23 @@ async fn a_call_for_a_workspace_that_is_not_on_this_node_ends_after_seconds_and_
         assert!(refused.message().contains("is scheduled to node"), "{refused}");
         assert!(seconds.contains(&begun.elapsed().as_secs()), "{listed}: {:?}", begun.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_mount_ends_when_its_pod_is_to_go() {
+    let shim = TestShim::new();
+    shim.assign_pod(1, 7);
+    let (mut node, request) = (shim.node().await, shim.tree(7, 1));
+    let mut waiting = tokio::spawn(async move { node.node_publish_volume(request).await });
+    assert!(timeout(Duration::from_secs(60), &mut waiting).await.is_err(), "the tree is not made");
+    // The operator names no Pod that is to go and has no tree.
+    shim.apply_event(Event::Apply(workspace(1, json!({}))));
+    let refused = timeout(Duration::from_secs(1), waiting).await.expect("the call waits for what nobody mounts").unwrap().unwrap_err();
+    assert_eq!(refused.code(), Code::Aborted);
+    // The kubelet may call once more.
+    let (mut node, request) = (shim.node().await, shim.tree(7, 1));
+    let again = timeout(Duration::from_secs(15), node.node_publish_volume(request)).await.expect("it waits as if the Pod were new");
+    assert_eq!(again.unwrap_err().code(), Code::Aborted);
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,17 @@ async fn a_populated_base_is_sealed_and_its_digest_reported() {
 }
 
 #[tokio::test]
+async fn a_fork_of_a_tree_that_is_too_deep_is_refused_once() {
+    let shim = TestShim::new();
+    shim.record_tree(2).await;
+    *shim.mounter.refuse.lock().unwrap() = Some(ErrorReason::TreeTooDeep);
+    let of_two = json!({ "status": { "origin": { "kind": "Fork", "workspaceUID": uid(2) } } });
+    *shim.state.offers.write().unwrap() = crate::fixtures::offers(&[ProviderKind::Btrfs]);
+    let refused = provision(&shim.state, &workspace(1, of_two), uid(1)).await.unwrap();
+    assert_eq!((reason(&refused, "Provisioned"), &refused.next), ("TreeTooDeep", &Next::AwaitChange));
+}
+
+#[tokio::test]
 async fn w36_a_deletion_waits_for_the_pod_and_then_leaves_nothing() {
     let shim = TestShim::new();
     look(&shim, json!({})).await;

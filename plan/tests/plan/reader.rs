@@ -238,3 +238,26 @@ fn a_tree_names_its_reader_as_reader_and_nobody_as_writer() {
     let status = workspace::plan(&observed, &settings(), now()).status.expect("a status");
     assert_eq!((status.pod_uid, status.reader_pod_uid.as_deref()), (None, Some("reader")));
 }
+
+/// The node's shim waits for the tree as long as it is for this Pod, and the kubelet waits for the shim.
+#[test]
+fn a_tree_that_does_not_stand_is_for_no_pod_that_is_to_go() {
+    for (is_going, stands, named) in [(false, false, true), (false, true, true), (true, true, true), (true, false, false)] {
+        let seen = stopped(5);
+        let mut pod = serde_json::to_value(made_pod(&plan(&seen)).expect("a reader")).expect("JSON");
+        let metadata = pod["metadata"].as_object_mut().expect("metadata");
+        metadata.insert("uid".to_owned(), json!("run"));
+        metadata.get_mut("labels").and_then(Value::as_object_mut).expect("labels").remove("yoi.dev/role");
+        if is_going {
+            metadata.insert("deletionTimestamp".to_owned(), json!(ago(1)));
+        }
+        let mut tree = (*tree()).clone();
+        if !stands {
+            tree.status.as_mut().expect("a status").conditions.clear();
+        }
+        let agents = vec![Arc::new(Arc::unwrap_or_clone(made::<Pod>(pod)).into())];
+        let observed = workspace::Observed { users: vec![seen.yoipod.clone()], agents, ..workspace_with(Arc::new(tree), nodes()) };
+        let status = workspace::plan(&observed, &settings(), now()).status.expect("a status");
+        assert_eq!(status.pod_uid.is_some(), named, "going {is_going}, stands {stands}");
+    }
+}

@@ -28,6 +28,7 @@ const UNMADE: &[Reason] = &[
     reason::READ_ONLY_FILESYSTEM,
     reason::KERNEL_TOO_OLD,
     reason::NESTED_VOLUME,
+    reason::TREE_TOO_DEEP,
     reason::SOURCE_NOT_SEALED,
     reason::PROVIDER_UNAVAILABLE,
     reason::DATA_ROOT_MISSING,

@@ -81,7 +81,7 @@ pub(super) fn first_nested(dir: BorrowedFd) -> Result<Option<PathBuf>, SysError>
         return Ok(None);
     }
     let Some(root) = path_in_volume(dir)? else { return Ok(None) };
-    let mut found = Vec::new();
+    let mut found: Option<PathBuf> = None;
     for child in children {
         let holder = match child.dir {
             ioctl::ROOT_INODE => Some(PathBuf::new()),
@@ -90,10 +90,11 @@ pub(super) fn first_nested(dir: BorrowedFd) -> Result<Option<PathBuf>, SysError>
         // One that went meanwhile is no longer there to be shown empty.
         if let Some(below) = holder.as_ref().and_then(|holder| holder.strip_prefix(&root).ok()) {
             let inner = handle::open_inode(dir, child.id, ioctl::ROOT_INODE).and_then(ioctl::subvolume_name);
-            found.push(below.join(path_of(&inner.unwrap_or_default())));
+            let path = below.join(path_of(&inner.unwrap_or_default()));
+            found = Some(found.map_or(path.clone(), |first| first.min(path)));
         }
     }
-    Ok(found.into_iter().min())
+    Ok(found)
 }
 
 fn path_of(path: &[u8]) -> PathBuf {

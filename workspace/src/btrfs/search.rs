@@ -167,14 +167,14 @@ pub(super) fn inode(tree: impl AsFd, number: u64) -> io::Result<Option<Inode>> {
     Ok(found)
 }
 
-/// Gives the inode of each name in a directory of the subvolume that contains `tree` to `visit`: none if the directory is gone. A nested
-/// subvolume is no inode of this one.
-pub(super) fn names_in(tree: impl AsFd, dir: u64, mut visit: impl FnMut(u64)) -> io::Result<()> {
+/// Gives the inode of each name in a directory of the subvolume that contains `tree` to `visit`, until it returns false: none if the directory is
+/// gone. A nested subvolume is no inode of this one.
+pub(super) fn names_in(tree: impl AsFd, dir: u64, mut visit: impl FnMut(u64) -> bool) -> io::Result<()> {
     let names = Keys { tree: 0, first: (dir, DIR_INDEX, 0), last: (dir, DIR_INDEX, u64::MAX), min_transid: 0 };
     search(tree, names, |item| {
         let (object, kind) = (item.u64_at(0)?, item.u64_at(8)? as u8);
         if u32::from(kind) == INODE_ITEM {
-            visit(object);
+            return Ok(visit(object));
         }
         Ok(true)
     })

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 
+use super::MAX_CHANGED_INODES;
 use super::ioctl::ROOT_INODE;
 use super::search::{self, Inode};
 use crate::sealed_sizes::TreeSizes;
@@ -31,7 +32,7 @@ pub(super) fn of_subvolume(tree: impl AsFd) -> io::Result<TreeSizes> {
 /// A file that is gone left a directory that changed or is gone, too. So the files that are gone are found below the directories that
 /// changed.
 pub(super) fn of_snapshot(tree: impl AsFd, (base, of_base): (impl AsFd, TreeSizes), first: u64) -> io::Result<Option<TreeSizes>> {
-    let most = (of_base.entries / 4) as usize;
+    let most = MAX_CHANGED_INODES.min((of_base.entries / 4) as usize);
     let mut changed = HashMap::new();
     search::inodes_since(&tree, first, |inode| {
         changed.insert(inode.number, inode);
@@ -56,8 +57,17 @@ pub(super) fn of_snapshot(tree: impl AsFd, (base, of_base): (impl AsFd, TreeSize
     let mut looked_for = HashSet::new();
     while let Some(dir) = dirs.pop() {
         let mut lost = HashSet::new();
-        search::names_in(&base, dir, |inode| _ = lost.insert(inode))?;
-        search::names_in(&tree, dir, |inode| _ = lost.remove(&inode))?;
+        search::names_in(&base, dir, |inode| {
+            lost.insert(inode);
+            lost.len() <= MAX_CHANGED_INODES
+        })?;
+        if lost.len() > MAX_CHANGED_INODES {
+            return Ok(None);
+        }
+        search::names_in(&tree, dir, |inode| {
+            lost.remove(&inode);
+            true
+        })?;
         for number in lost.into_iter().filter(|number| !changed.contains_key(number)) {
             // It has a name elsewhere, or was looked for under another name.
             if !looked_for.insert(number) || search::inode(&tree, number)?.is_some() {

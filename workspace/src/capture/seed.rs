@@ -1,5 +1,6 @@
 //! Copies a folder that somebody may be writing to, and notices it.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::StepContext;
 use crate::faults::{FaultPoint, Faults};
+use crate::set_digest::SetDigest;
 use crate::tree_copy::{Data, TreeCopy, copy_xattrs, set_metadata};
 use crate::{CaptureMethod, Captured, ChangeLimits, HostFolder, NodeKind, PlantedFault, SysError, compare, dir};
 
@@ -59,9 +61,12 @@ pub(super) fn fill(source: &HostFolder, tree: BorrowedFd, data: Data, faults: &d
     let root = source.stat()?;
     // The clock that ctimes are made of.
     let begun = dir::ctime(&rustix::fs::fstat(tree).step("stat the tree")?);
-    let copy = TreeCopy::new(tree, root.st_dev, data);
-    let mut pass = Pass { copy, root: tree, device: root.st_dev, begun, folders: Vec::new(), late: Vec::new(), faults };
+    let copy = TreeCopy::new(tree, source.dir.as_fd(), root.st_dev, data);
+    let (folders, late) = (Folders::default(), LateFiles::default());
+    let mut pass = Pass { copy, root: tree, device: root.st_dev, begun, folders, late, faults };
     pass.copy_folder(source.dir.as_fd(), tree, &root, &mut Vec::new(), 0)?;
+    pass.copy.finish()?;
+    set_metadata(tree, &root)?;
     if !faults.has(PlantedFault::TornFileKept) {
         pass.look_again(source, &root)?;
     }
@@ -69,15 +74,70 @@ pub(super) fn fill(source: &HostFolder, tree: BorrowedFd, data: Data, faults: &d
     Ok(Seeded { shared, copied, why_copied })
 }
 
+/// So many folders are remembered by their paths, in some 7 MB. That one of the others changed is noticed, but not which.
+const MAX_NAMED_FOLDERS: usize = 50_000;
+
+/// What was found in each folder.
+#[derive(Default)]
+struct Folders {
+    all: SetDigest,
+    /// By the hash of its path.
+    named: HashMap<blake3::Hash, SetDigest>,
+}
+
+impl Folders {
+    fn add(&mut self, path: &[u8], found: SetDigest) {
+        let path = blake3::hash(path);
+        self.all.add(of_folder(path, found));
+        if self.named.len() < MAX_NAMED_FOLDERS {
+            self.named.insert(path, found);
+        }
+    }
+
+    /// Whether this is another content than was found in the folder of this path.
+    fn differs(&self, path: &[u8], found: SetDigest) -> bool {
+        match self.named.get(&blake3::hash(path)) {
+            Some(before) => *before != found,
+            // It is new, or one too many to be remembered.
+            None => self.named.len() < MAX_NAMED_FOLDERS,
+        }
+    }
+}
+
+fn of_folder(path: blake3::Hash, found: SetDigest) -> blake3::Hash {
+    let mut hash = blake3::Hasher::new();
+    hash.update(path.as_bytes()).update(found.hash().as_bytes());
+    hash.finalize()
+}
+
+/// Files that were written when the pass began, or later. A ctime does not tell whether they were written again.
+#[derive(Default)]
+struct LateFiles {
+    paths: Vec<PathBuf>,
+    bytes: usize,
+}
+
+/// More bytes of paths of such files are not remembered: then the folder is being written.
+const MAX_LATE_BYTES: usize = 4 << 20;
+
+impl LateFiles {
+    fn add(&mut self, path: &[u8]) -> Result<(), Stop> {
+        self.bytes += size_of::<PathBuf>() + path.len();
+        if self.bytes > MAX_LATE_BYTES {
+            return Err(Stop::Changed(path_of(path)));
+        }
+        self.paths.push(path_of(path));
+        Ok(())
+    }
+}
+
 struct Pass<'a> {
     copy: TreeCopy<'a>,
     root: BorrowedFd<'a>,
     device: u64,
     begun: (i64, u64),
-    /// Of each folder, before what is in it: what was found there.
-    folders: Vec<blake3::Hash>,
-    /// Files that were written when the pass began, or later. A ctime does not tell whether they were written again.
-    late: Vec<PathBuf>,
+    folders: Folders,
+    late: LateFiles,
     faults: &'a dyn Faults,
 }
 
@@ -87,25 +147,24 @@ impl Pass<'_> {
         if depth > dir::MAX_DEPTH {
             return Err(failed(dir::too_deep(), "copy a directory"));
         }
-        let mut found = blake3::Hasher::new();
-        let at = self.folders.len();
-        self.folders.push(found.finalize());
-        for name in dir::names(from).step("read a directory")? {
-            let before = dir::push_component(path, &name);
-            let stat = stat_of(from, &name, path)?;
-            add_facts(&mut found, &name, &stat);
+        let mut found = SetDigest::default();
+        dir::visit_names(from, unreadable, |name| {
+            let before = dir::push_component(path, name);
+            let stat = stat_of(from, name, path)?;
+            found.add(facts_of(name, &stat));
             match dir::kind(&stat) {
                 NodeKind::Dir => {
-                    let source = self.open_folder(from, &name, &stat, path)?;
-                    rustix::fs::mkdirat(to, &*name, rustix::fs::Mode::RWXU).step("make a directory")?;
-                    let target = dir::open(to, &*name).step("open a directory")?;
+                    let source = self.open_folder(from, name, &stat, path)?;
+                    rustix::fs::mkdirat(to, name, rustix::fs::Mode::RWXU).step("make a directory")?;
+                    let target = dir::open(to, name).step("open a directory")?;
                     self.copy_folder(source.as_fd(), target.as_fd(), &stat, path, depth + 1)?;
                 }
-                NodeKind::File | NodeKind::Symlink | NodeKind::Special => self.copy_file(from, to, &name, &stat, path)?,
+                NodeKind::File | NodeKind::Symlink | NodeKind::Special => self.copy_file(from, to, name, &stat, path)?,
             }
             path.truncate(before);
-        }
-        self.folders[at] = found.finalize();
+            Ok(())
+        })?;
+        self.folders.add(path, found);
         copy_xattrs(from, to)?;
         Ok(set_metadata(to, stat)?)
     }
@@ -123,7 +182,7 @@ impl Pass<'_> {
     }
 
     fn copy_file(&mut self, from: BorrowedFd, to: BorrowedFd, name: &CStr, stat: &Stat, path: &[u8]) -> Result<(), Stop> {
-        let done = self.copy.copy_entry(from, to, name, stat, path);
+        let done = self.copy.copy_entry(from, to, name, stat);
         self.faults.on_point(FaultPoint::HostFileCopied);
         if self.faults.has(PlantedFault::TornFileKept) {
             return Ok(done?);
@@ -134,14 +193,14 @@ impl Pass<'_> {
         }
         done?;
         if dir::kind(stat) == NodeKind::File && is_late(dir::ctime(stat), self.begun) {
-            self.late.push(path_of(path));
+            self.late.add(path)?;
         }
         Ok(())
     }
 
     /// Looks at everything again. Errors: `Changed` if anything differs from what was copied.
     fn look_again(&self, source: &HostFolder, root: &Stat) -> Result<(), Stop> {
-        for path in &self.late {
+        for path in &self.late.paths {
             let changed = || Stop::Changed(path.clone());
             let copied = dir::open_file(self.root, path).step("open a file")?;
             let now = dir::open_file(&source.dir, path).map_err(|_| changed())?;
@@ -149,35 +208,34 @@ impl Pass<'_> {
                 return Err(changed());
             }
         }
-        let mut folders = self.folders.iter();
-        look_again_in(source.dir.as_fd(), &mut folders, &mut Vec::new())?;
-        match facts(&source.stat()?) == facts(root) {
+        let mut again = SetDigest::default();
+        self.look_again_in(source.dir.as_fd(), &mut again, &mut Vec::new())?;
+        match facts(&source.stat()?) == facts(root) && again == self.folders.all {
             true => Ok(()),
             false => Err(Stop::Changed(".".into())),
         }
     }
-}
 
-fn look_again_in(folder: BorrowedFd, expected: &mut std::slice::Iter<blake3::Hash>, path: &mut Vec<u8>) -> Result<(), Stop> {
-    let mut found = blake3::Hasher::new();
-    let mut inner = Vec::new();
-    for name in dir::names(folder).step("read a directory")? {
-        let stat = stat_of(folder, &name, path)?;
-        add_facts(&mut found, &name, &stat);
-        if dir::kind(&stat) == NodeKind::Dir {
-            inner.push(name);
+    /// Adds what is found in a folder, and in those below it, to `again`.
+    fn look_again_in(&self, folder: BorrowedFd, again: &mut SetDigest, path: &mut Vec<u8>) -> Result<(), Stop> {
+        let mut found = SetDigest::default();
+        dir::visit_names(folder, unreadable, |name| {
+            let stat = stat_of(folder, name, path)?;
+            found.add(facts_of(name, &stat));
+            if dir::kind(&stat) == NodeKind::Dir {
+                let before = dir::push_component(path, name);
+                let child = dir::open(folder, name).map_err(|_| Stop::Changed(path_of(path)))?;
+                self.look_again_in(child.as_fd(), again, path)?;
+                path.truncate(before);
+            }
+            Ok(())
+        })?;
+        if self.folders.differs(path, found) {
+            return Err(Stop::Changed(path_of(if path.is_empty() { b"." } else { path })));
         }
+        again.add(of_folder(blake3::hash(path), found));
+        Ok(())
     }
-    if expected.next() != Some(&found.finalize()) {
-        return Err(Stop::Changed(path_of(if path.is_empty() { b"." } else { path })));
-    }
-    for name in inner {
-        let before = dir::push_component(path, &name);
-        let child = dir::open(folder, &*name).map_err(|_| Stop::Changed(path_of(path)))?;
-        look_again_in(child.as_fd(), expected, path)?;
-        path.truncate(before);
-    }
-    Ok(())
 }
 
 /// What differs once a file, or the names in a folder, were written, exchanged or given to somebody else.
@@ -188,9 +246,15 @@ fn facts(stat: &Stat) -> [u64; 10] {
     [stat.st_dev, stat.st_ino, stat.st_mode.into(), owner, size, mtime as u64, mtime_nanos, ctime as u64, ctime_nanos, stat.st_rdev]
 }
 
-fn add_facts(hash: &mut blake3::Hasher, name: &CStr, stat: &Stat) {
+fn facts_of(name: &CStr, stat: &Stat) -> blake3::Hash {
+    let mut hash = blake3::Hasher::new();
     hash.update(name.to_bytes_with_nul());
     facts(stat).iter().for_each(|fact| _ = hash.update(&fact.to_le_bytes()));
+    hash.finalize()
+}
+
+fn unreadable(error: Errno) -> Stop {
+    failed(error, "read a directory")
 }
 
 fn stat_of(folder: BorrowedFd, name: &CStr, path: &[u8]) -> Result<Stat, Stop> {

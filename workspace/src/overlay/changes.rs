@@ -16,19 +16,21 @@ use crate::error::StepContext;
 use crate::faults::Faults;
 use crate::{ChangeKind, ChangeLimits, NodeKind, PlantedFault, SysError, dir};
 
-/// Lists what differs between an overlay and its base.
+/// Lists what differs between an overlay and its base. Returns false, and has listed nothing, if more than `most` files with several names were
+/// written: what the overlay shows has to be compared then.
 pub(super) fn since_base(
-    entry: &OwnedFd,
-    base: &OwnedFd,
+    (entry, base): (&OwnedFd, &OwnedFd),
+    most: usize,
     limits: &ChangeLimits,
     faults: &dyn Faults,
     out: &mut ChangeCollector,
-) -> Result<(), SysError> {
-    let mut layers = Layers::open(entry, base)?;
+) -> Result<bool, SysError> {
+    let Some(mut layers) = Layers::open(entry, base, most)? else { return Ok(false) };
     layers.ignores_redirects = faults.has(PlantedFault::RedirectIgnored);
     let mut comparison = Comparison { layers: &layers, limits, path: Vec::new(), out };
     comparison.compare_dirs(&layers.root(), Some(&layers.lower), 0)?;
-    comparison.compare_indexed()
+    comparison.compare_indexed()?;
+    Ok(true)
 }
 
 /// Lists what differs between any two trees, of which at least one is an overlay. A file that both have from one base has the same inode
@@ -83,9 +85,7 @@ impl Comparison<'_, '_> {
                 self.below(name, |walk| walk.compare_name(tree, base, name, depth))
             });
         }
-        for name in tree.names(self.layers)? {
-            self.below(&name, |walk| walk.compare_name(tree, base, &name, depth))?;
-        }
+        tree.for_each_name(self.layers, |name| self.below(name, |walk| walk.compare_name(tree, base, name, depth)))?;
         let Some(base) = base else { return Ok(()) };
         dir::for_each_name(&**base, "read a directory", |name| {
             self.below(name, |walk| match walk.layers.get(tree, name)? {
@@ -141,13 +141,12 @@ impl Comparison<'_, '_> {
         if self.is_too_deep(depth + 1) {
             return Ok(());
         }
-        for name in tree.names(self.layers)? {
-            self.below(&name, |walk| match walk.layers.get(&tree, &name)? {
-                Some(new) => walk.push_added(&tree, &name, &new, depth + 1),
+        tree.for_each_name(self.layers, |name| {
+            self.below(name, |walk| match walk.layers.get(&tree, name)? {
+                Some(new) => walk.push_added(&tree, name, &new, depth + 1),
                 None => Ok(()),
-            })?;
-        }
-        Ok(())
+            })
+        })
     }
 
     fn push_deleted(&mut self, base: &Arc<OwnedFd>, name: &CStr, depth: usize) -> Result<(), SysError> {
@@ -166,31 +165,28 @@ impl Comparison<'_, '_> {
     /// Compares the names that nobody wrote to, of files that were written under another name. Those in directories that the upper layer
     /// moved or replaced were compared already.
     fn compare_indexed(&mut self) -> Result<(), SysError> {
-        let limits = self.limits;
-        'paths: for path in self.layers.indexed_paths(&|| limits.check())? {
-            let parts: Vec<CString> = path
-                .split(|b| *b == b'/')
-                .map(CString::new)
-                .collect::<Result<_, _>>()
-                .map_err(std::io::Error::other)
-                .step("read a path")?;
-            let Some((name, parents)) = parts.split_last() else { continue };
-            let (mut tree, mut base) = (self.layers.root(), self.layers.lower.clone());
-            for part in parents {
-                match self.layers.get(&tree, part)? {
-                    Some(shown) if dir::kind(&shown.stat) == NodeKind::Dir => {}
-                    _ => continue 'paths,
-                }
-                tree = self.layers.open_dir(&tree, part)?;
-                let Some(next) = open_dir_opt(base.as_fd(), &**part)? else { continue 'paths };
-                base = Arc::new(next);
-                if !is_same_dir(tree.lower.as_ref(), Some(&base))? {
-                    continue 'paths;
-                }
+        let (layers, limits) = (self.layers, self.limits);
+        layers.for_each_indexed_path(&|| limits.check(), |path| self.compare_indexed_path(path))
+    }
+
+    fn compare_indexed_path(&mut self, path: &[u8]) -> Result<(), SysError> {
+        let parts: Vec<CString> =
+            path.split(|b| *b == b'/').map(CString::new).collect::<Result<_, _>>().map_err(std::io::Error::other).step("read a path")?;
+        let Some((name, parents)) = parts.split_last() else { return Ok(()) };
+        let (mut tree, mut base) = (self.layers.root(), self.layers.lower.clone());
+        for part in parents {
+            match self.layers.get(&tree, part)? {
+                Some(shown) if dir::kind(&shown.stat) == NodeKind::Dir => {}
+                _ => return Ok(()),
             }
-            self.path = path.clone();
-            self.compare_name(&tree, Some(&base), name, 0)?;
+            tree = self.layers.open_dir(&tree, part)?;
+            let Some(next) = open_dir_opt(base.as_fd(), &**part)? else { return Ok(()) };
+            base = Arc::new(next);
+            if !is_same_dir(tree.lower.as_ref(), Some(&base))? {
+                return Ok(());
+            }
         }
-        Ok(())
+        self.path = path.to_vec();
+        self.compare_name(&tree, Some(&base), name, 0)
     }
 }

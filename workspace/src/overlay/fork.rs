@@ -1,6 +1,5 @@
 //! The layers of an overlay: made, copied, measured.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -12,6 +11,7 @@ use crate::btrfs::{commit, ioctl};
 use crate::error::StepContext;
 use crate::faults::Faults;
 use crate::layout::{UPPER, WORK};
+use crate::linked_files::{LinkedFiles, MOST_LINKED};
 use crate::tree_copy::{Data, TreeCopy, copy_xattrs, each_xattr, is_whiteout, path_through, set_metadata};
 use crate::trees::LiveTree;
 use crate::{NodeKind, PlantedFault, SysError, dir, folder};
@@ -30,15 +30,15 @@ pub(super) fn of_base(base: &OwnedFd, entry: BorrowedFd) -> Result<(), SysError>
 }
 
 /// Makes the layers of a clone of an overlay that nobody writes: a copy of both. Hard links stay links, also those between upper layer and
-/// index.
+/// index. A tree that is too deep is refused before anything is copied.
 pub(super) fn of_overlay(source: &LiveTree, entry: BorrowedFd, faults: &dyn Faults) -> Result<(), SysError> {
     let from = dir::open(&source.entry, UPPER).step("open the upper layer")?;
     let stat = rustix::fs::fstat(&from).step("stat the upper layer")?;
-    let mut copy = TreeCopy::new(entry, stat.st_dev, Data::SharedOrCopied);
+    dir::refuse_too_deep(from.as_fd(), "fork the tree")?;
+    let (upper, work) = (make_dir(entry, UPPER)?, make_dir(entry, WORK)?);
+    let mut copy = TreeCopy::new(work.as_fd(), from.as_fd(), stat.st_dev, Data::SharedOrCopied);
     copy.forgets_whiteouts = faults.has(PlantedFault::WhiteoutForgotten);
-    let upper = make_dir(entry, UPPER)?;
-    copy.copy_dir(from.as_fd(), upper.as_fd(), &stat, &mut UPPER.into(), 0)?;
-    let work = make_dir(entry, WORK)?;
+    copy.copy_dir(from.as_fd(), upper.as_fd(), &stat, 0)?;
     let index = dir::open_opt(&source.entry, format!("{WORK}/{INDEX}")).step("open the index")?;
     if let Some(index) = index {
         // Its attribute `trusted.overlay.upper` names the upper layer that it belongs to, by a file handle. The kernel sets it anew.
@@ -46,13 +46,12 @@ pub(super) fn of_overlay(source: &LiveTree, entry: BorrowedFd, faults: &dyn Faul
         if faults.has(PlantedFault::IndexTiedToItsSource) {
             copy_xattrs(index.as_fd(), target.as_fd())?;
         }
-        for name in dir::names(&index).step("read the index")? {
-            let stat = dir::stat(&index, &name).step("stat an entry of the index")?;
-            let mut path = format!("{WORK}/{INDEX}").into_bytes();
-            dir::push_component(&mut path, &name);
-            copy.copy_entry(index.as_fd(), target.as_fd(), &name, &stat, &path)?;
-        }
+        dir::for_each_name(&index, "read the index", |name| {
+            let stat = dir::stat(&index, name).step("stat an entry of the index")?;
+            copy.copy_entry(index.as_fd(), target.as_fd(), name, &stat)
+        })?;
     }
+    copy.finish()?;
     // After a power cut there must not be the final name without the data.
     rustix::fs::syncfs(&upper).step("flush the copy")
 }
@@ -79,13 +78,14 @@ fn flush_names(entry: BorrowedFd) -> Result<(), SysError> {
 /// The bytes on disk of the upper layer and the index that no other tree shares.
 pub(super) fn usage_of_layers(entry: &OwnedFd, faults: &dyn Faults) -> Result<u64, SysError> {
     let shares = folder::can_share_blocks(entry.as_fd())? && !faults.has(PlantedFault::SharedCountedAsExclusive);
-    let (mut bytes, mut linked) = (0, HashSet::new());
+    let (mut bytes, mut linked) = (0, LinkedFiles::of_at_most(MOST_LINKED));
     for layer in [UPPER.to_owned(), format!("{WORK}/{INDEX}")] {
         let Some(layer) = dir::open_opt(entry, layer).step("open a layer")? else { continue };
         dir::walk(layer.as_fd(), &mut |entry| {
-            let first = entry.stat.st_nlink == 1 || linked.insert(entry.stat.st_ino);
-            if entry.kind == NodeKind::File && first {
-                bytes += folder::exclusive_bytes(shares, entry.parent, entry.name, &entry.stat)?;
+            if entry.kind == NodeKind::File
+                && let Some(parts) = linked.parts(&entry.stat)
+            {
+                bytes += folder::exclusive_bytes(shares, entry.parent, entry.name, &entry.stat)? / parts;
             }
             Ok(())
         })?;
@@ -93,7 +93,7 @@ pub(super) fn usage_of_layers(entry: &OwnedFd, faults: &dyn Faults) -> Result<u6
     Ok(bytes)
 }
 
-/// The first path that an overlay would not show as it is in a lower layer, and why.
+/// A path that an overlay would not show as it is in a lower layer, and why.
 pub(super) fn unfit_for_a_lower(tree: BorrowedFd) -> Result<Option<(PathBuf, &'static str)>, SysError> {
     let mut found: Option<(Vec<u8>, &str)> = None;
     if has_overlay_attribute(|buffer| rustix::fs::flistxattr(tree, buffer))? {

@@ -1,6 +1,6 @@
 //! What an overlay shows, read from its layers, without a mount.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -47,20 +47,25 @@ pub(super) struct Shown {
 }
 
 impl Layers {
-    pub fn open(entry: &OwnedFd, base: &OwnedFd) -> Result<Self, SysError> {
+    /// None if more than `most` files that have several names in the base were written: the index of them is not read into memory then.
+    pub fn open(entry: &OwnedFd, base: &OwnedFd, most: usize) -> Result<Option<Self>, SysError> {
         let upper = Arc::new(dir::open(entry, UPPER).step("open the upper layer")?);
         let lower = Arc::new(dir::open(base, ".").step("open the base")?);
         let index = dir::open_opt(entry, format!("{WORK}/{INDEX}")).step("open the index")?;
-        let mut indexed = HashMap::new();
+        let (mut indexed, mut all) = (HashMap::new(), 0usize);
         if let Some(index) = &index {
-            for name in dir::names(index).step("read the index")? {
+            dir::for_each_name(index, "read the index", |name| {
+                all += 1;
                 // Without an original in the base it is left over, and the next mount removes it.
-                if let Some(inode) = original_of(index.as_fd(), &name, &lower)? {
-                    indexed.insert(inode, name);
+                if all <= most
+                    && let Some(inode) = original_of(index.as_fd(), name, &lower)?
+                {
+                    indexed.insert(inode, name.to_owned());
                 }
-            }
+                Ok(())
+            })?;
         }
-        Ok(Self { upper, lower, index, indexed, ignores_redirects: false })
+        Ok((all <= most).then_some(Self { upper, lower, index, indexed, ignores_redirects: false }))
     }
 
     pub fn root(&self) -> MergedDir {
@@ -138,50 +143,44 @@ impl Layers {
         }
     }
 
-    /// The paths in the lower layer of all files with several names of which one was written through the overlay.
-    pub fn indexed_paths(&self, check: &dyn Fn() -> Result<(), SysError>) -> Result<BTreeSet<Vec<u8>>, SysError> {
-        let mut paths = BTreeSet::new();
+    /// Calls `each` with the paths in the lower layer of all files with several names of which one was written through the overlay. `check` is
+    /// called for every path of the lower layer.
+    pub fn for_each_indexed_path(
+        &self,
+        check: &dyn Fn() -> Result<(), SysError>,
+        mut each: impl FnMut(&[u8]) -> Result<(), SysError>,
+    ) -> Result<(), SysError> {
         if self.indexed.is_empty() {
-            return Ok(paths);
+            return Ok(());
         }
-        walk_shallow(self.lower.as_fd(), check, &mut |entry| {
+        dir::walk(self.lower.as_fd(), &mut |entry| {
+            check()?;
             if entry.stat.st_nlink > 1 && entry.kind != NodeKind::Dir && self.indexed.contains_key(&entry.stat.st_ino) {
-                paths.insert(entry.path.to_vec());
+                each(entry.path)?;
             }
-        })?;
-        Ok(paths)
+            Ok(())
+        })
     }
 }
 
-fn walk_shallow(
-    root: BorrowedFd,
-    check: &dyn Fn() -> Result<(), SysError>,
-    visit: &mut dyn FnMut(&dir::WalkEntry),
-) -> Result<(), SysError> {
-    dir::walk(root, &mut |entry| {
-        check()?;
-        visit(entry);
-        Ok(())
-    })
-}
-
 impl MergedDir {
-    /// All names, each once.
-    pub fn names(&self, layers: &Layers) -> Result<BTreeSet<CString>, SysError> {
-        let mut names = BTreeSet::new();
-        for layer in [&self.upper, &self.lower].into_iter().flatten() {
-            dir::for_each_name(&**layer, "read a directory", |name| {
-                names.insert(name.to_owned());
-                Ok(())
+    /// Calls `each` with every name, in no order.
+    pub fn for_each_name(&self, layers: &Layers, mut each: impl FnMut(&CStr) -> Result<(), SysError>) -> Result<(), SysError> {
+        if let Some(upper) = &self.upper {
+            dir::for_each_name(&**upper, "read a directory", |name| match layers.get(self, name)? {
+                Some(_) => each(name),
+                None => Ok(()),
             })?;
         }
-        let mut shown = BTreeSet::new();
-        for name in names {
-            if layers.get(self, &name)?.is_some() {
-                shown.insert(name);
-            }
-        }
-        Ok(shown)
+        let Some(lower) = &self.lower else { return Ok(()) };
+        dir::for_each_name(&**lower, "read a directory", |name| {
+            // What the upper directory names was visited, or hides the name.
+            let hidden = match &self.upper {
+                Some(upper) => stat_opt(upper.as_fd(), name)?.is_some(),
+                None => false,
+            };
+            if hidden { Ok(()) } else { each(name) }
+        })
     }
 }
 

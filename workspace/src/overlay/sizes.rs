@@ -1,6 +1,6 @@
 //! The sizes of all files of an overlay, from those of its base and a visit of its upper layer.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,17 +10,19 @@ use rustix::fs::Stat;
 use super::merged::{Layers, MergedDir, is_same_dir, open_dir_opt};
 use crate::compare::stat_opt;
 use crate::error::StepContext;
+use crate::linked_files::LinkedFiles;
 use crate::sealed_sizes::TreeSizes;
 use crate::tree_copy::is_whiteout;
 use crate::{NodeKind, SysError, dir};
 
-/// Takes the sizes of the base and changes them by what the layers in `entry` hide, move and add.
-pub(super) fn of_overlay(entry: &OwnedFd, (base, of_base): (&OwnedFd, TreeSizes)) -> Result<TreeSizes, SysError> {
-    let layers = Layers::open(entry, base)?;
-    let mut difference = Difference::new(&layers);
+/// Takes the sizes of the base and changes them by what the layers in `entry` hide, move and add. None if more than `most` files with several
+/// names are among that: a visit of the whole tree needs not remember them.
+pub(super) fn of_overlay(entry: &OwnedFd, (base, of_base): (&OwnedFd, TreeSizes), most: usize) -> Result<Option<TreeSizes>, SysError> {
+    let Some(layers) = Layers::open(entry, base, most)? else { return Ok(None) };
+    let mut difference = Difference::new(&layers, most);
     difference.visit(&layers.root(), 0)?;
     difference.count_links()?;
-    Ok(of_base.with(difference.added, difference.removed))
+    Ok((!difference.has_too_many_links()).then(|| of_base.with(difference.added, difference.removed)))
 }
 
 /// A file of the base that has several names.
@@ -36,14 +38,21 @@ struct Difference<'a> {
     removed: TreeSizes,
     /// Files of the base with several names of which some are hidden or moved, by inode number.
     lower_links: HashMap<u64, Linked>,
-    /// The inode numbers of files of the upper layer with several names.
-    upper_links: HashSet<u64>,
+    /// Files of the upper layer with several names.
+    upper_links: LinkedFiles,
+    /// The most of each of both.
+    most: usize,
 }
 
 impl<'a> Difference<'a> {
-    fn new(layers: &'a Layers) -> Self {
+    fn new(layers: &'a Layers, most: usize) -> Self {
         let (added, removed) = (TreeSizes::default(), TreeSizes::default());
-        Self { layers, added, removed, lower_links: HashMap::new(), upper_links: HashSet::new() }
+        Self { layers, added, removed, lower_links: HashMap::new(), upper_links: LinkedFiles::of_at_most(most), most }
+    }
+
+    /// True once the sums are no longer right. Nothing more need be visited then.
+    fn has_too_many_links(&self) -> bool {
+        self.lower_links.len() >= self.most || self.upper_links.is_full()
     }
 
     /// Visits a directory of which everything in the lower one is counted.
@@ -53,6 +62,9 @@ impl<'a> Difference<'a> {
         }
         let Some(upper) = tree.upper.clone() else { return Ok(()) };
         dir::for_each_name(&*upper, "read a directory", |name| {
+            if self.has_too_many_links() {
+                return Ok(());
+            }
             let Some(new) = stat_opt(upper.as_fd(), name)? else { return Ok(()) };
             let old = match &tree.lower {
                 Some(lower) => stat_opt(lower.as_fd(), name)?.map(|stat| (lower.as_fd(), stat)),
@@ -117,20 +129,24 @@ impl<'a> Difference<'a> {
             return Err(dir::too_deep()).step("read a directory");
         }
         dir::for_each_name(lower, "read a directory", |name| match stat_opt(lower, name)? {
-            Some(stat) => self.count(lower, name, &stat, shows, depth),
-            None => Ok(()),
+            Some(stat) if !self.has_too_many_links() => self.count(lower, name, &stat, shows, depth),
+            Some(_) | None => Ok(()),
         })
     }
 
     fn add_upper(&mut self, new: &Stat) {
-        let is_first = new.st_nlink == 1 || self.upper_links.insert(new.st_ino);
-        if dir::kind(new) == NodeKind::File && is_first {
-            self.added.logical_bytes += new.st_size as u64;
+        if dir::kind(new) == NodeKind::File
+            && let Some(parts) = self.upper_links.parts(new)
+        {
+            self.added.logical_bytes += new.st_size as u64 / parts;
         }
     }
 
     /// Counts the files of the base with several names. One that was written shows as the file in the index under all names that are left.
     fn count_links(&mut self) -> Result<(), SysError> {
+        if self.has_too_many_links() {
+            return Ok(());
+        }
         for (inode, linked) in std::mem::take(&mut self.lower_links) {
             let written = self.layers.indexed_file(inode)?;
             if written.is_some() || linked.names <= 0 {

@@ -11,6 +11,7 @@ use crate::capture::{CapturePlan, Volume};
 use crate::change_list::ChangeCollector;
 use crate::error::StepContext;
 use crate::layout::{Layout, TREE};
+use crate::linked_files::{LinkedFiles, MOST_LINKED};
 use crate::mount::TreeMount;
 use crate::tree_copy::Data;
 use crate::{
@@ -188,13 +189,14 @@ pub(crate) fn measure(
     mut exclusive: impl FnMut(BorrowedFd, &CStr, &rustix::fs::Stat) -> Result<u64, SysError>,
 ) -> Result<DiskUsage, SysError> {
     let mut usage = DiskUsage { logical_bytes: 0, exclusive_bytes: 0, entries: 0, charged_bytes: None };
-    let mut linked = std::collections::HashSet::new();
+    let mut linked = LinkedFiles::of_at_most(MOST_LINKED);
     dir::walk(tree, &mut |entry| {
         usage.entries += 1;
-        let first = entry.stat.st_nlink == 1 || linked.insert((entry.stat.st_dev, entry.stat.st_ino));
-        if entry.kind == NodeKind::File && first {
-            usage.logical_bytes += entry.stat.st_size as u64;
-            usage.exclusive_bytes += exclusive(entry.parent, entry.name, &entry.stat)?;
+        if entry.kind == NodeKind::File
+            && let Some(parts) = linked.parts(&entry.stat)
+        {
+            usage.logical_bytes += entry.stat.st_size as u64 / parts;
+            usage.exclusive_bytes += exclusive(entry.parent, entry.name, &entry.stat)? / parts;
         }
         Ok(())
     })?;

@@ -27,7 +27,7 @@ pub const CASES: &[Case] = &[
     ("a_folder_deeper_than_256_levels_is_named_and_what_is_in_it_is_left_out", deep),
     ("a_list_that_is_cut_holds_the_first_paths", cut),
     ("more_changed_paths_than_are_looked_up_one_by_one_are_listed_all_the_same", long_paths),
-    ("a_comparison_ends_when_its_caller_no_longer_wants_it", cancelled),
+    ("a_comparison_ends_when_its_caller_no_longer_wants_it_or_its_time_is_over", cancelled),
     ("any_run_of_edits_is_listed_as_by_a_plain_comparison", any),
 ];
 
@@ -275,6 +275,12 @@ fn cancelled(fixture: &Fixture) -> Verdict {
         assert_eq!(list.unwrap_err().reason(), ErrorReason::Cancelled);
     }
     assert_eq!(asked.get(), 5, "it goes on though nobody wants it");
+    let late = ChangeLimits { is_late: &is_cancelled, ..ChangeLimits::NONE };
+    asked.set(0);
+    let list = fixture.provider().contents(clone, &late).unwrap();
+    assert!(list.cut && (1..1_000).contains(&list.changes.len()), "what was found in time: {}", list.changes.len());
+    let list = fixture.provider().changes(clone, base, &late).unwrap();
+    assert!(list.cut && list.changes.len() < 1_000, "its time is over: {}", list.changes.len());
     assert_eq!(changes_of(fixture, clone, base).len(), 1_000);
     Verdict::Ran
 }

@@ -21,6 +21,7 @@ mod hostile_paths;
 mod hostile_trees;
 mod lanes;
 mod link_races;
+mod memory;
 mod mounts;
 mod not_run;
 mod outside;
@@ -175,6 +176,7 @@ fn main() -> ExitCode {
         host_build::CASES,
         prepared_build::CASES,
         hostile_trees::CASES,
+        memory::CASES,
         mounts::CASES,
         hostile_paths::CASES,
         link_races::CASES,

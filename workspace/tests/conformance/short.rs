@@ -40,6 +40,7 @@ const COPY: &[&str] = &[
     "w10_a_plain_folder_is_seeded_by_reflink_or_copied_and_the_marker_says_which",
     "a_tree_with_marks_of_an_overlay_is_cloned_as_it_is_or_refused",
     "a_tree_of_300_levels_is_cloned_or_refused_with_the_reason",
+    "whatever_is_done_with_a_wide_folder_takes_little_memory",
     "a_power_cut_takes_no_tree_that_was_made_and_brings_none_back",
     "a_full_disk_refuses_new_trees_says_so_and_lets_old_ones_go",
 ];

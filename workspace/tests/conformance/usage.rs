@@ -3,8 +3,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
-use yoi_workspace::{ProviderKind, Uid};
+use yoi_workspace::{ChangeLimits, FaultPoint, Faults, PlantedFault, Provider, ProviderKind, Uid};
 
 use crate::changes::{Random, edit};
 use crate::fixture::{Fixture, fill_repository};
@@ -110,8 +111,29 @@ fn every(fixture: &Fixture) -> Verdict {
     assert_as_visited(fixture, clone, "a deletion of an open file");
     drop(open);
     assert_as_visited(fixture, clone, "its end");
+    assert_alike_with_few_links(fixture, clone, base);
     assert_as_visited(fixture, base, "all edits, of the base");
     Verdict::Ran
+}
+
+struct FewLinks;
+
+impl Faults for FewLinks {
+    fn on_point(&self, _: FaultPoint) {}
+
+    fn has(&self, fault: PlantedFault) -> bool {
+        fault == PlantedFault::FewLinksRemembered
+    }
+}
+
+/// With more files of several names than are remembered, an overlay is visited as a whole.
+fn assert_alike_with_few_links(fixture: &Fixture, tree: Uid, base: Uid) {
+    let few = fixture.reopened(Arc::new(FewLinks));
+    let few = few.provider(fixture.kind()).unwrap();
+    let (one, other) = (fixture.provider().usage(tree).unwrap(), few.usage(tree).unwrap());
+    assert_eq!((one.logical_bytes, one.entries), (other.logical_bytes, other.entries));
+    let list = |provider: &dyn Provider| provider.changes(tree, base, &ChangeLimits::NONE).unwrap().changes;
+    assert_eq!(list(fixture.provider()), list(few));
 }
 
 fn any(fixture: &Fixture) -> Verdict {
