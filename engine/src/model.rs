@@ -39,7 +39,7 @@ pub(crate) mod upstream;
 pub use api_key::ApiKey;
 pub use deltas::{DeltaSink, ModelDelta};
 pub use failure::{HistoryFault, ModelFailure, ModelFailureClass, WaitReason};
-pub use fallbacks::FallbackModels;
+pub use fallbacks::{FailedTry, FallbackModels};
 pub use retries::RetryPolicy;
 pub use secrets::ModelSecrets;
 
@@ -176,5 +176,7 @@ pub fn system_prompt(manifest: &manifest::AgentManifest) -> String {
     text
 }
 
+#[cfg(test)]
+pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
