@@ -123,6 +123,8 @@ pub fn is_task_failure(reason: &str) -> bool {
         CONTEXT_FULL,
         LIMIT_REACHED,
         MODEL_REFUSED_HISTORY,
+        EMPTY_ANSWER,
+        WRITTEN_CALL,
         PROGRAM_LOGIN_NEEDED,
     ];
     failures.iter().any(|failure| *failure == *reason)
@@ -359,8 +361,8 @@ reasons! {
         "kubectl describe yoiprojects -n $NAMESPACE";
     /// A Secret that the agent needs, or the key in it, does not exist: the model's, a program's login, or one of `pod.env`.
     @person SECRET_MISSING = "SecretMissing",
-        "Make the Secret with the key that the message names; the agent takes it up by itself.",
-        r#"kubectl create secret generic SECRET -n $NAMESPACE --from-literal=KEY="$MODEL_KEY""#;
+        "Make the Secret, or put the key into it that the message names; the agent takes it up by itself. The command does both, and keeps other keys.",
+        r#"kubectl create secret generic SECRET -n $NAMESPACE --from-literal=KEY="$MODEL_KEY" --dry-run=client -o yaml | kubectl apply -f -"#;
     /// The tree and the session volume can only be reached from different nodes.
     @person SESSION_TOPOLOGY_CONFLICT = "SessionTopologyConflict",
         "Use a session volume that the node of the tree can reach, or a new workspace.",
@@ -379,13 +381,15 @@ reasons! {
         "helm upgrade yoi-operator charts/yoi-operator -n yoi-system --reuse-values";
     /// Replayed and locked.
     REPLAYED = "Replayed";
-    /// The model endpoint does not answer or refuses.
+    /// The model endpoint does not answer, or what it sends cannot be used. While the run is open it is asked again by itself.
     @retried MODEL_UNREACHABLE = "ModelUnreachable",
-        "Fix what the message names: the endpoint's address, its key, the way to it. The agent goes on with the next message.",
+        "Fix what the message names: the endpoint's address, its certificate (`caRef` names a CA of your own), the way to it. A run that has ended over it is \
+         given its work again by a message.",
         r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
-    /// The model endpoint wants something of a person: another key, credit, a quota, other settings. The run stays open, and its task is not lost.
+    /// The model endpoint wants something of a person: another key, credit, a quota, other settings; or it refuses a request without saying why, or none of its
+    /// answers can be used. The run stays open, and its task is not lost.
     @person MODEL_REFUSED = "ModelRefused",
-        "The message holds the endpoint's words. A changed spec or project reaches the agent by itself; after a changed Secret, or what you did at the provider, resume it, \
+        "The log holds the endpoint's words. A changed spec or project reaches the agent by itself; after a changed Secret, or what you did at the provider, resume it, \
          and it asks again at once. By itself it reads the Secret after a minute, later within ten, and asks the endpoint after 5 minutes and then every 30.",
         "kubectl yoi resume $NAME -n $NAMESPACE";
     /// The session volume is full.
@@ -489,10 +493,34 @@ reasons! {
     @!LIMIT_REACHED = "LimitReached",
         "Raise the limit that the log names, and let the agent go on by a message.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
-    /// The task's run failed: the endpoint refuses something in the conversation's history.
-    @!MODEL_REFUSED_HISTORY = "ModelRefusedHistory",
-        "The log names the entry that the endpoint refuses. Turn the conversation back to before it.",
+    /// The run failed: the endpoint refuses something in the conversation, and would refuse it again. The endpoint itself answers.
+    @person MODEL_REFUSED_HISTORY = "ModelRefusedHistory",
+        "The log holds the endpoint's words, and names the last entry that it was given. Turn the conversation back to before what it refuses with `kubectl \
+         yoi rewind`, or use another model.",
         "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The run failed: the model answered three times in a row with neither a word nor a call of a tool. Reasoning alone is no answer.
+    @!EMPTY_ANSWER = "EmptyAnswer",
+        "Ask it to go on. A model that does so often is not made for calls of tools, or its server takes them for something else: use another one.",
+        r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
+    /// The run failed: the model wrote a call of a tool as text, and did so again after it was told. Nothing of such a call runs.
+    @!WRITTEN_CALL = "WrittenCall",
+        "The model's server does not make calls of what its model writes: give it the parser of tool calls that fits the model (vLLM: `--tool-call-parser`, \
+         llama.cpp: `--jinja`), or use another model.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The endpoint refused a request, and took it in another form: without a picture, with roles in another order, without former reasoning, or with a lower
+    /// limit of its answer. Stands in the log.
+    MODEL_REQUEST_CHANGED = "ModelRequestChanged",
+        "Nothing: the agent goes on. The message says what the model is not given any more.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The run failed: the agent's program said so, or ended without a result. Stands in the log.
+    @!PROGRAM_FAILED = "ProgramFailed",
+        "The log has the program's last words. Mend what they name, and let the agent go on by a message.",
+        r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
+    /// The run failed: the program's HOME in the session volume is full. What the program kept there of its own conversation is gone; the agent's log is not.
+    /// Stands in the log.
+    @!PROGRAM_HOME_FULL = "ProgramHomeFull",
+        "The message has the bound. Let the agent go on by a message: its program begins a conversation of its own anew.",
+        r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
     /// The kernel keeps every process of the agent in its frame: the tree, `/tmp` and its HOME to write, the image to read.
     FRAME_ENFORCED = "FrameEnforced";
     /// The kernel of the agent's node lacks a part of what keeps the agent's processes in their frame; the message says which. The agent runs without that part.

@@ -111,3 +111,15 @@ fn whatever_a_user_may_write_has_a_bound() {
     }
     assert!(found.is_empty(), "without a bound: {found:?}");
 }
+
+#[test]
+fn every_reason_that_a_log_or_a_runtime_gives_is_explained() {
+    use yoi_crds::reason::Reason;
+    use yoi_wire::entry::{NOTICE_REASONS, RUN_END_REASONS};
+    use yoi_wire::hub::ReportReason;
+    use yoi_wire::open::NamedValue;
+    let reported = ReportReason::ALL.iter().map(|reason| reason.as_str());
+    let unknown: Vec<_> =
+        RUN_END_REASONS.into_iter().chain(NOTICE_REASONS).chain(reported).filter(|name| Reason::from_name(name).is_none()).collect();
+    assert!(unknown.is_empty(), "`kubectl yoi explain` knows nothing of {unknown:?}");
+}

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use yoi_session::fold;
 use yoi_wire::entry::{
-    AgentConfig, Body, CarriedTask, CompactionEnded, CompactionOutcome, Entry, Notice, RunEnded, RunOutcome, RunStarted, TokenUsage,
+    AgentConfig, Body, CarriedTask, CompactionEnded, CompactionOutcome, Entry, NOTICE_REASONS, Notice, RUN_END_REASONS, RunEnded,
+    RunOutcome, RunStarted, TokenUsage,
 };
 use yoi_wire::hub::Activity;
 
@@ -24,6 +25,7 @@ mod prompt;
 mod requests;
 mod run;
 mod start;
+mod written_call;
 
 pub use event::{
     AskId, CallEnd, ConversationEvent, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
@@ -86,6 +88,8 @@ pub struct ConversationState {
     compaction_refused_at: u64,
     /// The endpoint said that the prompt is too long, and no answer has come since.
     too_long: bool,
+    /// The model's window in tokens, as an endpoint has named it to this process.
+    told_window: Option<u64>,
     /// Entries of the running append that are not yet logged.
     appending: usize,
     rotating: bool,
@@ -238,6 +242,7 @@ impl ConversationState {
     }
 
     fn run_ended(&self, outcome: RunOutcome, reason: Option<&str>, message: Option<String>) -> Option<Body> {
+        debug_assert!(reason.is_none_or(|reason| RUN_END_REASONS.contains(&reason)), "{reason:?} is explained nowhere");
         let run_id = self.log.open_run.as_ref()?.run_id.clone();
         Some(Body::RunEnded(RunEnded { run_id, outcome, reason: reason.map(str::to_owned), message, by: None }))
     }
@@ -351,7 +356,7 @@ impl ConversationState {
                 Some(Effect::Background | Effect::Check | Effect::Model(_)) => {}
                 None => return,
             },
-            ConversationEvent::Noticed { reason, message } => self.append(vec![Body::Notice(Notice { reason, message })], intents),
+            ConversationEvent::Noticed { reason, message } => self.append(vec![notice(reason, message)], intents),
             ConversationEvent::ProgramSaid { effect, ask, said } => self.take_words(effect, ask, said, intents),
             ConversationEvent::ProgramCall { effect, ask, call } => self.take_program_call(effect, ask, call, intents),
             ConversationEvent::ProgramEnded { effect, end } => {
@@ -379,9 +384,14 @@ impl ConversationState {
         if call.notices < MAX_NOTICES && call.last_notice != message {
             call.notices += 1;
             call.last_notice.clone_from(&message);
-            self.append(vec![Body::Notice(Notice { reason, message })], intents);
+            self.append(vec![notice(reason, message)], intents);
         }
     }
+}
+
+fn notice(reason: String, message: String) -> Body {
+    debug_assert!(NOTICE_REASONS.contains(&reason.as_str()), "{reason} is explained nowhere");
+    Body::Notice(Notice { reason, message })
 }
 
 fn compaction_failed(message: &str) -> Body {

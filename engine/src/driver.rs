@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{AgentConfig, Body, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
-use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
+use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
 use crate::conversation::program::ProgramEnd;
@@ -57,8 +57,8 @@ pub trait SecretRenewal: Send + Sync {
 pub struct FailedCall {
     /// For people, without what the endpoint said.
     pub summary: String,
-    /// Another try alone does not help: key, credit, quota or settings.
-    pub waits_for_person: bool,
+    /// What it means: [`ReportReason::ModelUnreachable`], [`ReportReason::ModelRefused`] or [`ReportReason::ModelRefusedHistory`].
+    pub reason: ReportReason,
 }
 
 /// A person's request, and where its answer goes.
@@ -261,7 +261,7 @@ impl Running<'_> {
                         events.push_front(ConversationEvent::Rotated { segment, entries });
                     }
                     Intent::ReadInbox => events.push_back(ConversationEvent::InboxRead(self.driver.session.pending())),
-                    Intent::CallModel { effect, request, summary } => self.call_model(effect, request, summary),
+                    Intent::CallModel { effect, request, summary } => self.call_model(effect, request, summary, state.tokens()),
                     Intent::RetryModel { effect } => {
                         if let Some(handle) = self.effects.get(&effect) {
                             handle.retry.notify_one();
@@ -351,7 +351,8 @@ impl Running<'_> {
                 tracing::error!(%error, "an effect of the conversation panicked");
                 Some(match handle.kind {
                     EffectKind::Model => {
-                        ConversationEvent::ModelFailed { effect, failure: ModelFailed { kind: ModelFailureKind::Unreachable, message } }
+                        let failure = ModelFailed::new(ModelFailureKind::Unreachable, message);
+                        ConversationEvent::ModelFailed { effect, failure }
                     }
                     EffectKind::Tool => {
                         let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), millis: 0 };

@@ -5,6 +5,7 @@
 //! | `turns` | makes of a conversation what every endpoint takes |
 //! | `format` | the four wire formats: bodies of requests, readers of streams |
 //! | `answer` | collects an answer within its limits |
+//! | `estimate` | counts tokens that an endpoint does not tell |
 //! | `sse` | splits bytes into events |
 //! | `upstream` | what all requests to one endpoint have in common: TLS, proxy, key, headers |
 //! | `connection` | sends a request and reads its stream |
@@ -25,6 +26,7 @@ mod answer;
 mod api_key;
 mod connection;
 mod deltas;
+pub(crate) mod estimate;
 pub(crate) mod failure;
 mod fallbacks;
 pub(crate) mod format;
@@ -37,7 +39,7 @@ pub(crate) mod upstream;
 pub use api_key::ApiKey;
 pub use deltas::{DeltaSink, ModelDelta};
 pub use failure::{HistoryFault, ModelFailure, ModelFailureClass, WaitReason};
-pub use fallbacks::FallbackModels;
+pub use fallbacks::{FailedTry, FallbackModels};
 pub use retries::RetryPolicy;
 pub use secrets::ModelSecrets;
 
@@ -174,5 +176,7 @@ pub fn system_prompt(manifest: &manifest::AgentManifest) -> String {
     text
 }
 
+#[cfg(test)]
+pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;

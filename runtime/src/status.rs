@@ -112,8 +112,7 @@ impl StatusInputs {
             return (false, failure.reason, &failure.message);
         }
         if let Some(failed) = &self.model {
-            let reason = if failed.waits_for_person { ReportReason::ModelRefused } else { ReportReason::ModelUnreachable };
-            return (false, reason, &failed.summary);
+            return (false, failed.reason, &failed.summary);
         }
         (true, ReportReason::Replayed, "the session is locked and replayed")
     }
@@ -339,12 +338,12 @@ mod tests {
         assert_eq!(reasons(&status), (false, ReportReason::Starting.into()));
         status.set_session_state(SessionState::Open);
         assert!(reasons(&status).0);
-        status.on_model_called(Some(FailedCall { summary: "m".to_owned(), waits_for_person: false }));
+        status.on_model_called(Some(FailedCall { summary: "m".to_owned(), reason: ReportReason::ModelUnreachable }));
         status.set_inbox_failure(Some(not_ready(ReportReason::DiskFull)));
         assert_eq!(reasons(&status).1, ReportReason::DiskFull);
         status.on_model_called(None);
         assert_eq!(reasons(&status).1, ReportReason::DiskFull, "an answer of the model makes no room");
-        status.on_model_called(Some(FailedCall { summary: "m".to_owned(), waits_for_person: false }));
+        status.on_model_called(Some(FailedCall { summary: "m".to_owned(), reason: ReportReason::ModelUnreachable }));
         status.set_inbox_failure(None);
         assert_eq!(reasons(&status).1, ReportReason::ModelUnreachable);
         status.set_session_state(SessionState::Broken(not_ready(ReportReason::ReplayFailed)));

@@ -25,6 +25,26 @@ pub use segment::{
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
 pub const FORMAT: u32 = 2;
 
+/// Why runs end without having finished. `yoi_crds::reason` explains each.
+pub const RUN_END_REASONS: [&str; 13] = [
+    "Cancelled",
+    "ContentFilter",
+    "ContextFull",
+    "EmptyAnswer",
+    "LimitReached",
+    "ModelRefusedHistory",
+    "ProgramFailed",
+    "ProgramHomeFull",
+    "ProgramLoginNeeded",
+    "ProgramMissing",
+    "Refused",
+    "Truncated",
+    "WrittenCall",
+];
+
+/// Why notices stand in a log. `yoi_crds::reason` explains each.
+pub const NOTICE_REASONS: [&str; 4] = ["ModelRefused", "ModelRequestChanged", "ModelUnreachable", "ProgramVersionUnknown"];
+
 /// One committed fact of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -269,8 +289,7 @@ pub struct RunEnded {
     pub run_id: String,
     /// How it ended.
     pub outcome: RunOutcome,
-    /// Why it did not finish, in one CamelCase word: Refused, ContentFilter, ContextFull, LimitReached, Cancelled, ModelRefusedHistory,
-    /// ProgramFailed, ProgramMissing.
+    /// Why it did not finish, in one CamelCase word, one of [`RUN_END_REASONS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Why, for people.

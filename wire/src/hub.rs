@@ -209,6 +209,8 @@ pub enum ReportReason {
     ModelUnreachable,
     /// The model endpoint wants something of a person: another key, credit, a quota, other settings.
     ModelRefused,
+    /// The model endpoint refuses the conversation as it stands.
+    ModelRefusedHistory,
     /// The program that is the agent is not in its image.
     ProgramMissing,
     /// The preset that a ConfigMap of the user's holds is none.
@@ -233,6 +235,7 @@ impl ReportReason {
             ReportReason::SecretMissing => "SecretMissing",
             ReportReason::ModelUnreachable => "ModelUnreachable",
             ReportReason::ModelRefused => "ModelRefused",
+            ReportReason::ModelRefusedHistory => "ModelRefusedHistory",
             ReportReason::ProgramMissing => "ProgramMissing",
             ReportReason::PresetInvalid => "PresetInvalid",
             ReportReason::ModelFormatNotSpoken => "ModelFormatNotSpoken",
@@ -253,6 +256,7 @@ impl NamedValue for ReportReason {
         ReportReason::SecretMissing,
         ReportReason::ModelUnreachable,
         ReportReason::ModelRefused,
+        ReportReason::ModelRefusedHistory,
         ReportReason::ProgramMissing,
         ReportReason::PresetInvalid,
         ReportReason::ModelFormatNotSpoken,

@@ -17,7 +17,7 @@ rules:
   when: { lastUserContains: badly }
   steps:
   - text: never seen
-    fault: { status: 400, times: 1000 }
+    fault: { status: 400, times: 1000, body: '{\"error\":{\"message\":\"a fault of the script\",\"param\":\"messages[0].content\"}}' }
 ";
 
 /// Nodes differ in their file systems, and so do trees by the node that they are on.

@@ -63,7 +63,12 @@ impl ConversationState {
             return None;
         }
         let limits = self.settings.compaction;
-        let at = limits.at.or_else(|| self.settings.window_tokens.map(|window| window / 5 * 4))?;
+        let window = [self.settings.window_tokens, self.told_window].into_iter().flatten().min();
+        // The owner's threshold may have been meant for another window than the one that the endpoint has.
+        let at = [limits.at, window.map(|window| window / 5 * 4)]
+            .into_iter()
+            .flatten()
+            .reduce(|own, of_window| if self.told_window.is_some() { own.min(of_window) } else { own })?;
         let tokens = self.context_tokens();
         // After a compaction that brought nothing, the prompt has to grow by a tenth before the next.
         let refused = self.compaction_refused_at > 0 && tokens < self.compaction_refused_at + self.compaction_refused_at / 10;

@@ -162,6 +162,16 @@ pub struct ModelFailed {
     pub kind: ModelFailureKind,
     /// For people, with the endpoint's words.
     pub message: String,
+    /// The model's window in tokens, where the endpoint named it.
+    pub window_tokens: Option<u64>,
+}
+
+impl ModelFailed {
+    /// A failure that tells no window.
+    #[must_use]
+    pub fn new(kind: ModelFailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), window_tokens: None }
+    }
 }
 
 /// What a failed model call means for the run.
@@ -169,6 +179,8 @@ pub struct ModelFailed {
 pub enum ModelFailureKind {
     /// The endpoint did not answer within the patience.
     Unreachable,
+    /// The agent's tokens were used up by calls that brought no answer.
+    LimitReached,
     /// The conversation does not fit into the window.
     TooLong,
     /// The endpoint refuses this conversation, and would refuse it again.

@@ -1,7 +1,7 @@
 //! What the log says of runs, tasks and tokens, beyond what the session's own fold keeps.
 
 use yoi_session::LogState;
-use yoi_wire::entry::{Body, CompactionOutcome, CompactionStarted, Entry, RunOutcome, SegmentReason, StopReason, TokenUsage};
+use yoi_wire::entry::{Assistant, Body, CompactionOutcome, CompactionStarted, Entry, RunOutcome, SegmentReason, StopReason, TokenUsage};
 
 /// A pure fold of the log's entries.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +18,10 @@ pub(super) struct Facts {
     pub final_answer: bool,
     /// Answers in a row that were cut off at the output limit.
     pub truncated: u32,
+    /// Answers in a row with neither a word nor a call.
+    pub empty: u32,
+    /// The model was told that a call which it had written as text is none, and has made none since.
+    pub told_of_written_call: bool,
     /// The compaction that has begun and not ended.
     pub compaction: Option<CompactionStarted>,
     /// The summary that the next segment has to carry.
@@ -26,6 +30,14 @@ pub(super) struct Facts {
     pub failed_compactions: u32,
     /// No answer has come since the last summary was used.
     pub just_compacted: bool,
+}
+
+/// The topic of the item that tells the model of a call which it has written as text.
+pub(super) const WRITTEN_CALL: &str = "WrittenCall";
+
+/// Whether an answer has neither a word nor a call. Reasoning alone is no answer.
+pub(super) fn is_empty(answer: &Assistant) -> bool {
+    answer.tool_calls.is_empty() && answer.text.trim().is_empty()
 }
 
 /// A summary that is used.
@@ -43,14 +55,23 @@ impl Facts {
     /// Takes one more entry. `log` is the state before it.
     pub fn record(&mut self, log: &LogState, entry: &Entry) {
         match &entry.body {
-            Body::Input(_) | Body::PeerMessage(_) | Body::SystemItem(_) => self.final_answer = false,
-            Body::RunStarted(_) => (self.truncated, self.final_answer, self.last_stop) = (0, false, None),
+            Body::Input(_) | Body::PeerMessage(_) => self.final_answer = false,
+            Body::SystemItem(item) => {
+                self.final_answer = false;
+                self.told_of_written_call |= item.topic == WRITTEN_CALL;
+            }
+            Body::RunStarted(_) => {
+                (self.truncated, self.final_answer, self.last_stop) = (0, false, None);
+                (self.empty, self.told_of_written_call) = (0, false);
+            }
             Body::Assistant(answer) => {
                 let complete = matches!(answer.stop, None | Some(StopReason::End | StopReason::ToolCalls));
                 self.final_answer = answer.tool_calls.is_empty() && complete;
                 let cut = answer.stop == Some(StopReason::Length) && answer.tool_calls.is_empty();
                 self.truncated = if cut { self.truncated + 1 } else { 0 };
                 self.last_stop = answer.stop;
+                self.empty = if complete && is_empty(answer) { self.empty + 1 } else { 0 };
+                self.told_of_written_call &= answer.tool_calls.is_empty();
                 (self.failed_compactions, self.just_compacted) = (0, false);
             }
             Body::RunEnded(end) => {

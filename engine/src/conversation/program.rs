@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::json;
-use yoi_wire::entry::{
-    Assistant, Body, CarriedProgram, Entry, Extension, PromptItem, RunEnded, RunOutcome, SystemItem, ToolCall, ToolOutcome,
-};
+use yoi_wire::entry::{Assistant, Body, CarriedProgram, Entry, Extension, PromptItem, RunOutcome, SystemItem, ToolCall, ToolOutcome};
 
 use super::run::tool_ended;
 use super::{AskId, ConversationState, Effect, Intent};
@@ -267,10 +265,7 @@ impl ConversationState {
         if end.exit == ProgramExit::HomeFull {
             bodies.push(Body::Extension(Extension { name: SESSION_EXTENSION.to_owned(), data: json!({ "id": null }) }));
         }
-        if let Some(run) = &self.log.open_run {
-            let reason = reason.map(str::to_owned);
-            bodies.push(Body::RunEnded(RunEnded { run_id: run.run_id.clone(), outcome, reason, message, by: None }));
-        }
+        bodies.extend(self.run_ended(outcome, reason, message));
         self.append(bodies, intents);
     }
 

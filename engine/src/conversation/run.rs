@@ -7,11 +7,16 @@ use yoi_wire::entry::{
     Assistant, Body, CompactionReason, RunOutcome, StopReason, SystemItem, ToolCall, ToolEnded, ToolOutcome, ToolStarted,
 };
 
-use super::{CallEnd, ConversationState, Effect, Intent, ModelCall, ModelFailed, ModelFailureKind, PromptRequest};
+use super::written_call::written_call;
+use super::{CallEnd, ConversationState, Effect, Intent, ModelCall, ModelFailed, ModelFailureKind, PromptRequest, facts};
 
 /// How often in a row an answer that was cut off at the output limit is gone on with.
 const MAX_CONTINUATIONS: u32 = 3;
 const GO_ON: &str = "[Your answer was cut off at the output limit. Go on exactly where it ends.]";
+/// How often in a row an answer with neither a word nor a call is asked to go on.
+const MAX_EMPTY: u32 = 2;
+const EMPTY: &str =
+    "[Your answer had neither a word nor a call of a tool. If there is work left, go on with it by a call. If it is done, say so.]";
 const CUT_CALL: &str = "The arguments of this call were cut off at the output limit. It did not run. Make the call smaller, or split it.";
 const NOT_RUN: &str = "The run ended before this tool began. It did not run.";
 const ENDED_BY_PERSON: &str = "A person ended this tool while it ran. It may have taken effect in part.";
@@ -134,6 +139,9 @@ impl ConversationState {
     pub(super) fn take_answer(&mut self, answer: Assistant, intents: &mut Vec<Intent>) {
         let (stop, calls) = (answer.stop, answer.tool_calls.clone());
         let truncated = self.facts.truncated;
+        let empty = facts::is_empty(&answer);
+        let config = self.config_or_default();
+        let written = written_call(&answer.text, &config.tools).filter(|_| calls.is_empty());
         let mut bodies = vec![Body::Assistant(answer)];
         // The end stands in the same append: a restart between them would find a run that looks unfinished.
         let end = match stop {
@@ -152,6 +160,35 @@ impl ConversationState {
                 self.run_ended(RunOutcome::Truncated, Some("Truncated"), Some(message))
             }
             Some(StopReason::Length | StopReason::Pause) => None,
+            Some(StopReason::End | StopReason::ToolCalls) | None if empty && self.facts.empty < MAX_EMPTY => {
+                let data = json!({ "empty": self.facts.empty + 1 });
+                bodies.push(Body::SystemItem(SystemItem { topic: "EmptyAnswer".to_owned(), data, text: EMPTY.to_owned() }));
+                None
+            }
+            Some(StopReason::End | StopReason::ToolCalls) | None if empty => {
+                let message =
+                    format!("the model answered {} times in a row with neither a word nor a call of a tool", self.facts.empty + 1);
+                self.run_ended(RunOutcome::Failed, Some("EmptyAnswer"), Some(message))
+            }
+            Some(StopReason::End | StopReason::ToolCalls) | None if written.is_some() => {
+                let tool = written.unwrap_or_default();
+                if self.facts.told_of_written_call {
+                    let message = format!(
+                        "the model writes its calls of tools as text ({tool}), so none of them runs; its server does not make calls of them"
+                    );
+                    self.run_ended(RunOutcome::Failed, Some("WrittenCall"), Some(message))
+                } else {
+                    let text = format!(
+                        "[You wrote a call of {tool} as text. Nothing ran. Make the call in the way in which tools are called, or say that the work is done.]"
+                    );
+                    bodies.push(Body::SystemItem(SystemItem {
+                        topic: facts::WRITTEN_CALL.to_owned(),
+                        data: json!({ "tool": tool }),
+                        text,
+                    }));
+                    None
+                }
+            }
             Some(StopReason::End | StopReason::ToolCalls) | None if calls.is_empty() => self.run_ended(RunOutcome::Finished, None, None),
             Some(StopReason::End | StopReason::ToolCalls) | None => None,
         };
@@ -163,10 +200,17 @@ impl ConversationState {
     }
 
     pub(super) fn take_failure(&mut self, failure: ModelFailed, intents: &mut Vec<Intent>) {
-        let ModelFailed { kind, message } = failure;
+        let ModelFailed { kind, message, window_tokens } = failure;
         match kind {
             ModelFailureKind::Unreachable => self.end_run(RunOutcome::Failed, None, Some(message), intents),
-            ModelFailureKind::TooLong => self.too_long = true,
+            ModelFailureKind::LimitReached => {
+                let message = self.token_limit_reached().unwrap_or(message);
+                self.end_run(RunOutcome::LimitReached, Some("LimitReached"), Some(message), intents);
+            }
+            ModelFailureKind::TooLong => {
+                self.too_long = true;
+                self.told_window = window_tokens.or(self.told_window);
+            }
             ModelFailureKind::HistoryRefused => {
                 let last = self.prompt.with_origins().next_back().map_or(0, |(seq, ..)| seq);
                 let message = format!(

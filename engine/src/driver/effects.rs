@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 use yoi_wire::control::DeltaKind;
-use yoi_wire::entry::ToolCall;
+use yoi_wire::entry::{TokenUsage, ToolCall};
 
-use super::model_call::ModelCallTask;
+use super::model_call::{ModelCallTask, TokenAccount};
 use super::{EffectHandle, EffectKind, Running};
 use crate::conversation::{CallEnd, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
 use crate::tools::LiveOutput;
@@ -34,9 +34,9 @@ impl Running<'_> {
         self.spawn(effect, EffectKind::Program, Arc::default(), end);
     }
 
-    pub(super) fn call_model(&mut self, effect: EffectId, request: PromptRequest, summary: bool) {
+    pub(super) fn call_model(&mut self, effect: EffectId, request: PromptRequest, summary: bool, tokens: TokenUsage) {
         let Some(model) = &self.driver.model else {
-            let failure = ModelFailed { kind: ModelFailureKind::Unreachable, message: "the model cannot be used".to_owned() };
+            let failure = ModelFailed::new(ModelFailureKind::Unreachable, "the model cannot be used");
             let _ = self.events.send(ConversationEvent::ModelFailed { effect, failure });
             return;
         };
@@ -53,6 +53,10 @@ impl Running<'_> {
             retry: retry.clone(),
             session: self.driver.session.clone(),
             secrets: self.driver.secrets.clone(),
+            account: TokenAccount {
+                used: tokens.input_tokens.saturating_add(tokens.output_tokens),
+                limit: self.driver.token_limit.clone(),
+            },
         };
         self.spawn(effect, EffectKind::Model, retry, task.run(request));
     }

@@ -135,8 +135,13 @@ impl AnswerBuilder {
     /// Adds what came late to a call: its name, or what must be given back with it.
     pub fn complete_call(&mut self, index: usize, tool: &str, more: Option<Value>) -> Result<(), StreamError> {
         self.keep(tool.len() + more.as_ref().map_or(0, |more| more.to_string().len()))?;
-        if let Some(call) = self.calls.get_mut(index).filter(|call| call.tool.is_empty()) {
-            tool.clone_into(&mut call.tool);
+        if let Some(call) = self.calls.get_mut(index) {
+            // A name comes whole in one piece, in several ones, or again and again.
+            if tool.starts_with(&call.tool) {
+                tool.clone_into(&mut call.tool);
+            } else if !tool.is_empty() && call.tool != tool {
+                call.tool.push_str(tool);
+            }
         }
         let mut calls = self.parts.iter_mut().filter_map(|part| match part {
             AnswerPart::Call { extra } => Some(extra),
@@ -151,6 +156,16 @@ impl AnswerBuilder {
     /// Whether the call has arguments.
     pub fn has_args(&self, index: usize) -> bool {
         self.calls.get(index).is_some_and(|call| !call.args.is_empty())
+    }
+
+    /// Whether the arguments of a call have come, and are complete.
+    pub fn has_whole_args(&self, index: usize) -> bool {
+        self.calls.get(index).is_some_and(|call| !call.args.trim().is_empty() && is_json(&call.args))
+    }
+
+    /// Whether the arguments of no call are cut off.
+    pub fn has_only_whole_calls(&self) -> bool {
+        self.calls.iter().all(|call| call.args.trim().is_empty() || is_json(&call.args))
     }
 
     /// Whether nothing was kept.
@@ -197,6 +212,10 @@ impl AnswerBuilder {
         self.kept_bytes += bytes;
         if self.kept_bytes > MAX_ANSWER_BYTES { Err(StreamError::TooLong) } else { Ok(()) }
     }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// Arguments that are no JSON stay text: the check of the call refuses them with a reason.

@@ -1,6 +1,7 @@
 //! What the caller of a model sees while the answer comes.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yoi_wire::entry::TokenUsage;
@@ -27,18 +28,21 @@ pub enum ModelDelta {
 
 type OnDelta = Arc<dyn Fn(ModelDelta) + Send + Sync>;
 
-/// Takes deltas of one call, and its tokens so far. Clones share both.
+/// Takes deltas of one call, its tokens so far, and what was changed in its request. Clones share all of it.
 #[derive(Clone, Default)]
 pub struct DeltaSink {
     on_delta: Option<OnDelta>,
     usage: Arc<Mutex<Option<TokenUsage>>>,
+    /// Bytes of the answer so far.
+    bytes: Arc<AtomicUsize>,
+    changes: Arc<Mutex<Vec<String>>>,
 }
 
 impl DeltaSink {
     /// Calls `on_delta` for each delta, on the model's thread: it must not block.
     #[must_use]
     pub fn new(on_delta: impl Fn(ModelDelta) + Send + Sync + 'static) -> Self {
-        Self { on_delta: Some(Arc::new(on_delta)), usage: Arc::default() }
+        Self { on_delta: Some(Arc::new(on_delta)), ..Self::default() }
     }
 
     /// Drops the deltas and keeps the tokens.
@@ -53,11 +57,33 @@ impl DeltaSink {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes of the answer that have come so far; 0: none has begun.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What was changed in the request because the endpoint had refused it, as sentences for people. Each is returned once.
+    #[must_use]
+    pub fn take_changes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn add_change(&self, sentence: String) {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).push(sentence);
+    }
+
     pub(super) fn set_usage(&self, usage: TokenUsage) {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = Some(usage);
     }
 
     pub(super) fn send(&self, delta: ModelDelta) {
+        let bytes = match &delta {
+            ModelDelta::Text(text) | ModelDelta::Reasoning(text) => text.len(),
+            // A call has begun, though nothing of its arguments may have come.
+            ModelDelta::ToolCall { tool, args, .. } => tool.len().max(1) + args.len(),
+        };
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(on_delta) = &self.on_delta {
             on_delta(delta);
         }

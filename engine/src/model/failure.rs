@@ -14,11 +14,13 @@ use super::answer::StreamError;
 use super::secrets::Redaction;
 
 mod error_body;
+mod limits;
 mod retry_after;
 mod rules;
 mod tls;
 
 use error_body::ErrorBody;
+pub(super) use limits::{OutputLimit, lower_output_limit};
 
 /// Bytes of an endpoint's message that are kept.
 const MAX_DETAIL_BYTES: usize = 2048;
@@ -35,6 +37,8 @@ pub enum ModelFailureClass {
         /// Tries in all, the first one included; `None`: until it works.
         tries: Option<u32>,
     },
+    /// What the endpoint sends is no answer. It is asked a few times more, and then a person has to look.
+    Unusable,
     /// A person has to do something first.
     WaitForPerson(WaitReason),
     /// The conversation as it is would be refused again.
@@ -46,7 +50,10 @@ impl ModelFailureClass {
     pub(super) fn wants_another_secret(self) -> bool {
         match self {
             Self::WaitForPerson(WaitReason::Key | WaitReason::Credit | WaitReason::Quota) => true,
-            Self::WaitForPerson(WaitReason::Settings) | Self::TryAgain { .. } | Self::History(_) => false,
+            Self::WaitForPerson(WaitReason::Settings | WaitReason::Request | WaitReason::Answers)
+            | Self::TryAgain { .. }
+            | Self::Unusable
+            | Self::History(_) => false,
         }
     }
 }
@@ -62,6 +69,10 @@ pub enum WaitReason {
     Quota,
     /// Correct `spec.model`.
     Settings,
+    /// Find out what the endpoint refuses: it does not say which part of the request.
+    Request,
+    /// Find out why no answer of the endpoint can be used.
+    Answers,
 }
 
 /// What is wrong with the conversation.
@@ -86,6 +97,31 @@ pub struct ModelFailure {
     pub retry_after: Option<Duration>,
     /// Tokens that the endpoint had counted.
     pub usage: Option<TokenUsage>,
+    /// The HTTP status of the error, or the one that it would have had outside of a stream; 0: the endpoint reported none.
+    pub status: u16,
+    /// The model's window in tokens, where the endpoint named it.
+    pub window_tokens: Option<u64>,
+}
+
+/// What an endpoint says of a request that it refuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub status: u16,
+    /// Its message, after code and parameter, in lower case.
+    pub words: String,
+}
+
+/// A failure, and the refusal that it comes from, where it does.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub failure: ModelFailure,
+    pub refusal: Option<Refusal>,
+}
+
+impl From<ModelFailure> for Failed {
+    fn from(failure: ModelFailure) -> Self {
+        Self { failure, refusal: None }
+    }
 }
 
 /// What the messages say about the call.
@@ -104,7 +140,7 @@ const TRY_AGAIN: ModelFailureClass = ModelFailureClass::TryAgain { tries: None }
 
 impl ModelFailure {
     fn new(class: ModelFailureClass, summary: String) -> Self {
-        Self { detail: summary.clone(), summary, class, retry_after: None, usage: None }
+        Self { detail: summary.clone(), summary, class, retry_after: None, usage: None, status: 0, window_tokens: None }
     }
 
     /// Adds the endpoint's message, for the log only.
@@ -121,7 +157,7 @@ impl ModelFailure {
         Self { summary: redaction.apply(&self.summary), detail: redaction.apply(&self.detail), ..self }
     }
 
-    pub(super) fn from_stream(error: StreamError, context: &CallContext) -> Self {
+    pub(super) fn from_stream(error: StreamError, context: &CallContext) -> Failed {
         let endpoint = &context.endpoint;
         match error {
             StreamError::TooLong => {
@@ -131,33 +167,40 @@ impl ModelFailure {
             }
             StreamError::Unreadable(why) => {
                 let words = format!("the model endpoint {endpoint} sent a stream that cannot be read");
-                Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_UNREADABLE_TRIES) }, words).with_detail(&why)
+                Self::new(ModelFailureClass::Unusable, words).with_detail(&why)
             }
             StreamError::Useless(why) => {
                 let words = format!("the model at {endpoint} gave an answer that it cannot use itself");
                 Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words).with_detail(&why)
             }
-            StreamError::Reported(body) => Self::reported(&body, context),
+            StreamError::Reported(body) => return Self::reported(&body, context),
         }
+        .into()
     }
 
     /// The endpoint reports an error in the stream, for example that it is overloaded.
-    fn reported(body: &Value, context: &CallContext) -> Self {
+    fn reported(body: &Value, context: &CallContext) -> Failed {
         let words = ErrorBody::of_value(body);
-        let status = words.status();
-        let class = rules::classify(status, &words, context.has_secret);
-        let summary = format!("the model endpoint {} reported an error in its stream", context.endpoint);
-        let retry_after = retry_after::in_body(body, words.message);
-        Self { retry_after, ..Self::new(class, summary + hint(class, status, context.has_secret)).with_detail(&body.to_string()) }
+        let happened = format!("the model endpoint {} reported an error in its answer", context.endpoint);
+        let wait = retry_after::in_body(body, words.message);
+        Self::refused(words.status(), &words, happened, wait, context).with_words(&body.to_string())
     }
 
-    pub(super) fn from_status(status: StatusCode, headers: &HeaderMap, body: &str, context: &CallContext) -> Self {
+    pub(super) fn from_status(status: StatusCode, headers: &HeaderMap, body: &str, context: &CallContext) -> Failed {
         let parsed: Value = serde_json::from_str(body).unwrap_or(Value::Null);
         let words = ErrorBody::of_text(&parsed, body);
-        let class = rules::classify(status.as_u16(), &words, context.has_secret);
-        let summary = format!("the model endpoint {} answered {status}", context.endpoint);
-        let retry_after = retry_after::in_headers(headers).or_else(|| retry_after::in_body(&parsed, words.message));
-        Self { retry_after, ..Self::new(class, summary + hint(class, status.as_u16(), context.has_secret)).with_detail(body) }
+        let happened = format!("the model endpoint {} answered {status}", context.endpoint);
+        let wait = retry_after::in_headers(headers).or_else(|| retry_after::in_body(&parsed, words.message));
+        Self::refused(status.as_u16(), &words, happened, wait, context).with_words(body)
+    }
+
+    fn refused(status: u16, error: &ErrorBody<'_>, happened: String, wait: Option<Duration>, context: &CallContext) -> Failed {
+        let class = rules::classify(status, error, context.has_secret);
+        let words = format!("{} {} {}", error.param, error.code, error.message).to_lowercase();
+        let window_tokens = if class == ModelFailureClass::History(HistoryFault::TooLong) { limits::window(&words) } else { None };
+        let summary = happened + hint(class, status, context.has_secret);
+        let failure = Self { retry_after: wait, status, window_tokens, ..Self::new(class, summary) };
+        Failed { failure, refusal: Some(Refusal { status, words }) }
     }
 
     pub(crate) fn no_answer_begun(context: &CallContext) -> Self {
@@ -172,26 +215,33 @@ impl ModelFailure {
         Self::new(TRY_AGAIN, format!("the model endpoint {endpoint} stopped in the middle of its answer: nothing came for {seconds} s"))
     }
 
-    /// The answer stopped before its end.
-    pub(super) fn answer_cut_off(context: &CallContext) -> Self {
-        Self::new(TRY_AGAIN, format!("the model endpoint {} broke its answer off", context.endpoint))
+    /// The connection ended in the middle of the answer.
+    fn answer_cut_off(context: &CallContext) -> Self {
+        Self::new(ModelFailureClass::Unusable, format!("the model endpoint {} broke its answer off", context.endpoint))
     }
 
-    /// The answer is complete and has no event in it.
-    pub(super) fn not_a_stream(context: &CallContext) -> Self {
+    /// The answer stopped without what ends it.
+    pub(super) fn answer_without_end(context: &CallContext, missing: &str) -> Self {
+        let words = format!("the model endpoint {} broke its answer off: {missing} did not come", context.endpoint);
+        Self::new(ModelFailureClass::Unusable, words)
+    }
+
+    /// The endpoint says that its answer is complete, and there is nothing in it.
+    pub(super) fn answer_without_content(context: &CallContext) -> Self {
+        let words = format!("the model endpoint {} ended its answer without anything in it", context.endpoint);
+        Self::new(ModelFailureClass::Unusable, words)
+    }
+
+    /// The answer is complete and has no event in it. `head` is what it begins with.
+    pub(super) fn not_a_stream(context: &CallContext, head: &[u8]) -> Self {
         let endpoint = &context.endpoint;
         let what = "answered with something that is no stream of a chat; check spec.model.baseUrl and provider";
-        Self::new(TRY_AGAIN, format!("the model endpoint {endpoint} {what}"))
+        Self::new(ModelFailureClass::Unusable, format!("the model endpoint {endpoint} {what}")).with_detail(&String::from_utf8_lossy(head))
     }
 
     pub(super) fn answer_too_slow(context: &CallContext) -> Self {
         let CallContext { endpoint, timeouts, .. } = context;
         Self::new(TRY_AGAIN, format!("the model endpoint {endpoint} did not end its answer within {} s", timeouts.total.as_secs()))
-    }
-
-    pub(super) fn empty_answer(context: &CallContext) -> Self {
-        let words = format!("the model at {} answered with neither a word nor a tool call", context.endpoint);
-        Self::new(ModelFailureClass::TryAgain { tries: Some(MAX_USELESS_ANSWERS) }, words)
     }
 
     /// The code that calls the model has panicked.
@@ -249,12 +299,24 @@ fn hint(class: ModelFailureClass, status: u16, has_secret: bool) -> &'static str
         },
         ModelFailureClass::History(HistoryFault::TooLong) => "; the conversation is longer than the model takes",
         ModelFailureClass::History(HistoryFault::Refused) => "; the log holds its words",
+        ModelFailureClass::WaitForPerson(WaitReason::Request) => {
+            "; it does not say which part of the request it refuses: the log holds its words. If they are about the conversation, cancel the run and \
+             turn the conversation back with `kubectl yoi rewind`"
+        }
+        ModelFailureClass::WaitForPerson(WaitReason::Answers) | ModelFailureClass::Unusable => "",
         ModelFailureClass::TryAgain { .. } => match status {
             408 | 409 | 425 => "",
             429 | 500.. => "; the agent waits and asks again",
             // Redirects that are not followed, and other statuses without an answer.
             _ => "; check spec.model.baseUrl",
         },
+    }
+}
+
+impl Failed {
+    /// Adds the endpoint's message, for the log only.
+    fn with_words(self, words: &str) -> Self {
+        Self { failure: self.failure.with_detail(words), ..self }
     }
 }
 

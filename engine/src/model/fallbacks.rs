@@ -42,12 +42,27 @@ struct Choice {
     since: Option<Instant>,
 }
 
+/// A call of one endpoint that brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedTry {
+    /// What failed.
+    pub failure: ModelFailure,
+    /// Another endpoint is asked by the next call, which need not wait.
+    pub ask_next: bool,
+}
+
+impl FailedTry {
+    fn last(failure: ModelFailure) -> Self {
+        Self { failure, ask_next: false }
+    }
+}
+
 /// What to do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterFailure {
-    /// Ask the next endpoint now.
+    /// The next endpoint is asked now.
     AskNext,
-    /// Tell the caller, who waits and calls again.
+    /// The caller waits and calls again.
     Return,
 }
 
@@ -85,33 +100,27 @@ impl FallbackModels {
         self.clients.first().map(ModelClient::config).unwrap_or_default()
     }
 
-    /// Calls one endpoint after another until one answers: [`Assistant::model`] and [`Assistant::api`] say which. A failure that another try may mend
-    /// is returned, and counted: the third in a row leads to the next endpoint. The last endpoint's failure is returned.
+    /// Calls the endpoint whose turn it is: [`Assistant::model`] and [`Assistant::api`] say which. A failure that another try may mend is counted:
+    /// the third in a row leads to the next endpoint, which [`FailedTry::ask_next`] says.
     ///
     /// # Errors
     /// As [`ModelClient::call`]. When all have failed, the next call begins with the first.
-    pub async fn call(&self, request: ModelRequest, sink: DeltaSink) -> Result<Assistant, ModelFailure> {
-        loop {
-            let at = self.change(|choice| choice.begin(Instant::now()));
-            let Some(client) = self.clients.get(at) else { return Err(ModelFailure::call_panicked()) };
-            let answer = client.call(for_client(&request, client), sink.clone()).await;
-            let failure = match answer {
-                Ok(answer) => {
-                    self.change(Choice::answered);
-                    self.change_refusals(|refusals| refusals.answered(at));
-                    return Ok(answer);
-                }
-                Err(failure) => failure,
-            };
-            if self.take_secrets.contains(&at) && failure.class.wants_another_secret() {
-                self.change_refusals(|refusals| refusals.refused(at, Instant::now()));
+    pub async fn call(&self, request: ModelRequest, sink: DeltaSink) -> Result<Assistant, FailedTry> {
+        let at = self.change(|choice| choice.begin(Instant::now()));
+        let Some(client) = self.clients.get(at) else { return Err(FailedTry::last(ModelFailure::call_panicked())) };
+        let failure = match client.call(for_client(&request, client), sink).await {
+            Ok(answer) => {
+                self.change(Choice::answered);
+                self.change_refusals(|refusals| refusals.answered(at));
+                return Ok(answer);
             }
-            let after = self.change(|choice| choice.failed(failure.class, self.clients.len(), Instant::now()));
-            if after == AfterFailure::Return {
-                return Err(failure);
-            }
-            tracing::warn!(failure = failure.summary, "the next endpoint of spec.model.fallbacks is asked");
+            Err(failure) => failure,
+        };
+        if self.take_secrets.contains(&at) && failure.class.wants_another_secret() {
+            self.change_refusals(|refusals| refusals.refused(at, Instant::now()));
         }
+        let after = self.change(|choice| choice.failed(failure.class, self.clients.len(), Instant::now()));
+        Err(FailedTry { failure, ask_next: after == AfterFailure::AskNext })
     }
 
     fn change_refusals(&self, change: impl FnOnce(&mut Refusals)) {
@@ -162,6 +171,7 @@ impl Choice {
         self.failures += 1;
         let exhausted = match class {
             ModelFailureClass::TryAgain { tries } => self.failures >= tries.unwrap_or(TRIES_EACH).min(TRIES_EACH),
+            ModelFailureClass::Unusable => self.failures >= TRIES_EACH,
             ModelFailureClass::WaitForPerson(_) => true,
             // Another endpoint would read the same conversation. It is healed first.
             ModelFailureClass::History(_) => false,
@@ -210,6 +220,14 @@ mod tests {
             assert_eq!(choice.failed(refused, 2, Instant::now()), AfterFailure::Return);
         }
         assert_eq!(choice.begin(Instant::now()), 0);
+    }
+
+    #[test]
+    fn a_request_that_is_refused_without_a_reason_is_given_to_the_next_endpoint_at_once() {
+        let (now, unknown) = (Instant::now(), ModelFailureClass::WaitForPerson(WaitReason::Request));
+        let mut choice = Choice::default();
+        assert_eq!((choice.failed(unknown, 2, now), choice.begin(now)), (AfterFailure::AskNext, 1));
+        assert_eq!((choice.failed(unknown, 2, now), choice.begin(now)), (AfterFailure::Return, 0));
     }
 
     #[test]

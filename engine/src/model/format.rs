@@ -13,6 +13,7 @@ mod anthropic;
 mod chat;
 mod gemini;
 mod responses;
+mod whole;
 
 /// A wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(super) struct Server {
     pub kind: ServerKind,
     /// A model of `/responses` that does not reason refuses to be asked for encrypted reasoning.
     pub takes_encrypted_reasoning: bool,
+    /// Roles have to alternate, tools' results aside.
+    pub strict_order: bool,
 }
 
 /// Whose server it is. A compatible one gets nothing that OpenAI's or Google's own alone understands.
@@ -45,6 +48,8 @@ pub(super) struct RequestParts<'a> {
     pub config: &'a AgentConfig,
     pub items: &'a [PromptItem],
     pub offer_tools: bool,
+    /// The answers before this item are given without what only their endpoint understands.
+    pub own_from: usize,
 }
 
 impl WireFormat {
@@ -133,6 +138,14 @@ impl WireFormat {
         }
     }
 
+    /// The most tokens of an answer that a request asks for, with this setting; `None`: it names no limit.
+    pub(super) fn output_limit(self, configured: Option<u32>) -> Option<u32> {
+        match self {
+            Self::Anthropic => Some(configured.unwrap_or(anthropic::DEFAULT_MAX_TOKENS)),
+            Self::Responses | Self::ChatCompletions | Self::Gemini => configured,
+        }
+    }
+
     /// The tokens that a `usage` object (in Gemini's format `usageMetadata`) tells.
     pub fn usage(self, usage: &Value) -> TokenUsage {
         match self {
@@ -141,6 +154,11 @@ impl WireFormat {
             Self::Anthropic => anthropic::usage(usage),
             Self::Gemini => gemini::read_usage(usage),
         }
+    }
+
+    /// The events that a stream of this answer would have had, of an answer that came as one JSON text.
+    pub(super) fn events_of(self, whole: Value) -> Vec<Value> {
+        whole::events(self, whole)
     }
 
     /// Reads one answer.
@@ -162,7 +180,7 @@ impl Server {
             Some("generativelanguage.googleapis.com") => ServerKind::Google,
             Some(_) | None => ServerKind::Other,
         };
-        Self { kind, takes_encrypted_reasoning: true }
+        Self { kind, takes_encrypted_reasoning: true, strict_order: false }
     }
 }
 
@@ -173,6 +191,8 @@ pub(super) enum Progress {
     More,
     /// The answer is complete.
     Done,
+    /// The endpoint says that the answer is complete, and nothing has come.
+    Empty,
 }
 
 /// Reads the events of one answer.
@@ -188,26 +208,46 @@ impl AnswerReader {
     /// Reads one event.
     pub fn read(&mut self, event: &SseEvent, answer: &mut AnswerBuilder) -> Result<Progress, StreamError> {
         if event.data.trim() == "[DONE]" {
-            return Ok(if self.is_complete() { Progress::Done } else { Progress::More });
+            // The server says that this is all, also where it leaves out why.
+            return Ok(if self.is_complete() || !answer.is_empty() { Progress::Done } else { Progress::Empty });
         }
         let data: Value = serde_json::from_str(&event.data).map_err(|error| StreamError::Unreadable(error.to_string()))?;
         if !data.is_object() {
             return Err(StreamError::Unreadable("an event is no object".to_owned()));
         }
+        self.read_data(&data, answer)
+    }
+
+    /// Reads what an event holds.
+    pub fn read_data(&mut self, data: &Value, answer: &mut AnswerBuilder) -> Result<Progress, StreamError> {
+        if reports_error(data) {
+            return Err(StreamError::Reported(data.clone()));
+        }
         match self {
-            Self::Responses(reader) => reader.read(&data, answer),
-            Self::Chat(reader) => reader.read(&data, answer),
-            Self::Anthropic(reader) => reader.read(&data, answer),
-            Self::Gemini(reader) => reader.read(&data, answer),
+            Self::Responses(reader) => reader.read(data, answer),
+            Self::Chat(reader) => reader.read(data, answer),
+            Self::Anthropic(reader) => reader.read(data, answer),
+            Self::Gemini(reader) => reader.read(data, answer),
         }
     }
 
-    /// Whether the answer is whole if the stream ends here.
+    /// Whether the answer is whole if the stream ends here: why the model stopped is known.
     pub fn is_complete(&self) -> bool {
         match self {
-            Self::Responses(_) | Self::Anthropic(_) => false,
+            Self::Responses(_) => false,
+            Self::Anthropic(reader) => reader.is_complete(),
             Self::Chat(reader) => reader.is_complete(),
             Self::Gemini(reader) => reader.is_complete(),
+        }
+    }
+
+    /// What says why the model stopped, for a message that names what did not come.
+    pub fn end_mark(&self) -> &'static str {
+        match self {
+            Self::Responses(_) => "response.completed",
+            Self::Anthropic(_) => "a stop_reason",
+            Self::Chat(_) => "a finish_reason",
+            Self::Gemini(_) => "a finishReason",
         }
     }
 
@@ -215,9 +255,18 @@ impl AnswerReader {
     pub fn finish(self, answer: &mut AnswerBuilder) -> Result<(), StreamError> {
         match self {
             Self::Chat(reader) => reader.finish(answer),
-            Self::Responses(_) | Self::Anthropic(_) | Self::Gemini(_) => Ok(()),
+            Self::Anthropic(reader) => reader.finish(answer),
+            Self::Responses(_) | Self::Gemini(_) => Ok(()),
         }
     }
+}
+
+/// Whether an event or an answer is an error, in any of the ways in which servers write one beside the format's own.
+fn reports_error(data: &Value) -> bool {
+    let has_text = |field: &&str| data.get(*field).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    data.get("error").is_some_and(|error| !error.is_null())
+        || [text(data, "object"), text(data, "type")].contains(&"error")
+        || ["error_message", "error_msg", "error_type"].iter().any(has_text)
 }
 
 /// A string field; empty when it is absent or null.

@@ -30,7 +30,7 @@ impl RetryPolicy {
         match failure.class {
             ModelFailureClass::History(_) => return None,
             ModelFailureClass::TryAgain { tries: Some(tries) } if failed >= tries => return None,
-            ModelFailureClass::TryAgain { .. } | ModelFailureClass::WaitForPerson(_) => {}
+            ModelFailureClass::TryAgain { .. } | ModelFailureClass::Unusable | ModelFailureClass::WaitForPerson(_) => {}
         }
         let bound = self.first.saturating_mul(2u32.saturating_pow(failed - 1)).min(self.cap);
         let own = bound.mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0));
@@ -47,7 +47,7 @@ mod tests {
 
     fn failure(class: ModelFailureClass, after: Option<u64>) -> ModelFailure {
         let retry_after = after.map(Duration::from_secs);
-        ModelFailure { summary: String::new(), detail: String::new(), class, retry_after, usage: None }
+        ModelFailure { summary: String::new(), detail: String::new(), class, retry_after, usage: None, status: 0, window_tokens: None }
     }
 
     #[test]

@@ -50,9 +50,9 @@ impl SseReader {
         Ok(events)
     }
 
-    /// Returns the event that has all its lines and lacks only the empty one after them: some servers close the connection before it.
+    /// Returns the event that lacks only the end of its last line and the empty one after it: some servers close the connection before them.
     pub fn finish(mut self) -> Option<SseEvent> {
-        if self.line.trim_ascii_end() == b"data: [DONE]" {
+        if is_whole_data(&self.line) {
             self.end_line();
         }
         (self.line.is_empty() && self.has_data).then_some(self.event)
@@ -93,6 +93,12 @@ impl SseReader {
     }
 }
 
+/// Whether a line without its end is a field of data that is complete as it is. Half a JSON text is none.
+fn is_whole_data(line: &[u8]) -> bool {
+    let data = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii);
+    data.is_some_and(|data| data == b"[DONE]" || serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +123,16 @@ mod tests {
             assert_eq!(read(&[left, right]), whole, "{at}");
         }
         assert_eq!(read(&STREAM.as_bytes().chunks(1).collect::<Vec<_>>()), whole);
+    }
+
+    #[test]
+    fn a_last_line_without_its_end_is_read_when_it_is_whole() {
+        for (text, data) in
+            [("data:[DONE]", "[DONE]"), ("data: [DONE] ", "[DONE] "), ("data: {\"a\":1}", "{\"a\":1}"), ("data:{\"a\":1}\n", "{\"a\":1}")]
+        {
+            let event = SseEvent { name: String::new(), data: data.to_owned() };
+            assert_eq!(read(&[text.as_bytes()]), (Vec::new(), Some(event)), "{text}");
+        }
     }
 
     #[test]

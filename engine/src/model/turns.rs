@@ -2,6 +2,7 @@
 //!
 //! What is changed here is not changed in the log:
 //! - Blank texts and empty answers are left out. Anthropic refuses them, and with them every later request.
+//! - Turns alternate, and the first and the last are the user's: neighbouring texts are one turn, and so are answers after a pause.
 //! - Results come before texts, in the order of their calls. A result without a call is left out.
 //! - What only the endpoint understands goes to the wire format and model that it came from. Of another's answer, text and calls remain.
 //! - Names, ids and arguments that an endpoint refuses are rewritten.
@@ -12,10 +13,14 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use yoi_wire::entry::{AnswerPart, Assistant, Image, ModelConfig, PromptItem, PromptToolResult, ToolCall};
+use yoi_wire::entry::{AnswerPart, Assistant, Image, PromptItem, PromptToolResult, ToolCall};
+
+use super::format::{RequestParts, WireFormat};
 
 /// OpenAI takes names and ids of at most 64 of these characters; the others take them too.
 const MAX_NAME: usize = 64;
+/// What the user is said to have written where a conversation begins or ends with an answer.
+const GO_ON: &str = "[Go on.]";
 
 /// One message.
 #[derive(Debug)]
@@ -80,11 +85,13 @@ struct OpenCall<'a> {
     extra: Option<&'a Value>,
 }
 
-/// Returns the turns of a conversation, for a request to this model.
-pub(super) fn turns<'a>(items: &'a [PromptItem], model: &ModelConfig) -> Vec<Turn<'a>> {
+/// Returns the turns of a conversation, for a request to this model. The first and the last are the user's, and they alternate.
+pub(super) fn turns(request: RequestParts<'_>) -> Vec<Turn<'_>> {
+    let RequestParts { config, items, own_from, .. } = request;
+    let model = &config.model;
     let (mut turns, mut user) = (Vec::new(), UserTurn::default());
-    let (mut open, mut ids): (Vec<OpenCall<'a>>, HashSet<String>) = Default::default();
-    for item in items {
+    let (mut open, mut ids): (Vec<OpenCall<'_>>, HashSet<String>) = Default::default();
+    for (at, item) in items.iter().enumerate() {
         match item {
             PromptItem::User(text) if text.trim().is_empty() => {}
             PromptItem::User(text) => user.texts.push(text),
@@ -95,18 +102,37 @@ pub(super) fn turns<'a>(items: &'a [PromptItem], model: &ModelConfig) -> Vec<Tur
                 }
             }
             PromptItem::Assistant(answer) => {
-                let own = answer.api == model.api && answer.model == model.name;
+                let own = at >= own_from && answer.api == model.api && answer.model == model.name;
                 let (parts, calls) = answer_parts(answer, own, &mut ids);
                 if parts.iter().any(|part| !matches!(part, TurnPart::Opaque(_))) {
                     turns.extend(end_user_turn(&mut user));
-                    turns.push(Turn::Assistant(AnswerTurn { own, parts }));
+                    add_answer(&mut turns, AnswerTurn { own, parts });
                     open = calls;
                 }
             }
         }
     }
     turns.extend(end_user_turn(&mut user));
+    // An answer that paused goes on at its own endpoint only.
+    if let Some(Turn::Assistant(answer)) = turns.last()
+        && !(answer.own && model.api == WireFormat::Anthropic.name())
+    {
+        turns.push(Turn::User(UserTurn { texts: vec![GO_ON], ..UserTurn::default() }));
+    }
     turns
+}
+
+/// Adds an answer, or joins it to the one before it, which paused.
+fn add_answer<'a>(turns: &mut Vec<Turn<'a>>, answer: AnswerTurn<'a>) {
+    match turns.last_mut() {
+        Some(Turn::Assistant(before)) => {
+            before.own &= answer.own;
+            before.parts.extend(answer.parts);
+        }
+        Some(Turn::User(_)) => turns.push(Turn::Assistant(answer)),
+        // What came before may have been turned back.
+        None => turns.extend([Turn::User(UserTurn { texts: vec![GO_ON], ..UserTurn::default() }), Turn::Assistant(answer)]),
+    }
 }
 
 /// The text of a system prompt, in one piece.

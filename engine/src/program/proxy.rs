@@ -14,7 +14,8 @@
 //! - Key, secret headers and a proxy's password are in no answer, no error and no line of the log. An endpoint that repeats a secret has
 //!   it replaced by asterisks.
 //! - Memory is bounded: bodies of requests, requests in flight, and what is read ahead of a slow client.
-//! - Each answer's tokens are counted once, also those of an answer that breaks off, as far as the endpoint had told them by then.
+//! - Each answer's tokens are counted once, also those of an answer that breaks off or that its program does not wait for. An endpoint that
+//!   tells none is counted by the sizes of request and answer.
 //!
 //! # Caveats
 //! - The model's name in a request stays as the program wrote it, because programs also call smaller models beside their main one.

@@ -15,7 +15,13 @@ pub const MAX_MESSAGE_BYTES: usize = 1024;
 /// The message for the model: which argument is wrong, and what was expected.
 pub fn read<T: DeserializeOwned>(args: &Value) -> Result<T, String> {
     if !args.is_object() {
-        return Err(format!("invalid_args: the arguments: expected an object, got {}", type_of(args)));
+        // The model's text stays a string where it is no JSON: it broke off, or lacks an escape.
+        let cause = if args.is_string() {
+            "the text of the arguments is no JSON object: it is cut off, or not escaped. Write it whole, or make the call smaller"
+        } else {
+            "expected an object"
+        };
+        return Err(format!("invalid_args: the arguments: {cause}, got {}", type_of(args)));
     }
     serde_path_to_error::deserialize(args).map_err(|error| {
         let path = error.path();

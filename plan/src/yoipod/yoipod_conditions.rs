@@ -191,7 +191,8 @@ fn task_failed(input: &YoiPodInput<'_>) -> ConditionValue {
     let why = input.before.task.as_ref().and_then(|task| task.reason.as_deref());
     // What a program asks for stands in its own words.
     let login = input.yoipod.spec.agent.cli.as_ref().and_then(|cli| cli.credentials_secret_ref.as_ref());
-    if let Some(secret) = login.filter(|_| why.and_then(Reason::from_name).is_none_or(|why| why == reason::TASK_FAILED)) {
+    let says_no_more = |why: Reason| [reason::TASK_FAILED, reason::PROGRAM_FAILED].contains(&why);
+    if let Some(secret) = login.filter(|_| why.and_then(Reason::from_name).is_none_or(says_no_more)) {
         let message = format!(
             "the task's run failed; the log says why. If the program asks for a login there, the one in Secret {} is not good, or no longer",
             secret.name

@@ -200,6 +200,7 @@ const FAILURES: &[Option<ReportReason>] = &[
     Some(ReportReason::LogNewer),
     Some(ReportReason::ModelUnreachable),
     Some(ReportReason::ModelRefused),
+    Some(ReportReason::ModelRefusedHistory),
     Some(ReportReason::DiskFull),
     Some(ReportReason::DiskFailed),
     Some(ReportReason::ProgramMissing),
@@ -236,8 +237,17 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
         let ended = before.task.as_ref().filter(|t| {
             task.as_ref().is_some_and(|n| n.id == t.id) && matches!(t.state.known(), Some(TaskState::Succeeded | TaskState::Failed))
         });
-        let words =
-            ["Cancelled", "Truncated", "Refused", "ContentFilter", "ContextFull", "LimitReached", "ModelRefusedHistory", "NotYetInvented"];
+        let words = [
+            "Cancelled",
+            "Truncated",
+            "Refused",
+            "ContentFilter",
+            "ContextFull",
+            "LimitReached",
+            "ModelRefusedHistory",
+            "EmptyAnswer",
+            "NotYetInvented",
+        ];
         let failed = random.as_mut().filter(|_| state == TaskState::Failed);
         let task_reason = failed.and_then(|random| random.pick(&words)).map(|word| (*word).to_owned());
         let task = ended.cloned().or_else(|| task.map(|t| TaskStatus { id: t.id, state: state.into(), reason: task_reason }));

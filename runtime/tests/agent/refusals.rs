@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use yoi_test_support::eventually;
-use yoi_wire::entry::RunOutcome;
+use yoi_wire::entry::{Body, RunOutcome};
 
 use crate::degraded::planted::http_client;
 use crate::gateway::person;
@@ -105,4 +105,69 @@ async fn fifteen_messages_of_64_kib_that_overflow_the_window_are_summed_up() {
         assert!(status.is_success(), "{body:?}");
     }
     finishes(&harness, 2, Some("the prompt fits the window")).await;
+}
+
+/// The sentences that say how a request was changed.
+fn changes(harness: &Harness) -> Vec<String> {
+    let notices = harness.entries().into_iter().filter_map(|entry| match entry.body {
+        Body::Notice(notice) if notice.reason == "ModelRequestChanged" => Some(notice.message),
+        _ => None,
+    });
+    notices.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_during_a_tool_reaches_a_server_whose_roles_must_alternate() {
+    for status in [400, 500] {
+        let script = format!(
+            "models: [{{orderStatus: {status}}}]\nrules:\n- when: {{lastUserContains: also do that}}\n  steps: [{{text: done}}]\n\
+             - steps:\n  - toolCalls: [{{tool: Shell, args: {{command: 'until [ -e told ]; do sleep 0.05; done'}}}}]\n"
+        );
+        let harness = Harness::new(&script).await;
+        let _runtime = harness.start(1, Some("go"));
+        harness.wait_until("the tool runs", |entries| entries.iter().any(|entry| matches!(entry.body, Body::ToolStarted(_)))).await;
+        let (taken, body) = harness.gateway.deliver("m", person(), "also do that").await;
+        assert!(taken.is_success(), "{body:?}");
+        std::fs::write(harness.tree().join("told"), "").unwrap();
+        finishes(&harness, 1, Some("roles alternate, where the model's template demands it")).await;
+        let changes = changes(&harness);
+        assert!(changes.len() == 1 && changes[0].contains("roles alternate"), "{changes:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picture_that_a_model_of_text_refuses_becomes_a_line_of_text() {
+    let script = "models: [{textOnly: true}]\nrules:\n- steps:\n  - toolCalls: [{tool: Read, args: {path: p.png}}]\n  - {text: done, expect: ['A picture (image/png) is left out here']}\n";
+    let harness = Harness::new(script).await;
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0";
+    std::fs::write(harness.tree().join("p.png"), png).unwrap();
+    let _runtime = harness.start(1, Some("go"));
+    finishes(&harness, 1, Some("a model of text is shown no picture")).await;
+    assert_eq!(changes(&harness).len(), 1, "{:?}", changes(&harness));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reasoning_alone_after_a_tool_is_no_end_of_the_work() {
+    for provider in ["OpenAI", "Anthropic", "Gemini"] {
+        let script = format!(
+            "rules:\n- when: {{lastUserContains: neither a word nor a call}}\n  steps:\n  - {CALL}\n  - text: done\n\
+             - steps:\n  - {CALL}\n  - {{text: '', reasoning: I now write the file.}}\n"
+        );
+        let harness = Harness { provider, ..Harness::new(&script).await };
+        let _runtime = harness.start(1, Some("go"));
+        finishes(&harness, 1, None).await;
+        assert_eq!(kinds(&harness.entries()).matches("ToolEnded").count(), 2, "{provider}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longer_answer_than_the_window_has_room_for_is_asked_for_again_with_a_lower_limit() {
+    let words =
+        "'max_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and your request has 900 input tokens.";
+    let body = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}}).to_string().replace('\'', "''");
+    let script = format!("rules:\n- steps:\n  - {{text: done, fault: {{status: 400, body: '{body}', times: 1}}}}\n");
+    let harness = Harness { provider: "Anthropic", ..Harness::new(&script).await };
+    let _runtime = harness.start(1, Some("go"));
+    finishes(&harness, 1, None).await;
+    assert!(changes(&harness)[0].contains("at most 31740 tokens"), "{:?}", changes(&harness));
 }

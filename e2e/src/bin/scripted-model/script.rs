@@ -41,7 +41,8 @@
 //! # Faults
 //! `fault` applies to the first `times` requests for this step of this user message. With `status` the answer is this HTTP status. With
 //! `error` (rateLimit, quota, overloaded, server, invalidKey, modelNotFound) it is what the real endpoint answers then. With
-//! `cut: true` the stream breaks off after its first chunk. With `show` the answer is one of these broken responses:
+//! `cut: true` the stream breaks off after its first chunk. With `body` the answer is this text, as JSON, with `status` or 200. With `events`
+//! it is a stream of events that hold these texts, and nothing after them: so servers can be written down as they are reported. With `show` the answer is one of these broken responses:
 //!
 //! | `show` | Response |
 //! |---|---|
@@ -194,6 +195,10 @@ pub struct Fault {
     pub cut: bool,
     #[serde(default)]
     pub show: Option<BrokenResponse>,
+    #[serde(default)]
+    pub body: Option<String>,
+    #[serde(default)]
+    pub events: Option<Vec<String>>,
     #[serde(default = "one")]
     pub times: u32,
     #[serde(default)]

@@ -30,6 +30,8 @@ models:
 - {name: gemini-compatible, profile: gemini}
 - {name: strict-server, profile: plain}
 - {name: cheap, minCacheTokens: 0}
+- {name: ordered, orderStatus: 500}
+- {name: blind, textOnly: true}
 rules:
 - when: {lastUserContains: work}
   steps:
@@ -55,6 +57,10 @@ rules:
   steps: [{text: x, fault: {error: quota, times: 1}}]
 - when: {lastUserContains: overload}
   steps: [{text: x, fault: {error: overloaded, times: 1}}]
+- when: {lastUserContains: as it is}
+  steps: [{text: x, fault: {status: 418, body: '{\"error\":\"teapot\"}', times: 1}}]
+- when: {lastUserContains: these events}
+  steps: [{text: x, fault: {events: ['{\"choices\":null}', '[DONE]'], times: 1}}]
 - when: {lastUserContains: fail within}
   steps: [{text: a longer text that is cut off, fault: {show: errorEvent, times: 1}}]
 ";

@@ -114,6 +114,22 @@ fn a_prompt_that_is_too_long_is_summed_up_with_its_texts_cut_and_if_that_does_no
 }
 
 #[test]
+fn a_window_that_an_endpoint_has_named_is_kept_from_then_on() {
+    let mut simulation = after_three_messages();
+    simulation.inbox.push(message("m4"));
+    let named = ModelFailed { window_tokens: Some(8192), ..failed(ModelFailureKind::TooLong) };
+    simulation.script =
+        vec![Err(named), Ok(answer("what happened")), Ok(with_tokens(answer("done"), 7000)), Ok(answer("again")), Ok(answer("read"))]
+            .into();
+    simulation.wake();
+    // The last answer has used four fifths of the window: it is compacted before the endpoint refuses anything.
+    assert_eq!((compacted(&simulation), simulation.outcomes().len()), (vec![CompactionOutcome::Used; 2], 4));
+    simulation.inbox.push(message("m5"));
+    simulation.wake();
+    assert_eq!((simulation.outcomes().last(), simulation.script.len()), (Some(&RunOutcome::Finished), 0));
+}
+
+#[test]
 fn a_compaction_that_a_restart_interrupts_has_failed_and_one_that_is_used_is_finished_by_the_next_process() {
     let mut simulation = after_three_messages();
     simulation.hold = true;

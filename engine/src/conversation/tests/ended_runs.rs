@@ -30,6 +30,15 @@ fn the_token_limit_ends_runs_also_after_a_restart_and_a_higher_one_lets_them_go_
 }
 
 #[test]
+fn tries_that_use_up_the_tokens_end_the_run_as_the_limit_does() {
+    let mut simulation = Simulation::new(Vec::new());
+    simulation.script = vec![Err(failed(ModelFailureKind::LimitReached)), Ok(answer("never"))].into();
+    simulation.run_process();
+    assert_eq!(simulation.ends(), [(RunOutcome::LimitReached, Some("LimitReached".to_owned()))]);
+    assert_eq!(simulation.task_state(), (Some(TaskState::Failed), Some("LimitReached".to_owned())));
+}
+
+#[test]
 fn a_task_that_failed_stays_failed_and_no_later_run_names_it_again() {
     let mut simulation = Simulation::new(Vec::new());
     simulation.script = vec![Err(failed(ModelFailureKind::Unreachable)), Ok(answer("both"))].into();
@@ -60,6 +69,38 @@ fn an_answer_that_is_cut_off_is_gone_on_with_three_times_and_is_then_no_success(
     assert_eq!(simulation.task_state(), (Some(TaskState::Failed), Some("Truncated".to_owned())));
     simulation.run_process();
     assert_eq!(simulation.outcomes().len(), 1, "nor after a restart");
+}
+
+#[test]
+fn an_answer_with_neither_word_nor_call_is_asked_to_go_on_twice_and_is_then_no_success() {
+    let reasoned = || Assistant {
+        parts: vec![yoi_wire::entry::AnswerPart::Opaque { value: json!({"reasoning_content": "I now write the file"}) }],
+        ..answer(" \n")
+    };
+    let mut simulation = Simulation::new(vec![calls(&["one"]), answer(""), reasoned(), calls(&["two"]), reasoned(), answer("done")]);
+    simulation.run_process();
+    assert_eq!((simulation.outcomes(), simulation.ran.len()), (vec![RunOutcome::Finished], 2));
+    assert!(simulation.last_request().last().unwrap().contains("neither a word nor a call"));
+
+    let mut simulation = Simulation::new(vec![calls(&["one"]), answer(""), answer(""), answer(""), answer("never")]);
+    simulation.run_process();
+    assert_eq!(simulation.ends(), [(RunOutcome::Failed, Some("EmptyAnswer".to_owned()))]);
+    assert_eq!(simulation.task_state(), (Some(TaskState::Failed), Some("EmptyAnswer".to_owned())));
+    simulation.run_process();
+    assert_eq!(simulation.outcomes().len(), 1, "nor after a restart");
+}
+
+#[test]
+fn a_call_that_is_written_as_text_is_told_once_and_is_then_no_success() {
+    let written = || answer("<tool_call>{\"name\": \"Shell\", \"arguments\": {\"command\": \"ls\"}}</tool_call>");
+    let mut simulation = Simulation::new(vec![written(), calls(&["one"]), written(), answer("done")]);
+    simulation.run_process();
+    assert_eq!((simulation.outcomes(), simulation.ran.len()), (vec![RunOutcome::Finished], 1));
+    assert!(simulation.last_request().last().unwrap().contains("You wrote a call of Shell as text. Nothing ran."));
+
+    let mut simulation = Simulation::new(vec![written(), written(), answer("never")]);
+    simulation.run_process();
+    assert_eq!(simulation.ends(), [(RunOutcome::Failed, Some("WrittenCall".to_owned()))]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub fn calls(ids: &[&str]) -> Assistant {
 }
 
 pub fn failed(kind: ModelFailureKind) -> ModelFailed {
-    ModelFailed { kind, message: "no model".to_owned() }
+    ModelFailed::new(kind, "no model")
 }
 
 #[derive(Clone, Debug)]

@@ -30,12 +30,12 @@ impl<'a> ErrorBody<'a> {
         let body = body.get(0).unwrap_or(body);
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
         let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        let first = |names: [&str; 2]| names.into_iter().map(field).find(|words| !words.is_empty()).unwrap_or_default();
+        let first = |names: &[&str]| names.iter().map(|name| field(name)).find(|words| !words.is_empty()).unwrap_or_default();
         Self {
-            code: field("code"),
-            kind: if field("type") == "error" { "" } else { first(["type", "status"]) },
+            code: first(&["code", "error_code"]),
+            kind: if field("type") == "error" { "" } else { first(&["type", "status", "error_type"]) },
             param: field("param"),
-            message: error.as_str().unwrap_or_else(|| first(["message", "detail"])),
+            message: error.as_str().unwrap_or_else(|| first(&["message", "detail", "error_message", "error_msg"])),
             body: Some(body),
         }
     }
@@ -47,16 +47,17 @@ impl<'a> ErrorBody<'a> {
         if let Some(number) = number.filter(|number| (400..600).contains(number)) {
             return number;
         }
-        let says = |word: &str| self.code.contains(word) || self.kind.contains(word);
+        let (code, kind) = (self.code.to_lowercase(), self.kind.to_lowercase());
+        let says = |word: &str| code.contains(word) || kind.contains(word);
         let statuses: [(u16, &[&str]); 8] = [
-            (429, &["rate_limit", "insufficient_quota", "RESOURCE_EXHAUSTED"]),
+            (429, &["rate_limit", "ratelimit", "insufficient_quota", "resource_exhausted"]),
             (529, &["overloaded"]),
             (401, &["authentication", "invalid_api_key"]),
             (402, &["billing"]),
             (403, &["permission"]),
-            (404, &["not_found"]),
+            (404, &["not_found", "notfound"]),
             (413, &["request_too_large"]),
-            (400, &["invalid_request", "invalid_prompt", "context_length", "INVALID_ARGUMENT", "image"]),
+            (400, &["invalid_request", "badrequest", "bad_request", "invalid_prompt", "context_length", "invalid_argument", "image"]),
         ];
         statuses.iter().find(|(_, words)| words.iter().any(|word| says(word))).map_or(500, |(status, _)| *status)
     }

@@ -24,5 +24,10 @@ pub(super) fn summary(endpoint: &str, error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(_) => "its certificate is not valid",
         _ => "it does not agree on TLS",
     };
-    format!("the model endpoint {endpoint} is not trusted: {why}; check spec.model.baseUrl")
+    let what = match error {
+        rustls::Error::InvalidCertificate(Certificate::UnknownIssuer) => "name the ConfigMap with its CA in spec.model.caRef",
+        rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => "renew it at the endpoint",
+        _ => "check spec.model.baseUrl",
+    };
+    format!("the model endpoint {endpoint} is not trusted: {why}; {what}")
 }

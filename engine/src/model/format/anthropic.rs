@@ -9,12 +9,12 @@ use crate::model::deltas::ModelDelta;
 use crate::model::turns::{ResultPart, Turn, TurnPart, turns};
 
 /// The format demands a limit. No current model has a lower one.
-const DEFAULT_MAX_TOKENS: u32 = 32_000;
+pub(super) const DEFAULT_MAX_TOKENS: u32 = 32_000;
 
 pub(super) fn body(request: RequestParts<'_>) -> Value {
-    let RequestParts { config, items, offer_tools } = request;
+    let RequestParts { config, offer_tools, .. } = request;
     let model = &config.model;
-    let turns = turns(items, model);
+    let turns = turns(request);
     let mut body = json!({
         "model": model.name,
         "max_tokens": model.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
@@ -134,6 +134,8 @@ enum Block {
 #[derive(Debug, Default)]
 pub(crate) struct AnthropicReader {
     block: Block,
+    /// Why the model stopped is known.
+    stopped: bool,
 }
 
 impl AnthropicReader {
@@ -149,7 +151,9 @@ impl AnthropicReader {
             "content_block_stop" => self.end_block(answer)?,
             "message_delta" => {
                 answer.count(larger(answer.usage(), usage(&event["usage"])));
-                answer.stop = stop(text(&event["delta"], "stop_reason")).or(answer.stop);
+                let reason = text(&event["delta"], "stop_reason");
+                self.stopped |= !reason.is_empty();
+                answer.stop = stop(reason).or(answer.stop);
             }
             "message_stop" => {
                 self.end_block(answer)?;
@@ -160,6 +164,15 @@ impl AnthropicReader {
             _ => {}
         }
         Ok(Progress::More)
+    }
+
+    /// Some servers end without the last event.
+    pub(super) fn is_complete(&self) -> bool {
+        self.stopped
+    }
+
+    pub(super) fn finish(mut self, answer: &mut AnswerBuilder) -> Result<(), StreamError> {
+        self.end_block(answer)
     }
 
     fn start_block(&mut self, block: &Value, answer: &mut AnswerBuilder) -> Result<(), StreamError> {

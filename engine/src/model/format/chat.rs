@@ -14,18 +14,21 @@ use crate::model::turns::{AnswerTurn, Turn, TurnPart, UserTurn, system_text, tur
 
 mod reader;
 
+/// What the model is said to have answered between a tool's result and a message, where roles have to alternate.
+const NOTED: &str = "Noted.";
+
 pub(crate) use reader::ChatReader;
 pub(super) use reader::usage;
 
 pub(super) fn body(request: RequestParts<'_>, server: Server) -> Value {
-    let RequestParts { config, items, offer_tools } = request;
+    let RequestParts { config, offer_tools, .. } = request;
     let model = &config.model;
     let mut messages: Vec<Value> = Vec::new();
     let system = system_text(&config.system);
     if !system.is_empty() {
         messages.push(json!({"role": "system", "content": system}));
     }
-    for turn in turns(items, model) {
+    for turn in turns(request) {
         match turn {
             Turn::User(user) => messages.extend(user_messages(&user)),
             Turn::Assistant(answer) => messages.push(answer_message(&answer, server.kind)),
@@ -35,6 +38,9 @@ pub(super) fn body(request: RequestParts<'_>, server: Server) -> Value {
         for message in messages.iter_mut().filter(|message| message["role"] == "assistant") {
             message.as_object_mut().map(|message| message.entry("reasoning_content").or_insert_with(|| json!("")));
         }
+    }
+    if server.strict_order {
+        messages = strictly_ordered(messages);
     }
     let mut body = json!({"model": model.name, "stream": true, "stream_options": {"include_usage": true}, "messages": messages});
     if !config.tools.is_empty() {
@@ -58,13 +64,31 @@ pub(super) fn body(request: RequestParts<'_>, server: Server) -> Value {
 fn user_messages(user: &UserTurn<'_>) -> Vec<Value> {
     let mut messages: Vec<Value> =
         user.results.iter().map(|result| json!({"role": "tool", "tool_call_id": result.call_id, "content": result.output})).collect();
-    // A message of a tool takes text only.
+    // A message of a tool takes text only. Texts are one message: many servers' templates refuse two of one role in a row.
     let images: Vec<Value> = user.results.iter().flat_map(|result| result.images.iter().map(image_part)).collect();
-    if !images.is_empty() {
-        messages.push(json!({"role": "user", "content": images}));
+    let content = if images.is_empty() {
+        json!(user.texts.join("\n\n"))
+    } else {
+        let texts = user.texts.iter().map(|text| json!({"type": "text", "text": text}));
+        images.iter().cloned().chain(texts).collect()
+    };
+    if !images.is_empty() || !user.texts.is_empty() {
+        messages.push(json!({"role": "user", "content": content}));
     }
-    messages.extend(user.texts.iter().map(|text| json!({"role": "user", "content": text})));
     messages
+}
+
+/// Parts the messages of user and tool, which some templates refuse in a row: without the tools' messages and the calls, roles then alternate.
+fn strictly_ordered(messages: Vec<Value>) -> Vec<Value> {
+    let mut ordered: Vec<Value> = Vec::new();
+    for message in messages {
+        let after_tool = ordered.last().is_some_and(|last| last["role"] == "tool");
+        if after_tool && message["role"] == "user" {
+            ordered.push(json!({"role": "assistant", "content": NOTED}));
+        }
+        ordered.push(message);
+    }
+    ordered
 }
 
 fn image_part(image: &Image) -> Value {

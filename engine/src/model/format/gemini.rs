@@ -12,9 +12,9 @@ use crate::model::turns::{AnswerTurn, ResultPart, Turn, TurnPart, turns};
 pub(super) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn body(request: RequestParts<'_>) -> Value {
-    let RequestParts { config, items, offer_tools } = request;
+    let RequestParts { config, offer_tools, .. } = request;
     let model = &config.model;
-    let mut body = json!({"contents": turns(items, model).iter().map(content).collect::<Vec<_>>()});
+    let mut body = json!({"contents": turns(request).iter().map(content).collect::<Vec<_>>()});
     let system: Vec<Value> = config.system.iter().filter(|block| !block.trim().is_empty()).map(|block| json!({"text": block})).collect();
     if !system.is_empty() {
         body["systemInstruction"] = json!({"parts": system});

@@ -13,14 +13,14 @@ use crate::model::deltas::ModelDelta;
 use crate::model::turns::{AnswerTurn, ResultPart, Turn, TurnPart, system_text, turns};
 
 pub(super) fn body(request: RequestParts<'_>, server: Server) -> Value {
-    let RequestParts { config, items, offer_tools } = request;
+    let RequestParts { config, items, offer_tools, .. } = request;
     let model = &config.model;
     let mut body = json!({
         "model": model.name,
         "stream": true,
         "store": false,
         "prompt_cache_key": cache_key(config, items),
-        "input": turns(items, model).iter().flat_map(input_items).collect::<Vec<_>>(),
+        "input": turns(request).iter().flat_map(input_items).collect::<Vec<_>>(),
     });
     if server.takes_encrypted_reasoning {
         body["include"] = json!(["reasoning.encrypted_content"]);
@@ -59,9 +59,9 @@ fn input_items(turn: &Turn<'_>) -> Vec<Value> {
     match turn {
         Turn::User(user) => {
             let results = user.results.iter().map(result_item);
-            let texts =
-                user.texts.iter().map(|text| json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}));
-            results.chain(texts).collect()
+            let texts: Vec<Value> = user.texts.iter().map(|text| json!({"type": "input_text", "text": text})).collect();
+            let message = (!texts.is_empty()).then(|| json!({"type": "message", "role": "user", "content": texts}));
+            results.chain(message).collect()
         }
         Turn::Assistant(answer) => answer_items(answer),
     }

@@ -10,12 +10,13 @@ use crate::model::deltas::{DeltaSink, ModelDelta};
 use crate::model::sse::SseReader;
 
 mod bodies;
+mod orders;
 mod streams;
 
 const FORMATS: [WireFormat; 4] = [WireFormat::Responses, WireFormat::ChatCompletions, WireFormat::Anthropic, WireFormat::Gemini];
 
 fn server(kind: ServerKind) -> Server {
-    Server { kind, takes_encrypted_reasoning: true }
+    Server { kind, takes_encrypted_reasoning: true, strict_order: false }
 }
 
 fn call(id: &str, tool: &str, args: Value) -> ToolCall {

@@ -1,77 +1,17 @@
-//! A server over HTTP and HTTPS, of which each test says what it writes.
-
-use std::sync::Mutex;
+//! Calls over HTTP and HTTPS.
 
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use yoi_wire::entry::{AnswerPart, Image, PromptToolResult, ToolCall};
 use yoi_wire::manifest::ModelHeader;
 
 use super::*;
+use crate::model::test_server::{PING, Seen, respond, serve, status, stream_head};
 
 const ANSWER: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":7}}\n\ndata: [DONE]\n\n";
 
-const PING: &str = ": ping\n\n";
-/// Time that a server lets pass before a ping. All pings of a test together take longer than the client waits in silence.
-const PING_INTERVAL: Duration = Duration::from_millis(500);
-
-type Seen = Arc<Mutex<Vec<String>>>;
-
-fn stream_head() -> String {
-    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_owned()
-}
-
-fn status(status: &str, headers: &str, body: &str) -> Vec<Option<String>> {
-    vec![Some(format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len()))]
-}
-
 fn hello() -> Vec<Option<String>> {
     vec![Some(stream_head() + ANSWER)]
-}
-
-/// Writes what is given, then closes. `None` writes nothing more until the client goes.
-async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, pieces: Vec<Option<String>>, seen: &Seen) {
-    let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
-    loop {
-        let Ok(count @ 1..) = stream.read(&mut buffer).await else { return };
-        request.extend_from_slice(&buffer[..count]);
-        let text = String::from_utf8_lossy(&request).into_owned();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok()).unwrap_or_default();
-        if body.len() >= length {
-            seen.lock().unwrap().push(text);
-            break;
-        }
-    }
-    for piece in pieces {
-        match piece {
-            Some(piece) => {
-                if piece == PING {
-                    tokio::time::sleep(PING_INTERVAL).await;
-                }
-                let _ = stream.write_all(piece.as_bytes()).await;
-                let _ = stream.flush().await;
-            }
-            // The client closes the connection, which ends the read.
-            None => while matches!(stream.read(&mut buffer).await, Ok(1..)) {},
-        }
-    }
-    let _ = stream.shutdown().await;
-}
-
-/// Serves one connection after another, each with the next of these answers.
-async fn serve(answers: Vec<Vec<Option<String>>>) -> (String, Seen) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let place = listener.local_addr().unwrap();
-    let seen = Seen::default();
-    let requests = seen.clone();
-    tokio::spawn(async move {
-        for pieces in answers {
-            let (stream, _) = listener.accept().await.unwrap();
-            respond(stream, pieces, &requests).await;
-        }
-    });
-    (format!("http://{place}/v1"), seen)
 }
 
 fn endpoint(fields: serde_json::Value) -> ModelEndpoint {
@@ -226,22 +166,187 @@ async fn a_model_that_does_not_reason_is_asked_again_without_encrypted_reasoning
     assert_eq!(asked, [true, false, false]);
 }
 
+fn chunked(body: &str) -> Vec<Option<String>> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    vec![Some(format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()))]
+}
+
 #[tokio::test]
-async fn an_answer_that_is_cut_empty_or_no_stream_is_a_failure() {
+async fn what_is_no_answer_is_a_failure_with_the_servers_own_words() {
     let cut = vec![Some(stream_head() + "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n")];
-    let empty = vec![Some(stream_head() + "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n")];
     let noise = vec![Some(stream_head() + "data: <noise>\n\n")];
-    for (pieces, words) in [
-        (cut, "broke its answer off"),
-        (empty, "neither a word nor a tool call"),
-        (noise, "sent a stream that cannot be read"),
-        (status("200 OK", "", "<html>"), "no stream of a chat; check spec.model.baseUrl and provider"),
-        (status("429 Too Many Requests", "retry-after: 7\r\n", "{}"), "answered 429 Too Many Requests; the agent waits and asks again"),
+    let too_long =
+        "data: {\"choices\":null,\"error_type\":\"BadRequestError\",\"error_message\":\"maximum context length is 8192 tokens\"}\n\n";
+    let unusable = ModelFailureClass::Unusable;
+    for (pieces, class, summary, words) in [
+        (cut, unusable, "broke its answer off: a finish_reason did not come", ""),
+        (noise, unusable, "sent a stream that cannot be read", ""),
+        (chunked("data: [DONE]\n\n"), unusable, "ended its answer without anything in it", ""),
+        (status("200 OK", "", "<html>Log in</html>"), unusable, "no stream of a chat; check spec.model.baseUrl and provider", "Log in"),
+        (status("200 OK", "", "{\"detail\":\"Not here\"}"), unusable, "no stream of a chat", "Not here"),
+        (
+            status("200 OK", "content-type: application/json\r\n", "{\"error\":{\"message\":\"out of order\",\"code\":503}}"),
+            ModelFailureClass::TryAgain { tries: None },
+            "reported an error in its answer",
+            "out of order",
+        ),
+        (
+            chunked(&(too_long.to_owned() + "data: [DONE]\n\n")),
+            ModelFailureClass::History(HistoryFault::TooLong),
+            "reported an error in its answer",
+            "8192",
+        ),
+        (
+            status("429 Too Many Requests", "retry-after: 7\r\n", "{}"),
+            ModelFailureClass::TryAgain { tries: None },
+            "answered 429 Too Many Requests; the agent waits and asks again",
+            "",
+        ),
     ] {
         let (url, _) = serve(vec![pieces]).await;
         let failure = call_endpoint(json!({"baseUrl": url})).await.unwrap_err();
-        assert!(failure.summary.contains(words), "{failure:?}");
-        assert_eq!(failure.retry_after, words.contains("429").then_some(Duration::from_secs(7)));
+        assert!(failure.summary.contains(summary) && failure.detail.contains(words) && failure.class == class, "{failure:?}");
+        assert_eq!(failure.retry_after, summary.contains("429").then_some(Duration::from_secs(7)));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_whole_is_taken_although_its_end_is_written_in_another_way() {
+    let chat = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello.\"}}]}\n\n";
+    let anthropic = "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"Hello.\"}}\n\n\
+                     data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}";
+    let message = json!({"type": "message", "stop_reason": "end_turn", "usage": {"input_tokens": 7},
+        "content": [{"type": "text", "text": "Hello."}, {"type": "tool_use", "id": "a", "name": "Read", "input": {"x": 1}}]});
+    let response = json!({"object": "response", "status": "completed", "error": null, "usage": {"input_tokens": 7}, "output": [
+        {"type": "message", "content": [{"type": "output_text", "text": "Hello."}]},
+        {"type": "function_call", "call_id": "a", "name": "Read", "arguments": "{\"x\":1}"}]});
+    let completion = json!({"object": "chat.completion", "usage": {"prompt_tokens": 7}, "choices": [{"finish_reason": "tool_calls", "message": {
+        "content": "Hello.", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "Read", "arguments": "{\"x\":1}"}}]}}]});
+    let gemini = json!({"usageMetadata": {"promptTokenCount": 7}, "candidates": [{"finishReason": "STOP", "content": {"parts": [
+        {"text": "Hello."}, {"functionCall": {"name": "Read", "args": {"x": 1}}}]}}]});
+    let whole = |body: &serde_json::Value| status("200 OK", "content-type: application/json\r\n", &format!("\n{body}"));
+    let (openai, responses) = (json!({}), json!({"api": "Responses"}));
+    let (claude, google) = (json!({"provider": "Anthropic"}), json!({"provider": "Gemini"}));
+    for (fields, pieces, calls) in [
+        (&openai, chunked(&format!("{chat}data: [DONE]\n\n")), 0),
+        (&openai, chunked(&format!("{chat}data:[DONE]")), 0),
+        (&openai, vec![Some(stream_head() + chat + "data: [DONE]\n\n")], 0),
+        (&openai, chunked("data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}"), 0),
+        (&claude, vec![Some(stream_head() + anthropic)], 0),
+        (&openai, whole(&completion), 1),
+        (&claude, whole(&message), 1),
+        (&responses, whole(&response), 1),
+        (&google, whole(&gemini), 1),
+        (&google, whole(&json!([gemini])), 1),
+    ] {
+        let (url, _) = serve(vec![pieces.clone()]).await;
+        let mut fields = fields.clone();
+        fields["baseUrl"] = json!(url);
+        let answer = call_endpoint(fields.clone()).await.unwrap_or_else(|failure| panic!("{fields}: {failure:?}"));
+        assert_eq!((answer.text.as_str(), answer.tool_calls.len()), ("Hello.", calls), "{fields}");
+        if let Some(call) = answer.tool_calls.first() {
+            assert_eq!(
+                (call.tool.as_str(), call.args.clone(), answer.usage.unwrap().input_tokens),
+                ("Read", json!({"x": 1}), 7),
+                "{fields}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_never_says_why_an_answer_ends_is_believed_the_second_time() {
+    let text = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"}}]}\n\n";
+    let call_cut = "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"Read\",\"arguments\":\"{\\\"x\"}}]}}]}\n\n";
+    let (url, _) = serve(vec![chunked(call_cut), chunked(text), chunked(text), hello(), chunked(text), chunked(text)]).await;
+    let client = ModelClient::new(&endpoint(json!({"baseUrl": url})), &ModelSecrets::default(), ModelTimeouts::default()).unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..6 {
+        taken.push(call(&client, DeltaSink::none()).await.is_ok());
+    }
+    // After an answer that says it, one that does not was cut.
+    assert_eq!(taken, [false, false, true, true, false, false]);
+}
+
+/// A conversation with reasoning, three pictures, and a message after the results.
+fn eventful(api: &str) -> Vec<PromptItem> {
+    let call = |id: &str| ToolCall { call_id: id.to_owned(), tool: "Read".to_owned(), args: json!({}) };
+    let reasoning = match api {
+        "anthropic" => json!({"type": "thinking", "thinking": "former-thought", "signature": "s"}),
+        _ => json!({"reasoning_content": "former-thought"}),
+    };
+    let answer = Assistant {
+        text: "I look.".to_owned(),
+        tool_calls: vec![call("a"), call("b"), call("c")],
+        api: api.to_owned(),
+        model: "m".to_owned(),
+        parts: vec![AnswerPart::Opaque { value: reasoning }],
+        ..Assistant::default()
+    };
+    let result = |id: &str| PromptToolResult {
+        call_id: id.to_owned(),
+        tool: "Read".to_owned(),
+        output: "seen".to_owned(),
+        failed: false,
+        images: vec![Image { media_type: "image/png".to_owned(), data: format!("picture-{id}") }],
+    };
+    let results = ["a", "b", "c"].map(|id| result(id)).to_vec();
+    let user = |text: &str| PromptItem::User(text.to_owned());
+    vec![user("hi"), PromptItem::Assistant(Box::new(answer)), PromptItem::Results(results), user("and that")]
+}
+
+#[tokio::test]
+async fn what_an_endpoint_refuses_is_left_out_once_and_for_later_requests() {
+    let anthropic = |message: &str| json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}}).to_string();
+    let openai = |message: &str| json!({"error": {"message": message, "type": "BadRequestError", "code": 400}}).to_string();
+    let done = "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"Hello.\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n";
+    let pixels = anthropic("messages.2.content.0.image.source.base64.data: image dimensions exceed max allowed size: 8000 pixels");
+    let signature = anthropic("messages.1.content.0: Invalid `signature` in `thinking` block");
+    let (claude, chat) = (json!({"provider": "Anthropic"}), json!({}));
+    for (fields, status_line, refusals, gone, kept, told) in [
+        (&claude, "400 Bad Request", vec![pixels.clone(); 2], vec!["picture-c", "picture-b"], "picture-a", "the 2 latest pictures"),
+        (
+            &chat,
+            "400 Bad Request",
+            vec![openai("this model does not support image input")],
+            vec!["picture-a", "picture-c"],
+            "seen",
+            "3 latest",
+        ),
+        (&claude, "400 Bad Request", vec![signature], vec!["former-thought"], "I look.", "what it reasoned"),
+        (
+            &chat,
+            "422 Unprocessable Entity",
+            vec![openai("messages.1.assistant.reasoning_content: Extra inputs are not permitted")],
+            vec!["former-thought"],
+            "I look.",
+            "what it reasoned",
+        ),
+        (&chat, "500 Internal Server Error", vec![openai("Unexpected role 'user' after role 'tool'")], vec![], "Noted.", "roles alternate"),
+    ] {
+        let answer = || if *fields == claude { vec![Some(stream_head() + done)] } else { hello() };
+        let refused = refusals.len();
+        let answers = refusals.iter().map(|body| status(status_line, "", body)).chain([answer(), answer()]).collect();
+        let (url, seen) = serve(answers).await;
+        let mut fields = fields.clone();
+        fields["baseUrl"] = json!(url);
+        let client = ModelClient::new(&endpoint(fields), &ModelSecrets::default(), ModelTimeouts::default()).unwrap();
+        let config = Arc::new(AgentConfig { model: client.config(), ..AgentConfig::default() });
+        let items = Arc::new(eventful(&config.model.api));
+        let mut changes = Vec::new();
+        for _ in 0..2 {
+            let sink = DeltaSink::none();
+            let request = ModelRequest { config: config.clone(), items: items.clone(), offer_tools: true };
+            assert_eq!(client.call(request, sink.clone()).await.unwrap().text, "Hello.", "{told}");
+            changes.extend(sink.take_changes());
+        }
+        let sent = seen.lock().unwrap().clone();
+        assert!(changes.len() == 1 && changes[0].contains(told), "{changes:?}");
+        assert_eq!(sent.len(), refused + 2, "{told}");
+        for request in &sent[refused..] {
+            assert!(request.contains(kept) && gone.iter().all(|gone| !request.contains(gone)), "{request}");
+        }
+        assert!(gone.iter().all(|gone| sent[0].contains(gone)), "{}", sent[0]);
     }
 }
 
@@ -256,7 +361,11 @@ async fn a_fallback_answers_for_an_endpoint_whose_account_is_empty_and_says_so()
     let items = Arc::new(vec![PromptItem::User("hi".to_owned())]);
     let request = ModelRequest { config: Arc::new(config), items, offer_tools: true };
     for _ in 0..2 {
-        assert_eq!(models.call(request.clone(), DeltaSink::none()).await.unwrap().model, "second");
+        let answer = match models.call(request.clone(), DeltaSink::none()).await {
+            Err(FailedTry { ask_next: true, .. }) => models.call(request.clone(), DeltaSink::none()).await,
+            answer => answer,
+        };
+        assert_eq!(answer.unwrap().model, "second");
     }
     let sent = seen.lock().unwrap().join("\n");
     assert!(sent.contains("\"model\":\"second\"") && sent.contains("\"reasoning_effort\":\"low\"") && !sent.contains("first"), "{sent}");

@@ -1,3 +1,5 @@
+use yoi_wire::entry::{AgentConfig, ModelConfig};
+
 use super::*;
 
 fn model() -> ModelConfig {
@@ -26,7 +28,10 @@ fn user(text: &str) -> PromptItem {
     PromptItem::User(text.to_owned())
 }
 
-/// Each turn in one line.
+/// What stands before an answer that nothing precedes, and after one that nothing follows.
+const GO_ON_LINE: &str = r#"user ["[Go on.]"]"#;
+
+/// Each turn in one line, but for those.
 fn lines(items: &[PromptItem], model: &ModelConfig) -> Vec<String> {
     let line = |turn: &Turn<'_>| match turn {
         Turn::User(user) => {
@@ -44,7 +49,12 @@ fn lines(items: &[PromptItem], model: &ModelConfig) -> Vec<String> {
             format!("model {:?}", answer.parts.iter().map(part).collect::<Vec<_>>())
         }
     };
-    turns(items, model).iter().map(line).collect()
+    let config = AgentConfig { model: model.clone(), ..AgentConfig::default() };
+    turns(RequestParts { config: &config, items, offer_tools: true, own_from: 0 })
+        .iter()
+        .map(line)
+        .filter(|line| line != GO_ON_LINE)
+        .collect()
 }
 
 #[test]

@@ -1,22 +1,25 @@
 //! One request: checks it, passes it on with the endpoint's key, and begins to pass the answer back.
 
+use std::sync::Arc;
+
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, SET_COOKIE, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::{Request, Response};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::ProxyState;
 use super::conceal::Concealer;
-use super::passing::{PassingAnswer, ResponseBody, TokenCounter};
+use super::passing::{self, PassingAnswer, ResponseBody, TokenCounter};
 use super::refusal::Refusal;
 use super::request_body;
 use super::route::{Route, query_pairs};
 use super::usage::UsageReader;
 use crate::model::failure::ModelFailure;
-use crate::model::format::WireFormat;
+use crate::program::access::RunBudget;
 
 const KEY_HEADERS: [&str; 2] = ["x-api-key", "x-goog-api-key"];
 /// Headers that concern one connection, and cookies, which are nobody's here.
@@ -34,7 +37,7 @@ static DROPPED_HEADERS: [HeaderName; 10] = [
 ];
 
 /// Answers a request of a program.
-pub(super) async fn answer(state: &ProxyState, request: Request<Incoming>) -> Response<ResponseBody> {
+pub(super) async fn answer(state: &Arc<ProxyState>, request: Request<Incoming>) -> Response<ResponseBody> {
     match forward(state, request).await {
         Ok(response) => response,
         Err(refusal) => {
@@ -44,7 +47,7 @@ pub(super) async fn answer(state: &ProxyState, request: Request<Incoming>) -> Re
     }
 }
 
-async fn forward(state: &ProxyState, request: Request<Incoming>) -> Result<Response<ResponseBody>, Refusal> {
+async fn forward(state: &Arc<ProxyState>, request: Request<Incoming>) -> Result<Response<ResponseBody>, Refusal> {
     let upstream = &state.upstream;
     let (head, body) = request.into_parts();
     let budget = shown_tokens(&head.headers, head.uri.query()).iter().find_map(|token| state.tokens.find(token)).ok_or(Refusal::NoToken)?;
@@ -55,39 +58,67 @@ async fn forward(state: &ProxyState, request: Request<Incoming>) -> Result<Respo
         budget.ask().map_err(Refusal::UsedUp)?;
     }
     let (mut body, memory) = request_body::read(body, &state.body_memory).await?;
-    if route.asks_model && upstream.format == WireFormat::ChatCompletions {
-        body = request_body::ask_for_usage(body);
+    if route.asks_model {
+        body = request_body::with_usage(upstream.format, &body)?;
     }
+    let request_bytes = body.len();
     let url = route.url(&upstream.base, head.uri.query());
     let mut asked = upstream.http.request(head.method, url).headers(request_headers(state, &head.headers));
     if !body.is_empty() {
         asked = asked.body(body);
     }
-    let timeouts = &upstream.context.timeouts;
-    let deadline = Instant::now() + timeouts.total;
-    let response = match timeout(timeouts.head, asked.send()).await {
-        Err(_) => return Err(Refusal::Slow(ModelFailure::no_answer_begun(&upstream.context).redact(&upstream.redaction).summary)),
-        Ok(Err(error)) => {
-            let failure = ModelFailure::from_connection(&error, &upstream.context).redact(&upstream.redaction);
-            tracing::warn!(what = failure.summary, "model proxy gets no answer");
-            return Err(Refusal::Unreachable(failure.summary));
-        }
-        Ok(Ok(response)) => response,
-    };
-    drop(memory);
-    let counts = route.asks_model && response.status().is_success();
-    let mut answer = Response::new(());
-    *answer.status_mut() = response.status();
-    *answer.headers_mut() = response_headers(state, response.headers());
-    let passing = PassingAnswer {
-        response,
-        concealer: Concealer::new(state.secrets.clone()),
-        counter: counts.then(|| TokenCounter::new(UsageReader::new(upstream.format), budget)),
-        idle: timeouts.idle,
-        deadline,
-        _permit: permit,
-    };
-    Ok(answer.map(|()| passing.into_body()))
+    let call = UpstreamCall { state: state.clone(), asked, memory, permit, counts: route.asks_model.then_some((request_bytes, budget)) };
+    let (answer, answered) = oneshot::channel();
+    // It goes on when the program goes away, which drops this future.
+    tokio::spawn(call.run(answer));
+    answered.await.unwrap_or(Err(Refusal::Busy))
+}
+
+/// A request on its way to the endpoint.
+struct UpstreamCall {
+    state: Arc<ProxyState>,
+    asked: reqwest::RequestBuilder,
+    memory: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
+    /// Bytes of the request, and who pays; `None`: it costs nothing.
+    counts: Option<(usize, Arc<dyn RunBudget>)>,
+}
+
+impl UpstreamCall {
+    /// Asks, gives the head of the response to `answer`, and passes the rest on.
+    async fn run(self, answer: oneshot::Sender<Result<Response<ResponseBody>, Refusal>>) {
+        let Self { state, asked, memory, permit, counts } = self;
+        let (upstream, timeouts) = (&state.upstream, &state.upstream.context.timeouts);
+        let deadline = Instant::now() + timeouts.total;
+        let refusal = match timeout(timeouts.head, asked.send()).await {
+            Ok(Ok(response)) => {
+                drop(memory);
+                let mut head = Response::new(());
+                *head.status_mut() = response.status();
+                *head.headers_mut() = response_headers(&state, response.headers());
+                let counts = counts.filter(|_| response.status().is_success());
+                let passing = PassingAnswer {
+                    response,
+                    concealer: Concealer::new(state.secrets.clone()),
+                    counter: counts.map(|(bytes, budget)| TokenCounter::new(UsageReader::new(upstream.format), bytes, budget)),
+                    idle: timeouts.idle,
+                    deadline,
+                    permit,
+                };
+                let (pieces, body) = passing::body();
+                // The program may have gone. Then the body is dropped here, which is how the answer's reader learns of it.
+                let _ = answer.send(Ok(head.map(|()| body)));
+                return passing.pass(pieces).await;
+            }
+            Ok(Err(error)) => {
+                let failure = ModelFailure::from_connection(&error, &upstream.context).redact(&upstream.redaction);
+                tracing::warn!(what = failure.summary, "model proxy gets no answer");
+                Refusal::Unreachable(failure.summary)
+            }
+            Err(_) => Refusal::Slow(ModelFailure::no_answer_begun(&upstream.context).redact(&upstream.redaction).summary),
+        };
+        let _ = answer.send(Err(refusal));
+    }
 }
 
 /// What the program shows as its key, wherever its format puts one.

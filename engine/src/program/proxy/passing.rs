@@ -1,4 +1,7 @@
 //! Passes an answer on as it comes, and counts its tokens on the way.
+//!
+//! A task of its own asks the endpoint, so that a program that goes away ends nothing: the answer is then read to its end, because most
+//! formats tell their tokens in the last event only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +11,19 @@ use futures::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout_at};
+use yoi_wire::entry::TokenUsage;
 
 use super::conceal::Concealer;
 use super::usage::UsageReader;
+use crate::model::estimate::tokens_of_bytes;
 use crate::program::access::RunBudget;
+
+/// Bytes of an answer that are read after its program has gone.
+const MAX_DRAINED_BYTES: usize = 64 << 20;
+/// The longest silence of an answer whose program has gone.
+const DRAINED_SILENCE: Duration = Duration::from_secs(60);
 
 /// Body of an answer to a program.
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, AnswerBroken>;
@@ -23,28 +33,33 @@ pub(super) type ResponseBody = UnsyncBoxBody<Bytes, AnswerBroken>;
 #[error("the model endpoint broke its answer off")]
 pub(super) struct AnswerBroken;
 
+/// Where the pieces of an answer go. It is closed when the program has gone.
+pub(super) type Pieces = mpsc::Sender<Result<Bytes, AnswerBroken>>;
+
 /// An answer on its way. Only the chunk that is passed on is held.
 pub(super) struct PassingAnswer {
     pub response: reqwest::Response,
     pub concealer: Concealer,
+    /// `None`: the answer costs nothing.
     pub counter: Option<TokenCounter>,
     /// Longest silence.
     pub idle: Duration,
     /// When the answer must have ended.
     pub deadline: Instant,
     /// Counts the request as one in flight.
-    pub _permit: OwnedSemaphorePermit,
+    pub permit: OwnedSemaphorePermit,
 }
 
-/// Tells the tokens of one answer when it ends, breaks off, or is given up by the program.
+/// Tells the tokens of one answer when it ends or breaks off. An answer whose endpoint tells none is counted by its size.
 pub(super) struct TokenCounter {
     reader: Option<UsageReader>,
+    request_bytes: usize,
     budget: Arc<dyn RunBudget>,
 }
 
 impl TokenCounter {
-    pub fn new(reader: UsageReader, budget: Arc<dyn RunBudget>) -> Self {
-        Self { reader: Some(reader), budget }
+    pub fn new(reader: UsageReader, request_bytes: usize, budget: Arc<dyn RunBudget>) -> Self {
+        Self { reader: Some(reader), request_bytes, budget }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -56,39 +71,71 @@ impl TokenCounter {
 
 impl Drop for TokenCounter {
     fn drop(&mut self) {
-        if let Some(usage) = self.reader.take().and_then(UsageReader::finish) {
-            self.budget.used(usage);
-        }
+        let Some(reader) = self.reader.take() else { return };
+        let output_tokens = reader.estimated_tokens();
+        let usage = reader.finish().unwrap_or_else(|| TokenUsage {
+            input_tokens: tokens_of_bytes(self.request_bytes),
+            output_tokens,
+            ..TokenUsage::default()
+        });
+        self.budget.used(usage);
     }
 }
 
-impl PassingAnswer {
-    pub fn into_body(self) -> ResponseBody {
-        StreamBody::new(stream::unfold(Some(self), Self::next)).boxed_unsync()
-    }
+/// The body that a program reads, and where its pieces come from.
+pub(super) fn body() -> (Pieces, ResponseBody) {
+    // One piece is ahead of the program. The endpoint is held back by a program that reads slowly.
+    let (pieces, received) = mpsc::channel(1);
+    let stream = stream::unfold(received, async |mut received: mpsc::Receiver<Result<Bytes, AnswerBroken>>| {
+        let piece = received.recv().await?;
+        Some((piece.map(Frame::data), received))
+    });
+    (pieces, StreamBody::new(stream).boxed_unsync())
+}
 
-    async fn next(passing: Option<Self>) -> Option<(Result<Frame<Bytes>, AnswerBroken>, Option<Self>)> {
-        let mut passing = passing?;
-        loop {
-            let until = passing.deadline.min(Instant::now() + passing.idle);
-            match timeout_at(until, passing.response.chunk()).await {
-                Ok(Ok(Some(chunk))) => {
-                    if let Some(counter) = &mut passing.counter {
-                        counter.push(&chunk);
+impl PassingAnswer {
+    /// Passes the answer on to its end. When the program has gone, the rest is read for its tokens, within bounds.
+    pub async fn pass(self, pieces: Pieces) {
+        let Self { mut response, mut concealer, mut counter, idle, deadline, permit } = self;
+        let (mut gone, mut drained) = (false, 0);
+        let end = loop {
+            let until = deadline.min(Instant::now() + if gone { idle.min(DRAINED_SILENCE) } else { idle });
+            let chunk = tokio::select! {
+                chunk = timeout_at(until, response.chunk()) => chunk,
+                () = pieces.closed(), if !gone => {
+                    gone = true;
+                    if counter.is_none() {
+                        break None;
                     }
-                    let chunk = passing.concealer.push(chunk);
-                    if !chunk.is_empty() {
-                        return Some((Ok(Frame::data(chunk)), Some(passing)));
-                    }
+                    continue;
                 }
-                Ok(Ok(None)) => {
-                    let rest = passing.concealer.finish();
-                    // The tokens are counted before the program knows that the answer has ended.
-                    drop(passing);
-                    return (!rest.is_empty()).then(|| (Ok(Frame::data(rest)), None));
-                }
-                Ok(Err(_)) | Err(_) => return Some((Err(AnswerBroken), None)),
+            };
+            let chunk = match chunk {
+                Ok(Ok(Some(chunk))) => chunk,
+                Ok(Ok(None)) => break Some(concealer.finish()).filter(|rest| !rest.is_empty()).map(Ok),
+                Ok(Err(_)) | Err(_) => break Some(Err(AnswerBroken)),
+            };
+            if let Some(counter) = &mut counter {
+                counter.push(&chunk);
             }
+            if gone {
+                drained += chunk.len();
+                if drained > MAX_DRAINED_BYTES {
+                    break None;
+                }
+                continue;
+            }
+            let piece = concealer.push(chunk);
+            if !piece.is_empty() {
+                // The next turn learns of a program that has gone.
+                let _ = pieces.send(Ok(piece)).await;
+            }
+        };
+        // The tokens are counted before the program knows that the answer has ended.
+        drop(counter);
+        drop(permit);
+        if let Some(end) = end {
+            let _ = pieces.send(end).await;
         }
     }
 }

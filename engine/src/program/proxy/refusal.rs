@@ -22,6 +22,8 @@ pub(super) enum Refusal {
     TooLarge,
     /// The request did not arrive whole.
     Incomplete,
+    /// The request is no JSON object.
+    NoObject,
     /// Too many requests are in flight.
     Busy,
     /// A limit of the agent is used up.
@@ -38,7 +40,7 @@ impl Refusal {
             Self::NoToken => StatusCode::UNAUTHORIZED,
             Self::NotServed { .. } => StatusCode::NOT_FOUND,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Incomplete => StatusCode::BAD_REQUEST,
+            Self::Incomplete | Self::NoObject => StatusCode::BAD_REQUEST,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::UsedUp(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Slow(_) => StatusCode::GATEWAY_TIMEOUT,
@@ -55,6 +57,7 @@ impl Refusal {
             ),
             Self::TooLarge => format!("Yoi's model proxy takes requests of at most {} MiB", MAX_BODY_BYTES >> 20),
             Self::Incomplete => "the request did not arrive whole at Yoi's model proxy".to_owned(),
+            Self::NoObject => "Yoi's model proxy passes on requests that are one JSON object; this one is none".to_owned(),
             Self::Busy => "too many requests are under way in Yoi's model proxy; ask again when one has ended".to_owned(),
             Self::UsedUp(UsedUp::Turns) => {
                 "the run has used up its calls of the model: limits.turnsPerRun of the agent's YoiPod allows no more in one run".to_owned()
@@ -71,13 +74,13 @@ impl Refusal {
         let kind = match (self, format) {
             (Self::NoToken, WireFormat::Gemini) => "UNAUTHENTICATED",
             (Self::NotServed { .. }, WireFormat::Gemini) => "NOT_FOUND",
-            (Self::TooLarge | Self::Incomplete, WireFormat::Gemini) => "INVALID_ARGUMENT",
+            (Self::TooLarge | Self::Incomplete | Self::NoObject, WireFormat::Gemini) => "INVALID_ARGUMENT",
             (Self::UsedUp(_), WireFormat::Gemini) => "RESOURCE_EXHAUSTED",
             (Self::Busy | Self::Slow(_) | Self::Unreachable(_), WireFormat::Gemini) => "UNAVAILABLE",
             (Self::NoToken, _) => "authentication_error",
             (Self::NotServed { .. }, _) => "not_found_error",
             (Self::TooLarge, WireFormat::Anthropic) => "request_too_large",
-            (Self::TooLarge | Self::Incomplete, _) => "invalid_request_error",
+            (Self::TooLarge | Self::Incomplete | Self::NoObject, _) => "invalid_request_error",
             (Self::UsedUp(_), WireFormat::Anthropic) => "rate_limit_error",
             // Programs do not ask again after this one.
             (Self::UsedUp(_), _) => "insufficient_quota",
@@ -105,7 +108,7 @@ impl Refusal {
             Self::UsedUp(_) | Self::NoToken => {
                 headers.insert("x-should-retry", HeaderValue::from_static("false"));
             }
-            Self::NotServed { .. } | Self::TooLarge | Self::Incomplete | Self::Slow(_) | Self::Unreachable(_) => {}
+            Self::NotServed { .. } | Self::TooLarge | Self::Incomplete | Self::NoObject | Self::Slow(_) | Self::Unreachable(_) => {}
         }
         response
     }

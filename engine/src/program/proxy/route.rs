@@ -31,13 +31,16 @@ impl Route {
         Some(Self { path: path.to_owned(), asks_model })
     }
 
-    /// The URL at the endpoint. Its base URL's query stays, and so does the request's, but for a key in it.
+    /// The URL at the endpoint. Its base URL's query stays, and so does the request's, but for a key in it and for names that the base URL has: of
+    /// two values, servers may take the last one.
     pub fn url(&self, base: &Url, query: Option<&str>) -> Url {
         let mut url = base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(self.path.split('/'));
         }
-        for (name, value) in query_pairs(query).iter().filter(|(name, _)| name != "key") {
+        let own: Vec<String> = base.query_pairs().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        let passed = |name: &str| name != "key" && !own.contains(&name.to_ascii_lowercase());
+        for (name, value) in query_pairs(query).iter().filter(|(name, _)| passed(name)) {
             url.query_pairs_mut().append_pair(name, value);
         }
         url
@@ -120,6 +123,9 @@ mod tests {
             let url = route.url(&Url::parse(base).unwrap(), Some("alt=sse&key=token&x=%26"));
             assert_eq!(url.as_str(), "http://model:8/prefix/v1beta/models/g:streamGenerateContent?tenant=a&alt=sse&x=%26");
         }
+        let base = Url::parse("http://model/v1beta/?api-version=A&tenant=a&key=k&%61lt=sse").unwrap();
+        let url = route.url(&base, Some("api-version=B&Api-Version=C&tenant=&%74enant=b&key=x&alt=json&x=1"));
+        assert_eq!(url.query(), Some("api-version=A&tenant=a&key=k&%61lt=sse&x=1"), "the program's value stands beside the configured one");
         assert_eq!(
             route.url(&Url::parse("http://m/v1beta/").unwrap(), Some("key=t")).as_str(),
             "http://m/v1beta/models/g:streamGenerateContent"

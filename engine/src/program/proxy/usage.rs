@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use yoi_wire::entry::TokenUsage;
 
+use crate::model::estimate::tokens_of_bytes;
 use crate::model::format::{WireFormat, larger};
 use crate::model::sse::SseReader;
 
@@ -16,6 +17,17 @@ pub(super) struct UsageReader {
     format: WireFormat,
     shape: Shape,
     usage: Option<TokenUsage>,
+    seen: Seen,
+}
+
+/// What the size of an answer tells of its tokens.
+#[derive(Debug, Default)]
+struct Seen {
+    events: usize,
+    /// Bytes of the events' data, or of the one text.
+    bytes: usize,
+    /// Bytes of the shortest event. All events repeat about so much beside what they add.
+    shortest: Option<usize>,
 }
 
 /// How the answer is written. Its content type is not relied on.
@@ -46,9 +58,26 @@ struct Inner {
     usage: Option<Value>,
 }
 
+impl Seen {
+    fn add_event(&mut self, data: &str) {
+        if data.trim() == "[DONE]" {
+            return;
+        }
+        self.events += 1;
+        self.bytes += data.len();
+        self.shortest = Some(self.shortest.map_or(data.len(), |shortest| shortest.min(data.len())));
+    }
+}
+
 impl UsageReader {
     pub fn new(format: WireFormat) -> Self {
-        Self { format, shape: Shape::NotKnown, usage: None }
+        Self { format, shape: Shape::NotKnown, usage: None, seen: Seen::default() }
+    }
+
+    /// Tokens of the answer so far by its size: what each event adds, and one token for each.
+    pub fn estimated_tokens(&self) -> u64 {
+        let Seen { events, bytes, shortest } = &self.seen;
+        tokens_of_bytes(bytes.saturating_sub(events * shortest.unwrap_or_default())) + *events as u64
     }
 
     /// Reads the next bytes.
@@ -62,12 +91,19 @@ impl UsageReader {
         }
         match &mut self.shape {
             Shape::Events(reader) => match reader.push(bytes) {
-                Ok(events) => events.iter().for_each(|event| self.read(&event.data)),
-                Err(_) => self.give_up(),
+                Ok(events) => events.iter().for_each(|event| {
+                    self.seen.add_event(&event.data);
+                    self.read(&event.data);
+                }),
+                Err(_) => self.give_up(bytes.len()),
             },
-            Shape::Json(text) if text.len() + bytes.len() <= MAX_JSON_BYTES => text.extend_from_slice(bytes),
-            Shape::Json(_) => self.give_up(),
-            Shape::NotKnown | Shape::TooLong => {}
+            Shape::Json(text) if text.len() + bytes.len() <= MAX_JSON_BYTES => {
+                self.seen.bytes += bytes.len();
+                text.extend_from_slice(bytes);
+            }
+            Shape::Json(_) => self.give_up(bytes.len()),
+            Shape::TooLong => self.seen.bytes += bytes.len(),
+            Shape::NotKnown => {}
         }
     }
 
@@ -85,7 +121,8 @@ impl UsageReader {
         self.usage
     }
 
-    fn give_up(&mut self) {
+    fn give_up(&mut self, bytes: usize) {
+        self.seen.bytes += bytes;
         tracing::warn!("answer of the model is too long to read its tokens");
         self.shape = Shape::TooLong;
     }

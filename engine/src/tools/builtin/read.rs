@@ -20,6 +20,8 @@ const DEFAULT_LINES: u64 = 2000;
 const RESERVED_FOR_NOTES: usize = 160;
 /// The longest picture that the model is shown.
 const MAX_IMAGE_BYTES: u64 = 1 << 20;
+/// The longest side of a picture in pixels. Anthropic refuses a longer one, and the others scale pictures down far below it.
+const MAX_IMAGE_SIDE: usize = 8000;
 /// Bytes at the beginning of a file by which a picture or another binary file is recognised.
 const PROBE_BYTES: usize = 8 << 10;
 /// Bytes of a line's number and the tab after it.
@@ -84,6 +86,8 @@ fn read(tree: &Tree, args: &Args, bytes: usize) -> CallResult {
         }
         let mut content = Vec::new();
         return match file.take(MAX_IMAGE_BYTES).read_to_end(&mut content) {
+            // A picture that no model takes would be refused in every later request, too.
+            Ok(_) if let Some(fault) = image_fault(&content) => CallResult::failed(format!("{path:?} {fault}")),
             Ok(_) => CallResult {
                 outcome: ToolOutcome::Succeeded,
                 output: format!("{path}: {media_type}, {} bytes", content.len()),
@@ -112,6 +116,19 @@ fn image_type(begin: &[u8]) -> Option<&'static str> {
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
         _ => None,
+    }
+}
+
+/// Why no model takes a picture; `None`: its header says nothing against it.
+fn image_fault(content: &[u8]) -> Option<String> {
+    match imagesize::blob_size(content) {
+        Ok(size) if size.width == 0 || size.height == 0 => Some("is a picture without a pixel".to_owned()),
+        Ok(size) if size.width.max(size.height) > MAX_IMAGE_SIDE => Some(format!(
+            "is a picture of {}x{} pixels; models take at most {MAX_IMAGE_SIDE} on a side, so scale it down or cut a part out",
+            size.width, size.height
+        )),
+        Ok(_) => None,
+        Err(_) => Some("begins like a picture, and its header cannot be read".to_owned()),
     }
 }
 

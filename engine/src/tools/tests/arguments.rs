@@ -40,7 +40,11 @@ fn p22_bad_arguments_are_refused_with_their_path() {
         ("Edit", json!({"path": "x", "edits": [{"old": "a", "new": "b"}, {"old": "c"}]}), "/edits[1]: missing field `new`"),
         ("Edit", json!({"path": "x", "edits": [{"old": "a", "new": "b"}], "old": "a", "new": "b"}), EITHER),
         ("Edit", json!({"path": "x", "edits": [{"old": "a", "new": "b"}], "all": true}), EITHER),
-        ("Write", json!("{\"path\": "), "the arguments: expected an object, got a string"),
+        (
+            "Write",
+            json!("{\"path\": "),
+            "the arguments: the text of the arguments is no JSON object: it is cut off, or not escaped. Write it whole, or make the call smaller, got a string",
+        ),
         ("Grep", json!({"pattern": "x", "limit": 2001}), "/limit: must be from 1 to 2000"),
         ("Grep", json!({"pattern": "x", "context": 21}), "/context: must be at most 20"),
         (

@@ -54,10 +54,10 @@ async fn read_keeps_within_its_limit_and_shows_the_begin_of_an_endless_line() {
 async fn pictures_are_recognised_by_their_content_and_returned_to_be_seen() {
     let fixture = Fixture::new();
     for (begin, media_type) in [
-        (&b"\x89PNG\r\n\x1a\n"[..], "image/png"),
-        (b"\xff\xd8\xff\xe0", "image/jpeg"),
-        (b"GIF89a", "image/gif"),
-        (b"RIFF\x24\0\0\0WEBPVP8 ", "image/webp"),
+        (&b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x1f\x40\0\0\0\x01\x08\x02\0\0\0"[..], "image/png"),
+        (b"\xff\xd8\xff\xc0\0\x11\x08\0\x02\0\x03\x03\x01\x11\0\x02\x11\0\x03\x11\0", "image/jpeg"),
+        (b"GIF89a\x03\0\x02\0\0\0\0", "image/gif"),
+        (b"RIFF\x24\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x02\0\0\x01\0\0", "image/webp"),
     ] {
         let content = [begin, &[0, 1, 2, 255]].concat();
         fixture.write("picture.txt", &content);
@@ -66,6 +66,16 @@ async fn pictures_are_recognised_by_their_content_and_returned_to_be_seen() {
         assert_eq!(end.images.len(), 1);
         assert_eq!(end.images[0].media_type, media_type);
         assert_eq!(base64::prelude::BASE64_STANDARD.decode(&end.images[0].data).unwrap(), content);
+    }
+    for (name, content, why) in [
+        ("wide.png", &b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x1f\x41\0\0\0\x01\x08\x02\0\0\0"[..], "8001x1 pixels"),
+        ("tall.gif", b"GIF89a\x01\0\xff\xff\0\0\0", "1x65535 pixels"),
+        ("empty.gif", b"GIF89a\0\0\x01\0\0\0\0", "without a pixel"),
+        ("cut.png", b"\x89PNG\r\n\x1a\n\0\0", "its header cannot be read"),
+    ] {
+        fixture.write(name, content);
+        let output = fixture.fail("Read", json!({"path": name})).await;
+        assert!(output.contains(why), "{name}: {output}");
     }
     fixture.write("no-picture.png", "RIFF is a word\n");
     let end = fixture.run("Read", json!({"path": "no-picture.png"})).await;

@@ -32,7 +32,7 @@ fn restorable(pod: &YoiPod) -> String {
         Some(damage @ (ReportReason::ReplayFailed | ReportReason::LogNewer)) => format!("no: {}", damage.as_str()),
         Some(ReportReason::Replayed | ReportReason::Starting | ReportReason::Stopping | ReportReason::SessionLocked)
         | Some(ReportReason::DiskFull | ReportReason::DiskFailed | ReportReason::SecretMissing)
-        | Some(ReportReason::ModelUnreachable | ReportReason::ModelRefused)
+        | Some(ReportReason::ModelUnreachable | ReportReason::ModelRefused | ReportReason::ModelRefusedHistory)
         | Some(ReportReason::ProgramMissing | ReportReason::PresetInvalid | ReportReason::ModelFormatNotSpoken)
         | None => "yes".to_owned(),
     }

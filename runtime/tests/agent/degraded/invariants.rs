@@ -64,6 +64,7 @@ fn expected_prompt(entries: &[Entry]) -> Vec<Item> {
             Body::Assistant(answer) if !answer.text.is_empty() || !answer.tool_calls.is_empty() => {
                 expected.push(Item::Assistant(answer.text.clone()));
             }
+            Body::SystemItem(item) => expected.push(Item::User(item.text.clone())),
             Body::ToolEnded(end) => expected.push(Item::Result(end.output.clone())),
             _ => {}
         }

@@ -62,7 +62,7 @@ rules:
 - when: {lastUserContains: be refused}
   steps:
   - text: never said
-    fault: {status: 400, times: 1000}
+    fault: {status: 400, times: 1000, body: '{"error":{"message":"a fault of the script","param":"messages[0].content"}}'}
 - when: {lastUserContains: never end}
   steps:
   - toolCalls: [{tool: Shell, args: {command: "true"}}]

@@ -84,6 +84,21 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "roles alternate, where the model's template demands it",
+        source: "https://github.com/zed-industries/zed/issues/37021 (Mistral), https://github.com/huggingface/text-generation-inference/issues/3198",
+        check: order,
+    },
+    Rule {
+        name: "a model of text is shown no picture",
+        source: "https://github.com/ollama/ollama/issues/17301",
+        check: |request| {
+            let shows = |message: &Value| list(&message["content"]).iter().any(|part| part["type"] == "image_url");
+            each(request, |_, message| {
+                demand(!request.model.text_only || !shows(message), || Refusal::invalid("this model does not support image input"))
+            })
+        },
+    },
+    Rule {
         name: "the prompt fits the window",
         source: "https://platform.openai.com/docs/guides/error-codes, context_length_exceeded; \
                  DeepSeek's text: https://github.com/evalstate/fast-agent/issues/621",
@@ -137,6 +152,23 @@ pub fn each(request: &Request, mut check: impl FnMut(usize, &Value) -> Result<()
 pub fn too_long(param: &str, most: usize, length: usize) -> Refusal {
     let sentence = format!("Expected a string with maximum length {most}, but got a string with length {length} instead.");
     Refusal::invalid(format!("Invalid '{param}': string too long. {sentence}")).param(param).code("string_above_max_length")
+}
+
+/// As the templates of Mistral's open models count: messages of tools and answers with calls are passed over.
+fn order(request: &Request) -> Result<(), Refusal> {
+    let Some(status) = request.model.order_status else { return Ok(()) };
+    let refuse = |sentence: &str| Err(Refusal::with_status(status, sentence));
+    let messages = list(&request.body["messages"]);
+    if messages.windows(2).any(|pair| pair[0]["role"] == "tool" && pair[1]["role"] == "user") {
+        return refuse("Unexpected role 'user' after role 'tool'");
+    }
+    let passed =
+        |message: &&Value| message["role"] == "user" || (message["role"] == "assistant" && list(&message["tool_calls"]).is_empty());
+    let mut roles = messages.iter().filter(passed).map(|message| text(&message["role"]));
+    if roles.by_ref().zip(["user", "assistant"].into_iter().cycle()).any(|(role, expected)| role != expected) {
+        return refuse("Conversation roles must alternate user/assistant/user/assistant/...");
+    }
+    Ok(())
 }
 
 fn window(request: &Request) -> Result<(), Refusal> {

@@ -41,6 +41,12 @@ pub struct ModelSettings {
     /// The largest request. Absent: the format's own limit.
     #[serde(default)]
     pub max_body_bytes: Option<usize>,
+    /// The status with which a chat is refused whose roles do not alternate, tools' messages and calls aside. Absent: any order is taken.
+    #[serde(default)]
+    pub order_status: Option<u16>,
+    /// Pictures are refused.
+    #[serde(default)]
+    pub text_only: bool,
     /// The shortest beginning of a prompt that is cached. Absent: as the format's maker documents.
     #[serde(default)]
     pub min_cache_tokens: Option<u64>,

@@ -34,6 +34,13 @@ pub(super) async fn send(asked: Asked, request: &Value, ready: Ready) -> Respons
     if !pings {
         sleep(Duration::from_millis(delay)).await;
     }
+    if let Some(body) = fault.as_ref().and_then(|fault| fault.body.clone()) {
+        let status = fault.and_then(|fault| StatusCode::from_u16(fault.status?).ok()).unwrap_or(StatusCode::OK);
+        return (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+    }
+    if let Some(events) = fault.as_ref().and_then(|fault| fault.events.clone()) {
+        return event_stream(stream::iter(events.into_iter().map(|data| Ok(format!("data: {data}\n\n")))));
+    }
     if let Some(status) = fault.as_ref().and_then(|fault| fault.status) {
         let retry_after = fault.and_then(|fault| fault.retry_after_seconds);
         return refuse(wire, &settings, &Refusal { retry_after, ..Refusal::with_status(status, "a fault of the script") });

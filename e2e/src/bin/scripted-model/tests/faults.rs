@@ -87,3 +87,31 @@ async fn a_request_that_the_script_does_not_cover_is_refused_with_a_sentence() {
     assert_eq!(reply.status, 400);
     assert!(reply.text().contains("no rule of the script matches"));
 }
+
+#[tokio::test]
+async fn a_response_may_be_written_down_as_it_is() {
+    let endpoint = Endpoint::start().await;
+    let reply = failed(&endpoint, Format::Chat, "as it is").await;
+    assert_eq!((reply.status, reply.text().as_str()), (418, r#"{"error":"teapot"}"#));
+    let reply = failed(&endpoint, Format::Chat, "these events").await;
+    assert_eq!((reply.status, reply.text().as_str()), (200, "data: {\"choices\":null}\n\ndata: [DONE]\n\n"));
+    assert_eq!(failed(&endpoint, Format::Chat, "as it is").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_model_may_refuse_an_order_of_roles_or_pictures() {
+    let endpoint = Endpoint::start().await;
+    let ask = async |model: &str, messages: Value| endpoint.ask(Format::Chat, &json!({"model": model, "messages": messages})).await;
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let call = json!({"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "Read", "arguments": "{}"}}]});
+    let result = json!({"role": "tool", "tool_call_id": "a", "content": "out"});
+    for messages in [json!([user("work"), user("work")]), json!([user("work"), call, result, user("work")])] {
+        let reply = ask("ordered", messages.clone()).await;
+        assert!(reply.status == 500 && reply.text().contains("role"), "{}", reply.text());
+        assert_eq!(ask("gpt-4", messages).await.status, 200);
+    }
+    let noted = json!({"role": "assistant", "content": "Noted."});
+    assert_eq!(ask("ordered", json!([user("work"), call, result, noted, user("work")])).await.status, 200);
+    let picture = json!([{"role": "user", "content": [{"type": "text", "text": "work"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}]);
+    assert_eq!((ask("blind", picture.clone()).await.status, ask("gpt-4", picture).await.status), (400, 200));
+}

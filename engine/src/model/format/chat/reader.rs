@@ -123,6 +123,8 @@ impl ChatReader {
             None if id.is_empty() => self.calls.len().checked_sub(1).filter(|_| name.is_empty()),
             None => self.calls.iter().position(|known| known.1 == id),
         };
+        // A name after whole arguments begins another call of a server that counts none.
+        let known = known.filter(|index| name.is_empty() || !id.is_empty() || !answer.has_whole_args(*index));
         let index = match known {
             Some(index) => {
                 answer.complete_call(index, name, extra)?;

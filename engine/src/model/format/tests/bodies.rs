@@ -71,7 +71,7 @@ fn config(format: WireFormat) -> AgentConfig {
 
 fn body(format: WireFormat, server: Server) -> Value {
     let (config, items) = (config(format), items(format));
-    format.body(RequestParts { config: &config, items: &items, offer_tools: true }, server)
+    format.body(RequestParts { config: &config, items: &items, offer_tools: true, own_from: 0 }, server)
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn equal_items_give_equal_bytes_also_after_the_log_has_kept_them() {
     for format in FORMATS {
         let (config, items) = (config(format), items(format));
         let bytes = |items: &[PromptItem]| {
-            format.body(RequestParts { config: &config, items, offer_tools: true }, server(ServerKind::Other)).to_string()
+            format.body(RequestParts { config: &config, items, offer_tools: true, own_from: 0 }, server(ServerKind::Other)).to_string()
         };
         let kept: Vec<PromptItem> = serde_json::from_str(&serde_json::to_string(&items).unwrap()).unwrap();
         assert_eq!(bytes(&items), bytes(&kept), "{format:?}");
@@ -111,7 +111,7 @@ fn equal_items_give_equal_bytes_also_after_the_log_has_kept_them() {
 fn a_plain_request_has_no_field_that_a_plain_server_would_refuse() {
     let plain = AgentConfig { model: ModelConfig { name: "m".to_owned(), ..ModelConfig::default() }, ..AgentConfig::default() };
     let items = [PromptItem::User("hi".to_owned())];
-    let parts = RequestParts { config: &plain, items: &items, offer_tools: false };
+    let parts = RequestParts { config: &plain, items: &items, offer_tools: false, own_from: 0 };
     assert_eq!(
         WireFormat::ChatCompletions.body(parts, server(ServerKind::Other)),
         json!({"model": "m", "stream": true, "stream_options": {"include_usage": true}, "messages": [{"role": "user", "content": "hi"}]})
@@ -141,7 +141,8 @@ fn a_summary_is_asked_with_the_same_tools_and_none_may_be_called() {
         (WireFormat::Gemini, "toolConfig", json!({"functionCallingConfig": {"mode": "NONE"}})),
     ] {
         let (config, items) = (config(format), items(format));
-        let body = |offer_tools| format.body(RequestParts { config: &config, items: &items, offer_tools }, server(ServerKind::Other));
+        let body =
+            |offer_tools| format.body(RequestParts { config: &config, items: &items, offer_tools, own_from: 0 }, server(ServerKind::Other));
         let (mut without, with) = (body(false), body(true));
         assert_eq!(without.as_object_mut().unwrap().remove(field), Some(value), "{format:?}");
         assert_eq!(without, with, "{format:?}");
@@ -152,7 +153,7 @@ fn a_summary_is_asked_with_the_same_tools_and_none_may_be_called() {
 fn an_effort_that_is_a_number_is_a_budget() {
     let thinking = |format: WireFormat, pointer: &str| {
         let config = AgentConfig { model: ModelConfig { effort: Some("8000".to_owned()), ..config(format).model }, ..config(format) };
-        let body = format.body(RequestParts { config: &config, items: &[], offer_tools: true }, server(ServerKind::Other));
+        let body = format.body(RequestParts { config: &config, items: &[], offer_tools: true, own_from: 0 }, server(ServerKind::Other));
         body.pointer(pointer).cloned()
     };
     assert_eq!(thinking(WireFormat::Anthropic, "/thinking"), Some(json!({"type": "enabled", "budget_tokens": 8000})));
@@ -163,7 +164,7 @@ fn an_effort_that_is_a_number_is_a_budget() {
     };
     let thinking_after = |count: usize| {
         let items = &items(WireFormat::Anthropic)[..count];
-        let parts = RequestParts { config: &config, items, offer_tools: true };
+        let parts = RequestParts { config: &config, items, offer_tools: true, own_from: 0 };
         WireFormat::Anthropic.body(parts, server(ServerKind::Other)).get("thinking").is_some()
     };
     assert_eq!([4, 5, 7].map(thinking_after), [true, true, false]);

@@ -306,14 +306,14 @@ fn an_error_in_a_stream_is_reported_with_its_body() {
 #[test]
 fn what_an_answer_carried_is_in_the_next_request() {
     for (format, stream, pointer, kept) in [
-        (WireFormat::Anthropic, ANTHROPIC, "/messages/0/content/0/signature", "Eq=="),
-        (WireFormat::Responses, RESPONSES, "/input/0/encrypted_content", "gAAA"),
-        (WireFormat::Responses, RESPONSES, "/input/1/phase", "commentary"),
+        (WireFormat::Anthropic, ANTHROPIC, "/messages/1/content/0/signature", "Eq=="),
+        (WireFormat::Responses, RESPONSES, "/input/1/encrypted_content", "gAAA"),
+        (WireFormat::Responses, RESPONSES, "/input/2/phase", "commentary"),
     ] {
         let (answer, _) = read(format, stream);
         let model = ModelConfig { api: format.name().to_owned(), name: "m".to_owned(), ..ModelConfig::default() };
         let (config, items) = (AgentConfig { model, ..AgentConfig::default() }, [PromptItem::Assistant(Box::new(answer))]);
-        let body = format.body(RequestParts { config: &config, items: &items, offer_tools: true }, server(ServerKind::Other));
+        let body = format.body(RequestParts { config: &config, items: &items, offer_tools: true, own_from: 0 }, server(ServerKind::Other));
         assert_eq!(body.pointer(pointer), Some(&json!(kept)), "{body:#}");
     }
 }

@@ -95,7 +95,7 @@ async fn a_request_gets_the_key_and_loses_the_token() {
         for gone in [TOKEN, "other", "wrong", "cookie", "gzip", "x-hop"] {
             assert!(!request.contains(gone), "{gone} in {request}");
         }
-        assert!(request.ends_with("\r\n\r\n{\"model\": \"small\"}"), "{request}");
+        assert!(request.ends_with("\r\n\r\n{\"model\":\"small\"}"), "{request}");
     }
 }
 
@@ -103,7 +103,7 @@ async fn a_request_gets_the_key_and_loses_the_token() {
 async fn a_large_request_and_a_large_answer_pass_whole() {
     let answer = format!("{{\"text\": \"{}\"}}", "y".repeat(20 << 20));
     let (setup, seen) = Setup::writing(WireFormat::Responses, whole("200 OK", "", &answer)).await;
-    let body = "x".repeat(30 << 20);
+    let body = format!("{{\"input\":\"{}\"}}", "x".repeat(30 << 20));
     let response = setup.request(body.clone()).send().await.unwrap();
     assert!(response.text().await.unwrap() == answer);
     assert!(seen.lock().unwrap()[0].ends_with(&body));
@@ -113,7 +113,7 @@ async fn a_large_request_and_a_large_answer_pass_whole() {
 async fn a_chat_that_streams_is_asked_for_its_tokens() {
     let (setup, seen) = Setup::writing(WireFormat::ChatCompletions, whole("200 OK", "", "{}")).await;
     setup.request(r#"{"stream":true}"#).send().await.unwrap();
-    assert!(seen.lock().unwrap()[0].ends_with(r#"{"stream_options":{"include_usage":true},"stream":true}"#));
+    assert!(seen.lock().unwrap()[0].ends_with(r#"{"stream":true,"stream_options":{"include_usage":true}}"#));
 }
 
 #[tokio::test]
@@ -146,28 +146,65 @@ async fn an_answer_that_breaks_off_breaks_off_for_the_program_too_and_its_tokens
     assert_eq!(setup.until_used().await, [TokenUsage { input_tokens: 9, output_tokens: 1, ..TokenUsage::default() }]);
 }
 
+/// How a program goes away.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    BeforeTheHead,
+    AfterTheFirstPiece,
+}
+
 #[tokio::test]
-async fn a_program_that_goes_away_ends_the_request_and_its_tokens_count() {
-    let gone = Arc::new(AtomicUsize::new(0));
-    let ended = gone.clone();
-    let (stream, _) = sample(WireFormat::Gemini);
-    let first: String = stream.split_inclusive("\r\n\r\n").next().unwrap().to_owned();
-    let setup = Setup::start(WireFormat::Gemini, move |mut socket, _| {
-        let (first, gone) = (first.clone(), gone.clone());
-        async move {
-            socket.write_all(stream_head().as_bytes()).await.unwrap();
-            socket.write_all(&chunk(first.as_bytes())).await.unwrap();
-            // The proxy closes the connection, which ends the read.
-            let _ = socket.read(&mut [0; 16]).await;
-            gone.fetch_add(1, Ordering::SeqCst);
+async fn the_tokens_of_an_answer_whose_program_goes_away_count() {
+    for (format, leaves) in FORMATS.into_iter().flat_map(|format| [(format, Leaves::BeforeTheHead), (format, Leaves::AfterTheFirstPiece)]) {
+        let (stream, usage) = sample(format);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (gone, left) = tokio::sync::watch::channel(false);
+        let seen = asked.clone();
+        let setup = Setup::start(format, move |mut socket, _| {
+            let (stream, seen, mut left) = (stream.clone(), seen.clone(), left.clone());
+            async move {
+                seen.fetch_add(1, Ordering::SeqCst);
+                if matches!(leaves, Leaves::BeforeTheHead) {
+                    left.wait_for(|gone| *gone).await.unwrap();
+                }
+                socket.write_all(stream_head().as_bytes()).await.unwrap();
+                let (first, rest) = stream.split_at(stream.find("\n").unwrap() + 1);
+                socket.write_all(&chunk(first.as_bytes())).await.unwrap();
+                left.wait_for(|gone| *gone).await.unwrap();
+                socket.write_all(&chunk(rest.as_bytes())).await.unwrap();
+                socket.write_all(b"0\r\n\r\n").await.unwrap();
+            }
+        })
+        .await;
+        match leaves {
+            Leaves::BeforeTheHead => {
+                let request = tokio::spawn(setup.request(r#"{"stream":true}"#).send());
+                until(|| asked.load(Ordering::SeqCst) == 1).await;
+                request.abort();
+                assert!(request.await.unwrap_err().is_cancelled());
+            }
+            Leaves::AfterTheFirstPiece => {
+                let mut response = setup.request(r#"{"stream":true}"#).send().await.unwrap();
+                response.chunk().await.unwrap().unwrap();
+                drop(response);
+            }
         }
-    })
-    .await;
-    let mut response = setup.request("{}").send().await.unwrap();
-    response.chunk().await.unwrap().unwrap();
-    drop(response);
-    assert_eq!(setup.until_used().await, [TokenUsage { input_tokens: 21, ..TokenUsage::default() }]);
-    until(|| ended.load(Ordering::SeqCst) == 1).await;
+        // The endpoint goes on when the proxy knows that the program has gone, or a little before: either way the rest is read.
+        gone.send_replace(true);
+        assert_eq!(setup.until_used().await, [usage], "{format:?} {leaves:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_tokens_counts_by_its_size() {
+    let text = "data: {\"id\":\"chatcmpl-1\",\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n".repeat(100) + "data: [DONE]\n\n";
+    let question = format!("{{\"stream\":true,\"prompt\":\"{}\"}}", "x".repeat(4000));
+    for format in FORMATS {
+        let (setup, _) = Setup::writing(format, whole("200 OK", "", &text)).await;
+        assert_eq!(setup.request(question.clone()).send().await.unwrap().text().await.unwrap(), text);
+        let used = setup.until_used().await;
+        let [TokenUsage { input_tokens: 1000..1020, output_tokens: 100, .. }] = used[..] else { panic!("{format:?} {used:?}") };
+    }
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ async fn the_token_is_taken_from_every_place_where_a_program_puts_its_key() {
     ];
     let all = requests.len();
     for request in requests {
-        assert_eq!(request.send().await.unwrap().status(), 200);
+        assert_eq!(request.body("{}").send().await.unwrap().status(), 200);
     }
     assert_eq!(seen.lock().unwrap().len(), all);
 }
