@@ -202,12 +202,6 @@ impl DataRoot {
         Ok(mount::bind_tree(tree, root, target, read_only)?)
     }
 
-    /// Keeps this many bytes of the pool for a tree of provider Zfs; None gives them back. Errors: the tree is not ours, or `zfs` refused.
-    pub fn set_refreservation(&self, uid: Uid, bytes: Option<u64>) -> Result<(), SysError> {
-        let missing = || std::io::Error::from(std::io::ErrorKind::Unsupported);
-        self.zfs.as_ref().ok_or_else(missing).step("find the dataset for trees")?.backend.set_refreservation(uid, bytes)
-    }
-
     /// Lists everything in the data root, for [`crate::plan::recover`]. Errors: `List`.
     pub fn inventory(&self) -> Result<Inventory, Error> {
         self.layout.inventory()

@@ -109,13 +109,6 @@ impl Zfs {
         ours.filter(|m| !m.mount_point.starts_with(data_root)).map(|m| m.mount_point.clone()).collect()
     }
 
-    /// Keeps room for a tree in the pool; None gives it back.
-    pub fn set_refreservation(&self, uid: Uid, bytes: Option<u64>) -> Result<(), SysError> {
-        let name = self.commands.tree(uid);
-        self.require_ours(&name, uid)?;
-        Ok(self.commands.set("reserve room", &property("refreservation", bytes), &name)?)
-    }
-
     /// Fails unless a dataset or snapshot was made by this data root for `uid`.
     fn require_ours(&self, name: &str, uid: Uid) -> Result<(), SysError> {
         match self.find(name)? {

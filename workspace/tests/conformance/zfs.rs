@@ -411,12 +411,6 @@ fn refquota(fixture: &Fixture) -> Verdict {
     set(None);
     assert_eq!(number(&dataset(fixture, clone), "refquota"), 0);
     assert_eq!(fill(&path.join("again")).1, None);
-    fixture.root.set_refreservation(clone, Some(5 << 20)).unwrap();
-    assert_eq!(number(&dataset(fixture, clone), "refreservation"), 5 << 20);
-    fixture.root.set_refreservation(clone, None).unwrap();
-    let stranger = foreign_dataset(fixture, &[]);
-    assert!(fixture.root.set_refreservation(stranger, Some(1 << 20)).is_err());
-    assert_eq!(number(&dataset(fixture, stranger), "refreservation"), 0);
     Verdict::Ran
 }
 
