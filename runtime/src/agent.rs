@@ -251,17 +251,20 @@ impl AgentProcess<'_> {
     async fn run_sessions(&self) {
         let policy = BackoffPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(10), settled: Duration::from_secs(60) };
         let mut backoff = Backoff::new(policy);
-        let (mut lock, mut full) = (None, false);
+        // Whoever starts on a full volume says so before it is ready, and not with the first message.
+        let (mut lock, mut perhaps_full) = (None, true);
         while !self.stop.is_cancelled() {
             let started = tokio::time::Instant::now();
             let result = match &lock {
                 // The little space that is left would take short entries of the next attempt, but not the long one that failed.
-                Some(_) if full => tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| full = false),
+                Some(_) if perhaps_full => {
+                    tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| perhaps_full = false)
+                }
                 None => self.take_lock().map(|new| lock = Some(new)),
                 Some(lock) => self.session(lock).await,
             };
             let Err(error) = result else { continue };
-            full = error.reason() == ErrorReason::DiskFull;
+            perhaps_full = error.reason() == ErrorReason::DiskFull;
             self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
             tracing::error!(reason = error.reason().as_str(), error = error_text(&error), "session not usable");
             if is_permanent(&error) {

@@ -96,9 +96,14 @@ impl Log {
         let dir = layout::session(self.lock.root(), session);
         let path = layout::segment(self.lock.root(), session, segment);
         let file = disk.open(&path, OpenMode::CreateNew).map_err(Error::disk("make", &path))?;
-        write_all(&*file, lines, 0).map_err(Error::disk("write", &path))?;
-        file.fsync().map_err(Error::disk("sync", &path))?;
-        disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))?;
+        let written = write_all(&*file, lines, 0).map_err(Error::disk("write", &path));
+        let written = written.and_then(|()| file.fsync().map_err(Error::disk("sync", &path)));
+        if let Err(error) = written.and_then(|()| disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))) {
+            // No pointer names it yet, and it takes the room that the next try needs. Otherwise the next opening removes it.
+            drop(file);
+            let _ = disk.remove_file(&path);
+            return Err(error);
+        }
         current::write(&self.lock, session, segment)?;
         Ok(file)
     }
