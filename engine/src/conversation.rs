@@ -199,7 +199,7 @@ impl ConversationState {
 
     /// Inputs and messages that no answer has followed and no run that has ended had read.
     fn due(&self) -> impl Iterator<Item = &String> {
-        self.log.unanswered.iter().filter(|id| self.log.delivered.get(*id).is_some_and(|seq| *seq > self.facts.settled))
+        self.log.unanswered.iter().filter(|id| self.log.delivered.get(id).is_some_and(|seq| seq > self.facts.settled))
     }
 
     fn is_paused(&self) -> bool {

@@ -353,6 +353,8 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::ChainDamaged { .. }
         | SessionError::LogNewer { .. }
         | SessionError::UnknownKind { .. }
+        // The next try would carry the same.
+        | SessionError::SegmentTooLarge { .. }
         | SessionError::NoSession { .. }
         | SessionError::SessionExists { .. } => true,
         // LowerGeneration is tried again, because this Pod is about to be deleted. Until then it reports why it does not run.
@@ -369,5 +371,16 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Encode { .. }
         | SessionError::UnknownToken { .. }
         | SessionError::BadToken { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_segment_that_is_too_large_is_not_tried_again() {
+        let (kind, bytes, limit) = ("Carried".to_owned(), 2, 1);
+        assert!(is_permanent(&SessionError::SegmentTooLarge { kind, bytes, limit }));
     }
 }

@@ -259,6 +259,12 @@ async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverReques
         Ok(PutOutcome::Full { limit }) => {
             refuse(StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull, format!("{limit} messages wait to be read"))
         }
+        Ok(PutOutcome::TooOld) => refuse(
+            StatusCode::BAD_REQUEST,
+            RefusalReason::Invalid,
+            "the message's id is more than an hour old, and the agent has forgotten the ids of that time: if the message was not delivered, \
+             send it under a new id",
+        ),
         // The text was measured before, so it is the id.
         Ok(PutOutcome::TooLong { limit }) => {
             refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, format!("the message's id has more than {limit} bytes"))

@@ -18,8 +18,8 @@ pub use control::{Abandoned, Paused, Requester, Resumed, Rewound, RolledBack};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
 pub use segment::{
-    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedProgram, CarriedRun, CarriedState, CarriedTask, ConfigChanged,
-    ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
+    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedMore, CarriedProgram, CarriedRun, CarriedState, CarriedTask,
+    ConfigChanged, ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
 };
 
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
