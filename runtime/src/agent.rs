@@ -36,7 +36,7 @@ use crate::log_origin::LogOrigin;
 use crate::program::{program_setup, report_program};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
-use crate::serve::{AgentState, ReadState, router};
+use crate::serve::{AgentState, LogReads, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
 use crate::token_limit::watch_token_limit;
 
@@ -121,6 +121,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         tree: Some(root),
         shim_socket: settings.shim_socket.clone(),
         processes: processes.clone(),
+        log_reads: LogReads::default(),
         stop: stop.clone(),
     };
     let lines = LineSet::keep(

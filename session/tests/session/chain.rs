@@ -31,6 +31,26 @@ fn all(reader: &mut Reader, mut token: Token, max: usize) -> Vec<Entry> {
     }
 }
 
+#[test]
+fn the_last_entries_of_a_long_session_are_found_without_reading_what_stands_before_them() {
+    let mut session = Session::of(4, 30);
+    let total = session.entries.len();
+    for count in [0, 1, 7, 31, 40, total, total + 1] {
+        let mut reader = outside(&session);
+        let before = session.disk.operations().len();
+        let token = reader.tail(Token::Start, count, None).unwrap();
+        let (some, _) = reader.read_bytes(token, 5, u64::MAX).unwrap();
+        let operations = session.disk.operations();
+        let from = total.saturating_sub(count);
+        let expected: Vec<Entry> = session.entries[from..].iter().take(5).cloned().collect();
+        assert_eq!(some.into_iter().map(|stored| stored.entry).collect::<Vec<_>>(), expected, "{count}");
+        let opened = |n: usize| operations[before..].iter().filter(|(name, path)| *name == "open" && *path == session.path(n)).count();
+        // Of an earlier segment no more than its head is read, by which the chain is followed.
+        assert!(count > 31 || (0..3).all(|n| opened(n) <= 1), "{count}: {:?}", (0..4).map(opened).collect::<Vec<_>>());
+        assert_eq!(all(&mut session.log().reader(), token, 9), session.entries[from..]);
+    }
+}
+
 /// A line of a writer that goes on from the same state.
 fn foreign_line(seq: u64) -> Vec<u8> {
     line(seq, 1, "Notice", false)
