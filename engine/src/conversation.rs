@@ -24,6 +24,7 @@ mod prompt;
 mod requests;
 mod run;
 mod start;
+mod told_calls;
 
 pub use event::{
     AskId, CallEnd, ConversationEvent, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,

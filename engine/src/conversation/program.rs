@@ -2,15 +2,15 @@
 //!
 //! The program keeps its own conversation. The log has what people and peers wrote, what the program said and did, and the id of its session.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::json;
 use yoi_wire::entry::{
-    Assistant, Body, CarriedProgram, Entry, Extension, PromptItem, RunEnded, RunOutcome, SystemItem, ToolCall, ToolOutcome,
+    Assistant, Body, CarriedProgram, Entry, Extension, PromptItem, RunEnded, RunOutcome, SystemItem, ToolOutcome,
 };
 
 use super::run::tool_ended;
+use super::told_calls::{CallBudget, Latest, ToldCalls};
 use super::{AskId, ConversationState, Effect, Intent};
 
 /// Name of the extension that holds the program's own session id.
@@ -94,10 +94,13 @@ pub(super) struct ProgramState {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramRun {
     /// Calls that a hook told first and that no answer has named yet.
-    pub hooked: Vec<ToolCall>,
+    pub hooked: ToldCalls,
+    /// Calls that the log has, while they are open.
+    pub told: ToldCalls,
     /// Ids of calls by other ids for the same call.
-    pub aliases: BTreeMap<String, String>,
-    pub ended: BTreeSet<String>,
+    pub aliases: Latest<String>,
+    pub ended: Latest<()>,
+    pub budget: CallBudget,
     /// As the program says it.
     pub result: Option<(bool, Option<String>)>,
     pub answered: bool,
