@@ -190,7 +190,7 @@ impl AnswerReader {
         if event.data.trim() == "[DONE]" {
             return Ok(if self.is_complete() { Progress::Done } else { Progress::More });
         }
-        let data: Value = serde_json::from_str(&event.data).map_err(|error| StreamError::Unreadable(error.to_string()))?;
+        let data: Value = crate::foreign_json::from_str(&event.data).map_err(|error| StreamError::Unreadable(error.to_string()))?;
         if !data.is_object() {
             return Err(StreamError::Unreadable("an event is no object".to_owned()));
         }

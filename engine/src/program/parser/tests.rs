@@ -82,7 +82,7 @@ fn event_lines(events: &[ProgramEvent]) -> Vec<String> {
 
 /// Whether a line may become no event: it is blank, or of a kind that the log keeps nothing of.
 fn may_be_silent(program: &Program, line: &[u8]) -> bool {
-    let parsed: Option<Value> = serde_json::from_slice(line).ok();
+    let parsed: Option<Value> = crate::foreign_json::from_slice(line).ok();
     let kind = parsed.as_ref().and_then(|parsed| parsed["type"].as_str());
     line.trim_ascii().is_empty() || kind.is_some_and(|kind| program.silent.contains(&kind))
 }
