@@ -19,6 +19,7 @@ mod ending;
 mod event;
 mod facts;
 pub mod program;
+mod program_history;
 mod program_words;
 mod prompt;
 mod requests;

@@ -132,6 +132,7 @@ impl ConversationState {
         let run = &mut program.run;
         match event {
             ProgramEvent::Session { id } => {
+                run.named_session = true;
                 if program.seen_session.as_ref() != Some(&id) {
                     program.seen_session = Some(id.clone());
                     bodies.push(extension(SESSION_EXTENSION, json!({ "id": id })));

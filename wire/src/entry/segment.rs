@@ -196,6 +196,9 @@ pub struct CarriedProgram {
     /// Sequence number of its last answer: what stands before it was given to the program.
     #[serde(default)]
     pub answered: u64,
+    /// What was said and done, the latest of it, oldest first: what a program is told that has lost its own session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<String>,
 }
 
 /// A task and how far it is.

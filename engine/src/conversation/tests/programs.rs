@@ -352,6 +352,61 @@ fn a_program_whose_home_was_full_begins_anew_also_after_a_restart() {
     assert_eq!(simulation.programs[2..], [("[message from agent b]\ntext of n".to_owned(), Some("s2".to_owned()))]);
 }
 
+/// A program that has done its task and cannot go on in its session with the next message.
+fn with_lost_session() -> Simulation {
+    let mut simulation = running();
+    simulation.say(vec![session("s1"), asks(&["one"]), started("one"), ended("one"), says("done"), succeeded()]);
+    simulation.exit(exit(ProgramExit::Code(0)));
+    simulation.inbox.push(message("m"));
+    simulation.wake();
+    assert_eq!(simulation.programs[1].1.as_deref(), Some("s1"));
+    simulation.say(vec![ProgramEvent::Result { succeeded: false, message: Some("no conversation found".to_owned()) }]);
+    simulation.exit(exit(ProgramExit::Code(1)));
+    simulation
+}
+
+#[test]
+fn a_program_whose_session_is_lost_begins_anew_with_what_the_log_knows() {
+    let mut simulation = with_lost_session();
+    assert_eq!((simulation.outcomes(), simulation.programs.len()), (vec![RunOutcome::Finished], 3));
+    let (input, resumed) = simulation.programs.last().unwrap();
+    assert_eq!(*resumed, None);
+    let words =
+        ["[message from agent b]\ntext of m\n\n[Your own record", "[task] do it\n[you called] Bash {\"command\":\"one\"}\n[you] done"];
+    assert!(input.starts_with(words[0]) && input.ends_with(words[1]), "{input}");
+    let notice = simulation.log.iter().find_map(|entry| match &entry.body {
+        Body::Notice(notice) if notice.reason == "ProgramSessionLost" => Some(notice.message.clone()),
+        _ => None,
+    });
+    let notice = notice.unwrap();
+    assert!(notice.contains("session s1") && notice.contains("no conversation found"), "{notice}");
+    // A process that is started in the middle gives it the same again.
+    simulation.run_process();
+    let (again, resumed) = simulation.programs.last().unwrap();
+    assert!(again.contains(words[1]) && resumed.is_none(), "{again}");
+    simulation.say(vec![session("s2"), says("I go on"), succeeded()]);
+    simulation.exit(exit(ProgramExit::Code(0)));
+    simulation.inbox.push(message("n"));
+    simulation.wake();
+    assert_eq!(*simulation.programs.last().unwrap(), ("[message from agent b]\ntext of n".to_owned(), Some("s2".to_owned())));
+}
+
+#[test]
+fn a_program_that_cannot_begin_without_its_session_either_keeps_it() {
+    let mut simulation = with_lost_session();
+    simulation.exit(exit(ProgramExit::Code(1)));
+    assert_eq!(simulation.ends().last().unwrap(), &(RunOutcome::Failed, Some("ProgramFailed".to_owned())));
+    simulation.inbox.push(message("n"));
+    simulation.run_process();
+    let (input, resumed) = simulation.programs.last().unwrap();
+    assert!(resumed.as_deref() == Some("s1") && !input.contains("Your own record"), "{resumed:?} {input}");
+    // It names its session, so it has begun, and its failure is of another kind.
+    let runs = simulation.programs.len();
+    simulation.say(vec![session("s1")]);
+    simulation.exit(exit(ProgramExit::Code(1)));
+    assert_eq!((simulation.programs.len(), simulation.ends().len()), (runs, 3));
+}
+
 #[test]
 fn the_token_limit_holds_over_restarts() {
     let settings = RunSettings { tokens: Some(100), ..RunSettings::default() };
