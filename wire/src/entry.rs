@@ -60,7 +60,7 @@ pub enum Body {
     Assistant(Assistant),
     /// A tool call is about to begin. Durable before the tool starts.
     ToolStarted(ToolStarted),
-    /// A tool call ended, or its outcome is unknown because the runtime died while it ran.
+    /// A tool call ended, or its outcome is unknown: its output says why.
     ToolEnded(ToolEnded),
     /// The run is over.
     RunEnded(RunEnded),
@@ -219,7 +219,7 @@ pub enum ToolOutcome {
     Refused,
     /// It took longer than the limit, and was killed.
     TimedOut,
-    /// The runtime died while it ran. It is not run again.
+    /// What it did is not known: the runtime or the program stopped while it ran, as its output says. It is not run again.
     Unknown,
 }
 
