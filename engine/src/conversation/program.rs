@@ -18,6 +18,8 @@ use super::{AskId, ConversationState, Effect, Intent};
 pub const SESSION_EXTENSION: &str = "program/session";
 /// Name of the extension that holds a line that no parser knows.
 pub const LINE_EXTENSION: &str = "program/line";
+/// Name of the extension that holds lines of the output of a program whose output is no lines of JSON.
+pub const OUTPUT_EXTENSION: &str = "program/output";
 /// Name of the extension that holds the result of a call of which nothing else is known.
 pub const RESULT_EXTENSION: &str = "program/result";
 

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use serde_json::json;
-use yoi_wire::entry::{Assistant, Body, Extension, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
+use yoi_wire::entry::{Assistant, Body, Extension, Notice, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
 
-use super::program::{LINE_EXTENSION, RESULT_EXTENSION, SESSION_EXTENSION};
+use super::program::{LINE_EXTENSION, OUTPUT_EXTENSION, RESULT_EXTENSION, SESSION_EXTENSION};
 use super::run::tool_ended;
 use super::told_calls::{MAX_OPEN_CALLS, ToldCall, bounded_name};
 use super::{AskId, ConversationState, Effect, EffectId, Intent};
@@ -208,7 +208,9 @@ impl ConversationState {
             ProgramEvent::Usage(usage) => {
                 bodies.push(Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason: "Program".to_owned() }));
             }
+            ProgramEvent::Output { stream, text } => bodies.push(extension(OUTPUT_EXTENSION, json!({ "stream": stream, "text": text }))),
             ProgramEvent::Other { line } => bodies.push(extension(LINE_EXTENSION, json!({ "line": line }))),
+            ProgramEvent::Notice { reason, message } => bodies.push(Body::Notice(Notice { reason: reason.to_owned(), message })),
             ProgramEvent::Result { succeeded, message } => run.result = Some((succeeded, message)),
         }
     }
