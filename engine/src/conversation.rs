@@ -20,11 +20,13 @@ mod ending;
 mod event;
 mod facts;
 pub mod program;
+mod program_history;
 mod program_words;
 mod prompt;
 mod requests;
 mod run;
 mod start;
+mod told_calls;
 mod written_call;
 
 pub use event::{
@@ -203,7 +205,7 @@ impl ConversationState {
 
     /// Inputs and messages that no answer has followed and no run that has ended had read.
     fn due(&self) -> impl Iterator<Item = &String> {
-        self.log.unanswered.iter().filter(|id| self.log.delivered.get(*id).is_some_and(|seq| *seq > self.facts.settled))
+        self.log.unanswered.iter().filter(|id| self.log.delivered.get(id).is_some_and(|seq| seq > self.facts.settled))
     }
 
     fn is_paused(&self) -> bool {

@@ -13,11 +13,13 @@
 //! | [`program`] | drives a program that is the agent |
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
 //! | [`tree_context`] | what the model is told of the tree |
+//! | [`foreign_json`] | JSON that another program wrote |
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
 pub mod driver;
 pub mod error_text;
+pub mod foreign_json;
 pub mod frame;
 pub mod live_feed;
 pub mod model;

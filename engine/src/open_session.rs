@@ -156,7 +156,7 @@ impl OpenSession {
     /// # Errors
     /// The disk's.
     pub fn put(&self, message: InboxMessage) -> Result<PutOutcome> {
-        let put = lock(&self.inbox).put(message)?;
+        let put = lock(&self.inbox).put(message, SystemTime::now())?;
         if put == PutOutcome::Accepted {
             self.message_stored.notify_one();
         }

@@ -7,6 +7,7 @@ pub mod event;
 mod home;
 mod home_size;
 pub mod lines;
+mod live_lines;
 pub mod output_parser;
 pub mod parser;
 pub mod proxy;

@@ -5,6 +5,7 @@
 //! `status.reader.pod.uid` or `status.push.pod.uid` that is, in the service account's namespace. The body of a request plays no part.
 //!
 //! # Caveats
+//! A Pod that runs no agent is looked for once in five seconds, however often it asks.
 //! A revoked token is still accepted for [`GatewaySettings::review_ttl`](crate::GatewaySettings), ten seconds by default.
 
 use std::sync::Arc;
@@ -19,9 +20,13 @@ use yoi_crds::YoiPod;
 use yoi_wire::entry::AgentRef;
 use yoi_wire::identity::{EXTRA_POD_UID, GATEWAY_AUDIENCE};
 
+use crate::agent_concurrency::AgentConcurrency;
 use crate::agent_index::{AgentIndex, AgentRecord};
 use crate::metrics::{GatewayMetrics, count};
 use crate::ttl_cache::TtlCache;
+
+/// How long a Pod that runs no agent is remembered. The index is looked at first each time, so an agent that comes meanwhile is found.
+const WITHOUT_AGENT_TTL: Duration = Duration::from_secs(5);
 
 /// The agent that sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +78,10 @@ pub struct Authenticator {
     metrics: Arc<GatewayMetrics>,
     /// By digest of the token, so that the memory of this process holds no tokens beyond the requests in flight.
     reviewed: TtlCache<[u8; 32], TokenPod>,
+    /// UIDs of Pods that run no agent.
+    without_agent: TtlCache<String, ()>,
+    /// Lets the requests of a Pod take turns at looking for its agent, so that those that wait have the answer of the first.
+    lookups: AgentConcurrency,
     /// How long to wait in the cache for a YoiPod whose status names the Pod, before reading from the API server.
     cache_wait: Duration,
     deadline: Duration,
@@ -87,16 +96,16 @@ impl Authenticator {
         cache_wait: Duration,
         deadline: Duration,
     ) -> Self {
-        Authenticator { client, agents, metrics, reviewed: TtlCache::new(ttl), cache_wait, deadline }
+        let (without_agent, lookups) = (TtlCache::new(WITHOUT_AGENT_TTL), AgentConcurrency::new(1));
+        Authenticator { client, agents, metrics, reviewed: TtlCache::new(ttl), without_agent, lookups, cache_wait, deadline }
     }
 
     /// The agent that `token` belongs to.
     pub async fn authenticate(&self, token: Option<&str>) -> Result<AuthenticatedAgent, IdentityError> {
         let pod = self.review_token(token.ok_or(IdentityError::NoToken)?).await?;
-        let (record, role) = match self.wait_in_index(&pod).await {
+        let (record, role) = match self.find_in_index(&pod) {
             Some(found) => found,
-            // Not looked for among readers and pushers: they ask again, and the index has them soon.
-            None => (self.read_from_api(&pod).await?, PodRole::Agent),
+            None => self.look_for_agent(&pod).await?,
         };
         Ok(AuthenticatedAgent { agent: record.name.clone(), pod_uid: pod.pod_uid, run_generation: record.run_generation, role })
     }
@@ -124,19 +133,42 @@ impl Authenticator {
         Ok(pod)
     }
 
+    /// The agent of a Pod that the index does not have yet.
+    async fn look_for_agent(&self, pod: &TokenPod) -> Result<(Arc<AgentRecord>, PodRole), IdentityError> {
+        let _turn = self.lookups.acquire(&pod.pod_uid).await;
+        if let Some(found) = self.find_in_index(pod) {
+            return Ok(found);
+        }
+        if self.without_agent.get(&pod.pod_uid, Instant::now()).is_some() {
+            return Err(no_agent(pod));
+        }
+        if let Some(found) = self.wait_in_index(pod).await {
+            return Ok(found);
+        }
+        // Not looked for among readers and pushers: they ask again, and the index has them soon.
+        let read = self.read_from_api(pod).await;
+        if let Err(IdentityError::NoAgent { .. }) = &read {
+            self.without_agent.insert(pod.pod_uid.clone(), (), Instant::now());
+        }
+        Ok((read?, PodRole::Agent))
+    }
+
+    fn find_in_index(&self, pod: &TokenPod) -> Option<(Arc<AgentRecord>, PodRole)> {
+        let TokenPod { namespace, pod_uid } = pod;
+        let with = |role: PodRole| move |record: Arc<AgentRecord>| (record, role);
+        let agent = self.agents.by_pod(namespace, pod_uid).map(with(PodRole::Agent));
+        agent
+            .or_else(|| self.agents.by_reader(namespace, pod_uid).map(with(PodRole::Reader)))
+            .or_else(|| self.agents.by_pusher(namespace, pod_uid).map(with(PodRole::Pusher)))
+    }
+
     /// The agent from the cache, with a short wait: the operator writes the Pod's UID into the status while the Pod is already starting.
     async fn wait_in_index(&self, pod: &TokenPod) -> Option<(Arc<AgentRecord>, PodRole)> {
         let mut version = self.agents.version();
         let found = async {
             loop {
-                if let Some(record) = self.agents.by_pod(&pod.namespace, &pod.pod_uid) {
-                    return (record, PodRole::Agent);
-                }
-                if let Some(record) = self.agents.by_reader(&pod.namespace, &pod.pod_uid) {
-                    return (record, PodRole::Reader);
-                }
-                if let Some(record) = self.agents.by_pusher(&pod.namespace, &pod.pod_uid) {
-                    return (record, PodRole::Pusher);
+                if let Some(found) = self.find_in_index(pod) {
+                    return found;
                 }
                 // `self.agents` holds the sender, so the channel does not close.
                 let _ = version.changed().await;
@@ -153,14 +185,16 @@ impl Authenticator {
         let runs_in_pod =
             |yoipod: &YoiPod| yoipod.status.as_ref().and_then(|status| status.pod.as_ref()).is_some_and(|own| own.uid == pod.pod_uid);
         let yoipod = list.items.into_iter().find(runs_in_pod);
-        yoipod
-            .map(|yoipod| self.agents.learn(yoipod))
-            .ok_or_else(|| IdentityError::NoAgent { namespace: pod.namespace.clone(), pod_uid: pod.pod_uid.clone() })
+        yoipod.map(|yoipod| self.agents.learn(yoipod)).ok_or_else(|| no_agent(pod))
     }
 
     async fn with_timeout<T>(&self, answer: impl Future<Output = T>) -> Result<T, IdentityError> {
         timeout(self.deadline, answer).await.map_err(|_| IdentityError::TimedOut(self.deadline))
     }
+}
+
+fn no_agent(pod: &TokenPod) -> IdentityError {
+    IdentityError::NoAgent { namespace: pod.namespace.clone(), pod_uid: pod.pod_uid.clone() }
 }
 
 /// The Pod that an accepted token is bound to.

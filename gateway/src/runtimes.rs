@@ -23,6 +23,9 @@ use crate::GatewayState;
 use crate::identity::{IdentityError, PodRole};
 use refusal::RefusalResponse;
 
+/// Requests on one connection of a Pod that runs no agent.
+const TRIES_WITHOUT_AGENT: u32 = 3;
+
 pub fn router(gateway: Arc<GatewayState>) -> Router {
     Router::new()
         .route(gateway_api::LINE, get(line::open))
@@ -44,9 +47,11 @@ async fn authenticate(State(gateway): State<Arc<GatewayState>>, mut request: Req
     let caller = match gateway.authenticator.authenticate(yoi_line::bearer(request.headers())).await {
         Ok(caller) => caller,
         Err(error) => {
-            // A runtime whose Pod is not in its YoiPod's status yet may try again on the same connection.
-            if let (Some(connection), IdentityError::NoToken | IdentityError::Refused(_)) = (connection, &error) {
-                connection.reject();
+            match (connection, &error) {
+                (Some(connection), IdentityError::NoToken | IdentityError::Refused(_)) => connection.reject(),
+                // A runtime whose Pod is not in its YoiPod's status yet may try again on the same connection, a few times.
+                (Some(connection), IdentityError::NoAgent { .. }) => connection.refuse(TRIES_WITHOUT_AGENT),
+                (Some(_), IdentityError::Review(_) | IdentityError::Lookup(_) | IdentityError::TimedOut(_)) | (None, _) => {}
             }
             return Err(error.into());
         }

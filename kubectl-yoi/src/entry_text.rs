@@ -110,6 +110,10 @@ pub fn entry_text(entry: &Entry) -> Option<EntryText> {
                 warning("compact", format!("the conversation goes on without a summary: {why}"))
             }
         },
+        Body::Extension(e) if e.name == "program/output" => {
+            let field = |name: &str| e.data.get(name).and_then(serde_json::Value::as_str).unwrap_or_default().trim_end().to_owned();
+            if field("stream") == "stderr" { warning("stderr", field("text")) } else { quiet("stdout", field("text")) }
+        }
         Body::Extension(e) => quiet("added", format!("{}: {}", e.name, e.data)),
         Body::Unknown { kind, fields, .. } => warning("?", format!("{kind} (a newer version wrote this): {fields}")),
     })
@@ -126,7 +130,7 @@ pub fn tool_outcome(outcome: ToolOutcome) -> &'static str {
         ToolOutcome::Failed => "failed",
         ToolOutcome::Refused => "refused",
         ToolOutcome::TimedOut => "timed out",
-        ToolOutcome::Unknown => "outcome unknown: the runtime died while it ran",
+        ToolOutcome::Unknown => "outcome unknown",
     }
 }
 
@@ -200,6 +204,12 @@ mod tests {
                 json!({ "runId": "r", "outcome": "limitReached", "reason": "LimitReached", "message": "9 of 9" }),
                 "run|limit reached: 9 of 9",
             ),
+            (
+                "ToolEnded",
+                json!({ "callId": "c", "outcome": "unknown", "output": "The program ended while this tool ran." }),
+                "tool|outcome unknown\nThe program ended while this tool ran.",
+            ),
+            ("Extension", json!({ "name": "program/output", "data": { "stream": "stderr", "text": "a\nb\n" } }), "stderr|a\nb"),
         ] {
             assert_eq!(text(kind, body).as_deref(), Some(words));
         }

@@ -53,6 +53,18 @@ impl Connection {
         }
     }
 
+    /// The client is known, and may not come in as yet. After so many times the connection ends as by [`Connection::reject`].
+    pub fn refuse(&self, most: u32) {
+        let Some(connections) = self.connections.upgrade() else { return };
+        let refused = connections.lock().by_id.get_mut(&self.id).map_or(0, |slot| {
+            slot.refused = slot.refused.saturating_add(1);
+            slot.refused
+        });
+        if refused >= most {
+            connections.reject(self.id);
+        }
+    }
+
     /// The client is unknown: the connection ends after its responses in flight, unless it is authenticated already.
     pub fn reject(&self) {
         if let Some(connections) = self.connections.upgrade() {
@@ -99,6 +111,8 @@ struct Slot {
     identity: Identity,
     /// Requests that have no response yet.
     in_flight: usize,
+    /// Calls of [`Connection::refuse`].
+    refused: u32,
     abort: CancellationToken,
     end: CancellationToken,
 }
@@ -143,7 +157,10 @@ impl Connections {
         let (id, abort, end) = (slots.last_id, CancellationToken::new(), CancellationToken::new());
         slots.unauthenticated += 1;
         slots.unauthenticated_by_address.entry(address).or_default().push_back(id);
-        slots.by_id.insert(id, Slot { address, identity: Identity::Unauthenticated, in_flight: 0, abort: abort.clone(), end: end.clone() });
+        slots.by_id.insert(
+            id,
+            Slot { address, identity: Identity::Unauthenticated, in_flight: 0, refused: 0, abort: abort.clone(), end: end.clone() },
+        );
         Some(Permit { id, connections: self.clone(), abort, end })
     }
 
@@ -338,6 +355,17 @@ mod tests {
         client.connection().set_client("a");
         client.connection().reject();
         assert!(unknown.end.is_cancelled() && !client.end.is_cancelled());
+    }
+
+    #[test]
+    fn a_connection_that_is_refused_too_often_ends() {
+        let connections = connections();
+        let permit = connections.admit(at(1)).unwrap();
+        permit.connection().refuse(3);
+        permit.connection().refuse(3);
+        assert!(!permit.end.is_cancelled());
+        permit.connection().refuse(3);
+        assert!(permit.end.is_cancelled());
     }
 
     /// tokio's clock stands still while anything can go on, so the days pass at once.

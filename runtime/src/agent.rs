@@ -36,7 +36,7 @@ use crate::log_origin::LogOrigin;
 use crate::program::{program_setup, report_program};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
-use crate::serve::{AgentState, ReadState, router};
+use crate::serve::{AgentState, LogReads, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
 use crate::token_limit::watch_token_limit;
 
@@ -121,6 +121,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         tree: Some(root),
         shim_socket: settings.shim_socket.clone(),
         processes: processes.clone(),
+        log_reads: LogReads::default(),
         stop: stop.clone(),
     };
     let lines = LineSet::keep(
@@ -251,17 +252,20 @@ impl AgentProcess<'_> {
     async fn run_sessions(&self) {
         let policy = BackoffPolicy { first: Duration::from_secs(1), cap: Duration::from_secs(10), settled: Duration::from_secs(60) };
         let mut backoff = Backoff::new(policy);
-        let (mut lock, mut full) = (None, false);
+        // Whoever starts on a full volume says so before it is ready, and not with the first message.
+        let (mut lock, mut perhaps_full) = (None, true);
         while !self.stop.is_cancelled() {
             let started = tokio::time::Instant::now();
             let result = match &lock {
                 // The little space that is left would take short entries of the next attempt, but not the long one that failed.
-                Some(_) if full => tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| full = false),
+                Some(_) if perhaps_full => {
+                    tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| perhaps_full = false)
+                }
                 None => self.take_lock().map(|new| lock = Some(new)),
                 Some(lock) => self.session(lock).await,
             };
             let Err(error) = result else { continue };
-            full = error.reason() == ErrorReason::DiskFull;
+            perhaps_full = error.reason() == ErrorReason::DiskFull;
             self.status.set_session_state(SessionState::Broken(NotReady::from_session_error(&error)));
             tracing::error!(reason = error.reason().as_str(), error = error_text(&error), "session not usable");
             if is_permanent(&error) {
@@ -350,6 +354,8 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::ChainDamaged { .. }
         | SessionError::LogNewer { .. }
         | SessionError::UnknownKind { .. }
+        // The next try would carry the same.
+        | SessionError::SegmentTooLarge { .. }
         | SessionError::NoSession { .. }
         | SessionError::SessionExists { .. } => true,
         // LowerGeneration is tried again, because this Pod is about to be deleted. Until then it reports why it does not run.
@@ -366,5 +372,16 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Encode { .. }
         | SessionError::UnknownToken { .. }
         | SessionError::BadToken { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_segment_that_is_too_large_is_not_tried_again() {
+        let (kind, bytes, limit) = ("Carried".to_owned(), 2, 1);
+        assert!(is_permanent(&SessionError::SegmentTooLarge { kind, bytes, limit }));
     }
 }

@@ -11,7 +11,7 @@ use yoi_engine::error_text::error_text;
 use yoi_engine::model::ModelSecrets;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::program::access::{ProgramAccess, RunAccess, RunBudget};
-use yoi_engine::program::agent::{ProgramAgent, ProgramVersion, command_preset};
+use yoi_engine::program::agent::{ProgramAgent, ProgramVersion, RESULT_GRACE, command_preset};
 use yoi_engine::program::calls::ProgramCalls;
 use yoi_engine::program::proxy::{ModelProxy, served_format};
 use yoi_wire::hub::ReportReason;
@@ -120,6 +120,7 @@ impl ProgramSetup {
             processes: processes.clone(),
             access: Arc::new(access),
             version: OnceCell::new(),
+            result_grace: RESULT_GRACE,
             noted: AtomicBool::new(false),
         }
     }

@@ -16,6 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use yoi_engine::foreign_json;
 use yoi_engine::program::calls::ProgramCalls;
 use yoi_engine::program::run_tokens::{RunGrant, RunTokens};
 use yoi_wire::entry::{OfferedTool, ToolOutcome};
@@ -227,7 +228,7 @@ async fn serve(mut stream: UnixStream, runs: &RunTokens<Arc<RunCalls>>) {
 }
 
 async fn answer(line: &[u8], runs: &RunTokens<Arc<RunCalls>>) -> Answer {
-    let request: Request = match serde_json::from_slice(line) {
+    let request: Request = match foreign_json::from_slice(line).and_then(serde_json::from_value) {
         Ok(request) => request,
         Err(error) => return refused(format!("the runtime cannot read the request: {error}")),
     };

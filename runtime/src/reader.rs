@@ -14,7 +14,7 @@ use crate::agent::{dial, stop_on_signal};
 use crate::args::ReaderSettings;
 use crate::frame;
 use crate::rng::random_fraction;
-use crate::serve::{ReadState, stopped_router};
+use crate::serve::{LogReads, ReadState, stopped_router};
 
 /// The process cannot serve at all.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,8 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     });
     // The session is never opened by this process.
     let (_never, open_session) = watch::channel(None);
-    let read = ReadState { open_session, session_root: session, tree, shim_socket, processes, stop: stop.clone() };
+    let read =
+        ReadState { open_session, session_root: session, tree, shim_socket, processes, log_reads: LogReads::default(), stop: stop.clone() };
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&manifest.gateway, &token, &manifest.gateway.lines),

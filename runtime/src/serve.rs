@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::stream;
 use http::{StatusCode, header};
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::error_text::error_text;
 use yoi_engine::open_session::{OpenSession, closed_session_reader};
@@ -24,7 +24,7 @@ use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, 
 use yoi_wire::hub::{
     DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
 };
-use yoi_wire::people::{DiffQuery, LogLine, PatchQuery};
+use yoi_wire::people::{DiffQuery, LogLine, MAX_LOG_TAIL, PatchQuery};
 
 use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
@@ -39,6 +39,35 @@ mod usage;
 
 /// Entries in one read of the log.
 const ENTRIES_PER_READ: usize = 64;
+/// Bytes of entries in one read of the log, unless one alone is longer.
+const BYTES_PER_READ: u64 = 1 << 20;
+/// Reads of the log at the same time. Further ones take turns.
+const READS_AT_ONCE: usize = 4;
+
+/// Bounds what reads of the log hold in memory, however many people read.
+#[derive(Clone, Debug)]
+pub struct LogReads(Arc<Semaphore>);
+
+impl Default for LogReads {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(READS_AT_ONCE)))
+    }
+}
+
+impl LogReads {
+    /// Runs an operation that reads the log, when it is its turn.
+    async fn run<T: Send + 'static>(&self, operation: impl FnOnce() -> T + Send + 'static) -> T {
+        // The semaphore is never closed.
+        let permit = self.0.clone().acquire_owned().await;
+        // The permit goes with the operation, which goes on when nobody waits for it any more.
+        blocking(move || {
+            let result = operation();
+            drop(permit);
+            result
+        })
+        .await
+    }
+}
 
 /// What the requests that only read need. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -50,6 +79,7 @@ pub struct ReadState {
     pub tree: Option<PathBuf>,
     pub shim_socket: PathBuf,
     pub processes: Arc<ProcessSupervisor>,
+    pub log_reads: LogReads,
     pub stop: CancellationToken,
 }
 
@@ -143,6 +173,7 @@ struct LogStream {
     ready: VecDeque<StoredEntry>,
     /// `None`: the stream ends at the end of the log.
     appended: Option<watch::Receiver<u64>>,
+    reads: LogReads,
     stop: CancellationToken,
     failed: bool,
 }
@@ -158,35 +189,39 @@ impl LogStream {
             None => closed_session_reader(&root),
         };
         let Some(reader) = blocking(open).await? else { return Ok(None) };
-        let mut stream = Self { reader: Some(reader), token, ready: VecDeque::new(), appended, stop: api.stop, failed: false };
+        let ready = VecDeque::new();
+        let mut stream = Self { reader: Some(reader), token, ready, appended, reads: api.log_reads, stop: api.stop, failed: false };
+        if let Some(tail) = tail {
+            stream.with_reader(move |reader| Ok((VecDeque::new(), reader.tail(token, tail.min(MAX_LOG_TAIL), None)?))).await?;
+        }
         // The first read comes before the answer's head, so that a bad token gets an HTTP status.
         stream.read().await?;
-        if let Some(tail) = tail {
-            let mut last = std::mem::take(&mut stream.ready);
-            loop {
-                last.drain(..last.len().saturating_sub(tail));
-                stream.read().await?;
-                if stream.ready.is_empty() {
-                    break;
-                }
-                last.append(&mut stream.ready);
-            }
-            stream.ready = last;
-        }
         Ok(Some(stream))
     }
 
     async fn read(&mut self) -> Result<(), Error> {
-        let Some(mut reader) = self.reader.take() else { return Ok(()) };
         let token = self.token;
-        let (reader, read) = blocking(move || {
-            let read = reader.read(token, ENTRIES_PER_READ);
-            (reader, read)
+        self.with_reader(move |reader| {
+            let (entries, next) = reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)?;
+            Ok((entries.into(), next))
         })
-        .await;
+        .await
+    }
+
+    async fn with_reader(
+        &mut self,
+        read: impl FnOnce(&mut Reader) -> Result<(VecDeque<StoredEntry>, Token), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let Some(mut reader) = self.reader.take() else { return Ok(()) };
+        let (reader, read) = self
+            .reads
+            .run(move || {
+                let read = read(&mut reader);
+                (reader, read)
+            })
+            .await;
         self.reader = Some(reader);
-        let (entries, next) = read?;
-        (self.ready, self.token) = (entries.into(), next);
+        (self.ready, self.token) = read?;
         Ok(())
     }
 
@@ -259,6 +294,12 @@ async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverReques
         Ok(PutOutcome::Full { limit }) => {
             refuse(StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull, format!("{limit} messages wait to be read"))
         }
+        Ok(PutOutcome::TooOld) => refuse(
+            StatusCode::BAD_REQUEST,
+            RefusalReason::Invalid,
+            "the message's id is more than an hour old, and the agent has forgotten the ids of that time: if the message was not delivered, \
+             send it under a new id",
+        ),
         // The text was measured before, so it is the id.
         Ok(PutOutcome::TooLong { limit }) => {
             refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, format!("the message's id has more than {limit} bytes"))

@@ -51,6 +51,10 @@ impl NotReady {
                 ReportReason::DiskFailed,
                 format!("the session volume refuses: {text}; once the volume works again, the agent goes on by itself"),
             ),
+            ErrorReason::SegmentTooLarge => (
+                ReportReason::ReplayFailed,
+                format!("the session cannot go on: {text}; the agent does nothing more. Its log can still be read; begin a new agent"),
+            ),
             ErrorReason::ReplayFailed | ErrorReason::TokenUnknown => {
                 (ReportReason::ReplayFailed, format!("{text}{}", recovery_hint(error)))
             }
@@ -365,6 +369,10 @@ mod tests {
             not_ready.message.contains("/session/x.jsonl: No space left on device; make room") && !not_ready.message.contains("os error"),
             "{not_ready:?}"
         );
+        let too_large = SessionError::SegmentTooLarge { kind: "Carried".to_owned(), bytes: 1 << 25, limit: 1 << 24 };
+        let not_ready = NotReady::from_session_error(&too_large);
+        assert_eq!(not_ready.reason, ReportReason::ReplayFailed);
+        assert!(not_ready.message.contains("Carried") && !not_ready.message.contains("by itself"), "{not_ready:?}");
         let read_only = SessionError::Disk { operation: "append to", path: PathBuf::from("/x"), source: io::Error::from_raw_os_error(30) };
         assert_eq!(NotReady::from_session_error(&read_only).reason, ReportReason::DiskFailed);
         let damaged = |file: &str| {

@@ -133,7 +133,7 @@ fn put(lock: &Arc<Lock>, name: &'static str, bytes: usize) -> Row {
     let folder = File::open(&dir).unwrap();
     let framed = {
         let probe = message(0);
-        inbox.put(probe.clone()).unwrap();
+        inbox.put(probe.clone(), SystemTime::now()).unwrap();
         let path = lock.root().join(format!("sessions/{session}/inbox/{:020}.json", 1));
         let framed = fs::read(path).unwrap();
         inbox.mark_delivered(&probe.id).unwrap();
@@ -144,7 +144,7 @@ fn put(lock: &Arc<Lock>, name: &'static str, bytes: usize) -> Row {
         |n| {
             let message = message(n + 1);
             let id = message.id.clone();
-            let (took, put) = time(|| inbox.put(message).unwrap());
+            let (took, put) = time(|| inbox.put(message, SystemTime::now()).unwrap());
             assert_eq!(put, PutOutcome::Accepted);
             inbox.mark_delivered(&id).unwrap();
             took

@@ -26,8 +26,8 @@ use yoi_session::{
     fold,
 };
 use yoi_wire::entry::{
-    AgentConfig, AgentRef, Assistant, Body, Carried, FORMAT, SegmentReason, SegmentStarted, SessionStarted, ToolCall, ToolEnded,
-    ToolOutcome, ToolStarted,
+    AgentConfig, AgentRef, Assistant, Body, FORMAT, SegmentReason, SegmentStarted, SessionStarted, ToolCall, ToolEnded, ToolOutcome,
+    ToolStarted,
 };
 
 const SEGMENTS: u64 = 16;
@@ -113,7 +113,7 @@ fn write(lock: &Arc<Lock>, segments: u64, bytes: u64) -> Uuid {
     let mut carried = add(&mut log, &first);
     for number in 1..=segments {
         if number > 1 {
-            let carried = vec![Carried { state: Some(Box::new(carried.clone())), items: Vec::new() }];
+            let carried = carried.clone();
             log.rotate(SegmentReason::Full, config.clone(), carried, SystemTime::now(), &mut Uuid::now_v7).unwrap();
         }
         let mut n = 0;

@@ -135,6 +135,16 @@ pub enum Error {
         /// Longest line in bytes.
         limit: usize,
     },
+    /// A line of a new segment would be longer than [`crate::MAX_LINE`]. Another try forms the same line.
+    #[error("failed to begin a segment: its line of kind {kind} has {bytes} bytes, of at most {limit}")]
+    SegmentTooLarge {
+        /// Kind of the entry.
+        kind: String,
+        /// Length of its line in bytes.
+        bytes: usize,
+        /// Longest line in bytes.
+        limit: usize,
+    },
     /// The caller tried to append an entry of a kind that this version does not know.
     #[error("failed to append an entry of kind {kind}: this version does not know it, and no runtime would resume from it")]
     UnknownKind {
@@ -180,6 +190,8 @@ pub enum ErrorReason {
     LogPoisoned,
     /// The entry cannot be stored: it is too long or does not serialize.
     EntryRefused,
+    /// The session cannot go on in a new segment: what it has to carry does not fit.
+    SegmentTooLarge,
     /// The reader's token is not one of this session.
     TokenUnknown,
 }
@@ -196,6 +208,7 @@ impl ErrorReason {
             Self::LogNewer => "LogNewer",
             Self::LogPoisoned => "LogPoisoned",
             Self::EntryRefused => "EntryRefused",
+            Self::SegmentTooLarge => "SegmentTooLarge",
             Self::TokenUnknown => "TokenUnknown",
         }
     }
@@ -223,6 +236,7 @@ impl Error {
             | Self::StateNotCarried { .. }
             | Self::EmptySegment { .. }
             | Self::NotCurrent { .. } => ErrorReason::EntryRefused,
+            Self::SegmentTooLarge { .. } => ErrorReason::SegmentTooLarge,
             Self::UnknownToken { .. } | Self::BadToken { .. } => ErrorReason::TokenUnknown,
         }
     }
@@ -245,6 +259,7 @@ impl Error {
             | Self::SessionExists { .. }
             | Self::AlreadyOpen { .. }
             | Self::TooLarge { .. }
+            | Self::SegmentTooLarge { .. }
             | Self::UnknownKind { .. }
             | Self::Encode { .. }
             | Self::UnknownToken { .. }

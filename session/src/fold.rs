@@ -8,9 +8,14 @@ use yoi_wire::{
 };
 
 mod carried;
+mod delivered;
+
+pub use delivered::{DeliveredIds, MAX_DELIVERED};
 
 /// Reason of a task, and of a run, that a person ended.
 const CANCELLED: &str = "Cancelled";
+/// Most tasks that are remembered. Beyond it, that which was given first of those that have ended is forgotten.
+const MAX_TASKS: usize = 10_000;
 
 /// What a runtime has to know of its log before it goes on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,9 +24,9 @@ pub struct LogState {
     pub last_seq: u64,
     /// Run generation of the last entry; 0 before the first one.
     pub run_generation: u64,
-    /// Ids of all inputs and messages in the log, each with the sequence number of its entry. A runtime takes none of them again.
-    pub delivered: BTreeMap<String, u64>,
-    /// Those of `delivered` that were tasks, and how far each is.
+    /// Ids of the latest [`MAX_DELIVERED`] inputs and messages in the log. A runtime takes none of them again.
+    pub delivered: DeliveredIds,
+    /// The inputs that were tasks, and how far each is. They are remembered longer than the ids of messages.
     pub tasks: BTreeMap<String, CarriedTask>,
     /// Ids of the inputs and messages that no answer of the model has followed, oldest first. A runtime appends a message before the model
     /// call that reads it and never during one, so an answer has read all messages that stand before it.
@@ -79,6 +84,7 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             match input.from {
                 InputFrom::Task => {
                     state.tasks.insert(input.message_id.clone(), CarriedTask { state: TaskState::Submitted, reason: None });
+                    state.forget_a_task();
                 }
                 InputFrom::Person => {}
             }
@@ -146,6 +152,9 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             if let Some(carried) = &carried.state {
                 state.restore(carried);
             }
+            if let Some(more) = &carried.more {
+                state.restore_more(more);
+            }
         }
         Body::SessionStarted(_)
         | Body::RuntimeStarted(_)
@@ -168,8 +177,22 @@ pub fn fold<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> LogState {
 
 impl LogState {
     fn deliver(&mut self, id: &str, seq: u64) {
-        self.delivered.insert(id.to_owned(), seq);
+        self.delivered.insert(id, seq);
         self.unanswered.push(id.to_owned());
+    }
+
+    fn forget_a_task(&mut self) {
+        if self.tasks.len() <= MAX_TASKS {
+            return;
+        }
+        let ended = self.tasks.iter().filter(|(_, task)| match task.state {
+            TaskState::Succeeded | TaskState::Failed => true,
+            TaskState::Submitted | TaskState::Running => false,
+        });
+        // A task whose id is forgotten was given before all others.
+        if let Some(first) = ended.map(|(id, _)| id).min_by_key(|id| self.delivered.get(id)).cloned() {
+            self.tasks.remove(&first);
+        }
     }
 
     fn count(&mut self, usage: Option<TokenUsage>) {
@@ -215,7 +238,7 @@ impl LogState {
     /// Takes the inputs and messages with these sequence numbers out of those that wait for an answer.
     fn hide(&mut self, hidden: impl Fn(u64) -> bool) {
         let delivered = &self.delivered;
-        let is_hidden = |id: &String| delivered.get(id).is_some_and(|seq| hidden(*seq));
+        let is_hidden = |id: &String| delivered.get(id).is_some_and(&hidden);
         self.unanswered.retain(|id| !is_hidden(id));
         if let Some(causes) = &mut self.interrupted {
             causes.retain(|id| !is_hidden(id));
@@ -232,7 +255,7 @@ impl LogState {
                 TaskState::Submitted | TaskState::Running => true,
                 TaskState::Succeeded | TaskState::Failed => false,
             };
-            if waits && delivered.get(id).is_some_and(|seq| *seq >= from_seq) {
+            if waits && delivered.get(id).is_some_and(|seq| seq >= from_seq) {
                 *task = CarriedTask { state: TaskState::Failed, reason: Some(CANCELLED.to_owned()) };
             }
         }

@@ -6,20 +6,22 @@
 //!
 //! # Guarantees
 //! An accepted message gets into the log once, whatever crashes in between: [`Inbox::open`] drops what is also in the log, and [`Inbox::put`]
-//! does not accept an id that is in the inbox or in the log.
+//! does not accept an id that is in the inbox or among the latest [`crate::fold::MAX_DELIVERED`] of the log. Once older ids are forgotten, an id
+//! whose UUIDv7 is more than an hour old is refused.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use yoi_wire::entry::{AgentRef, Body, Input, InputFrom, PeerMessage};
 
-use crate::{Error, Lock, LogState, Result, disk::OpenMode, layout, record_file};
+use crate::{Error, Lock, LogState, Result, disk::OpenMode, fold::DeliveredIds, layout, record_file};
 
 /// Most messages that are pending at the same time.
 pub const MAX_MESSAGES: usize = 256;
@@ -27,6 +29,8 @@ pub const MAX_MESSAGES: usize = 256;
 pub const MAX_TEXT: usize = yoi_wire::hub::MAX_MESSAGE_TEXT;
 /// Most bytes of a message's id.
 pub const MAX_ID: usize = 256;
+/// How old an id may be, when ids have been forgotten. The id of a UUIDv7 says when it was made; any other id counts as new.
+const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// A message as it came from the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,6 +99,8 @@ pub enum PutOutcome {
         /// Most messages that are pending at the same time.
         limit: usize,
     },
+    /// Its id was made so long ago that a message of that id may have been delivered and forgotten.
+    TooOld,
     /// Its text or its id is too long.
     TooLong {
         /// Most bytes of it.
@@ -110,7 +116,7 @@ pub struct Inbox {
     /// By number, which is the order of arrival.
     pending: BTreeMap<u64, InboxMessage>,
     pending_ids: BTreeSet<String>,
-    delivered: BTreeSet<String>,
+    delivered: DeliveredIds,
     next: u64,
 }
 
@@ -139,7 +145,7 @@ impl Inbox {
         }
         names.sort_unstable();
         let next = names.last().map_or(1, |(last, _)| last + 1);
-        let delivered = replayed.delivered.keys().cloned().collect();
+        let delivered = replayed.delivered.clone();
         let mut inbox = Self { lock: lock.clone(), dir, pending: BTreeMap::new(), pending_ids: BTreeSet::new(), delivered, next };
         for (number, path) in names {
             let message = inbox.load(&path)?;
@@ -161,13 +167,16 @@ impl Inbox {
         record_file::read(&*file, path)
     }
 
-    /// Accepts a message. It is durable when this returns [`PutOutcome::Accepted`].
+    /// Accepts a message. It is durable when this returns [`PutOutcome::Accepted`]. `now` is the time by which the age of its id is told.
     ///
     /// # Errors
     /// The disk's. The message is not accepted then, although the next [`Inbox::open`] may find it. The caller may try again with the same id.
-    pub fn put(&mut self, message: InboxMessage) -> Result<PutOutcome> {
+    pub fn put(&mut self, message: InboxMessage, now: SystemTime) -> Result<PutOutcome> {
         if self.pending_ids.contains(&message.id) || self.delivered.contains(&message.id) {
             return Ok(PutOutcome::Duplicate);
+        }
+        if self.delivered.is_full() && is_older(&message.id, now, MAX_AGE) {
+            return Ok(PutOutcome::TooOld);
         }
         if message.id.len() > MAX_ID {
             return Ok(PutOutcome::TooLong { limit: MAX_ID });
@@ -200,7 +209,7 @@ impl Inbox {
     /// # Errors
     /// The disk's. The file stays behind, and the next [`Inbox::open`] removes it.
     pub fn mark_delivered(&mut self, id: &str) -> Result<()> {
-        self.delivered.insert(id.to_owned());
+        self.delivered.insert_last(id);
         if !self.pending_ids.remove(id) {
             return Ok(());
         }
@@ -210,6 +219,12 @@ impl Inbox {
         let path = self.dir.join(file_name(number));
         self.lock.disk().remove_file(&path).map_err(Error::disk("remove", &path))
     }
+}
+
+fn is_older(id: &str, now: SystemTime, age: Duration) -> bool {
+    let made = Uuid::try_parse(id).ok().filter(|id| id.get_version_num() == 7).and_then(|id| id.get_timestamp());
+    let made = made.map(|time| SystemTime::UNIX_EPOCH + Duration::from_secs(time.to_unix().0));
+    made.and_then(|made| now.duration_since(made).ok()).is_some_and(|since| since > age)
 }
 
 fn file_name(number: u64) -> String {

@@ -15,6 +15,7 @@ use crate::{
     timestamp::rfc3339_millis,
 };
 
+pub(crate) mod backwards;
 pub(crate) mod chain;
 mod head;
 mod leftover;

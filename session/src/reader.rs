@@ -22,6 +22,8 @@ use crate::{
     },
 };
 
+mod tail;
+
 /// How far a reader has read. Its text is `start` or `<segment>.<seq>`. It stays valid when reader or writer restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -123,6 +125,21 @@ struct Wanted {
     /// line whose number the session has given again, in the next segment.
     after: Option<(usize, u64)>,
     max: usize,
+    max_bytes: u64,
+}
+
+/// What a read has found so far.
+#[derive(Debug, Default)]
+struct Found {
+    entries: Vec<StoredEntry>,
+    /// Bytes of their lines.
+    bytes: u64,
+}
+
+impl Found {
+    fn is_enough(&self, wanted: Wanted) -> bool {
+        self.entries.len() >= wanted.max || self.bytes >= wanted.max_bytes
+    }
 }
 
 /// The segments to read, and how far.
@@ -164,29 +181,37 @@ impl Reader {
     /// [`Error::Damaged`] and [`Error::ChainDamaged`] after all entries before the damage have been read; [`Error::UnknownToken`];
     /// [`Error::NoSession`]; or the disk's.
     pub fn read(&mut self, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
+        self.read_bytes(token, max, u64::MAX)
+    }
+
+    /// As [`Reader::read`], and returns no more entries once their lines have `max_bytes`.
+    ///
+    /// # Errors
+    /// As [`Reader::read`].
+    pub fn read_bytes(&mut self, token: Token, max: usize, max_bytes: u64) -> Result<(Vec<StoredEntry>, Token)> {
         let left_off = self.position.filter(|position| position.token == token);
-        match self.read_from(left_off, token, max) {
+        match self.read_from(left_off, token, max, max_bytes) {
             // One more read from the start tells damage from other causes. An append is copied page by page, so its newline may be visible
             // before its middle, which is there at the second look. This reader's position may be in lines that were never acknowledged and
             // have been cut since. And what it took for the end of the session may be a segment whose lines another writer's lines follow.
             Err(Error::Damaged { .. } | Error::ChainDamaged { .. }) => {
                 self.chain = None;
-                self.read_from(None, token, max)
+                self.read_from(None, token, max, max_bytes)
             }
             done => done,
         }
     }
 
-    fn read_from(&mut self, position: Option<Position>, token: Token, max: usize) -> Result<(Vec<StoredEntry>, Token)> {
+    fn read_from(&mut self, position: Option<Position>, token: Token, max: usize, max_bytes: u64) -> Result<(Vec<StoredEntry>, Token)> {
         self.position = None;
         let extent = self.extent()?;
         let chain = &*extent.chain;
-        let wanted = Wanted { after: place_after(chain, token), max };
+        let wanted = Wanted { after: place_after(chain, token), max, max_bytes };
         let mut position = match position.filter(|position| chain.place(position.segment).is_some()) {
             Some(position) => position,
             None => first_position(chain, token)?,
         };
-        let mut found = Vec::new();
+        let mut found = Found::default();
         let from = chain.place(position.segment).unwrap_or(0);
         for (place, segment) in chain.segments().iter().enumerate().skip(from) {
             if segment.id != position.segment {
@@ -196,25 +221,18 @@ impl Reader {
             match self.read_segment(&extent, place, wanted, &mut position, &mut found) {
                 Ok(()) => {}
                 // The entries before the damage come first. The next read fails.
-                Err(Error::Damaged { .. } | Error::ChainDamaged { .. }) if !found.is_empty() => break,
+                Err(Error::Damaged { .. } | Error::ChainDamaged { .. }) if !found.entries.is_empty() => break,
                 Err(error) => return Err(error),
             }
-            if found.len() == max {
+            if found.is_enough(wanted) {
                 break;
             }
         }
-        Ok(self.finish(found, position, token))
+        Ok(self.finish(found.entries, position, token))
     }
 
     /// Reads one segment from the position on, and moves the position.
-    fn read_segment(
-        &self,
-        extent: &Extent,
-        place: usize,
-        wanted: Wanted,
-        position: &mut Position,
-        found: &mut Vec<StoredEntry>,
-    ) -> Result<()> {
+    fn read_segment(&self, extent: &Extent, place: usize, wanted: Wanted, position: &mut Position, found: &mut Found) -> Result<()> {
         let Extent { chain, end } = extent;
         let segment = position.segment;
         let link = chain.end(place);
@@ -231,7 +249,7 @@ impl Reader {
             None => file.len().map_err(Error::disk("measure", &path))?,
         };
         let mut scanner = Scanner::new(&*file, &path, (position.at, until.max(position.at)), position.line, position.expected);
-        while found.len() < wanted.max {
+        while !found.is_enough(wanted) {
             match scanner.next()? {
                 Scanned::Line(line) => {
                     if let Some(link) = link.filter(|link| link.last_seq == line.entry.seq)
@@ -242,7 +260,8 @@ impl Reader {
                     let next = Token::After { segment, seq: line.entry.seq };
                     *position = Position { token: next, segment, at: line.end, line: scanner.line_number(), expected: scanner.expected() };
                     if Some((place, line.entry.seq)) > wanted.after {
-                        found.push(StoredEntry { entry: line.entry, token: next });
+                        found.bytes += line.end - line.at;
+                        found.entries.push(StoredEntry { entry: line.entry, token: next });
                     }
                     if is_over(position.expected) {
                         return Ok(());

@@ -10,17 +10,26 @@ use crate::{
     frame,
 };
 
-/// Puts one framed record at `dir/name`. The record is durable on return; after an error the file holds the old record or the new one.
+/// Puts one framed record at `dir/name`. The record is durable on return; after an error the file holds the old record or the new one, and
+/// what was written beside it is removed, so that it takes no room of a full volume.
 pub(crate) fn write<T: Serialize>(disk: &dyn Disk, dir: &Path, name: &str, record: &T) -> Result<()> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}.tmp")));
     let mut line = Vec::new();
     frame::encode(record, &mut line).map_err(|source| Error::Encode { file: path.clone(), source })?;
-    let file = disk.open(&new, OpenMode::Create).map_err(Error::disk("open", &new))?;
-    file.truncate(0).map_err(Error::disk("empty", &new))?;
-    write_all(&*file, &line, 0).map_err(Error::disk("write", &new))?;
-    file.fsync().map_err(Error::disk("sync", &new))?;
-    disk.rename(&new, &path).map_err(Error::disk("put in place", &path))?;
+    if let Err(error) = put(disk, &new, &path, &line) {
+        // A volume that refuses this too is cleared at the next start.
+        let _ = disk.remove_file(&new);
+        return Err(error);
+    }
     disk.fsync_dir(dir).map_err(Error::disk("sync", dir))
+}
+
+fn put(disk: &dyn Disk, new: &Path, path: &Path, line: &[u8]) -> Result<()> {
+    let file = disk.open(new, OpenMode::Create).map_err(Error::disk("open", new))?;
+    file.truncate(0).map_err(Error::disk("empty", new))?;
+    write_all(&*file, line, 0).map_err(Error::disk("write", new))?;
+    file.fsync().map_err(Error::disk("sync", new))?;
+    disk.rename(new, path).map_err(Error::disk("put in place", path))
 }
 
 /// Reads the record of a file that [`write`] wrote. `path` is for errors.

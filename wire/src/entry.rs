@@ -18,8 +18,8 @@ pub use control::{Abandoned, Paused, Requester, Resumed, Rewound, RolledBack};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
 pub use segment::{
-    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedProgram, CarriedRun, CarriedState, CarriedTask, ConfigChanged,
-    ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
+    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedMore, CarriedProgram, CarriedRun, CarriedState, CarriedTask,
+    ConfigChanged, ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
 };
 
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.
@@ -80,7 +80,7 @@ pub enum Body {
     Assistant(Assistant),
     /// A tool call is about to begin. Durable before the tool starts.
     ToolStarted(ToolStarted),
-    /// A tool call ended, or its outcome is unknown because the runtime died while it ran.
+    /// A tool call ended, or its outcome is unknown: its output says why.
     ToolEnded(ToolEnded),
     /// The run is over.
     RunEnded(RunEnded),
@@ -239,7 +239,7 @@ pub enum ToolOutcome {
     Refused,
     /// It took longer than the limit, and was killed.
     TimedOut,
-    /// The runtime died while it ran. It is not run again.
+    /// What it did is not known: the runtime or the program stopped while it ran, as its output says. It is not run again.
     Unknown,
 }
 

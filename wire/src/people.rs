@@ -9,6 +9,9 @@ pub const GROUP: &str = "runtime.yoi.dev";
 /// Its version.
 pub const VERSION: &str = "v1alpha1";
 
+/// The most entries that `tail` gives. A larger number gives as many.
+pub const MAX_LOG_TAIL: usize = 1000;
+
 /// What a refused request waits for, when the same request may succeed soon: the reason of the cause in the refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {

@@ -1,6 +1,6 @@
 //! What goes from one segment to the next.
 
-use yoi_wire::entry::{AgentConfig, Carried, CarriedItem, CarriedState, PromptItem, PromptToolResult, SegmentReason};
+use yoi_wire::entry::{AgentConfig, Carried, CarriedItem, PromptItem, PromptToolResult, SegmentReason};
 
 use super::{ConversationState, Intent};
 
@@ -13,15 +13,19 @@ impl ConversationState {
         intents.push(Intent::Rotate { reason, config: Box::new(config.clone()), carried: self.carried() });
     }
 
-    /// All that of the segments so far still counts: the first has the state, all together have the items. Each line stays far below the
-    /// longest line of a log.
+    /// All that of the segments so far still counts: the state first, then the items. Each line stays far below the longest line of a log.
     #[must_use]
     pub fn carried(&self) -> Vec<Carried> {
-        let mut all = vec![Carried { state: Some(Box::new(self.carried_state())), items: Vec::new() }];
-        let mut bytes = 0;
+        let mut all = self.log.carried();
+        if let Some(state) = all.first_mut().and_then(|first| first.state.as_mut()) {
+            state.unanswered = self.due().cloned().collect();
+            state.requests = self.requests.logged();
+            state.program = self.program.as_ref().map(super::program::ProgramState::carried);
+        }
+        let (state_lines, mut bytes) = (all.len(), 0);
         for item in self.carried_items() {
             let size = serde_json::to_string(&item).map_or(MAX_CARRIED_BYTES, |text| text.len());
-            if bytes + size > MAX_CARRIED_BYTES || all.len() == 1 {
+            if bytes + size > MAX_CARRIED_BYTES || all.len() == state_lines {
                 all.push(Carried::default());
                 bytes = 0;
             }
@@ -31,11 +35,6 @@ impl ConversationState {
             }
         }
         all
-    }
-
-    fn carried_state(&self) -> CarriedState {
-        let program = self.program.as_ref().map(super::program::ProgramState::carried);
-        CarriedState { unanswered: self.due().cloned().collect(), requests: self.requests.logged(), program, ..self.log.carried() }
     }
 
     fn carried_items(&self) -> Vec<CarriedItem> {

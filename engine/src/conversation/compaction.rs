@@ -192,7 +192,7 @@ fn shortened(item: &PromptItem, cut: Option<usize>) -> PromptItem {
     }
 }
 
-fn head_and_tail(text: &str, bytes: usize) -> String {
+pub(super) fn head_and_tail(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }

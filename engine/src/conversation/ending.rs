@@ -45,7 +45,7 @@ impl ConversationState {
     fn hidden_by_rollback(&self) -> Option<Vec<u64>> {
         let run = self.log.open_run.as_ref()?;
         let unanswered = run.cause.iter().all(|id| self.log.unanswered.contains(id));
-        (unanswered && !run.cause.is_empty()).then(|| run.cause.iter().filter_map(|id| self.log.delivered.get(id).copied()).collect())
+        (unanswered && !run.cause.is_empty()).then(|| run.cause.iter().filter_map(|id| self.log.delivered.get(id)).collect())
     }
 
     pub(super) fn go_on_ending(&mut self, intents: &mut Vec<Intent>) {

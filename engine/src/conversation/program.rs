@@ -2,19 +2,24 @@
 //!
 //! The program keeps its own conversation. The log has what people and peers wrote, what the program said and did, and the id of its session.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::json;
-use yoi_wire::entry::{Assistant, Body, CarriedProgram, Entry, Extension, PromptItem, RunOutcome, SystemItem, ToolCall, ToolOutcome};
+use yoi_wire::entry::{
+    Assistant, Body, CarriedProgram, Entry, Extension, Notice, PromptItem, RunEnded, RunOutcome, SystemItem, ToolOutcome,
+};
 
+use super::program_history;
 use super::run::tool_ended;
+use super::told_calls::{CallBudget, Latest, ToldCalls};
 use super::{AskId, ConversationState, Effect, Intent};
 
 /// Name of the extension that holds the program's own session id.
 pub const SESSION_EXTENSION: &str = "program/session";
 /// Name of the extension that holds a line that no parser knows.
 pub const LINE_EXTENSION: &str = "program/line";
+/// Name of the extension that holds lines of the output of a program whose output is no lines of JSON.
+pub const OUTPUT_EXTENSION: &str = "program/output";
 /// Name of the extension that holds the result of a call of which nothing else is known.
 pub const RESULT_EXTENSION: &str = "program/result";
 
@@ -23,6 +28,8 @@ const GO_ON: &str = "[Your work was interrupted in the middle. A tool call that 
 const ENDED_BY_PERSON: &str = "A person ended the program while this tool ran. It may have taken effect in part.";
 const ENDED_MEANWHILE: &str = "The program ended while this tool ran. It may or may not have taken effect.";
 const NOT_BEGUN: &str = "The program ended before this tool began. It did not run.";
+/// Topic of what a program is told that has lost its session.
+const SESSION_LOST: &str = "SessionLost";
 const OWN_CONVERSATION: &str = "the program keeps its own conversation, and Yoi cannot shorten it or turn it back";
 
 /// The program that is the agent.
@@ -82,6 +89,8 @@ pub(super) struct ProgramState {
     pub(super) seen_session: Option<String>,
     carried: CarriedProgram,
     pub(super) run: ProgramRun,
+    /// The session that was given up in the open run, and the entry that told the program what the log knows.
+    lost: Option<(String, u64)>,
     /// Its model has answered in the open run, and the program has told of no answer since. A call may have begun that the log does not have.
     asked: bool,
     /// Who waits until the running append is durable.
@@ -92,13 +101,29 @@ pub(super) struct ProgramState {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramRun {
     /// Calls that a hook told first and that no answer has named yet.
-    pub hooked: Vec<ToolCall>,
+    pub hooked: ToldCalls,
+    /// Calls that the log has, while they are open.
+    pub told: ToldCalls,
     /// Ids of calls by other ids for the same call.
-    pub aliases: BTreeMap<String, String>,
-    pub ended: BTreeSet<String>,
+    pub aliases: Latest<String>,
+    pub ended: Latest<()>,
+    pub budget: CallBudget,
     /// As the program says it.
     pub result: Option<(bool, Option<String>)>,
     pub answered: bool,
+    /// The program has named its session.
+    pub named_session: bool,
+    /// The program has asked its model.
+    pub asked_model: bool,
+    /// The run goes on in a session of the program's own.
+    pub resumed: bool,
+}
+
+impl ProgramRun {
+    /// The program was to go on in its session, and has neither named it nor asked its model nor done anything.
+    fn never_began(&self) -> bool {
+        self.resumed && !self.answered && !self.named_session && !self.asked_model
+    }
 }
 
 impl ProgramState {
@@ -108,6 +133,7 @@ impl ProgramState {
             seen_session: None,
             carried: CarriedProgram::default(),
             run: ProgramRun::default(),
+            lost: None,
             asked: false,
             unacknowledged: Vec::new(),
         }
@@ -134,16 +160,23 @@ impl ConversationState {
     /// Takes an entry into what the program was and was not given. False: no program is the agent.
     pub(super) fn record_for_program(&mut self, entry: &Entry) -> bool {
         let Some(program) = &mut self.program else { return false };
+        if program.role.resumes {
+            program_history::add(&mut program.carried.history, program_history::lines_of(&entry.body));
+        }
         match &entry.body {
             Body::Assistant(_) => {
                 program.carried.answered = entry.seq;
                 program.asked = false;
+                program.lost = None;
                 if program.seen_session.is_some() {
                     program.carried.session.clone_from(&program.seen_session);
                 }
             }
             Body::Extension(Extension { name, data }) if name == SESSION_EXTENSION => {
                 program.seen_session = data["id"].as_str().map(str::to_owned);
+                if let Some(lost) = data["lost"].as_str() {
+                    program.lost = Some((lost.to_owned(), 0));
+                }
                 // Its files are removed, so the next run is a first one.
                 if program.seen_session.is_none() {
                     program.carried.session = None;
@@ -156,10 +189,21 @@ impl ConversationState {
                 }
                 self.prompt.record(entry);
             }
-            Body::Usage(_) => program.asked = self.log.open_run.is_some(),
+            Body::Usage(_) => {
+                program.asked = self.log.open_run.is_some();
+                program.run.asked_model = true;
+            }
             Body::RunEnded(end) => {
                 program.asked &= end.outcome == RunOutcome::Interrupted;
                 let answered = program.carried.answered;
+                if end.outcome != RunOutcome::Interrupted
+                    && let Some((session, told)) = program.lost.take()
+                {
+                    // The program has not begun without it either, so the cause was another.
+                    program.seen_session = Some(session.clone());
+                    program.carried.session = Some(session);
+                    self.prompt.retain(|seq| seq != told);
+                }
                 match end.outcome {
                     // The next run may have to be given all of it again.
                     RunOutcome::Interrupted => {}
@@ -169,8 +213,13 @@ impl ConversationState {
                     }
                 }
             }
-            Body::SystemItem(_) => {
+            Body::SystemItem(item) => {
                 program.asked = false;
+                if item.topic == SESSION_LOST
+                    && let Some((_, told)) = &mut program.lost
+                {
+                    *told = entry.seq;
+                }
                 self.prompt.record(entry);
             }
             Body::Input(_) | Body::PeerMessage(_) | Body::RolledBack(_) | Body::Rewound(_) => {
@@ -223,7 +272,7 @@ impl ConversationState {
         let input = texts.collect::<Vec<_>>().join("\n\n");
         let effect = self.new_effect(Effect::Program);
         if let Some(program) = &mut self.program {
-            program.run = ProgramRun::default();
+            program.run = ProgramRun { resumed: session.is_some(), ..ProgramRun::default() };
         }
         intents.push(Intent::RunProgram { effect, input, session });
     }
@@ -258,6 +307,21 @@ impl ConversationState {
         let Some(program) = &self.program else { return };
         let mut bodies = self.abandoned_calls(ToolOutcome::Unknown, ENDED_MEANWHILE);
         let (outcome, reason, message) = self.outcome(program, end);
+        let has_ended = matches!(end.exit, ProgramExit::Code(_) | ProgramExit::Signal(_));
+        if let Some(session) =
+            program.carried.session.as_ref().filter(|_| has_ended && reason == Some("ProgramFailed") && program.run.never_began())
+        {
+            let words = message.unwrap_or_default();
+            let message = format!(
+                "{} could not go on in its session {session}, so it begins a new one with what the log knows: {words}",
+                program.role.name
+            );
+            let text = self.history_text(&program.carried.history);
+            bodies.push(Body::Extension(Extension { name: SESSION_EXTENSION.to_owned(), data: json!({ "id": null, "lost": session }) }));
+            bodies.push(Body::Notice(Notice { reason: "ProgramSessionLost".to_owned(), message }));
+            bodies.push(Body::SystemItem(SystemItem { topic: SESSION_LOST.to_owned(), data: json!({}), text }));
+            return self.append(bodies, intents);
+        }
         if outcome == RunOutcome::Finished && !program.run.answered {
             // It has nothing to say, and is not given its input again.
             bodies.push(Body::Assistant(Assistant { api: self.api(), ..Assistant::default() }));

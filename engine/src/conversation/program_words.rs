@@ -1,12 +1,19 @@
 //! What a program says and does, as entries of the log.
 
-use serde_json::json;
-use yoi_wire::entry::{Assistant, Body, Extension, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
+use std::collections::VecDeque;
 
-use super::program::{LINE_EXTENSION, RESULT_EXTENSION, SESSION_EXTENSION};
+use serde_json::json;
+use yoi_wire::entry::{Assistant, Body, Extension, Notice, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
+
+use super::program::{LINE_EXTENSION, OUTPUT_EXTENSION, RESULT_EXTENSION, SESSION_EXTENSION};
+use super::run::tool_ended;
+use super::told_calls::{MAX_OPEN_CALLS, ToldCall, bounded_name};
 use super::{AskId, ConversationState, Effect, EffectId, Intent};
 use crate::program::event::ProgramEvent;
 
+const LOST_CALL: &str =
+    "So many calls of the program had begun after this one that it counts as lost. It may or may not have taken effect.";
+const TOO_MANY_CALLS: &str = "the program has made as many calls as one run may have, so nothing more of it begins in this run";
 const RUN_OVER: &str = "the run has ended, so nothing more of it begins";
 
 impl ConversationState {
@@ -51,32 +58,72 @@ impl ConversationState {
             intents.push(Intent::Acknowledge { ask, result: Err(RUN_OVER.to_owned()) });
             return;
         };
-        let by_id = self.log.open_calls.iter().find(|open| open.call_id == call.call_id);
+        let run = &mut program.run;
+        if !run.budget.count() {
+            intents.push(Intent::Acknowledge { ask, result: Err(TOO_MANY_CALLS.to_owned()) });
+            return;
+        }
+        let call = ToolCall { call_id: bounded_name(call.call_id), tool: bounded_name(call.tool), args: call.args };
+        let told = ToldCall::new(&call);
         // A hook may not know the id that the output has, and the name of a tool of Yoi's has the program's prefix there.
-        let is_same = |other: &ToolCall| other.args == call.args && (other.tool == call.tool || has_suffix(&other.tool, &call.tool));
-        let by_content = || self.log.open_calls.iter().find(|open| open.request.as_ref().is_some_and(is_same));
+        let is_same = |other: &ToldCall| other.has_args_of(&told) && (other.tool == told.tool || has_suffix(&other.tool, &told.tool));
+        let open_calls = &self.log.open_calls;
+        let open = |id: &str| open_calls.iter().find(|open| open.call_id == id);
+        let by_content = || run.told.find(|other| is_same(other) && open(&other.call_id).is_some());
+        let known = open(&told.call_id).or_else(|| by_content().and_then(|other| open(&other.call_id))).cloned();
         let mut bodies = Vec::new();
-        let call_id = match by_id.or_else(by_content) {
-            Some(open) => {
-                if open.call_id != call.call_id {
-                    program.run.aliases.insert(call.call_id.clone(), open.call_id.clone());
+        let call_id = match known {
+            Some(known) => {
+                if known.call_id != told.call_id {
+                    run.aliases.insert(told.call_id, known.call_id.clone());
                 }
-                if open.started.is_none() {
-                    bodies.push(Body::ToolStarted(ToolStarted { call_id: open.call_id.clone(), tool: open.tool.clone() }));
+                if known.started.is_none() {
+                    bodies.push(Body::ToolStarted(ToolStarted { call_id: known.call_id.clone(), tool: known.tool }));
                 }
-                open.call_id.clone()
+                known.call_id
             }
             None => {
-                let (call_id, tool) = (call.call_id.clone(), call.tool.clone());
-                program.run.hooked.push(call.clone());
-                program.run.answered = true;
+                let (call_id, tool) = (call.call_id, call.tool);
+                let args = run.budget.kept_args(call.args);
+                run.told.push(told.clone());
+                run.hooked.push(told);
+                run.answered = true;
+                self.end_lost_calls(1, &mut bodies);
+                let call = ToolCall { call_id: call_id.clone(), tool: tool.clone(), args };
                 bodies.push(Body::Assistant(Assistant { tool_calls: vec![call], api, ..Assistant::default() }));
                 bodies.push(Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool }));
                 call_id
             }
         };
-        program.run.ended.remove(&call_id);
+        if let Some(program) = &mut self.program {
+            program.run.ended.remove(&call_id);
+        }
         self.append_and_acknowledge(ask, call_id, bodies, intents);
+    }
+
+    /// Ends the oldest calls, so that `new` more have room among those that are open.
+    fn end_lost_calls(&mut self, new: usize, bodies: &mut Vec<Body>) {
+        let mut open: VecDeque<&str> = self.log.open_calls.iter().map(|call| call.call_id.as_str()).collect();
+        for body in &*bodies {
+            match body {
+                Body::Assistant(answer) => open.extend(answer.tool_calls.iter().map(|call| call.call_id.as_str())),
+                Body::ToolStarted(start) if !open.contains(&start.call_id.as_str()) => open.push_back(&start.call_id),
+                Body::ToolEnded(end) => {
+                    if let Some(at) = open.iter().position(|id| *id == end.call_id) {
+                        open.remove(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let surplus = (open.len() + new).saturating_sub(MAX_OPEN_CALLS).min(open.len());
+        let lost: Vec<String> = open.into_iter().take(surplus).map(str::to_owned).collect();
+        for call_id in lost {
+            bodies.push(tool_ended(&call_id, ToolOutcome::Unknown, LOST_CALL));
+            if let Some(program) = &mut self.program {
+                program.run.ended.insert(call_id, ());
+            }
+        }
     }
 
     fn take_word(&mut self, event: ProgramEvent, bodies: &mut Vec<Body>) {
@@ -85,6 +132,7 @@ impl ConversationState {
         let run = &mut program.run;
         match event {
             ProgramEvent::Session { id } => {
+                run.named_session = true;
                 if program.seen_session.as_ref() != Some(&id) {
                     program.seen_session = Some(id.clone());
                     bodies.push(extension(SESSION_EXTENSION, json!({ "id": id })));
@@ -93,21 +141,26 @@ impl ConversationState {
             ProgramEvent::Delta { .. } => {}
             ProgramEvent::Answer(mut answer) => {
                 let had_calls = !answer.tool_calls.is_empty();
-                answer.tool_calls.retain(|call| {
-                    let same = |hooked: &ToolCall| hooked.call_id == call.call_id || (hooked.tool == call.tool && hooked.args == call.args);
-                    match run.hooked.iter().position(same) {
-                        Some(at) => {
-                            let hooked = run.hooked.remove(at);
-                            run.aliases.insert(call.call_id.clone(), hooked.call_id);
-                            false
-                        }
+                let mut calls = Vec::new();
+                for call in std::mem::take(&mut answer.tool_calls) {
+                    let call = ToolCall { call_id: bounded_name(call.call_id), tool: bounded_name(call.tool), args: call.args };
+                    let told = ToldCall::new(&call);
+                    let same =
+                        |hooked: &ToldCall| hooked.call_id == told.call_id || (hooked.tool == told.tool && hooked.has_args_of(&told));
+                    match run.hooked.take(same) {
+                        Some(hooked) => run.aliases.insert(call.call_id, hooked.call_id),
                         None => {
                             run.ended.remove(&call.call_id);
-                            true
+                            run.told.push(told);
+                            calls.push(ToolCall { args: run.budget.kept_args(call.args), ..call });
                         }
                     }
-                });
+                }
                 run.answered = true;
+                let kept = calls.len().saturating_sub(MAX_OPEN_CALLS);
+                // The first of too many are left out, as if they had been lost before they were told.
+                answer.tool_calls = calls.split_off(kept);
+                self.end_lost_calls(answer.tool_calls.len(), bodies);
                 // The hook's entry stands for an answer that has nothing beside the call.
                 let nothing_left = had_calls && answer.tool_calls.is_empty() && answer.text.is_empty() && answer.usage.is_none();
                 if !nothing_left {
@@ -115,19 +168,31 @@ impl ConversationState {
                 }
             }
             ProgramEvent::CallStarted { call_id, tool } => {
+                let (call_id, tool) = (bounded_name(call_id), bounded_name(tool));
                 let call_id = run.aliases.get(&call_id).cloned().unwrap_or(call_id);
                 let is_new = !self.is_started(&call_id, bodies) && !self.has_ended(&call_id);
                 if is_new {
+                    if self.tool_of(&call_id, bodies).is_none() {
+                        self.end_lost_calls(1, bodies);
+                    }
                     bodies.push(Body::ToolStarted(ToolStarted { call_id, tool }));
                 }
             }
             ProgramEvent::CallEnded { call_id, outcome, output } => {
+                let call_id = bounded_name(call_id);
                 let call_id = run.aliases.get(&call_id).cloned().unwrap_or(call_id);
                 if self.has_ended(&call_id) {
                     return;
                 }
-                if !self.is_started(&call_id, bodies) {
-                    let Some(tool) = self.tool_of(&call_id, bodies) else {
+                let is_started = self.is_started(&call_id, bodies);
+                let tool = self.tool_of(&call_id, bodies);
+                let Some(run) = self.program.as_mut().map(|program| &mut program.run) else { return };
+                let output = run.budget.kept_output(output);
+                if !is_started {
+                    let Some(tool) = tool else {
+                        if !run.budget.count() {
+                            return;
+                        }
                         bodies.push(extension(RESULT_EXTENSION, json!({ "callId": call_id, "outcome": outcome, "output": output })));
                         return;
                     };
@@ -136,15 +201,16 @@ impl ConversationState {
                         bodies.push(Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool }));
                     }
                 }
-                if let Some(program) = &mut self.program {
-                    program.run.ended.insert(call_id.clone());
-                }
+                run.ended.insert(call_id.clone(), ());
+                run.told.take(|other| other.call_id == call_id);
                 bodies.push(Body::ToolEnded(ToolEnded { call_id, outcome, output, images: Vec::new(), millis: None }));
             }
             ProgramEvent::Usage(usage) => {
                 bodies.push(Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason: "Program".to_owned() }));
             }
+            ProgramEvent::Output { stream, text } => bodies.push(extension(OUTPUT_EXTENSION, json!({ "stream": stream, "text": text }))),
             ProgramEvent::Other { line } => bodies.push(extension(LINE_EXTENSION, json!({ "line": line }))),
+            ProgramEvent::Notice { reason, message } => bodies.push(Body::Notice(Notice { reason: reason.to_owned(), message })),
             ProgramEvent::Result { succeeded, message } => run.result = Some((succeeded, message)),
         }
     }
@@ -157,7 +223,7 @@ impl ConversationState {
     }
 
     fn has_ended(&self, call_id: &str) -> bool {
-        self.program.as_ref().is_some_and(|program| program.run.ended.contains(call_id))
+        self.program.as_ref().is_some_and(|program| program.run.ended.get(call_id).is_some())
     }
 
     fn tool_of(&self, call_id: &str, bodies: &[Body]) -> Option<String> {

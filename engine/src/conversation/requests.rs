@@ -291,9 +291,7 @@ impl ConversationState {
             (ControlAction::Run { text }, ..) if text.trim().is_empty() || text.len() > MAX_MESSAGE_TEXT => {
                 refuse(ControlReason::Invalid, "the text of an input has at least one word, and at most 65536 bytes")
             }
-            (ControlAction::Run { .. }, ..) if self.log.delivered.contains_key(&by.request_id) => {
-                Ok(Some(sentence("the agent works on it")))
-            }
+            (ControlAction::Run { .. }, ..) if self.log.delivered.contains(&by.request_id) => Ok(Some(sentence("the agent works on it"))),
             (ControlAction::Run { .. } | ControlAction::Compact {}, ..) if !self.may_run => {
                 refuse(ControlReason::NotReady, "the agent cannot run: its model cannot be used")
             }

@@ -44,14 +44,14 @@ impl ConversationState {
         let mut bodies = self.closing_entries();
         bodies.push(Body::RuntimeStarted(runtime));
         bodies.extend(config.map(|config| Body::ConfigChanged(ConfigChanged { config })));
-        if let Some(task) = task.filter(|task| !self.log.delivered.contains_key(&task.id)) {
+        if let Some(task) = task.filter(|task| !self.log.tasks.contains_key(&task.id) && !self.log.delivered.contains(&task.id)) {
             bodies.push(Body::Input(Input { from: InputFrom::Task, message_id: task.id, user: None, text: task.text }));
         }
         self.append(bodies, intents);
     }
 
     pub(super) fn take_messages(&mut self, messages: Vec<InboxMessage>, intents: &mut Vec<Intent>) {
-        let new: Vec<InboxMessage> = messages.into_iter().filter(|message| !self.log.delivered.contains_key(&message.id)).collect();
+        let new: Vec<InboxMessage> = messages.into_iter().filter(|message| !self.log.delivered.contains(&message.id)).collect();
         self.inbox_read = true;
         let idle = self.log.open_run.is_none();
         // Messages with Wake::Wait are read by the next run that something else starts.

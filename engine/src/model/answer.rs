@@ -223,7 +223,7 @@ fn read_args(text: String) -> Value {
     if text.trim().is_empty() {
         return json!({});
     }
-    serde_json::from_str(&text).unwrap_or(Value::String(text))
+    crate::foreign_json::from_str(&text).unwrap_or(Value::String(text))
 }
 
 /// Whether the parts say no more than the text and then the calls.

@@ -211,7 +211,7 @@ impl AnswerReader {
             // The server says that this is all, also where it leaves out why.
             return Ok(if self.is_complete() || !answer.is_empty() { Progress::Done } else { Progress::Empty });
         }
-        let data: Value = serde_json::from_str(&event.data).map_err(|error| StreamError::Unreadable(error.to_string()))?;
+        let data: Value = crate::foreign_json::from_str(&event.data).map_err(|error| StreamError::Unreadable(error.to_string()))?;
         if !data.is_object() {
             return Err(StreamError::Unreadable("an event is no object".to_owned()));
         }

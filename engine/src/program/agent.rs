@@ -15,6 +15,8 @@ use crate::processes::ProcessSupervisor;
 
 /// Name of an agent that is a command.
 pub const COMMAND: &str = "command";
+/// How long the processes of a program may go on after it has told the result of a run.
+pub const RESULT_GRACE: Duration = Duration::from_secs(30);
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_VERSION_BYTES: usize = 4096;
 
@@ -42,6 +44,8 @@ pub struct ProgramAgent {
     pub access: Arc<dyn ProgramAccess>,
     /// What the program says of itself, once it was asked.
     pub version: OnceCell<ProgramVersion>,
+    /// How long its processes may go on after it has told the result of a run and nothing more.
+    pub result_grace: Duration,
     /// The log has a notice of its version.
     pub noted: AtomicBool,
 }

@@ -1,6 +1,8 @@
 //! Calls that a program tells its runtime of, and calls that it asks the runtime to run.
 
 use futures::future::BoxFuture;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
 use yoi_wire::entry::{OfferedTool, ToolCall, ToolOutcome};
 
 use crate::conversation::CallEnd;
@@ -22,4 +24,36 @@ pub trait ProgramCalls: Send + Sync {
 
     /// The tools that the runtime runs for the program.
     fn offered(&self) -> Vec<OfferedTool>;
+}
+
+/// SHA-256 of a call's arguments. Equal arguments have the same, whatever the order of their members.
+#[must_use]
+pub fn args_digest(args: &Value) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    add_value(args, &mut hash);
+    hash.finalize().into()
+}
+
+/// Each value begins with its kind and its length, so that no two values give the same bytes.
+fn add_value(value: &Value, hash: &mut Sha256) {
+    match value {
+        Value::Object(members) => {
+            let mut sorted: Vec<_> = members.iter().collect();
+            sorted.sort_unstable_by_key(|(name, _)| *name);
+            hash.update(format!("object {} ", sorted.len()));
+            for (name, value) in sorted {
+                hash.update(format!("{} {name}", name.len()));
+                add_value(value, hash);
+            }
+        }
+        Value::Array(values) => {
+            hash.update(format!("array {} ", values.len()));
+            values.iter().for_each(|value| add_value(value, hash));
+        }
+        Value::String(text) => {
+            hash.update(format!("text {} ", text.len()));
+            hash.update(text);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => hash.update(format!("{value} ")),
+    }
 }

@@ -1,5 +1,6 @@
 //! What a program's output means.
 
+use serde::Serialize;
 use yoi_wire::entry::{Assistant, TokenUsage, ToolOutcome};
 
 /// What a program said or did. Everything of it is the program's own word.
@@ -35,10 +36,24 @@ pub enum ProgramEvent {
     },
     /// Tokens that no answer carries. They are added to those of the run.
     Usage(TokenUsage),
+    /// Lines of a program whose output is no lines of JSON.
+    Output {
+        /// Where it wrote them.
+        stream: OutputStream,
+        /// The lines, each with its newline.
+        text: String,
+    },
     /// A line that the parser does not know. It is kept in the log as it came.
     Other {
         /// The line, bounded.
         line: String,
+    },
+    /// The program says something that people should know.
+    Notice {
+        /// In CamelCase, of the vocabulary of condition reasons.
+        reason: &'static str,
+        /// For people.
+        message: String,
     },
     /// The program says how the run ended. Without it the exit code says so.
     Result {
@@ -47,6 +62,16 @@ pub enum ProgramEvent {
         /// For people, when it has not.
         message: Option<String>,
     },
+}
+
+/// One of the two streams that a program writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OutputStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
 }
 
 /// Reads a program's output, line by line. It never fails: what it does not know becomes [`ProgramEvent::Other`].

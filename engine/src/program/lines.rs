@@ -68,13 +68,17 @@ impl Tail {
         self.bytes.extend(bytes);
     }
 
-    /// As text on one line for people.
+    /// As text for people: lines that say something, without control characters.
     #[must_use]
     pub fn words(&mut self) -> String {
         let text = String::from_utf8_lossy(self.bytes.make_contiguous()).into_owned();
-        let words: Vec<&str> =
-            text.split(|letter: char| letter.is_whitespace() || letter.is_control()).filter(|word| !word.is_empty()).collect();
-        words.join(" ")
+        let words = |line: &str| {
+            let words: Vec<&str> =
+                line.split(|letter: char| letter.is_whitespace() || letter.is_control()).filter(|word| !word.is_empty()).collect();
+            words.join(" ")
+        };
+        let lines: Vec<String> = text.split(['\n', '\r']).map(words).filter(|line| !line.is_empty()).collect();
+        lines.join("\n")
     }
 }
 

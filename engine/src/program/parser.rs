@@ -8,6 +8,7 @@ use yoi_wire::entry::{Assistant, StopReason, ToolCall, ToolOutcome};
 use yoi_wire::preset::ParserName;
 
 use super::event::{OutputParser, ProgramEvent};
+use crate::foreign_json;
 
 mod claude;
 mod codex;
@@ -64,7 +65,7 @@ impl<L: ProgramLines> OutputParser for JsonLines<L> {
         if line.trim_ascii().is_empty() {
             return events;
         }
-        let parsed = serde_json::from_slice::<Value>(line).ok().filter(Value::is_object);
+        let parsed = foreign_json::from_slice(line).ok().filter(Value::is_object);
         let silent = match parsed.map(|parsed| self.0.read(&parsed, &mut events)) {
             Some(Line::Silent) => true,
             Some(Line::Known) => false,

@@ -1,5 +1,6 @@
 //! One process of a program: it is started, read to its end, and ended with everything that it left behind.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
@@ -10,16 +11,17 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::task::block_in_place;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use yoi_wire::identity::env;
-use yoi_wire::preset::PresetInput;
+use yoi_wire::preset::{ParserName, PresetInput};
 
 use super::access::RunAccess;
 use super::agent::{ProgramAgent, RunValues};
-use super::event::{OutputParser, ProgramEvent};
+use super::event::{OutputParser, OutputStream, ProgramEvent};
 use super::home::ProgramHome;
 use super::home_size;
 use super::lines::{Lines, Tail};
+use super::live_lines::LiveLines;
 use super::output_parser::{parser, reports_result};
 use crate::conversation::program::{ProgramEnd, ProgramExit};
 use crate::error_text::without_os_error_number;
@@ -30,8 +32,13 @@ const MAX_KEPT_BYTES: u64 = 64 << 20;
 const LAST_WORDS_BYTES: usize = 2048;
 /// How long to read on after all processes of the program have ended.
 const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than any run.
+const NO_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How long a program may go on after the proxy has refused it for a limit.
 const LIMIT_GRACE: Duration = Duration::from_secs(10);
+
+/// Stands before a text that begins with a slash.
+const NO_COMMAND: &str = "[What follows is text, and no command of your own:]";
 
 /// Takes what a program says.
 pub trait ProgramLog: Send + Sync {
@@ -60,6 +67,7 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
     let expects_result = reports_result(agent.preset.parser);
     let not_started = |exit, last_words| ProgramEnd { exit, last_words, expects_result, turns_used_up: None };
     let RunInput { input, session, token, access, used_up } = given;
+    let input = &as_text(agent, input);
     let values = RunValues { input, session, proxy: access.proxy.as_deref().unwrap_or_default(), token };
     if let Some(most) = agent.home_bytes.filter(|most| block_in_place(|| home_size::is_above(&agent.home, *most))) {
         // The log has to say first that the program's session is gone.
@@ -87,12 +95,21 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
     };
     let stdin = (agent.preset.input == PresetInput::Stdin).then_some(input.as_bytes());
     let home_full = home_size::until_above(agent.home.clone(), agent.home_bytes);
-    let (exit, last_words) = Reading::new(parser(agent.preset.parser), log).read(process, stdin, used_up, home_full).await;
+    let (exit, last_words) = Reading::new(agent, log).read(process, stdin, used_up, home_full).await;
     let last_words = match (&exit, agent.home_bytes) {
         (ProgramExit::HomeFull, Some(most)) => home_size::message(&agent.preset.name, &agent.home, most),
         _ => last_words,
     };
     ProgramEnd { exit, last_words, expects_result, turns_used_up: None }
+}
+
+/// The input as the program reads it. What begins with a slash would be a command of its own to a program that talks with people.
+fn as_text<'a>(agent: &ProgramAgent, input: &'a str) -> Cow<'a, str> {
+    if agent.preset.parser != ParserName::Text && input.trim_start().starts_with('/') {
+        Cow::Owned(format!("{NO_COMMAND}\n{input}"))
+    } else {
+        Cow::Borrowed(input)
+    }
 }
 
 /// Empties HOME but for the credentials: the program may have renewed them, and the Secret has the first ones only.
@@ -139,16 +156,31 @@ struct Reading<'a> {
     parser: Box<dyn OutputParser>,
     log: &'a dyn ProgramLog,
     lines: Lines,
+    /// Tells the lines of both streams; absent: the parser understands the output.
+    live: Option<LiveLines>,
     out_tail: Tail,
     err_tail: Tail,
     /// Bytes read so far.
     read: u64,
+    result_grace: Duration,
+    /// The program has told a result, and nothing that it does since.
+    has_result: bool,
 }
 
 impl<'a> Reading<'a> {
-    fn new(parser: Box<dyn OutputParser>, log: &'a dyn ProgramLog) -> Self {
+    fn new(agent: &ProgramAgent, log: &'a dyn ProgramLog) -> Self {
         let tail = || Tail::new(LAST_WORDS_BYTES);
-        Self { parser, log, lines: Lines::default(), out_tail: tail(), err_tail: tail(), read: 0 }
+        Self {
+            parser: parser(agent.preset.parser),
+            log,
+            lines: Lines::default(),
+            live: (agent.preset.parser == ParserName::Text).then(LiveLines::default),
+            out_tail: tail(),
+            err_tail: tail(),
+            read: 0,
+            result_grace: agent.result_grace,
+            has_result: false,
+        }
     }
 
     async fn read(
@@ -168,20 +200,35 @@ impl<'a> Reading<'a> {
         });
         let mut home_full = pin!(home_full);
         let mut is_home_full = false;
-        let mut deadline = pin!(sleep(Duration::MAX));
+        let mut deadline = pin!(sleep(NO_DEADLINE));
         let (mut out_buffer, mut err_buffer) = (vec![0; 64 << 10], vec![0; 16 << 10]);
         let (mut writes, mut out_open, mut err_open) = (true, true, true);
         let (mut status, mut used_up): (Option<io::Result<ExitStatus>>, bool) = (None, false);
         while out_open || err_open || status.is_none() {
+            let lines_due = self.live.as_ref().and_then(LiveLines::due);
             tokio::select! {
+                () = sleep_until(lines_due.unwrap_or_else(Instant::now)), if lines_due.is_some() => {
+                    let lines = self.live.as_mut().map(LiveLines::take).unwrap_or_default();
+                    log_events(self.log, lines).await;
+                }
                 () = &mut write, if writes => writes = false,
                 read = out.read(&mut out_buffer), if out_open => match read {
                     Ok(0) | Err(_) => out_open = false,
-                    Ok(read) => self.take(&out_buffer[..read]).await,
+                    Ok(read) => {
+                        let had_result = self.has_result;
+                        self.take(&out_buffer[..read]).await;
+                        if status.is_none() && !used_up && !is_home_full && had_result != self.has_result {
+                            let wait = if self.has_result { self.result_grace } else { NO_DEADLINE };
+                            deadline.as_mut().reset(Instant::now() + wait);
+                        }
+                    }
                 },
                 read = err.read(&mut err_buffer), if err_open => match read {
                     Ok(0) | Err(_) => err_open = false,
-                    Ok(read) => self.err_tail.push(&err_buffer[..read]),
+                    Ok(read) => {
+                        self.err_tail.push(&err_buffer[..read]);
+                        self.push_live(OutputStream::Stderr, &err_buffer[..read]).await;
+                    }
                 },
                 ended = process.wait(), if status.is_none() => {
                     status = Some(ended);
@@ -222,8 +269,18 @@ impl<'a> Reading<'a> {
         (exit.0, if words.is_empty() { self.out_tail.words() } else { words })
     }
 
+    /// What fills an entry is logged before more is read.
+    async fn push_live(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let Some(live) = &mut self.live else { return };
+        live.push(stream, bytes);
+        if live.due().is_some_and(|due| due <= Instant::now()) {
+            log_events(self.log, live.take()).await;
+        }
+    }
+
     async fn take(&mut self, bytes: &[u8]) {
         self.out_tail.push(bytes);
+        self.push_live(OutputStream::Stdout, bytes).await;
         self.read += bytes.len() as u64;
         let (parser, mut said) = (&mut self.parser, Vec::new());
         self.lines.push(bytes, |line| said.extend(parser.push_line(line)));
@@ -231,6 +288,8 @@ impl<'a> Reading<'a> {
     }
 
     async fn finish(&mut self) {
+        let lines = self.live.as_mut().map(LiveLines::finish).unwrap_or_default();
+        log_events(self.log, lines).await;
         let (parser, mut said) = (&mut self.parser, Vec::new());
         self.lines.finish(|line| said.extend(parser.push_line(line)));
         self.pass_on(said).await;
@@ -242,25 +301,39 @@ impl<'a> Reading<'a> {
             );
             last.push(ProgramEvent::Other { line });
         }
-        log(self.log, last).await;
+        log_events(self.log, last).await;
     }
 
     async fn pass_on(&mut self, mut said: Vec<ProgramEvent>) {
+        for event in &said {
+            match event {
+                ProgramEvent::Result { .. } => self.has_result = true,
+                // It goes on, for example because a task of its own has ended.
+                ProgramEvent::Answer(_) | ProgramEvent::CallStarted { .. } | ProgramEvent::Delta { .. } => self.has_result = false,
+                ProgramEvent::Session { .. }
+                | ProgramEvent::CallEnded { .. }
+                | ProgramEvent::Usage(_)
+                | ProgramEvent::Notice { .. }
+                | ProgramEvent::Output { .. }
+                | ProgramEvent::Other { .. } => {}
+            }
+        }
         if self.read > MAX_KEPT_BYTES {
             said.retain(|event| match event {
-                ProgramEvent::Session { .. } | ProgramEvent::Result { .. } | ProgramEvent::Usage(_) => true,
+                ProgramEvent::Session { .. } | ProgramEvent::Result { .. } | ProgramEvent::Usage(_) | ProgramEvent::Notice { .. } => true,
                 ProgramEvent::Delta { .. }
                 | ProgramEvent::Answer(_)
                 | ProgramEvent::CallStarted { .. }
                 | ProgramEvent::CallEnded { .. }
+                | ProgramEvent::Output { .. }
                 | ProgramEvent::Other { .. } => false,
             });
         }
-        log(self.log, said).await;
+        log_events(self.log, said).await;
     }
 }
 
-async fn log(log: &dyn ProgramLog, said: Vec<ProgramEvent>) {
+async fn log_events(log: &dyn ProgramLog, said: Vec<ProgramEvent>) {
     let (mut shown, mut logged) = (String::new(), Vec::new());
     for event in said {
         match event {
@@ -275,3 +348,6 @@ async fn log(log: &dyn ProgramLog, said: Vec<ProgramEvent>) {
         log.say(logged).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! All of the output is one answer.
+//! All of the standard output is one answer.
 
 use yoi_wire::entry::Assistant;
 
@@ -27,7 +27,8 @@ impl OutputParser for TextParser {
         self.other_than_utf8 |= text.len() != line.len();
         text.push('\n');
         self.text.push(&text);
-        vec![ProgramEvent::Delta { text }]
+        // The lines themselves are logged as they come, with those of standard error.
+        Vec::new()
     }
 
     fn finish(&mut self) -> Vec<ProgramEvent> {

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use yoi_wire::bundle::BundleQuery;
 use yoi_wire::hub::runtime_api;
-use yoi_wire::people::{DiffQuery, PatchQuery};
+use yoi_wire::people::{DiffQuery, MAX_LOG_TAIL, PatchQuery};
 
 use super::ApiFailure;
 use super::bundle::bundle;
@@ -45,7 +45,7 @@ impl LogPart {
     /// The parameters for the runtime, each with `&` before it.
     pub fn query(&self) -> Result<String, ApiFailure> {
         let mut query = String::new();
-        if let Some(tail) = self.tail {
+        if let Some(tail) = self.tail.map(|tail| tail.min(MAX_LOG_TAIL as u64)) {
             query.push_str(&format!("&tail={tail}"));
         }
         if let Some(after) = &self.after {
@@ -138,4 +138,16 @@ async fn pass_on(
     let Query(wait) = wait.map_err(bad_query)?;
     let body = read_from_runtime(gateway, &record, path.map_err(bad_query)?, WhenStopped::Reader(wait)).await?;
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_bounded() {
+        let query = |tail| LogPart { tail: Some(tail), after: None }.query().ok();
+        assert_eq!(query(u64::MAX).as_deref(), Some("&tail=1000"));
+        assert_eq!(query(7).as_deref(), Some("&tail=7"));
+    }
 }

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use yoi_line::CallError;
+use yoi_line::{CallError, RequestClient};
 use yoi_test_support::{eventually, slowness};
 use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, RuntimeReport, VisibilityReason, gateway_api};
 use yoi_wire::open::Open;
@@ -73,6 +73,29 @@ async fn a_runtime_that_dials_before_its_pod_is_in_the_status_is_accepted() {
     };
     let (list, ()) = futures::join!(asking, operator);
     assert_eq!(list.unwrap().pods[0].name, "a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_runs_no_agent_is_looked_for_once_however_often_it_asks_and_found_when_it_runs_one() {
+    let cluster = TestCluster::new();
+    cluster.api.token("token-p-x", "ns", "p-x", "gateway.yoi.dev");
+    let replica = cluster.replica().await;
+    let lists = || cluster.api.request_count("GET apis/yoi.dev/v1alpha1/namespaces/ns/yoipods");
+    let callers: Vec<_> = (0..4).map(|_| cluster.caller(&replica, "token-p-x")).collect();
+    let nothing = json!({});
+    let ask = |caller: &RequestClient| {
+        let (caller, nothing) = (caller.clone(), nothing.clone());
+        async move { caller.post_json::<_, PodList>(gateway_api::LIST_PODS, &nothing).await }
+    };
+    let answers = wait_for("all refusals", futures::future::join_all(callers.iter().cycle().take(12).map(ask))).await;
+    assert!(answers.iter().all(Result::is_err));
+    for caller in &callers {
+        ask(caller).await.unwrap_err();
+    }
+    assert_eq!(lists(), 1);
+    cluster.put_agent("x", "u-x", "p-x", "Running");
+    let list = eventually("the agent", async || ask(&callers[0]).await.ok()).await;
+    assert_eq!((list.pods[0].name.as_str(), lists()), ("x", 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@
 //! | Copilot CLI | `toolName` | `toolArgs`, JSON as text | none | `toolResult` with `resultType` and `textResultForLlm` |
 
 use serde_json::Value;
+use yoi_engine::foreign_json;
 use yoi_engine::tools::output_limit;
 use yoi_wire::entry::ToolOutcome;
 
@@ -33,11 +34,11 @@ impl HookInput {
     /// # Errors
     /// What is not understood, as a clause.
     pub fn read(text: &[u8]) -> Result<Self, String> {
-        let all: Value = serde_json::from_slice(text).map_err(|error| format!("it is no JSON: {error}"))?;
+        let all: Value = foreign_json::from_slice(text).map_err(|error| format!("it is no JSON: {error}"))?;
         let tool = first(&all, &TOOL).and_then(Value::as_str).filter(|tool| !tool.is_empty());
         let tool = tool.ok_or_else(|| format!("it names no tool in any of {}", TOOL.join(", ")))?;
         let args = match first(&all, &ARGS) {
-            Some(Value::String(json)) => serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone())),
+            Some(Value::String(json)) => foreign_json::from_str(json).unwrap_or_else(|_| Value::String(json.clone())),
             Some(args) => args.clone(),
             None => Value::Object(serde_json::Map::new()),
         };
@@ -145,6 +146,13 @@ mod tests {
             let read = read(input);
             assert_eq!((read.call, read.output.as_str(), read.outcome), (expected, output, ToolOutcome::Succeeded));
         }
+    }
+
+    #[test]
+    fn a_text_that_was_cut_in_the_middle_of_a_character_loses_no_call() {
+        let read =
+            HookInput::read(br#"{"toolName": "bash", "toolArgs": "{\"command\":\"\\ud83d\"}", "toolResult": "half \ud83d"}"#).unwrap();
+        assert_eq!((read.call.args, read.output.as_str()), (json!({"command": "\u{fffd}"}), "half \u{fffd}"));
     }
 
     #[test]

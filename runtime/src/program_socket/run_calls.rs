@@ -1,23 +1,31 @@
 //! Requests of one run.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
 use uuid::Uuid;
-use yoi_engine::program::calls::ProgramCalls;
+use yoi_engine::program::calls::{ProgramCalls, args_digest};
 use yoi_wire::entry::ToolCall;
 
 use super::{Answer, HookCall, Method, refused};
 
-/// Open calls without an id of the program's.
+/// Open calls without an id of the program's. The log has fewer.
 const MAX_OPEN_CALLS: usize = 256;
 
 /// Answers the requests of one run.
 pub struct RunCalls {
     calls: Arc<dyn ProgramCalls>,
     /// Calls for which the program has no id, the oldest first.
-    open: Mutex<Vec<ToolCall>>,
+    open: Mutex<VecDeque<OpenCall>>,
+}
+
+/// A call without its arguments, which may be long.
+#[derive(Debug)]
+struct OpenCall {
+    call_id: String,
+    tool: String,
+    args: [u8; 32],
 }
 
 impl fmt::Debug for RunCalls {
@@ -36,10 +44,11 @@ impl RunCalls {
             Method::HookBefore(HookCall { call_id, tool, args }) => {
                 let unnamed = call_id.is_none();
                 let call = ToolCall { call_id: call_id.unwrap_or_else(|| new_id("hook")), tool, args };
-                match self.calls.call_starts(call.clone()).await {
+                let open = OpenCall { call_id: call.call_id.clone(), tool: call.tool.clone(), args: args_digest(&call.args) };
+                match self.calls.call_starts(call).await {
                     Ok(()) => {
                         if unnamed {
-                            self.open_call(call);
+                            self.open_call(open);
                         }
                         Answer::Done
                     }
@@ -47,7 +56,7 @@ impl RunCalls {
                 }
             }
             Method::HookAfter { call: HookCall { call_id, tool, args }, outcome, output } => {
-                let Some(call_id) = call_id.or_else(|| self.close_call(&tool, &args)) else {
+                let Some(call_id) = call_id.or_else(|| self.close_call(&tool, args_digest(&args))) else {
                     return refused(format!("the end of a call of {tool:?} was told, and no begin of it with the same arguments"));
                 };
                 self.calls.call_ended(call_id, outcome, output).await;
@@ -61,19 +70,19 @@ impl RunCalls {
         }
     }
 
-    fn open_call(&self, call: ToolCall) {
+    fn open_call(&self, call: OpenCall) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() == MAX_OPEN_CALLS {
-            open.remove(0);
+            open.pop_front();
         }
-        open.push(call);
+        open.push_back(call);
     }
 
     /// Of equal calls, the oldest one ends first.
-    fn close_call(&self, tool: &str, args: &Value) -> Option<String> {
+    fn close_call(&self, tool: &str, args: [u8; 32]) -> Option<String> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = open.iter().position(|call| call.tool == tool && call.args == *args)?;
-        Some(open.remove(at).call_id)
+        let at = open.iter().position(|call| call.tool == tool && call.args == args)?;
+        open.remove(at).map(|call| call.call_id)
     }
 }
 

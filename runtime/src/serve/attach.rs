@@ -19,8 +19,9 @@ use yoi_engine::live_feed::{FeedEvent, Subscription};
 use yoi_session::{Error, Reader, StoredEntry, Token};
 use yoi_wire::control::{AttachLine, Delta};
 use yoi_wire::hub::RefusalReason;
+use yoi_wire::people::MAX_LOG_TAIL;
 
-use super::{ENTRIES_PER_READ, ReadState, blocking, refuse, session_error_response};
+use super::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, ReadState, refuse, session_error_response};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AttachQuery {
@@ -49,6 +50,7 @@ pub(super) async fn attach(State(api): State<ReadState>, Query(query): Query<Att
         lines: VecDeque::from([greeting]),
         blocks,
         events,
+        reads: api.log_reads,
         stop: api.stop,
         state: StreamState::Open,
     };
@@ -78,39 +80,38 @@ struct AttachStream {
     /// Unfinished blocks at the subscription, until they are sent.
     blocks: Vec<Delta>,
     events: broadcast::Receiver<FeedEvent>,
+    reads: LogReads,
     stop: CancellationToken,
     state: StreamState,
 }
 
 impl AttachStream {
     async fn start(&mut self, tail: Option<usize>) -> Result<(), Error> {
-        self.fill().await?;
-        let Some(tail) = tail else { return Ok(()) };
-        let mut last = std::mem::take(&mut self.read);
-        while last.back().is_some_and(|entry| entry.entry.seq < self.up_to) {
-            let surplus = last.len().saturating_sub(tail);
-            last.drain(..surplus);
-            self.fill().await?;
-            if self.read.is_empty() {
-                break;
-            }
-            last.append(&mut self.read);
+        if let Some(tail) = tail {
+            let (token, up_to) = (self.token, self.up_to);
+            let find = move |reader: &mut Reader| Ok((Vec::new(), reader.tail(token, tail.min(MAX_LOG_TAIL), Some(up_to))?));
+            self.with_reader(find).await?;
         }
-        let after = last.iter().filter(|entry| entry.entry.seq > self.up_to).count();
-        let surplus = last.len().saturating_sub(tail + after);
-        last.drain(..surplus);
-        self.read = last;
-        Ok(())
+        self.fill().await
     }
 
     async fn fill(&mut self) -> Result<(), Error> {
-        let Some(mut reader) = self.reader.take() else { return Ok(()) };
         let token = self.token;
-        let (reader, read) = blocking(move || {
-            let read = reader.read(token, ENTRIES_PER_READ);
-            (reader, read)
-        })
-        .await;
+        self.with_reader(move |reader| reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)).await
+    }
+
+    async fn with_reader(
+        &mut self,
+        read: impl FnOnce(&mut Reader) -> Result<(Vec<StoredEntry>, Token), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let Some(mut reader) = self.reader.take() else { return Ok(()) };
+        let (reader, read) = self
+            .reads
+            .run(move || {
+                let read = read(&mut reader);
+                (reader, read)
+            })
+            .await;
         self.reader = Some(reader);
         let (entries, next) = read?;
         self.read.extend(entries);

@@ -11,7 +11,7 @@ use yoi_wire::hub::RefusalReason;
 use yoi_wire::open::Open;
 use yoi_wire::people::UsageResponse;
 
-use super::{AgentState, ENTRIES_PER_READ, ReadState, blocking, refuse, session_error_response};
+use super::{AgentState, BYTES_PER_READ, ENTRIES_PER_READ, ReadState, refuse, session_error_response};
 
 pub(super) async fn usage(State(api): State<AgentState>) -> Response {
     let Some(session) = api.open_session.borrow().clone() else {
@@ -30,7 +30,7 @@ pub(super) async fn usage(State(api): State<AgentState>) -> Response {
 
 pub(super) async fn usage_of_stopped(State(api): State<ReadState>) -> Response {
     let read = move || closed_session_reader(&api.session_root)?.map(read_usage).transpose();
-    match blocking(read).await {
+    match api.log_reads.run(read).await {
         Ok(Some(usage)) => Json(usage).into_response(),
         Ok(None) => refuse(StatusCode::NOT_FOUND, RefusalReason::Invalid, "there is no session yet"),
         Err(error) => session_error_response(&error),
@@ -43,7 +43,7 @@ fn read_usage(mut reader: Reader) -> Result<UsageResponse, Error> {
     let mut state = LogState::default();
     let (mut run, mut turns) = (TokenUsage::default(), 0);
     loop {
-        let (entries, next) = reader.read(token, ENTRIES_PER_READ)?;
+        let (entries, next) = reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)?;
         if entries.is_empty() {
             break;
         }

@@ -42,7 +42,7 @@ async fn a_command_gets_the_task_on_its_standard_input_and_its_output_is_the_ans
     let entries = harness.wait_for_runs(1).await;
     assert_eq!(texts(&entries), [format!("got do ${{input}} it in {}", harness.tree().display())]);
     assert_eq!(outcomes(&entries), [RunOutcome::Finished]);
-    assert!(kinds(&entries).ends_with("RuntimeStarted Input RunStarted Assistant RunEnded"), "{}", kinds(&entries));
+    assert!(kinds(&entries).ends_with("RuntimeStarted Input RunStarted Extension Extension Assistant RunEnded"), "{}", kinds(&entries));
     let answer = entries.iter().find_map(|entry| match &entry.body {
         Body::Assistant(answer) => Some(answer.api.clone()),
         _ => None,
@@ -144,7 +144,7 @@ async fn a_hook_returns_when_its_call_is_in_the_log() {
     assert!(kinds(&harness.entries()).ends_with("Assistant ToolStarted"), "{}", kinds(&harness.entries()));
     std::fs::write(harness.tree().join("go-on"), "").unwrap();
     let entries = harness.wait_for_runs(1).await;
-    assert!(kinds(&entries).ends_with("RunStarted Assistant ToolStarted ToolEnded Assistant RunEnded"), "{}", kinds(&entries));
+    assert!(kinds(&entries).ends_with("RunStarted Assistant ToolStarted ToolEnded Extension Assistant RunEnded"), "{}", kinds(&entries));
     let end = tool_ends(&entries).remove(0);
     assert_eq!((end.call_id.as_str(), end.outcome, end.output.as_str()), ("t1", ToolOutcome::Succeeded, "files"));
 }

@@ -143,6 +143,7 @@ async fn the_log_is_read_from_any_token_and_followed() {
     let all = harness.gateway.log("").await;
     assert_eq!(all.iter().map(|line| line.entry.clone()).collect::<Vec<_>>(), entries);
     assert_eq!(harness.gateway.log("tail=2").await, all[all.len() - 2..]);
+    assert_eq!(harness.gateway.log(&format!("tail={}", u64::MAX)).await, all);
     assert_eq!(harness.gateway.log(&format!("after={}", all[1].token)).await, all[2..]);
     assert_eq!(harness.gateway.request("GET", "/v1/log?after=nonsense", "").await.0, StatusCode::BAD_REQUEST);
     let segment = "01900000-0000-7000-8000-000000000000";

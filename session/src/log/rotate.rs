@@ -16,13 +16,13 @@ use crate::{
 impl Log {
     /// Begins a new segment: its head, which is linked to the last entry of this one, and what it carries. Returns these entries once they
     /// are durable and `current.json` names the segment. Before that rename the session ends with the old segment, after it with the new
-    /// one, whatever crashes. The first of `carried` has the state ([`crate::LogState::carried`]); each becomes one line. `at` is the time
+    /// one, whatever crashes. `carried` begins with [`crate::LogState::carried`]; each becomes one line. `at` is the time
     /// of the entries; `ids` returns a new UUIDv7 for the segment and for each entry.
     ///
     /// The old file keeps its entries, and what another writer has appended to it.
     ///
     /// # Errors
-    /// [`Error::TooLarge`], [`Error::StateNotCarried`], [`Error::EmptySegment`] and [`Error::NotCurrent`] leave the log as it was. After any
+    /// [`Error::SegmentTooLarge`], [`Error::StateNotCarried`], [`Error::EmptySegment`] and [`Error::NotCurrent`] leave the log as it was. After any
     /// other error the log fails with [`Error::Poisoned`] until the session is opened again, which finds the old end or the new segment.
     pub fn rotate(
         &mut self,
@@ -40,7 +40,7 @@ impl Log {
             // The disk failed, and nobody can tell which segment the next start will find.
             self.poisoned = !matches!(
                 error,
-                Error::TooLarge { .. } | Error::StateNotCarried { .. } | Error::EmptySegment { .. } | Error::NotCurrent { .. }
+                Error::SegmentTooLarge { .. } | Error::StateNotCarried { .. } | Error::EmptySegment { .. } | Error::NotCurrent { .. }
             );
         }
         rotated
@@ -70,7 +70,10 @@ impl Log {
         let head = SegmentStarted { number: self.chain.number() + 1, format: FORMAT, previous: Some(link.clone()), reason, config };
         let bodies: Vec<Body> = std::iter::once(Body::SegmentStarted(head)).chain(carried.into_iter().map(Body::Carried)).collect();
         let segment = ids();
-        let Encoded { entries, lines, last_line } = self.encode(&bodies, at, ids)?;
+        let Encoded { entries, lines, last_line } = self.encode(&bodies, at, ids).map_err(|error| match error {
+            Error::TooLarge { kind, bytes, limit } => Error::SegmentTooLarge { kind, bytes, limit },
+            other => other,
+        })?;
         let file = self.commit_segment(segment, &lines)?;
 
         self.trim_closed();
@@ -96,9 +99,14 @@ impl Log {
         let dir = layout::session(self.lock.root(), session);
         let path = layout::segment(self.lock.root(), session, segment);
         let file = disk.open(&path, OpenMode::CreateNew).map_err(Error::disk("make", &path))?;
-        write_all(&*file, lines, 0).map_err(Error::disk("write", &path))?;
-        file.fsync().map_err(Error::disk("sync", &path))?;
-        disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))?;
+        let written = write_all(&*file, lines, 0).map_err(Error::disk("write", &path));
+        let written = written.and_then(|()| file.fsync().map_err(Error::disk("sync", &path)));
+        if let Err(error) = written.and_then(|()| disk.fsync_dir(&dir).map_err(Error::disk("sync", &dir))) {
+            // No pointer names it yet, and it takes the room that the next try needs. Otherwise the next opening removes it.
+            drop(file);
+            let _ = disk.remove_file(&path);
+            return Err(error);
+        }
         current::write(&self.lock, session, segment)?;
         Ok(file)
     }

@@ -2,13 +2,15 @@
 
 use std::{path::Path, sync::Arc};
 
+use serde_json::json;
 use uuid::Uuid;
 use yoi_session::{
     Error, ErrorReason, Log, MAX_LINE, Preallocate, Reader, Token, current,
     disk::{Disk, DiskFault},
-    fold,
+    fold::{self, MAX_DELIVERED, OpenCall},
 };
-use yoi_wire::entry::{Body, Carried, Entry, Extension, InputFrom, SegmentReason};
+use yoi_wire::entry::{Body, Carried, CarriedTask, Entry, Extension, InputFrom, SegmentReason, ToolCall};
+use yoi_wire::hub::TaskState;
 
 use crate::{chain_fixture::*, fixture::*};
 
@@ -29,6 +31,26 @@ fn all(reader: &mut Reader, mut token: Token, max: usize) -> Vec<Entry> {
     }
 }
 
+#[test]
+fn the_last_entries_of_a_long_session_are_found_without_reading_what_stands_before_them() {
+    let mut session = Session::of(4, 30);
+    let total = session.entries.len();
+    for count in [0, 1, 7, 31, 40, total, total + 1] {
+        let mut reader = outside(&session);
+        let before = session.disk.operations().len();
+        let token = reader.tail(Token::Start, count, None).unwrap();
+        let (some, _) = reader.read_bytes(token, 5, u64::MAX).unwrap();
+        let operations = session.disk.operations();
+        let from = total.saturating_sub(count);
+        let expected: Vec<Entry> = session.entries[from..].iter().take(5).cloned().collect();
+        assert_eq!(some.into_iter().map(|stored| stored.entry).collect::<Vec<_>>(), expected, "{count}");
+        let opened = |n: usize| operations[before..].iter().filter(|(name, path)| *name == "open" && *path == session.path(n)).count();
+        // Of an earlier segment no more than its head is read, by which the chain is followed.
+        assert!(count > 31 || (0..3).all(|n| opened(n) <= 1), "{count}: {:?}", (0..4).map(opened).collect::<Vec<_>>());
+        assert_eq!(all(&mut session.log().reader(), token, 9), session.entries[from..]);
+    }
+}
+
 /// A line of a writer that goes on from the same state.
 fn foreign_line(seq: u64) -> Vec<u8> {
     line(seq, 1, "Notice", false)
@@ -40,7 +62,7 @@ fn opening_reads_the_last_segment_alone_and_knows_all_messages() {
     let replay = session.reopen().unwrap();
     assert_eq!(replay.entries, session.entries_of(2));
     assert_eq!(replay.state, fold::fold(&session.entries), "the last segment alone gives the state of the whole session");
-    assert_eq!(replay.state.delivered.keys().collect::<Vec<_>>(), ["m0", "m1", "m2"]);
+    assert_eq!(replay.state.delivered.to_map().into_keys().collect::<Vec<_>>(), ["m0", "m1", "m2"]);
     assert_eq!(replay.state.last_seq, session.entries.len() as u64);
     assert_eq!((session.log().segment_number(), session.log().segment()), (3, session.segments[2]));
     assert_eq!(session.log().segment_bytes(), session.bytes(2).len() as u64);
@@ -254,10 +276,15 @@ fn what_cannot_begin_a_segment_is_refused_and_the_log_goes_on() {
     let no_state = vec![Carried::default()];
     let mut huge = carried(&state, 0);
     huge[0].state.as_mut().unwrap().unanswered.push("x".repeat(MAX_LINE));
-    for (carried, reason) in [(Vec::new(), "state"), (no_state, "state"), (huge, "bytes")] {
+    let refused = [
+        (Vec::new(), "state", ErrorReason::EntryRefused),
+        (no_state, "state", ErrorReason::EntryRefused),
+        (huge, "begin a segment: its line of kind Carried has", ErrorReason::SegmentTooLarge),
+    ];
+    for (carried, words, reason) in refused {
         let error = session.log().rotate(SegmentReason::Full, config(), carried, at(), &mut ids).unwrap_err();
-        assert!(error.to_string().contains(reason), "{error}");
-        assert_eq!(error.reason(), ErrorReason::EntryRefused);
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(error.reason(), reason);
     }
     session.append(&[notice(1)]);
     assert_eq!(session.disk.list(session.path(0).parent().unwrap()).unwrap(), files);
@@ -265,6 +292,31 @@ fn what_cannot_begin_a_segment_is_refused_and_the_log_goes_on() {
     let (mut log, _) = open(&disk).unwrap();
     let error = log.rotate(SegmentReason::Full, config(), carried(&state, 0), at(), &mut ids).unwrap_err();
     assert!(matches!(error, Error::EmptySegment { .. }), "{error}");
+}
+
+#[test]
+fn a_session_goes_on_however_many_messages_tasks_and_open_calls_it_had() {
+    let mut session = Session::of(1, 1);
+    let mut state = fold::fold(&session.entries);
+    let id = |n: u64| format!("{n:0128}");
+    let total = MAX_DELIVERED as u64 + 7;
+    for n in 0..total {
+        state.delivered.insert(&id(n), 10 + n);
+    }
+    for n in 0..9_000 {
+        state.tasks.insert(id(n), CarriedTask { state: TaskState::Failed, reason: Some("x".repeat(1000)) });
+    }
+    state.open_calls = (0..20)
+        .map(|n| {
+            let call = ToolCall { call_id: format!("c{n}"), tool: "Shell".into(), args: json!({ "command": "x".repeat(1 << 20) }) };
+            OpenCall { call_id: call.call_id.clone(), tool: call.tool.clone(), request: Some(call), started: (n % 2 == 0).then_some(n) }
+        })
+        .collect();
+    session.log().rotate(SegmentReason::Full, config(), state.carried(), at(), &mut counter()).unwrap();
+    let restored = session.reopen().unwrap().state;
+    assert_eq!((restored.delivered.len(), restored.delivered.contains(&id(6))), (MAX_DELIVERED, false));
+    assert_eq!((restored.delivered.get(&id(7)), restored.delivered.get(&id(total - 1))), (Some(17), Some(9 + total)));
+    assert!(restored.tasks == state.tasks && restored.open_calls == state.open_calls && restored.delivered == state.delivered);
 }
 
 #[test]

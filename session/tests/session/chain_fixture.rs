@@ -25,8 +25,7 @@ pub fn first_bodies() -> [Body; 2] {
 /// Returns what the next segment carries: the state, and items on lines of their own.
 pub fn carried(state: &LogState, items: usize) -> Vec<Carried> {
     let item = |n: usize| CarriedItem { seq: 1, rewindable: true, item: PromptItem::User(format!("item {n} {}", "x".repeat(400))) };
-    let first = Carried { state: Some(Box::new(state.carried())), items: Vec::new() };
-    std::iter::once(first).chain((0..items).map(|n| Carried { state: None, items: vec![item(n)] })).collect()
+    state.carried().into_iter().chain((0..items).map(|n| Carried { items: vec![item(n)], ..Carried::default() })).collect()
 }
 
 /// A session that a test writes, and what it has written.

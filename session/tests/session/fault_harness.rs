@@ -223,7 +223,7 @@ impl<'a> AgentRun<'a> {
         history.count_messages(&inbox)?;
         // Their senders did not get the acknowledgement, and send them again.
         for id in history.accepted.clone().into_iter().filter(|_| !scenario.inbox_not_told) {
-            if inbox.put(message(id.clone()))? != PutOutcome::Duplicate {
+            if inbox.put(message(id.clone()), at())? != PutOutcome::Duplicate {
                 return broken(format!("message {id} would be taken again"));
             }
         }
@@ -315,7 +315,7 @@ impl<'a> AgentRun<'a> {
                 for n in 0..2 {
                     let id = format!("m{}.{n}", self.history.step);
                     self.history.begin_call("Inbox::put");
-                    match self.inbox.put(message(id.clone()))? {
+                    match self.inbox.put(message(id.clone()), at())? {
                         PutOutcome::Accepted | PutOutcome::Duplicate => self.history.accepted.insert(id),
                         refused => return broken(format!("{refused:?}")),
                     };

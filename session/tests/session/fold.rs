@@ -3,8 +3,8 @@
 use yoi_session::{LogState, fold};
 use yoi_wire::{
     entry::{
-        Abandoned, Assistant, Body, Carried, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, Paused, PeerMessage,
-        Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolOutcome, UsageWithoutAnswer,
+        Abandoned, Assistant, Body, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, Paused, PeerMessage, Requester,
+        Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolOutcome, UsageWithoutAnswer,
     },
     hub::TaskState,
 };
@@ -104,7 +104,7 @@ fn what_is_carried_gives_the_same_state_and_every_state_after_it() {
         let all = entries((1..60).map(|seq| rng.body(seq)).collect());
         let cut = usize::try_from(rng.below(all.len() as u64)).unwrap();
         let before = fold::fold(&all[..cut]);
-        let carried = Body::Carried(Carried { state: Some(Box::new(before.carried())), items: Vec::new() });
+        let carried = Body::Carried(before.carried().remove(0));
         // As a line of a log.
         let line = serde_json::to_string(&carried).unwrap();
         let entry = Entry { id: "c".into(), seq: cut as u64, run: 1, at: String::new(), body: serde_json::from_str(&line).unwrap() };

@@ -51,6 +51,40 @@ fn a_reader_goes_on_from_every_token_also_as_text_and_also_a_new_one() {
 }
 
 #[test]
+fn the_last_entries_are_found_from_the_end_and_a_read_is_bounded_by_bytes() {
+    let (disk, entries) = written(&[1, 3, 2, 5, 1]);
+    let tail = |reader: &mut Reader, after, count, up_to| {
+        let token = reader.tail(after, count, up_to).unwrap();
+        all(reader, token, 3)
+    };
+    let (mut torn, tokens) = (disk.bytes(&segment_path()).unwrap(), outside(&disk).read(Token::Start, 99).unwrap().0);
+    torn.extend(b"{\"crc\":\"");
+    for bytes in [disk.bytes(&segment_path()).unwrap(), torn] {
+        disk.set_bytes(&segment_path(), &bytes);
+        for count in (0..=entries.len() + 1).chain([usize::MAX]) {
+            let from = entries.len().saturating_sub(count);
+            assert_eq!(tail(&mut outside(&disk), Token::Start, count, None), entries[from..], "{count}");
+            let earlier = entries.len() - 2;
+            assert_eq!(
+                tail(&mut outside(&disk), Token::Start, count, Some(earlier as u64)),
+                entries[earlier.saturating_sub(count)..],
+                "{count}"
+            );
+            assert_eq!(tail(&mut outside(&disk), tokens[5].token, count, None), entries[from.max(6)..], "{count}");
+        }
+    }
+    let strange = Token::After { segment: Uuid::from_u128(5), seq: 1 };
+    assert!(matches!(outside(&disk).tail(strange, 1, None), Err(Error::UnknownToken { .. })));
+    for max_bytes in [1, 300, 2000] {
+        let (some, _) = outside(&disk).read_bytes(Token::Start, 99, max_bytes).unwrap();
+        let line = |entry: &Entry| serde_json::to_string(entry).unwrap().len() as u64;
+        let but_the_last: u64 = some[..some.len() - 1].iter().map(|stored| line(&stored.entry)).sum();
+        assert!(!some.is_empty() && but_the_last < max_bytes, "{max_bytes}: {}", some.len());
+    }
+    assert_eq!(outside(&disk).read_bytes(Token::Start, 99, 1).unwrap().0.len(), 1);
+}
+
+#[test]
 fn reading_on_does_not_read_from_the_start() {
     let (disk, _) = written(&[40]);
     let (mut log, _) = open(&disk).unwrap();

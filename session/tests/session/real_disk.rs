@@ -35,7 +35,7 @@ fn a_second_pod_finds_what_the_first_wrote() {
     assert_eq!((&replay.entries, &replay.cut), (&entries, &None));
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     let message = InboxMessage { id: "m".into(), from: Sender::Person { user: "grace".into() }, text: "hi".into(), wake: Wake::Run };
-    assert_eq!(inbox.put(message.clone()).unwrap(), PutOutcome::Accepted);
+    assert_eq!(inbox.put(message.clone(), at()).unwrap(), PutOutcome::Accepted);
     drop(inbox);
     let mut inbox = Inbox::open(&lock, SESSION, &replay.state).unwrap();
     assert_eq!(inbox.pending().collect::<Vec<_>>(), [&message]);

@@ -110,13 +110,17 @@ pub struct ConfigChanged {
     pub config: AgentConfig,
 }
 
-/// What of the segments before still counts. The first of a segment has the state; all of them together have the items.
+/// What of the segments before still counts. The first of a segment has the state, as far as one line has room for it; the others add to the
+/// state. All of them together have the items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Carried {
     /// The state after the segments before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Box<CarriedState>>,
+    /// More of the state. A runtime that does not know this field goes on without it: the state has the latest ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<Box<CarriedMore>>,
     /// What the model goes on with, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<CarriedItem>,
@@ -135,13 +139,28 @@ pub struct CarriedItem {
     pub item: PromptItem,
 }
 
+/// What the line of a [`CarriedState`] has no room for. It adds to what the lines before it have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CarriedMore {
+    /// More ids, as in [`CarriedState::delivered`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub delivered: BTreeMap<String, u64>,
+    /// More tasks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tasks: BTreeMap<String, CarriedTask>,
+    /// More tool calls that have not ended. They were asked for after those of the lines before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_calls: Vec<CarriedCall>,
+}
+
 /// The state of a session at the end of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CarriedState {
-    /// Ids of all inputs and messages so far, each with the sequence number of its entry.
+    /// Ids of the inputs and messages so far that are remembered, each with the sequence number of its entry: the latest of them.
     pub delivered: BTreeMap<String, u64>,
-    /// All tasks so far, by id.
+    /// The tasks so far that are remembered, by id.
     #[serde(default)]
     pub tasks: BTreeMap<String, CarriedTask>,
     /// Ids of the inputs and messages that no answer has followed, oldest first.
@@ -177,6 +196,9 @@ pub struct CarriedProgram {
     /// Sequence number of its last answer: what stands before it was given to the program.
     #[serde(default)]
     pub answered: u64,
+    /// What was said and done, the latest of it, oldest first: what a program is told that has lost its own session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<String>,
 }
 
 /// A task and how far it is.

@@ -170,6 +170,30 @@ fn a_call_that_hook_and_output_tell_is_in_the_log_once_in_whatever_order_they_co
 }
 
 #[test]
+fn however_many_and_long_calls_a_program_tells_of_its_log_and_its_next_segment_stay_bounded() {
+    let mut simulation = running();
+    let long = |n: usize| json!({ "command": "x".repeat(900 << 10), "n": n });
+    let total = 200;
+    for n in 0..total {
+        let call = ToolCall { call_id: format!("h{n}"), tool: "Bash".to_owned(), args: long(n) };
+        assert!(simulation.hook(n as AskId + 1, call).unwrap().is_ok());
+    }
+    assert_eq!(simulation.state.log.open_calls.len(), 64);
+    let lost = simulation.tool_outcomes();
+    assert_eq!((lost.len(), &lost[0]), (total - 64, &("h0".to_owned(), ToolOutcome::Unknown)));
+    let entries = serde_json::to_string(&simulation.log).unwrap();
+    assert!(entries.len() < total * (70 << 10), "{}", entries.len());
+    assert!(entries.contains(&format!("cut: the arguments have {} bytes", long(0).to_string().len())));
+    let carried: usize = simulation.state.carried().iter().map(|line| serde_json::to_string(line).unwrap().len()).sum();
+    assert!(carried < 64 * (70 << 10), "{carried}");
+    // The end of a lost call is not told twice, and that of an open one is found, also by the output that names it otherwise.
+    let named = ToolCall { call_id: "o199".to_owned(), tool: "Bash".to_owned(), args: long(199) };
+    simulation.say(vec![ProgramEvent::Answer(Assistant { tool_calls: vec![named], ..answer("") }), ended("o199"), ended("h0")]);
+    assert_eq!(simulation.tool_outcomes()[total - 64..], [("h199".to_owned(), ToolOutcome::Succeeded)]);
+    assert!(!simulation.kinds().contains("Extension"), "{}", simulation.kinds());
+}
+
+#[test]
 fn a_tool_of_yois_that_the_program_calls_by_its_own_name_is_the_same_call() {
     let mut simulation = running();
     let own = ToolCall { tool: "mcp__yoi__ListPods".to_owned(), ..call("one") };
@@ -179,6 +203,14 @@ fn a_tool_of_yois_that_the_program_calls_by_its_own_name_is_the_same_call() {
     simulation.say(vec![ended("one")]);
     simulation.say(vec![ended("one")]);
     assert!(simulation.kinds().ends_with("RunStarted Assistant ToolStarted ToolEnded"), "{}", simulation.kinds());
+    // As it is when the program's hook tells of the call first, by the program's id.
+    let own = |id: &str| ToolCall { call_id: id.to_owned(), tool: "mcp__yoi__ListPods".to_owned(), ..call("two") };
+    assert_eq!(simulation.hook(2, own("two")), Some(Ok("two".to_owned())));
+    let asked = ToolCall { call_id: "mcp-2".to_owned(), tool: "ListPods".to_owned(), ..call("two") };
+    assert_eq!(simulation.hook(3, asked), Some(Ok("two".to_owned())));
+    simulation.say(vec![ended("mcp-2")]);
+    simulation.say(vec![ProgramEvent::Answer(Assistant { tool_calls: vec![own("two")], ..answer("") }), ended("two")]);
+    assert!(simulation.kinds().ends_with("ToolEnded Assistant ToolStarted ToolEnded"), "{}", simulation.kinds());
 }
 
 #[test]
@@ -318,6 +350,61 @@ fn a_program_whose_home_was_full_begins_anew_also_after_a_restart() {
     simulation.inbox.push(message("n"));
     simulation.exit(exit(ProgramExit::Code(0)));
     assert_eq!(simulation.programs[2..], [("[message from agent b]\ntext of n".to_owned(), Some("s2".to_owned()))]);
+}
+
+/// A program that has done its task and cannot go on in its session with the next message.
+fn with_lost_session() -> Simulation {
+    let mut simulation = running();
+    simulation.say(vec![session("s1"), asks(&["one"]), started("one"), ended("one"), says("done"), succeeded()]);
+    simulation.exit(exit(ProgramExit::Code(0)));
+    simulation.inbox.push(message("m"));
+    simulation.wake();
+    assert_eq!(simulation.programs[1].1.as_deref(), Some("s1"));
+    simulation.say(vec![ProgramEvent::Result { succeeded: false, message: Some("no conversation found".to_owned()) }]);
+    simulation.exit(exit(ProgramExit::Code(1)));
+    simulation
+}
+
+#[test]
+fn a_program_whose_session_is_lost_begins_anew_with_what_the_log_knows() {
+    let mut simulation = with_lost_session();
+    assert_eq!((simulation.outcomes(), simulation.programs.len()), (vec![RunOutcome::Finished], 3));
+    let (input, resumed) = simulation.programs.last().unwrap();
+    assert_eq!(*resumed, None);
+    let words =
+        ["[message from agent b]\ntext of m\n\n[Your own record", "[task] do it\n[you called] Bash {\"command\":\"one\"}\n[you] done"];
+    assert!(input.starts_with(words[0]) && input.ends_with(words[1]), "{input}");
+    let notice = simulation.log.iter().find_map(|entry| match &entry.body {
+        Body::Notice(notice) if notice.reason == "ProgramSessionLost" => Some(notice.message.clone()),
+        _ => None,
+    });
+    let notice = notice.unwrap();
+    assert!(notice.contains("session s1") && notice.contains("no conversation found"), "{notice}");
+    // A process that is started in the middle gives it the same again.
+    simulation.run_process();
+    let (again, resumed) = simulation.programs.last().unwrap();
+    assert!(again.contains(words[1]) && resumed.is_none(), "{again}");
+    simulation.say(vec![session("s2"), says("I go on"), succeeded()]);
+    simulation.exit(exit(ProgramExit::Code(0)));
+    simulation.inbox.push(message("n"));
+    simulation.wake();
+    assert_eq!(*simulation.programs.last().unwrap(), ("[message from agent b]\ntext of n".to_owned(), Some("s2".to_owned())));
+}
+
+#[test]
+fn a_program_that_cannot_begin_without_its_session_either_keeps_it() {
+    let mut simulation = with_lost_session();
+    simulation.exit(exit(ProgramExit::Code(1)));
+    assert_eq!(simulation.ends().last().unwrap(), &(RunOutcome::Failed, Some("ProgramFailed".to_owned())));
+    simulation.inbox.push(message("n"));
+    simulation.run_process();
+    let (input, resumed) = simulation.programs.last().unwrap();
+    assert!(resumed.as_deref() == Some("s1") && !input.contains("Your own record"), "{resumed:?} {input}");
+    // It names its session, so it has begun, and its failure is of another kind.
+    let runs = simulation.programs.len();
+    simulation.say(vec![session("s1")]);
+    simulation.exit(exit(ProgramExit::Code(1)));
+    assert_eq!((simulation.programs.len(), simulation.ends().len()), (runs, 3));
 }
 
 #[test]

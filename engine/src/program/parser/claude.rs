@@ -7,6 +7,9 @@ use yoi_wire::entry::TokenUsage;
 use super::{Line, ProgramLines, answer, call, count_at, ended, push_call, text_at, text_of};
 use crate::program::event::ProgramEvent;
 
+/// Characters of a background task's id and summary.
+const MAX_SUMMARY_CHARS: usize = 300;
+
 #[derive(Default)]
 pub struct Claude {
     /// What the answer that is streamed has read.
@@ -25,6 +28,10 @@ impl ProgramLines for Claude {
                     Line::Known
                 }
                 (Some("status" | "thinking_tokens"), _) => Line::Silent,
+                (Some("task_notification"), _) if text_at(line, "/status") == Some("stopped") => {
+                    events.push(stopped_task(line));
+                    Line::Known
+                }
                 _ => Line::Unknown,
             },
             Some("stream_event") => self.stream_event(&line["event"], own, events),
@@ -73,6 +80,15 @@ impl Claude {
         events.push(ProgramEvent::Result { succeeded, message: (!succeeded).then(|| message.to_owned()) });
         Line::Known
     }
+}
+
+/// A background task that claude ended together with its turn.
+fn stopped_task(line: &Value) -> ProgramEvent {
+    let short = |text: &str| text.chars().take(MAX_SUMMARY_CHARS).collect::<String>();
+    let task = short(text_at(line, "/task_id").unwrap_or("unknown"));
+    let summary = text_at(line, "/summary").map(|summary| format!(": {}", short(summary))).unwrap_or_default();
+    let message = format!("claude ended its turn while its background task {task} ran, and has stopped the task{summary}");
+    ProgramEvent::Notice { reason: "ProgramTaskStopped", message }
 }
 
 fn blocks(message: &Value, events: &mut Vec<ProgramEvent>) -> Line {

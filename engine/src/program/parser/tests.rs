@@ -74,6 +74,8 @@ fn event_lines(events: &[ProgramEvent]) -> Vec<String> {
             "usage {} read, {} of them cached, {} written to the cache; {} written",
             usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.output_tokens
         )),
+        ProgramEvent::Notice { reason, message } => Some(format!("notice {reason} {message}")),
+        ProgramEvent::Output { stream, text } => Some(format!("output {stream:?} {}", short(text))),
         ProgramEvent::Other { line } => Some(format!("other {}", short(line))),
         ProgramEvent::Result { succeeded, message } => Some(format!("result {succeeded} {message:?}")),
     };
@@ -82,7 +84,26 @@ fn event_lines(events: &[ProgramEvent]) -> Vec<String> {
 
 /// Whether a line may become no event: it is blank, or of a kind that the log keeps nothing of.
 fn may_be_silent(program: &Program, line: &[u8]) -> bool {
-    let parsed: Option<Value> = serde_json::from_slice(line).ok();
+    let parsed: Option<Value> = crate::foreign_json::from_slice(line).ok();
     let kind = parsed.as_ref().and_then(|parsed| parsed["type"].as_str());
     line.trim_ascii().is_empty() || kind.is_some_and(|kind| program.silent.contains(&kind))
+}
+
+#[test]
+fn a_call_whose_result_was_cut_in_the_middle_of_a_character_has_its_end() {
+    let line = br#"{"type":"user","parent_tool_use_id":null,"message":{"content":[{"type":"tool_result","tool_use_id":"c","content":"half \ud83d"}]}}"#;
+    assert_eq!(event_lines(&program(ParserName::Claude).events_of(line)), ["ended c Succeeded \"half \u{fffd}\""]);
+}
+
+#[test]
+fn a_background_task_that_claude_stops_with_its_turn_is_told() {
+    let line = |status: &str| {
+        format!(
+            r#"{{"type":"system","subtype":"task_notification","task_id":"b1","status":"{status}","summary":"make all","session_id":"s"}}"#
+        )
+    };
+    let events = |status: &str| event_lines(&program(ParserName::Claude).events_of(line(status).as_bytes()));
+    let told = "notice ProgramTaskStopped claude ended its turn while its background task b1 ran, and has stopped the task: make all";
+    assert_eq!(events("stopped"), [told]);
+    assert!(events("completed")[0].starts_with("other "), "{:?}", events("completed"));
 }

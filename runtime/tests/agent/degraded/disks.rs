@@ -64,6 +64,25 @@ async fn an_agent_with_a_full_session_volume_refuses_messages_reports_it_and_not
     assert_invariants(&harness);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_starts_on_a_full_session_volume_is_not_ready_before_there_is_room() {
+    let harness = Harness::new(ECHO).await;
+    let Some(volume) = LoopVolume::over(&harness.session(), 8) else { return };
+    let mut runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    harness.stop(&mut runtime).await;
+    volume.fill();
+    harness.gateway.forget_line();
+    let before = harness.gateway.reports().len();
+    let mut runtime = harness.start(2, None);
+    let is_full = |report: &yoi_wire::hub::RuntimeReport| report.reason == ReportReason::DiskFull;
+    harness.wait_until("the report", |_| harness.gateway.reports()[before..].iter().any(is_full)).await;
+    assert!(harness.gateway.reports()[before..].iter().all(|report| !report.ready), "{:?}", &harness.gateway.reports()[before..]);
+    volume.make_room();
+    harness.gateway.wait_for_report(|report| report.ready && report.run_generation == 2).await;
+    assert!(runtime.terminate().await.success());
+}
+
 /// A script of calls that fill the log. Each adds a line to a file in the tree, and all but the first wait for another file there: what is done to the
 /// volume meanwhile meets something left to write.
 fn waiting_calls(file: &str, calls: usize) -> String {

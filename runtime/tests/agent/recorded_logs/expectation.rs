@@ -142,7 +142,7 @@ fn state_json(state: &LogState) -> Value {
         |OpenCall { call_id, tool, request, started }| json!({ "callId": call_id, "tool": tool, "request": request, "started": started }),
     );
     json!({
-        "lastSeq": last_seq, "runGeneration": run_generation, "delivered": delivered, "tasks": tasks, "unanswered": unanswered,
+        "lastSeq": last_seq, "runGeneration": run_generation, "delivered": delivered.to_map(), "tasks": tasks, "unanswered": unanswered,
         "openRun": open_run, "openCalls": open_calls.collect::<Vec<_>>(),
     })
 }
