@@ -13,6 +13,7 @@
 //! | [`program`] | drives a program that is the agent |
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
 //! | [`tree_context`] | what the model is told of the tree |
+//! | [`tree_git`] | keeps git from starting programs that the tree names |
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
@@ -27,3 +28,4 @@ pub mod processes;
 pub mod program;
 pub mod tools;
 pub mod tree_context;
+pub mod tree_git;

@@ -121,6 +121,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         tree: Some(root),
         shim_socket: settings.shim_socket.clone(),
         processes: processes.clone(),
+        // What git runs here is the agent's own, as all that runs here.
+        no_git: None,
         stop: stop.clone(),
     };
     let lines = LineSet::keep(
