@@ -14,6 +14,7 @@
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
 //! | [`tree_context`] | what the model is told of the tree |
 //! | [`foreign_json`] | JSON that another program wrote |
+//! | [`tree_git`] | keeps git from starting programs that the tree names |
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
@@ -29,3 +30,4 @@ pub mod processes;
 pub mod program;
 pub mod tools;
 pub mod tree_context;
+pub mod tree_git;

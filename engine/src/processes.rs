@@ -30,6 +30,8 @@ use crate::frame::{Frame, FrameError};
 
 /// Environment variable of every process of a call. It finds processes that have left session and parents.
 pub const CALL_ID_ENV: &str = "YOI_CALL";
+/// Stack of the thread of a job.
+const JOB_STACK_BYTES: usize = 1 << 20;
 
 /// Starts programs in the root of the tree, each in a session of its own, with an environment built from nothing.
 #[derive(Debug)]
@@ -120,6 +122,31 @@ impl ProcessSupervisor {
         let start_ticks = procfs::read_process(pid).map_or(u64::MAX, |process| process.start_ticks);
         let tree = ProcessTree { leader: pid, start_ticks, call_id };
         Ok(SupervisedProcess { child, tree })
+    }
+
+    /// Runs `job`, which may block, on a thread of its own. The thread is in the frame if there is one: so the job opens nothing that is closed to the
+    /// programs, wherever their links lead it.
+    ///
+    /// # Errors
+    /// The thread cannot be started, or the job panics.
+    pub async fn run_in_frame<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let (done, result) = tokio::sync::oneshot::channel();
+        let start = move || {
+            let run = move || drop(done.send(job()));
+            std::thread::Builder::new().name("in-frame".to_owned()).stack_size(JOB_STACK_BYTES).spawn(run).map(drop)
+        };
+        match &self.framed {
+            // A thread is in the frame of the one that starts it.
+            Some(thread) => thread.run(start)?,
+            None => start()?,
+        }
+        result.await.map_err(|_| io::Error::other("a job among the files of the agent has broken off"))
+    }
+
+    /// Whether the programs are in a frame.
+    #[must_use]
+    pub fn has_frame(&self) -> bool {
+        self.framed.is_some()
     }
 
     /// Reaps children that nobody waits for, until the process ends.

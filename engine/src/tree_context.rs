@@ -126,10 +126,13 @@ fn read(tree: &Tree, path: &str) -> Option<Instructions> {
 
 /// `None` when the root of the tree is in no repository, git is not installed, or it takes too long.
 async fn git_state(processes: &ProcessSupervisor) -> Option<GitState> {
-    // No program that the repository names is run, and nothing is written to it.
-    let args =
-        ["-c", "core.fsmonitor=false", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z", "--ignore-submodules=all"];
-    let env = [("GIT_TERMINAL_PROMPT", OsStr::new("0")), ("LC_ALL", OsStr::new("C"))];
+    let mut env: Vec<(&str, &OsStr)> = crate::tree_git::ENV.map(|(name, value)| (name, OsStr::new(value))).to_vec();
+    // Nothing is written to the repository.
+    env.extend([("GIT_OPTIONAL_LOCKS", OsStr::new("0")), ("LC_ALL", OsStr::new("C"))]);
+    let without_filters = crate::tree_git::without_filters(processes, "", &env, GIT_TIMEOUT).await.ok()?;
+    env.extend(without_filters.iter().map(|(name, value)| (name.as_str(), value.as_os_str())));
+    let status = ["status", "--porcelain=v2", "--branch", "-z", "--ignore-submodules=all"];
+    let args = [&crate::tree_git::ARGS[..], &status].concat();
     let output = processes.capture("git", &args, &env, GIT_TIMEOUT, MAX_STATUS_BYTES).await.ok()?;
     output.success.then(|| parse_status(&output.stdout, output.truncated))
 }

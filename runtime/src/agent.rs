@@ -73,7 +73,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env);
     let scope = frame::enter(&mut processes, frame::of_agent(&settings, program_home.as_deref()), settings.frame);
     let processes = Arc::new(processes);
-    if let Err(error) = git_defaults::write_default(processes.home(), manifest) {
+    let (home, of) = (processes.home().to_owned(), manifest.clone());
+    if let Err(error) = processes.run_in_frame(move || git_defaults::write_default(&home, &of)).await.flatten() {
         tracing::warn!(%error, home = %processes.home().display(), "git's defaults are not written; commits need variables or a configuration");
     }
     let orphans = processes.reap_orphans();
@@ -108,8 +109,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         None => return Err(AgentError::NoModel),
     };
 
-    let scratch = &settings.scratch;
-    let secrets = Arc::new(SecretRestart::new(scratch, &settings.pod_uid, settings.secret_restart, tools.clone(), stop.clone()));
+    let secrets = Arc::new(SecretRestart::new(&settings.session, &settings.pod_uid, settings.secret_restart, tools.clone(), stop.clone()));
     let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let token_limit = watch_token_limit(token_folder, manifest.limits.tokens, stop.clone());
     let (opened, open_session) = watch::channel(None);
@@ -122,6 +122,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         shim_socket: settings.shim_socket.clone(),
         processes: processes.clone(),
         log_reads: LogReads::default(),
+        // What git runs here is the agent's own, as all that runs here.
+        no_git: None,
         stop: stop.clone(),
     };
     let lines = LineSet::keep(

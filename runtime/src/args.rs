@@ -84,6 +84,9 @@ pub struct ReadArgs {
     manifest: ReaderManifest,
     #[command(flatten)]
     mounts: MountArgs,
+    /// Only a test of a reader without a frame.
+    #[arg(long, hide = true, env = "YOI_FRAME", default_value_t = true, action = clap::ArgAction::Set)]
+    frame: bool,
 }
 
 fn reader_manifest(text: &str) -> Result<ReaderManifest, serde_json::Error> {
@@ -94,14 +97,16 @@ fn reader_manifest(text: &str) -> Result<ReaderManifest, serde_json::Error> {
 #[derive(Clone, Debug)]
 pub struct ReaderSettings {
     pub manifest: ReaderManifest,
+    /// git is in the frame.
+    pub frame: bool,
     pub session: PathBuf,
     pub token: PathBuf,
     pub shim_socket: PathBuf,
 }
 
 impl From<ReadArgs> for ReaderSettings {
-    fn from(ReadArgs { manifest, mounts: MountArgs { session, token, shim_socket } }: ReadArgs) -> Self {
-        Self { manifest, session, token, shim_socket }
+    fn from(ReadArgs { manifest, frame, mounts: MountArgs { session, token, shim_socket } }: ReadArgs) -> Self {
+        Self { manifest, frame, session, token, shim_socket }
     }
 }
 

@@ -4,14 +4,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_wire::bundle::{BRANCHES, BundleHead, BundleQuery, MAX_BUNDLE_BYTES, MAX_UNCOMMITTED_PATHS, Uncommitted, check_branch_name};
+use yoi_wire::bundle::{
+    BRANCHES, BundleHead, BundleQuery, MAX_BUNDLE_BYTES, MAX_BUNDLE_HEAD, MAX_UNCOMMITTED_PATHS, Uncommitted, check_branch_name,
+};
 
 use crate::diff::{DiffError, known_base, list_changes};
-use crate::git_repository::{GitError, GitRepository, GitStream};
+use crate::git_repository::{GitError, GitRepository, GitStream, Untracked};
 
 mod commit;
+mod inner;
 
 pub use commit::{CommitError, commit};
+use inner::InnerRepositories;
 
 /// A bundle takes at most so long, also when nobody reads it.
 pub const STREAM_TIMEOUT: Duration = Duration::from_secs(600);
@@ -31,6 +35,8 @@ pub enum BundleError {
     NoTree,
     #[error("the tree is no git repository, so it has no commits")]
     NoRepository,
+    #[error("{0}")]
+    NotHere(String),
     #[error("{0}")]
     BranchName(String),
     #[error("the agent's repository has no branch {0}; without a branch, what is checked out there is taken")]
@@ -87,13 +93,18 @@ pub async fn bundle_since(
         None => "HEAD".to_owned(),
     };
     let commit = repository.commit(&name).await?;
-    let uncommitted = uncommitted(&repository).await?;
+    let untracked = repository.untracked().await?;
+    let uncommitted = uncommitted(&repository, &untracked).await?;
+    let mut inner = InnerRepositories::new(processes, tree);
+    inner.add_untracked(&repository, &untracked);
+    inner.add_uncommitted(&repository).await?;
     let Some(commit) = commit else {
         return match &query.branch {
             Some(branch) => Err(BundleError::NoBranch(branch.clone())),
             None => {
-                let head = BundleHead { name, commit: None, base: base.map(str::to_owned), commits: 0, uncommitted };
-                Ok(Bundle { head, stream: None })
+                let inner_repositories = inner.found();
+                let head = BundleHead { name, commit: None, base: base.map(str::to_owned), commits: 0, uncommitted, inner_repositories };
+                Ok(Bundle { head: fitting(head), stream: None })
             }
         };
     };
@@ -103,7 +114,19 @@ pub async fn bundle_since(
     let excluded = base.map(|base| format!("^{base}"));
     let range: Vec<&str> = [commit.as_str()].into_iter().chain(excluded.as_deref()).collect();
     let commits = repository.count_commits(&range).await?;
-    let head = BundleHead { name: name.clone(), commit: Some(commit.clone()), base: base.map(str::to_owned), commits, uncommitted };
+    if commits > 0 {
+        inner.add_unpublished(&repository, base, &commit).await?;
+    }
+    let inner_repositories = inner.found();
+    let commit_too = Some(commit.clone());
+    let head = fitting(BundleHead {
+        name: name.clone(),
+        commit: commit_too,
+        base: base.map(str::to_owned),
+        commits,
+        uncommitted,
+        inner_repositories,
+    });
     if commits == 0 {
         return Ok(Bundle { head, stream: None });
     }
@@ -133,12 +156,26 @@ async fn check_history(repository: &GitRepository<'_>, name: &str, commit: &str,
     Ok(())
 }
 
-async fn uncommitted(repository: &GitRepository<'_>) -> Result<Uncommitted, GitError> {
+async fn uncommitted(repository: &GitRepository<'_>, untracked: &Untracked) -> Result<Uncommitted, GitError> {
     let args = ["status", "--porcelain=v1", "-z", "--untracked-files=normal", "--no-renames", "--ignore-submodules=dirty"];
     let output = repository.git(&args, MAX_STATUS_BYTES).await?;
     let whole = output.stdout.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
+    // A folder that holds other repositories only cannot be committed.
+    let can_be_committed = |entry: &[u8]| !entry.starts_with(b"?? ") || !entry.ends_with(b"/") || untracked.has_file_in(&entry[3..]);
     // `XY path`, and a zero byte behind each.
-    let mut paths = output.stdout[..whole].split(|byte| *byte == 0).filter_map(|entry| entry.get(3..)).filter(|path| !path.is_empty());
+    let entries = output.stdout[..whole].split(|byte| *byte == 0).filter(|entry| entry.len() > 3 && can_be_committed(entry));
+    let mut paths = entries.filter_map(|entry| entry.get(3..));
     let first: Vec<String> = paths.by_ref().take(MAX_UNCOMMITTED_PATHS).map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     Ok(Uncommitted { count: (first.len() + paths.count()) as u64, cut: output.truncated, paths: first })
+}
+
+/// Names fewer paths, until the line is as short as it must be.
+fn fitting(mut head: BundleHead) -> BundleHead {
+    // These types have no map with keys that are not strings, and no other way to fail.
+    while serde_json::to_vec(&head).is_ok_and(|line| line.len() >= MAX_BUNDLE_HEAD) {
+        if head.uncommitted.paths.pop().is_none() && head.inner_repositories.pop().is_none() {
+            break;
+        }
+    }
+    head
 }

@@ -47,12 +47,49 @@ pub fn enter(processes: &mut ProcessSupervisor, mut frame: Frame, wanted: bool) 
     if !support.governs_files() {
         return support.lacks();
     }
-    frame.write.extend([processes.root(), processes.temp(), Path::new("/tmp"), processes.home()].map(Path::to_owned));
+    open_own_folders(&mut frame, &[processes.root(), processes.temp(), Path::new("/tmp"), processes.home()]);
     match processes.enter_frame(frame) {
         Ok(()) => support.lacks(),
         Err(error) => {
             tracing::error!(error = error_text(&error), "frame not entered");
             Some(format!("the node's kernel refuses the frame of the agent's processes: {}", error_text(&error)))
         }
+    }
+}
+
+/// Opens folders of the agent's to write. They outlive the container, and below `/tmp` the agent may have put a link to a closed folder in the place of one:
+/// that stays closed.
+fn open_own_folders(frame: &mut Frame, folders: &[&Path]) {
+    let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let closed: Vec<PathBuf> = frame.closed.iter().map(|path| canonical(path)).collect();
+    for folder in folders {
+        let leads_to = canonical(folder);
+        if !closed.iter().any(|closed| leads_to.starts_with(closed)) {
+            frame.write.push(leads_to);
+        } else if !frame.write.contains(&folder.to_path_buf()) {
+            tracing::error!(folder = %folder.display(), leads_to = %leads_to.display(), "folder of the agent is a link to what is closed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_a_folder_of_the_agent_opens_nothing_that_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for folder in ["session/sessions", "session/homes/claude", "tmp/other"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        for (link, target) in [("tmp/mine", "session/sessions"), ("tmp/whole", "session"), ("tmp/sound", "tmp/other")] {
+            std::os::unix::fs::symlink(root.join(target), root.join(link)).unwrap();
+        }
+        let home = root.join("session/homes/claude");
+        let mut frame = Frame { write: vec![home.clone()], closed: vec![root.join("session")] };
+        let folders = ["tmp", "tmp/mine", "tmp/whole", "tmp/sound", "tmp/none"].map(|folder| root.join(folder));
+        open_own_folders(&mut frame, &[&folders[0], &folders[1], &folders[2], &folders[3], &folders[4], &home]);
+        assert_eq!(frame.write, [home, root.join("tmp"), root.join("tmp/other"), root.join("tmp/none")]);
     }
 }

@@ -1,27 +1,36 @@
 //! The git repository of the tree, read with a copy of its index, so that nothing in the tree is written.
 //!
-//! The agent can change every file of the repository. git is started so that it runs no program which these files name, and the paths that they
-//! name must be in the tree.
+//! The agent can change every file of the repository. git is started so that it runs no program which these files name ([`tree_git`]), and the paths that
+//! they name must be in the tree.
+//!
+//! # Guarantees
+//! This process opens no path of the tree or of the folder for temporary files by itself. Jobs in the frame do ([`ProcessSupervisor::run_in_frame`]), beneath
+//! a descriptor of the tree and without following a link that appears meanwhile; and git does, which is in the frame, too.
 
-use std::ffi::OsStr;
-use std::fs::{File, FileTimes};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStdout;
-use uuid::Uuid;
 use yoi_engine::processes::{CapturedOutput, ProcessSupervisor, SupervisedProcess};
+use yoi_engine::tree_git;
+
+mod place;
+mod private_folder;
+pub(crate) mod untracked;
+
+use private_folder::PrivateFolder;
+pub use untracked::Untracked;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// With [`GIT_ENV`] and [`GIT_ARGS`] git starts no program that the tree's configuration names, and prompts for nothing.
-const GIT_ENV: [(&str, &str); 4] =
-    [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0")];
+/// The tree's own configuration counts, and no other.
+const GIT_ENV: [(&str, &str); 3] = [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_OPTIONAL_LOCKS", "0")];
 /// Commits are what their hashes say: no replacements and no grafts.
 const TRUE_HISTORY: [(&str, &str); 2] = [("GIT_NO_REPLACE_OBJECTS", "1"), ("GIT_GRAFT_FILE", "/dev/null")];
-const GIT_ARGS: [&str; 6] = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*"];
+/// The copy of the index is whole, so that no other file is written with it, and takes each name that a file can have.
+const OWN_INDEX: [&str; 6] = ["-c", "core.splitIndex=false", "-c", "core.protectNTFS=false", "-c", "core.protectHFS=false"];
 /// Bytes of an answer that is a path, a commit or a number.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// Bytes of one read of a long output.
@@ -32,47 +41,73 @@ const CHUNK: usize = 64 << 10;
 pub enum GitError {
     #[error("failed to run git")]
     Run(#[source] std::io::Error),
+    #[error("failed to open the files of the tree's repository")]
+    Files(#[source] std::io::Error),
     #[error("failed to read the tree's repository: {0}")]
     Failed(String),
     #[error("failed to read the tree's repository: it is outside of the tree, at {}", .0.display())]
     Outside(PathBuf),
+    #[error("failed to read the tree's repository, as it is not whole: {0}")]
+    NotWhole(String),
 }
 
-/// The repository in the root of the tree.
+/// A repository in the tree.
 pub struct GitRepository<'a> {
     processes: &'a ProcessSupervisor,
-    objects: String,
-    temp: TempDir,
+    /// The folder of its work tree, relative to the root of the tree; empty for the root.
+    at: String,
+    env: Vec<(String, OsString)>,
+    folder: PrivateFolder,
 }
 
 impl<'a> GitRepository<'a> {
-    /// `None` where the tree is no git work tree.
+    /// The repository in the root of the tree; `None` where the tree is no git work tree.
     ///
     /// # Errors
     /// git fails, or the repository leads out of the tree.
     pub async fn open(processes: &'a ProcessSupervisor, tree: &Path) -> Result<Option<Self>, GitError> {
-        if !tree.join(".git").exists() {
+        Self::open_at(processes, tree, "").await
+    }
+
+    /// The repository in the folder `at` of the tree; `None` where that is no work tree of its own.
+    ///
+    /// # Errors
+    /// As [`GitRepository::open`].
+    pub async fn open_at(processes: &'a ProcessSupervisor, tree: &Path, at: &str) -> Result<Option<Self>, GitError> {
+        let (root, folder) = (tree.to_owned(), at.to_owned());
+        let found = processes.run_in_frame(move || place::find(&root, &folder)).await.map_err(GitError::Files)??;
+        let Some(tree) = found else { return Ok(None) };
+        let mut env: Vec<(String, OsString)> =
+            tree_git::ENV.iter().chain(&GIT_ENV).chain(&TRUE_HISTORY).map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        let queries = ["--git-dir", "--git-common-dir", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
+        let args = [&["rev-parse", "--path-format=absolute"], &queries[..]].concat();
+        let answer = run(processes, at, &args, &env, Stdio::null(), MAX_ANSWER_BYTES).await?;
+        let paths = String::from_utf8_lossy(&succeeded("rev-parse", answer)?.stdout).into_owned();
+        let paths: Vec<String> = paths.lines().map(str::to_owned).collect();
+        let printed = |paths: Vec<String>| GitError::Failed(format!("git printed {} paths instead of five", paths.len()));
+        let [dir, common, top_level, index, objects]: [String; 5] = paths.try_into().map_err(printed)?;
+        // A folder below the root may hold what is no repository to git. Then git has found the one above.
+        if !at.is_empty() && Path::new(&top_level) != tree.root().join(at) {
             return Ok(None);
         }
-        let temp = TempDir::new().map_err(GitError::Run)?;
-        let queries = ["--git-dir", "--git-common-dir", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
-        let answer = run(processes, &[&["rev-parse", "--path-format=absolute"], &queries[..]].concat(), &[], MAX_ANSWER_BYTES).await?;
-        let paths = String::from_utf8_lossy(&succeeded("rev-parse", answer)?.stdout).into_owned();
-        let [dir, common, top_level, index, objects] = paths.lines().collect::<Vec<_>>()[..] else {
-            return Err(GitError::Failed(format!("git printed {} paths instead of five", paths.lines().count())));
+        let without_filters = tree_git::without_filters(processes, at, &borrowed(&env), TIMEOUT).await.map_err(GitError::Run)?;
+        env.extend(without_filters);
+        let (temp, objects_too) = (processes.temp().to_owned(), objects.clone());
+        let make = move || {
+            let index = place::check(&tree, &[dir, common, top_level], &objects_too, &index)?;
+            PrivateFolder::create(&temp, index).map_err(GitError::Files)
         };
-        // Files in the tree say where these paths are, and the agent can write those files.
-        let tree = tree.canonicalize().map_err(GitError::Run)?;
-        for path in [dir, common, top_level, objects] {
-            resolve_beneath(&tree, Path::new(path))?;
-        }
-        match resolve_beneath(&tree, Path::new(index)) {
-            Ok(index) => copy_file(&index, &temp.index()).map_err(GitError::Run)?,
-            // The repository has no index before its first `git add`.
-            Err(GitError::Run(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        Ok(Some(Self { processes, objects: objects.to_owned(), temp }))
+        let folder = processes.run_in_frame(make).await.map_err(GitError::Files)??;
+        env.push(("GIT_INDEX_FILE".to_owned(), folder.index().into()));
+        env.push(("GIT_OBJECT_DIRECTORY".to_owned(), folder.path().into()));
+        env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), objects.into()));
+        Ok(Some(Self { processes, at: at.to_owned(), env, folder }))
+    }
+
+    /// Where a path of this repository is, relative to the root of the tree.
+    #[must_use]
+    pub fn path_in_tree(&self, path: &str) -> String {
+        if self.at.is_empty() { path.to_owned() } else { format!("{}/{path}", self.at) }
     }
 
     /// Runs git, and returns at most `limit` bytes of its output.
@@ -84,17 +119,7 @@ impl<'a> GitRepository<'a> {
     }
 
     async fn try_git(&self, args: &[&str], limit: usize) -> Result<CapturedOutput, GitError> {
-        let index = self.temp.index();
-        run(self.processes, args, &self.extra_env(&index), limit).await
-    }
-
-    fn extra_env<'b>(&'b self, index: &'b Path) -> Vec<(&'b str, &'b OsStr)> {
-        let own = [
-            ("GIT_INDEX_FILE", index.as_os_str()),
-            ("GIT_OBJECT_DIRECTORY", self.temp.0.as_os_str()),
-            ("GIT_ALTERNATE_OBJECT_DIRECTORIES", OsStr::new(&self.objects)),
-        ];
-        own.into_iter().chain(TRUE_HISTORY.map(|(name, value)| (name, OsStr::new(value)))).collect()
+        run(self.processes, &self.at, args, &self.env, Stdio::null(), limit).await
     }
 
     /// Whether git ends with code 0.
@@ -118,14 +143,68 @@ impl<'a> GitRepository<'a> {
     /// # Errors
     /// It does not start.
     pub fn stream(self, args: &[&str]) -> Result<GitStream, GitError> {
-        let index = self.temp.index();
-        let env = self.extra_env(&index);
+        let (process, stdout) = self.start(args)?;
+        Ok(GitStream { process, stdout, _folder: self.folder })
+    }
+
+    fn start(&self, args: &[&str]) -> Result<(SupervisedProcess, ChildStdout), GitError> {
         let started = self.processes.start("git", |command| {
-            command.args(GIT_ARGS).args(args).envs(GIT_ENV).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::null());
+            command.args(arguments(&self.at, args)).envs(borrowed(&self.env)).stdout(Stdio::piped()).stderr(Stdio::null());
         });
         let mut process = started.map_err(GitError::Run)?;
         let stdout = process.take_stdout().ok_or_else(|| GitError::Failed("git's output is no pipe".to_owned()))?;
-        Ok(GitStream { process, stdout, _temp: self.temp })
+        Ok((process, stdout))
+    }
+
+    /// Gives each record of git's output, which a zero byte ends, to `record`. The whole may be long.
+    ///
+    /// # Errors
+    /// git does not start, takes longer than 20 s, or does not end with code 0.
+    pub async fn for_each_record(&self, args: &[&str], mut record: impl FnMut(&[u8])) -> Result<(), GitError> {
+        let (mut process, mut stdout) = self.start(args)?;
+        let read = async {
+            let (mut rest, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+            loop {
+                let count = stdout.read(&mut chunk).await?;
+                if count == 0 {
+                    return process.wait().await;
+                }
+                rest.extend_from_slice(&chunk[..count]);
+                let mut begin = 0;
+                while let Some(length) = rest[begin..].iter().position(|byte| *byte == 0) {
+                    record(&rest[begin..begin + length]);
+                    begin += length + 1;
+                }
+                rest.drain(..begin);
+            }
+        };
+        match tokio::time::timeout(TIMEOUT, read).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(_)) => Err(GitError::Failed(format!("git {} failed", args[0]))),
+            Ok(Err(error)) => Err(GitError::Run(error)),
+            Err(_) => Err(GitError::Run(std::io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Submodules, and other repositories that are in the index as one commit each: their paths in this repository, at most `most`. Paths that are not
+    /// UTF-8 are left out.
+    ///
+    /// # Errors
+    /// git fails.
+    pub async fn submodules(&self, most: usize) -> Result<Vec<String>, GitError> {
+        let mut found = Vec::new();
+        let take = |record: &[u8]| {
+            // `160000 HASH STAGE<tab>PATH`.
+            let path = record.strip_prefix(b"160000 ").and_then(|rest| rest.splitn(2, |byte| *byte == b'\t').nth(1));
+            if let Some(path) = path.and_then(|path| std::str::from_utf8(path).ok())
+                && found.len() < most
+            {
+                found.push(path.to_owned());
+            }
+        };
+        self.for_each_record(&["ls-files", "--stage", "-z"], take).await?;
+        found.dedup();
+        Ok(found)
     }
 
     /// The commit's hash; `None` when the repository has no such commit.
@@ -137,6 +216,19 @@ impl<'a> GitRepository<'a> {
         let answer = self.try_git(&["rev-parse", "--verify", "--quiet", &name], MAX_ANSWER_BYTES).await?;
         let hash = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
         Ok((answer.success && !hash.is_empty()).then_some(hash))
+    }
+
+    /// The commit of its own that a submodule is to be at in `commit`; `None` where there is no submodule at `path`.
+    ///
+    /// # Errors
+    /// git cannot be run.
+    pub async fn commit_of_submodule(&self, commit: &str, path: &str) -> Result<Option<String>, GitError> {
+        let pathspec = format!(":(top,literal){path}");
+        let answer = self.try_git(&["ls-tree", "-z", "--full-tree", commit, "--", &pathspec], MAX_ANSWER_BYTES).await?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        // `160000 commit HASH<tab>PATH`.
+        let hash = text.strip_prefix("160000 commit ").and_then(|rest| rest.split('\t').next());
+        Ok(hash.filter(|_| answer.success).map(str::to_owned))
     }
 
     /// The hash of the tree without files.
@@ -164,7 +256,7 @@ impl<'a> GitRepository<'a> {
 pub struct GitStream {
     process: SupervisedProcess,
     stdout: ChildStdout,
-    _temp: TempDir,
+    _folder: PrivateFolder,
 }
 
 impl GitStream {
@@ -191,49 +283,21 @@ fn succeeded(command: &str, output: CapturedOutput) -> Result<CapturedOutput, Gi
     Err(GitError::Failed(format!("git {command} ended with {code}: {}", output.stderr.trim())))
 }
 
-async fn run(processes: &ProcessSupervisor, args: &[&str], extra_env: &[(&str, &OsStr)], limit: usize) -> Result<CapturedOutput, GitError> {
-    let args: Vec<&str> = GIT_ARGS.into_iter().chain(args.iter().copied()).collect();
-    let env: Vec<(&str, &OsStr)> =
-        GIT_ENV.iter().map(|(name, value)| (*name, OsStr::new(*value))).chain(extra_env.iter().copied()).collect();
-    processes.capture("git", &args, &env, TIMEOUT, limit).await.map_err(GitError::Run)
+async fn run(
+    processes: &ProcessSupervisor,
+    at: &str,
+    args: &[&str],
+    env: &[(String, OsString)],
+    stdin: Stdio,
+    limit: usize,
+) -> Result<CapturedOutput, GitError> {
+    processes.capture_with_stdin("git", &arguments(at, args), &borrowed(env), stdin, TIMEOUT, limit).await.map_err(GitError::Run)
 }
 
-/// The path without links, if that is in the tree.
-fn resolve_beneath(tree: &Path, path: &Path) -> Result<PathBuf, GitError> {
-    let real = path.canonicalize().map_err(GitError::Run)?;
-    if real.starts_with(tree) { Ok(real) } else { Err(GitError::Outside(real)) }
+fn arguments<'a>(at: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+    [&["-C", if at.is_empty() { "." } else { at }][..], &tree_git::ARGS, &OWN_INDEX, args].concat()
 }
 
-/// Copies a regular file. Others are refused: opening a FIFO would wait for its writer, and a device may be endless.
-fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::open(from, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other(format!("{} is not a regular file", from.display())));
-    }
-    let mut index_copy = File::create_new(to)?;
-    std::io::copy(&mut file, &mut index_copy)?;
-    // git compares the content of files that are not older than the index. A copy with a later time would hide a change of equal length.
-    index_copy.set_times(FileTimes::new().set_modified(file.metadata()?.modified()?))
-}
-
-/// A folder for the copy of git's index and for new objects, removed when this value is dropped.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("yoi-git-{}", Uuid::new_v4()));
-        std::fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-
-    fn index(&self) -> PathBuf {
-        self.0.join("index")
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn borrowed(env: &[(String, OsString)]) -> Vec<(&str, &OsStr)> {
+    env.iter().map(|(name, value)| (name.as_str(), value.as_os_str())).collect()
 }

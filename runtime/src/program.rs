@@ -19,7 +19,7 @@ use yoi_wire::manifest::{ModelApi, ModelEndpoint, ModelProvider, Program};
 use yoi_wire::preset::{Preset, ProgramFormat};
 
 use crate::args::RuntimeSettings;
-use crate::program_socket::ProgramSocket;
+use crate::program_socket::{BoundSocket, ProgramSocket};
 use crate::status::{NotReady, RuntimeStatus};
 
 /// Bytes of a preset.
@@ -105,6 +105,7 @@ impl ProgramSetup {
             secrets: endpoint.as_ref().and_then(|endpoint| settings.model_secrets.of(endpoint).into_iter().next()).unwrap_or_default(),
             model: endpoint.clone().filter(|_| !self.literal && !has_own_login),
             folder: (!self.literal).then(|| settings.scratch.join(SOCKET_FOLDER)),
+            processes: processes.clone(),
             opened: OnceCell::new(),
         };
         let home_bytes = self.home.as_ref().and(settings.home_bytes.or_else(|| half_of_volume(&settings.session)));
@@ -139,6 +140,7 @@ struct PodAccess {
     secrets: ModelSecrets,
     /// Where the socket is; absent: a command needs none.
     folder: Option<PathBuf>,
+    processes: Arc<ProcessSupervisor>,
     opened: OnceCell<Opened>,
 }
 
@@ -161,13 +163,17 @@ struct Opened {
 }
 
 impl PodAccess {
-    fn start(&self) -> Result<Opened, String> {
+    async fn start(&self) -> Result<Opened, String> {
         let proxy = match &self.model {
             Some(model) => Some(ModelProxy::start(model, &self.secrets).map_err(|error| error_text(&error))?),
             None => None,
         };
         let socket = match &self.folder {
-            Some(folder) => Some(ProgramSocket::start(folder).map_err(|error| error_text(&error))?),
+            Some(folder) => {
+                let folder = folder.clone();
+                let bound = self.processes.run_in_frame(move || BoundSocket::bind(&folder)).await.map_err(|error| error_text(&error))?;
+                Some(bound.and_then(ProgramSocket::serve).map_err(|error| error_text(&error))?)
+            }
             None => None,
         };
         Ok(Opened { proxy, socket })
@@ -182,7 +188,7 @@ impl ProgramAccess for PodAccess {
         budget: Arc<dyn RunBudget>,
     ) -> BoxFuture<'a, Result<RunAccess, String>> {
         async move {
-            let opened = self.opened.get_or_try_init(|| async { self.start() }).await?;
+            let opened = self.opened.get_or_try_init(|| self.start()).await?;
             let proxy_grant = opened.proxy.as_ref().map(|proxy| proxy.allow(token, budget));
             let socket_grant = opened.socket.as_ref().map(|socket| socket.allow(token, calls));
             Ok(RunAccess {

@@ -3,13 +3,17 @@
 //! A connection carries one request and its answer, each a line of JSON. A request shows the token of the run. Any process of the Pod that
 //! knows the token can make one, so what comes this way is the program's own word, and nothing is granted for it.
 
-use std::fs::{DirBuilder, Permissions};
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener as BoundListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -125,40 +129,79 @@ pub enum SocketError {
     Open { path: PathBuf, source: io::Error },
 }
 
+/// A socket that is not served yet. Dropping it leaves it where it is.
+#[derive(Debug)]
+pub struct BoundSocket {
+    folder: OwnedFd,
+    path: PathBuf,
+    listener: BoundListener,
+}
+
+impl BoundSocket {
+    /// Makes the socket in `folder`, which is made when it is not there. Both are for this user only. A socket that an earlier process left there is
+    /// removed. The agent writes there, too: no link is followed, and what is no folder is removed.
+    ///
+    /// # Errors
+    /// Folder or socket cannot be made.
+    pub fn bind(folder: &Path) -> Result<Self, SocketError> {
+        let opened = own_folder(folder).map_err(|source| SocketError::Folder { path: folder.to_owned(), source })?;
+        let path = folder.join(SOCKET);
+        let open_error = |source| SocketError::Open { path: path.clone(), source };
+        match unlinkat(&opened, SOCKET, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(open_error(error.into())),
+        }
+        let by_descriptor = |descriptor: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+        let listener = BoundListener::bind(by_descriptor(&opened).join(SOCKET)).map_err(open_error)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = openat(&opened, SOCKET, flags, Mode::empty()).map_err(|error| open_error(error.into()))?;
+        std::fs::set_permissions(by_descriptor(&socket), Permissions::from_mode(0o600)).map_err(open_error)?;
+        Ok(Self { folder: opened, path, listener })
+    }
+}
+
+fn own_folder(folder: &Path) -> io::Result<OwnedFd> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    std::fs::create_dir_all(parent)?;
+    let parent = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let make = || match mkdirat(&parent, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {
+            openat(&parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        }
+        Err(error) => Err(error),
+    };
+    let opened = make().or_else(|_| unlinkat(&parent, name, AtFlags::empty()).and_then(|()| make()))?;
+    fchmod(&opened, Mode::RWXU)?;
+    Ok(opened)
+}
+
 /// A token opens the socket for one run. Dropping this revokes it; requests that have begun are answered.
 pub type SocketGrant = RunGrant<Arc<RunCalls>>;
 
 /// An open socket. Dropping it closes the socket and removes it.
 #[derive(Debug)]
 pub struct ProgramSocket {
+    folder: OwnedFd,
     path: PathBuf,
     runs: Arc<RunTokens<Arc<RunCalls>>>,
     _stop: DropGuard,
 }
 
 impl ProgramSocket {
-    /// Opens the socket in `folder`, which is made when it is not there. Both are for this user only. A socket that an earlier process left
-    /// there is removed. Must be called within a tokio runtime, which serves it.
+    /// Serves a socket. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// Folder or socket cannot be made.
-    pub fn start(folder: &Path) -> Result<Self, SocketError> {
-        let folder_error = |source| SocketError::Folder { path: folder.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(folder_error)?;
-        std::fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(folder_error)?;
-        let path = folder.join(SOCKET);
+    /// The runtime does not take the socket.
+    pub fn serve(bound: BoundSocket) -> Result<Self, SocketError> {
+        let BoundSocket { folder, path, listener } = bound;
         let open_error = |source| SocketError::Open { path: path.clone(), source };
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(open_error(error)),
-            Ok(()) | Err(_) => {}
-        }
-        let listener = UnixListener::bind(&path).map_err(open_error)?;
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(open_error)?;
+        listener.set_nonblocking(true).map_err(open_error)?;
+        let listener = UnixListener::from_std(listener).map_err(open_error)?;
         let runs: Arc<RunTokens<Arc<RunCalls>>> = Arc::default();
         let stop = CancellationToken::new();
         let (stopped, known) = (stop.clone(), runs.clone());
         tokio::spawn(async move { stopped.run_until_cancelled_owned(accept(listener, known)).await });
-        Ok(Self { path, runs, _stop: stop.drop_guard() })
+        Ok(Self { folder, path, runs, _stop: stop.drop_guard() })
     }
 
     /// Where the socket is.
@@ -176,7 +219,7 @@ impl ProgramSocket {
 
 impl Drop for ProgramSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let _ = unlinkat(&self.folder, SOCKET, AtFlags::empty());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //! Session and tree are only read: no lock is taken, no run generation is raised, and nothing is recovered. What an unfinished append left at the end
-//! of the log is not shown.
+//! of the log is not shown. git runs in the frame or not at all: what the agent has left in the tree's repository reaches neither session nor token.
 
 use std::sync::Arc;
 
@@ -29,12 +29,17 @@ pub enum ReaderError {
 /// Signals cannot be watched.
 pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     let stop = stop_on_signal().map_err(ReaderError::Signals)?;
-    let ReaderSettings { manifest, session, token, shim_socket } = settings;
+    let ReaderSettings { manifest, frame, session, token, shim_socket } = settings;
     let tree = manifest.path.as_ref().map(std::path::PathBuf::from);
     // Without a tree nothing is started that would work there.
-    let work_dir = tree.clone().unwrap_or_else(std::env::temp_dir);
-    let mut processes = ProcessSupervisor::new(work_dir, &manifest.agent.name, &[]);
-    frame::enter(&mut processes, frame::of_reader(&session, &token), true);
+    let temp = std::env::temp_dir();
+    let work_dir = tree.clone().unwrap_or_else(|| temp.clone());
+    let mut processes = ProcessSupervisor::new(work_dir, &manifest.agent.name, &[("TMPDIR".into(), temp.into())]);
+    let lacks = frame::enter(&mut processes, frame::of_reader(&session, &token), frame);
+    let no_git = (!processes.has_frame()).then(|| no_git(lacks.as_deref().unwrap_or("it was not entered")));
+    if let Some(why) = &no_git {
+        tracing::error!(why, "git is not run");
+    }
     let processes = Arc::new(processes);
     let orphans = processes.reap_orphans();
     tokio::spawn(async move {
@@ -44,8 +49,16 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     });
     // The session is never opened by this process.
     let (_never, open_session) = watch::channel(None);
-    let read =
-        ReadState { open_session, session_root: session, tree, shim_socket, processes, log_reads: LogReads::default(), stop: stop.clone() };
+    let read = ReadState {
+        open_session,
+        session_root: session,
+        tree,
+        shim_socket,
+        processes,
+        log_reads: LogReads::default(),
+        no_git,
+        stop: stop.clone(),
+    };
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&manifest.gateway, &token, &manifest.gateway.lines),
@@ -57,4 +70,13 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     stop.cancelled().await;
     lines.stop().await;
     Ok(())
+}
+
+/// Why there is neither diff nor commits. An agent has written the tree's repository. Whatever git would start for it, it starts beside the session and the
+/// token.
+fn no_git(lacks: &str) -> String {
+    format!(
+        "git is not run for a stopped agent here, because the kernel does not keep it in a frame ({lacks}): its log can be read, and its diff and commits \
+         when it runs again, or on a node whose kernel has Landlock"
+    )
 }

@@ -6,12 +6,15 @@
 //! The kubelet starts a container at once when it ends for the first time, or when it has run for more than ten minutes. Otherwise it waits 10 s, and
 //! each time twice as long. An end by itself never comes at such a time.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use yoi_engine::driver::SecretRenewal;
+use yoi_engine::open_session::disk;
 use yoi_engine::tools::ToolRunner;
+use yoi_session::{Error, Lock};
 
 /// How much sooner than [`SecretRestart::settled`] the process ends when nothing is lost by it.
 const SOONER: u32 = 10;
@@ -36,9 +39,10 @@ struct Facts {
 }
 
 impl SecretRestart {
-    /// `folder` lives as long as the Pod; a mark in it tells later processes that they are not the Pod's first one.
-    pub fn new(folder: &Path, pod_uid: &str, settled: Duration, tools: ToolRunner, stop: CancellationToken) -> Self {
-        Self { stop, tools, settled, started: Instant::now(), first_of_pod: is_first_of_pod(folder, pod_uid) }
+    /// `session` is the session volume; its lock tells later processes of the Pod that they are not the first one. So this is made before the lock is
+    /// taken. The volume is closed to the agent, which could otherwise have each process taken for the first.
+    pub fn new(session: &Path, pod_uid: &str, settled: Duration, tools: ToolRunner, stop: CancellationToken) -> Self {
+        Self { stop, tools, settled, started: Instant::now(), first_of_pod: is_first_of_pod(session, pod_uid) }
     }
 }
 
@@ -63,14 +67,21 @@ fn due_in(settled: Duration, Facts { first_of_pod, uptime, background, refused_f
     patience.saturating_sub(refused_for).max(unpunished)
 }
 
-/// A folder that cannot be written says no: then the process waits longer than it would have to.
-fn is_first_of_pod(folder: &Path, pod_uid: &str) -> bool {
-    // A folder, because opening a file could wait for ever if a tool had put a pipe there.
-    std::fs::create_dir(folder.join(format!(".yoi-started-{pod_uid}"))).is_ok()
+/// Whether the Pod has not yet recorded itself as a holder of the volume. A record that cannot be read says no: then the process waits longer than it would
+/// have to.
+fn is_first_of_pod(session: &Path, pod_uid: &str) -> bool {
+    match Lock::holders(&*disk(), session) {
+        Ok(holders) => holders.iter().all(|holder| holder.pod_uid != pod_uid),
+        // Nobody has ever held it.
+        Err(Error::Disk { source, .. }) => source.kind() == ErrorKind::NotFound,
+        Err(_) => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use yoi_session::Holder;
+
     use super::*;
 
     #[test]
@@ -96,11 +107,18 @@ mod tests {
     }
 
     #[test]
-    fn the_first_process_of_a_pod_leaves_a_mark_for_those_that_follow_in_it() {
+    fn the_lock_of_the_session_tells_the_first_process_of_a_pod_from_those_that_follow_in_it() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(is_first_of_pod(folder.path(), "a"));
-        assert!(!is_first_of_pod(folder.path(), "a"));
-        assert!(is_first_of_pod(folder.path(), "b"), "another Pod with the same folder");
-        assert!(!is_first_of_pod(&folder.path().join("none"), "a"));
+        let start = |run_generation: u64, pod_uid: &str| {
+            let is_first = is_first_of_pod(folder.path(), pod_uid);
+            drop(Lock::take(disk(), folder.path(), Holder { run_generation, pod_uid: pod_uid.to_owned() }).unwrap());
+            is_first
+        };
+        assert!(start(1, "a"));
+        assert!(!start(1, "a"));
+        assert!(start(2, "b"), "another Pod with the same volume");
+        assert!(!start(2, "b"));
+        std::fs::write(folder.path().join("lock"), "damaged\n").unwrap();
+        assert!(!is_first_of_pod(folder.path(), "c"));
     }
 }

@@ -28,6 +28,7 @@ use yoi_wire::people::{DiffQuery, LogLine, MAX_LOG_TAIL, PatchQuery};
 
 use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
+use crate::git_repository::GitError;
 use crate::status::NotReady;
 
 mod attach;
@@ -80,6 +81,8 @@ pub struct ReadState {
     pub shim_socket: PathBuf,
     pub processes: Arc<ProcessSupervisor>,
     pub log_reads: LogReads,
+    /// Why git is not run here; absent: it is.
+    pub no_git: Option<String>,
     pub stop: CancellationToken,
 }
 
@@ -315,6 +318,9 @@ async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverReques
 
 async fn diff_response(State(api): State<ReadState>, Query(query): Query<DiffQuery>) -> Response {
     let Some(tree) = &api.tree else { return diff_error_response(&DiffError::NoTree) };
+    if let Some(why) = &api.no_git {
+        return diff_error_response(&DiffError::NotHere(why.clone()));
+    }
     match diff(&api.processes, tree, &api.shim_socket, query.since).await {
         Ok(diff) => Json(diff).into_response(),
         Err(error) => diff_error_response(&error),
@@ -323,6 +329,9 @@ async fn diff_response(State(api): State<ReadState>, Query(query): Query<DiffQue
 
 async fn patch_response(State(api): State<ReadState>, Query(query): Query<PatchQuery>) -> Response {
     let Some(tree) = &api.tree else { return diff_error_response(&DiffError::NoTree) };
+    if let Some(why) = &api.no_git {
+        return diff_error_response(&DiffError::NotHere(why.clone()));
+    }
     match patch(&api.processes, tree, &api.shim_socket, query.format).await {
         Ok(commits) => ([(header::CONTENT_TYPE, "application/octet-stream")], commits).into_response(),
         Err(error) => diff_error_response(&error),
@@ -332,6 +341,7 @@ async fn patch_response(State(api): State<ReadState>, Query(query): Query<PatchQ
 fn diff_error_response(error: &DiffError) -> Response {
     let (status, reason) = match error {
         DiffError::NoRepository | DiffError::NoTree => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
+        DiffError::NotHere(_) | DiffError::Git(GitError::NotWhole(_)) => (StatusCode::CONFLICT, RefusalReason::Invalid),
         DiffError::PatchTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid),
         DiffError::Paths(_) | DiffError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),
     };

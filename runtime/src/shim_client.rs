@@ -32,13 +32,13 @@ pub enum ShimClientError {
     TimedOut,
 }
 
-/// Paths of the tree that differ from its base, without those of `.git`.
+/// Paths of the tree that differ from its base, without those of `.git`, also of a repository in a folder of the tree.
 ///
 /// # Errors
 /// The shim cannot be reached, refuses, or takes longer than 28 s.
 pub async fn list_changes(socket: &Path) -> Result<ChangeList, ShimClientError> {
     let mut list = timeout(TIMEOUT, get_changes(socket)).await.map_err(|_| ShimClientError::TimedOut)??;
-    list.changes.retain(|change| change.path != ".git" && !change.path.starts_with(".git/"));
+    list.changes.retain(|change| change.path.split('/').all(|name| name != ".git"));
     Ok(list)
 }
 

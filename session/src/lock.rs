@@ -120,6 +120,16 @@ impl Lock {
         Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, sessions: Mutex::default() }))
     }
 
+    /// Returns the Pods that have recorded themselves as holders of the volume at `root`, the last one last. Nothing is locked or changed.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the lock file is; or the disk's, also when no Pod has ever held it.
+    pub fn holders(disk: &dyn Disk, root: &Path) -> Result<Vec<Holder>> {
+        let path = layout::lock(root);
+        let file = disk.open(&path, OpenMode::Read).map_err(Error::disk("open", &path))?;
+        Ok(read_holders(&*file, &path)?.0)
+    }
+
     /// Returns who this process is to the volume.
     #[must_use]
     pub fn holder(&self) -> &Holder {

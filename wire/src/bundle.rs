@@ -12,6 +12,10 @@ pub const MAX_BUNDLE_BYTES: u64 = 256 << 20;
 pub const MAX_BUNDLE_HEAD: usize = 64 << 10;
 /// Paths that [`Uncommitted`] names.
 pub const MAX_UNCOMMITTED_PATHS: usize = 20;
+/// Repositories that [`BundleHead`] names.
+pub const MAX_INNER_REPOSITORIES: usize = 20;
+/// Letters of a path in a sentence.
+pub const MAX_SENTENCE_PATH: usize = 200;
 /// Bytes of the longest name of a branch.
 pub const MAX_BRANCH_NAME: usize = 200;
 /// Bytes of the longest message of a commit.
@@ -43,6 +47,80 @@ pub struct BundleHead {
     pub commits: u64,
     /// What the bundle cannot have.
     pub uncommitted: Uncommitted,
+    /// Repositories below the root of the agent's, of which the bundle does not have all; at most [`MAX_INNER_REPOSITORIES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner_repositories: Vec<InnerRepository>,
+}
+
+/// A git repository in a folder of the agent's tree, of which something does not come with the agent's own commits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InnerRepository {
+    /// Its folder, relative to the root of the tree. Bytes that are not UTF-8 are shown as U+FFFD.
+    pub path: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub state: InnerState,
+}
+
+/// What an [`InnerRepository`] is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub enum InnerState {
+    /// No submodule. None of its files is in the agent's repository.
+    NoSubmodule,
+    /// A submodule with changes that are not committed in it.
+    Uncommitted,
+    /// A submodule of which the agent's commits name a commit that none of its remotes has, as far as the agent's tree knows.
+    Unpublished {
+        /// That commit.
+        commit: String,
+    },
+    /// It was not looked into.
+    Unread {
+        /// Why.
+        why: String,
+    },
+    /// Of a later version.
+    #[serde(other)]
+    Other,
+}
+
+impl InnerRepository {
+    /// What is left behind, and what to do.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let path = shortened_path(&self.path, MAX_SENTENCE_PATH).escape_debug().to_string();
+        match &self.state {
+            InnerState::NoSubmodule => format!(
+                "{path} is a git repository of its own and no submodule, so none of its files is in the agent's: let the agent remove its .git, which makes \
+                 them files of its tree, or make it a submodule with a remote"
+            ),
+            InnerState::Uncommitted => format!(
+                "submodule {path} has changes that are not committed in it, and no commit of the agent's tree holds them: let the agent commit them there, \
+                 and push that to the submodule's remote"
+            ),
+            InnerState::Unpublished { commit } => format!(
+                "submodule {path} is to be at commit {}, which none of its remotes has as far as the agent's tree knows, so that no clone could check it \
+                 out: let the agent push it to the submodule's remote",
+                commit.escape_debug()
+            ),
+            InnerState::Unread { why } => format!("the git repository {path} was not looked into: {}", shortened_path(why, 300).escape_debug()),
+            InnerState::Other => format!("the git repository {path} is not whole in the agent's: this version does not know why"),
+        }
+    }
+}
+
+/// At most `most` letters of a path; of a longer one begin and end, with `...` between them.
+#[must_use]
+pub fn shortened_path(path: &str, most: usize) -> String {
+    let letters = path.chars().count();
+    if letters <= most {
+        return path.to_owned();
+    }
+    let kept = most.saturating_sub(3);
+    let (begin, end) = (kept - kept / 2, kept / 2);
+    path.chars().take(begin).chain("...".chars()).chain(path.chars().skip(letters - end)).collect()
 }
 
 /// What is not committed.
@@ -185,6 +263,21 @@ mod tests {
     fn a_name_in_a_query_is_one_value() {
         assert_eq!(query_value("yoi/a-b"), "yoi/a-b");
         assert_eq!(query_value("x&y=z#+ %\u{e4}"), "x%26y%3Dz%23%2B%20%25%C3%A4");
+    }
+
+    #[test]
+    fn an_inner_repository_is_told_in_one_line_however_long_its_path_is() {
+        let path = format!("a\n{}z", "b/".repeat(10_000));
+        for (json, words) in [
+            (r#"{"path":"s","state":"noSubmodule"}"#, "s is a git repository of its own and no submodule"),
+            (r#"{"path":"s","state":"unpublished","commit":"abc"}"#, "submodule s is to be at commit abc"),
+            (r#"{"path":"s","state":"ofTomorrow"}"#, "the git repository s is not whole"),
+        ] {
+            let inner: InnerRepository = serde_json::from_str(json).unwrap();
+            assert!(inner.sentence().starts_with(words), "{}", inner.sentence());
+        }
+        let sentence = InnerRepository { path, state: InnerState::Uncommitted }.sentence();
+        assert!(sentence.len() < 500 && !sentence.contains('\n') && sentence.starts_with("submodule a\\nb/b/"), "{sentence}");
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub struct ChangeList {
 pub struct ChangedPath {
     /// Relative to the tree's root; bytes that are not UTF-8 are shown as U+FFFD.
     pub path: String,
+    /// All bytes of a path that is not UTF-8, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_hex: Option<String>,
     /// How it differs.
     pub kind: ChangeType,
 }

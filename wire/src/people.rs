@@ -136,6 +136,12 @@ pub struct DiffResponse {
     /// Unified, with untracked files; absent where the tree is no git work tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Why there is no `text`, although the tree holds git's files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_text: Option<String>,
+    /// Repositories below the root of the tree that `text` does not show.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner_repositories: Vec<crate::bundle::InnerRepository>,
     /// The commit that `text` is the difference from; absent in a repository without commits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared_with: Option<String>,

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bundle::{BundleHead, Uncommitted};
+use crate::bundle::{BundleHead, InnerRepository, Uncommitted};
 
 /// Body of `POST yoipods/push`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,9 @@ pub struct PushResponse {
     pub commits: u64,
     /// What no push can have.
     pub uncommitted: Uncommitted,
+    /// Nor what of these is not in the agent's commits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner_repositories: Vec<InnerRepository>,
 }
 
 /// The branch of an agent that nobody names one for.
@@ -61,7 +64,7 @@ pub fn is_hash(text: &str) -> bool {
 /// `head` holds something else than hashes or another name than `HEAD`.
 #[must_use]
 pub fn head_line(head: &BundleHead) -> Option<String> {
-    let BundleHead { name, commit, base, commits, uncommitted } = head;
+    let BundleHead { name, commit, base, commits, uncommitted, inner_repositories: _ } = head;
     let sound = name == "HEAD" && [commit, base].into_iter().flatten().all(|hash| is_hash(hash));
     let or_dash = |hash: &Option<String>| hash.clone().unwrap_or_else(|| "-".to_owned());
     sound.then(|| format!("{} {} {commits} {}\n", or_dash(commit), or_dash(base), uncommitted.count))
@@ -80,6 +83,7 @@ mod tests {
             base: None,
             commits: 2,
             uncommitted: Uncommitted { count: 3, ..Uncommitted::default() },
+            inner_repositories: Vec::new(),
         };
         assert_eq!(head_line(&head("HEAD", Some(&hash))), Some(format!("{hash} - 2 3\n")));
         assert_eq!(head_line(&head("HEAD", None)).as_deref(), Some("- - 2 3\n"));

@@ -86,7 +86,8 @@ pub async fn change_list(state: &ShimState, pod: Uid) -> Result<ChangeList, Chan
     let context = LogContext { object: workspace.map(|ws| object_name(&ws)), ..LogContext::default() };
     let list = context.scope(state.mounter.changes(tree, since, MAX_PATHS)).await.map_err(Error::Mounter)?;
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
-    let changed = |c: yoi_workspace::Change| ChangedPath { path: text(c.path), kind: kind(c.kind) };
+    let path_hex = |path: &std::path::Path| path.to_str().is_none().then(|| hex::encode(path.as_os_str().as_encoded_bytes()));
+    let changed = |c: yoi_workspace::Change| ChangedPath { path_hex: path_hex(&c.path), path: text(c.path), kind: kind(c.kind) };
     let cut = list.cut || !list.too_deep.is_empty();
     let too_deep = list.too_deep.into_iter().map(text).collect();
     let base_revision = since.and_then(|base| state.workspaces.get(base)?.status.as_ref()?.volume.as_ref()?.revision.clone());

@@ -39,8 +39,24 @@ impl ProcessSupervisor {
         timeout: Duration,
         limit: usize,
     ) -> io::Result<CapturedOutput> {
+        self.capture_with_stdin(program, args, env, Stdio::null(), timeout, limit).await
+    }
+
+    /// As [`ProcessSupervisor::capture`], of a program that reads `stdin`.
+    ///
+    /// # Errors
+    /// As [`ProcessSupervisor::capture`].
+    pub async fn capture_with_stdin(
+        &self,
+        program: &str,
+        args: &[&str],
+        env: &[(&str, &OsStr)],
+        stdin: Stdio,
+        timeout: Duration,
+        limit: usize,
+    ) -> io::Result<CapturedOutput> {
         let mut process = self.start(program, |command| {
-            command.args(args).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.args(args).envs(env.iter().copied()).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         })?;
         let (out, err) = (process.child.stdout.take(), process.child.stderr.take());
         let read = async {

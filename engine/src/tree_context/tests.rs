@@ -58,6 +58,15 @@ async fn a_program_that_the_repository_names_is_not_run() {
     fs::write(root.join("file"), "x").unwrap();
     assert!(context(&root, None).await.contains("1 changed file"));
     assert!(!root.join("ran").exists());
+    git(&root, &["config", "--unset", "core.fsmonitor"]).await;
+    git(&root, &["add", "file"]).await;
+    git(&root, &["commit", "-q", "-m", "first"]).await;
+    git(&root, &["config", "filter.x.clean", "touch ran; cat"]).await;
+    fs::write(root.join(".git/info/attributes"), "* filter=x\n").unwrap();
+    // Of equal length, so that only the content tells.
+    fs::write(root.join("file"), "y").unwrap();
+    assert!(context(&root, None).await.contains("1 changed file"));
+    assert!(!root.join("ran").exists());
 }
 
 #[tokio::test]

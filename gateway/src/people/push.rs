@@ -8,7 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use yoi_crds::pod::RequestedPush;
-use yoi_wire::bundle::check_branch_name;
+use yoi_wire::bundle::{InnerState, check_branch_name};
 use yoi_wire::push::{PushRequest, PushResponse, default_branch, head_line, is_hash};
 
 use super::read::{ReaderWait, bad_query};
@@ -45,6 +45,10 @@ pub async fn push(
     }
     let head = Commits::of(&gateway, &record, wait).await?.head;
     head_line(&head).ok_or_else(|| bad_answer(&record, "what it says of its commits is not sound"))?;
+    if let Some(unpublished) = head.inner_repositories.iter().find(|inner| matches!(inner.state, InnerState::Unpublished { .. })) {
+        let message = format!("YoiPod {namespace}/{name}: nothing was pushed: {}", unpublished.sentence());
+        return Err(ApiFailure::new(StatusCode::CONFLICT, message).about(name));
+    }
     let answer = |id| PushResponse {
         id,
         branch: branch.clone(),
@@ -52,6 +56,7 @@ pub async fn push(
         base: head.base.clone(),
         commits: head.commits,
         uncommitted: head.uncommitted.clone(),
+        inner_repositories: head.inner_repositories.clone(),
     };
     let Some(commit) = head.commit.clone().filter(|_| head.commits > 0) else { return Ok(Json(answer(None))) };
     let request = RequestedPush {

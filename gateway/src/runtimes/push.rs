@@ -5,12 +5,24 @@ use std::sync::Arc;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use yoi_wire::bundle::{BundleHead, InnerState};
 use yoi_wire::push::head_line;
 
 use crate::GatewayState;
+use crate::agent_index::AgentRecord;
 use crate::commits::Commits;
 use crate::identity::AuthenticatedAgent;
 use crate::people::ReaderWait;
+
+/// Without a name that the agent chose, because it comes into the YoiPod's status.
+const UNPUBLISHED: &str = "the agent's commits name commits of submodules that none of the submodules' remotes has, as far as the agent's tree knows, so that \
+     no clone could check them out: kubectl yoi push and pull name the submodules; let the agent push to their remotes first";
+
+/// Whether what is to be pushed needs a commit of a submodule that only the agent has. A person's request names its commit, and was checked with it.
+fn refuses(record: &AgentRecord, head: &BundleHead) -> bool {
+    let is_head = record.push_under_way().is_none_or(|request| Some(&request.commit) == head.commit.as_ref());
+    is_head && head.inner_repositories.iter().any(|inner| matches!(inner.state, InnerState::Unpublished { .. }))
+}
 
 /// Everything that the agent has committed: the Pod takes of it the commit that it was made for. So an agent that goes on meanwhile holds up nobody.
 pub async fn commits(State(gateway): State<Arc<GatewayState>>, Extension(caller): Extension<AuthenticatedAgent>) -> Response {
@@ -18,6 +30,7 @@ pub async fn commits(State(gateway): State<Arc<GatewayState>>, Extension(caller)
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{} is gone, or not seen yet", caller.agent)).into_response();
     };
     match Commits::of(&gateway, &record, ReaderWait::default()).await {
+        Ok(commits) if refuses(&record, &commits.head) => (StatusCode::CONFLICT, UNPUBLISHED.to_owned()).into_response(),
         Ok(commits) => match head_line(&commits.head) {
             Some(line) => commits.into_body(line).into_response(),
             None => (StatusCode::CONFLICT, "what the agent's runtime says of its commits is not sound".to_owned()).into_response(),

@@ -128,6 +128,34 @@ async fn who_may_not_push_and_what_names_no_branch_is_refused_before_anything_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn commits_that_need_a_commit_of_a_submodule_that_only_the_agent_has_are_not_pushed() {
+    let (cluster, replica, runtime) = scene().await;
+    let inner = |state: Value| {
+        let mut head = json!({"name": "HEAD", "commit": commit(), "base": "ba".repeat(20), "commits": 1, "uncommitted": {"count": 0}});
+        head["innerRepositories"] = json!([state]);
+        Some(format!("{head}\n# v2 git bundle\n").into_bytes())
+    };
+    *runtime.state.commits.lock().unwrap() = inner(json!({"path": "lib", "state": "unpublished", "commit": "5b".repeat(20)}));
+    let (status, body) = ask(&cluster, &replica, json!({})).await;
+    let words = body["message"].as_str().unwrap_or_default();
+    assert!(
+        status == StatusCode::CONFLICT && words.contains("nothing was pushed: submodule lib is to be at commit 5b5b"),
+        "{status} {body}"
+    );
+    assert_eq!(cluster.api.get("yoipods", "ns", "a")["status"].get("push"), None);
+    // That of `spec.push` comes to the Pod at once, and its words into the status.
+    change_push(&cluster, "pod", json!({"name": "a-push", "uid": "p-p"}));
+    let (status, body) = cluster.get_of_runtimes(&replica, "token-p-p", gateway_api::PUSH).await;
+    assert!(
+        status == StatusCode::CONFLICT && body.contains("none of the submodules' remotes has") && !body.contains("lib"),
+        "{status} {body}"
+    );
+    *runtime.state.commits.lock().unwrap() = inner(json!({"path": "lib", "state": "uncommitted"}));
+    let (status, body) = ask(&cluster, &replica, json!({})).await;
+    assert_eq!((status, &body["innerRepositories"][0]["path"]), (StatusCode::OK, &json!("lib")), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_pod_that_pushes_gets_the_commits_and_nothing_else_and_no_other_gets_them() {
     let (cluster, replica, runtime) = scene().await;
     change_push(&cluster, "pod", json!({"name": "a-push", "uid": "p-p"}));

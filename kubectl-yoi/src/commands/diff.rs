@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_wire::bundle::{InnerRepository, MAX_SENTENCE_PATH, shortened_path};
 use yoi_wire::node::{ChangeType, ChangedPath};
 use yoi_wire::people::{DiffResponse, DiffSince};
 
@@ -18,7 +19,7 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
     let paths_cut = response.paths_cut.unwrap_or(response.cut);
     let is_cut = match (output, &response.text) {
         (Some(OutputFormat::Name), _) => {
-            show::print(&response.paths.iter().map(|c| show::quoted_path(&c.path) + "\n").collect::<String>())?;
+            show::print(&response.paths.iter().map(|c| quoted(c) + "\n").collect::<String>())?;
             paths_cut
         }
         (Some(format), _) => {
@@ -37,8 +38,15 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
     if !args.since_commit && !args.name_only && is_without_base(&response) {
         eprintln!("the tree's repository does not have the base's commit any more, so this is only what is not committed");
     }
+    if let Some(why) = response.no_text.as_ref().filter(|_| !args.name_only) {
+        eprintln!("only the paths, without text: {}", show::one_line(why));
+    }
+    if !args.name_only {
+        tell_inner(&response.inner_repositories);
+    }
     for directory in &response.too_deep {
-        eprintln!("left out, because it is too deep: what is in {}", show::quoted_path(directory));
+        // A path of 300 names can have some 76,000 letters.
+        eprintln!("left out, because it is too deep: what is in {}", show::quoted_path(&shortened_path(directory, MAX_SENTENCE_PATH)));
     }
     // The text is against the last commit then, and there are no paths.
     if let Some(why) = response.no_base.as_ref().filter(|_| !args.since_commit) {
@@ -49,6 +57,13 @@ pub async fn diff(cluster: &Cluster, output: Option<OutputFormat>, args: &DiffOp
         });
     }
     if is_cut { Err(cut_error(cluster, &args.name, &response).await) } else { Ok(()) }
+}
+
+/// Names repositories in folders of the tree that what is shown or taken does not have whole.
+pub fn tell_inner(inner: &[InnerRepository]) {
+    for inner in inner {
+        eprintln!("left out: {}", show::one_line(&inner.sentence()));
+    }
 }
 
 /// Whether the text is against the last commit, though the node knows the base's.
@@ -69,16 +84,45 @@ fn print_text(text: &str, is_cut: bool) -> Result<(), Error> {
 
 fn print_paths(response: &DiffResponse, zero: bool, is_cut: bool) -> Result<(), Error> {
     if zero {
-        return show::print(&response.paths.iter().map(|change| format!("{}\t{}\0", letter(change), change.path)).collect::<String>());
+        let bytes: Vec<u8> =
+            response.paths.iter().flat_map(|change| [&[letter(change) as u8, b'\t'][..], &path_bytes(change), b"\0"].concat()).collect();
+        return show::write_bytes(&bytes).map(drop);
     }
     let mut lines = String::new();
     for change in &response.paths {
-        let _ = writeln!(lines, "{}\t{}", letter(change), show::quoted_path(&change.path));
+        let _ = writeln!(lines, "{}\t{}", letter(change), quoted(change));
     }
     if is_cut {
         let _ = writeln!(lines, "# cut here, after {} paths: there are more", response.paths.len());
     }
     show::print(&lines)
+}
+
+/// The path's own bytes. The node's shim of an earlier version tells only what of them is UTF-8.
+fn path_bytes(change: &ChangedPath) -> Vec<u8> {
+    let decode = |hex: &String| {
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let byte = |pair: &[u8]| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?);
+        hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>()
+    };
+    change.path_hex.as_ref().and_then(decode).unwrap_or_else(|| change.path.as_bytes().to_vec())
+}
+
+/// As git quotes it: bytes that are not UTF-8 in octal.
+fn quoted(change: &ChangedPath) -> String {
+    if change.path_hex.is_none() {
+        return show::quoted_path(&change.path);
+    }
+    let inner = |text: &str| {
+        let quoted = show::quoted_path(text);
+        quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).map_or(quoted.clone(), str::to_owned)
+    };
+    let bytes = path_bytes(change);
+    let parts = bytes.utf8_chunks().map(|chunk| {
+        let octal: String = chunk.invalid().iter().map(|byte| format!("\\{byte:03o}")).collect();
+        inner(chunk.valid()) + &octal
+    });
+    format!("\"{}\"", parts.collect::<String>())
 }
 
 fn letter(change: &ChangedPath) -> char {

@@ -6,8 +6,9 @@ use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 use serde::Serialize;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, YoiPod};
-use yoi_wire::bundle::{BRANCHES, BundleHead, CommitRequest, MAX_BUNDLE_BYTES, MAX_BUNDLE_HEAD, Uncommitted};
+use yoi_wire::bundle::{BRANCHES, BundleHead, CommitRequest, InnerRepository, MAX_BUNDLE_BYTES, MAX_BUNDLE_HEAD, Uncommitted};
 
+use super::diff::tell_inner;
 use crate::args::{OutputFormat, PullOptions};
 use crate::bundle_file::{BundleFile, BundleHeader};
 use crate::cluster::Cluster;
@@ -43,6 +44,8 @@ struct PullResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     committed: Option<String>,
     uncommitted: Uncommitted,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inner_repositories: Vec<InnerRepository>,
 }
 
 pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOptions) -> Result<(), Error> {
@@ -66,6 +69,7 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         commits: head.commits,
         committed,
         uncommitted: head.uncommitted,
+        inner_repositories: head.inner_repositories,
     };
     let sentence = match (&head.commit, head.commits) {
         (None, _) | (_, 0) => {
@@ -89,6 +93,7 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
     };
     show::object(output, &result, &format!("yoipod.yoi.dev/{name}"), &sentence)?;
     tell_uncommitted(cluster, "pull", name, &result.uncommitted);
+    tell_inner(&result.inner_repositories);
     Ok(())
 }
 

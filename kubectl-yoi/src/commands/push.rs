@@ -5,9 +5,10 @@ use yoi_crds::YoiPod;
 use yoi_crds::condition::find;
 use yoi_crds::pod::{PushOutcome, PushResult};
 use yoi_crds::reason::condition;
-use yoi_wire::bundle::{CommitRequest, Uncommitted};
+use yoi_wire::bundle::{CommitRequest, InnerRepository, Uncommitted};
 use yoi_wire::push::{PushRequest, PushResponse, default_branch};
 
+use super::diff::tell_inner;
 use super::pull::tell_uncommitted;
 use super::selection::agent_names;
 use crate::args::{OutputFormat, PushOptions};
@@ -39,6 +40,8 @@ struct Pushed {
     #[serde(skip_serializing_if = "Option::is_none")]
     committed: Option<String>,
     uncommitted: Uncommitted,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inner_repositories: Vec<InnerRepository>,
 }
 
 pub async fn push(cluster: &Cluster, output: Option<OutputFormat>, args: &PushOptions) -> Result<(), Error> {
@@ -100,8 +103,9 @@ async fn finish(
     committed: Option<String>,
     answer: PushResponse,
 ) -> Result<(), Error> {
-    let PushResponse { id, branch, commit: _, base, commits, uncommitted } = answer;
-    let mut pushed = Pushed { agent: name.clone(), branch, commit: None, previous: None, base, commits, committed, uncommitted };
+    let PushResponse { id, branch, commit: _, base, commits, uncommitted, inner_repositories } = answer;
+    let agent = name.clone();
+    let mut pushed = Pushed { agent, branch, commit: None, previous: None, base, commits, committed, uncommitted, inner_repositories };
     let title = format!("yoipod.yoi.dev/{name}");
     let sentence = match id {
         None => format!("{} has committed nothing since the base of its tree; nothing was pushed", cluster.display_name::<YoiPod>(&name)),
@@ -114,6 +118,7 @@ async fn finish(
     };
     show::object(output, &pushed, &title, &sentence)?;
     tell_uncommitted(cluster, "push", &name, &pushed.uncommitted);
+    tell_inner(&pushed.inner_repositories);
     Ok(())
 }
 

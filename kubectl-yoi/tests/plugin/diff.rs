@@ -34,6 +34,33 @@ async fn a_name_with_control_characters_is_one_line_and_quoted_as_git_does() -> 
 }
 
 #[tokio::test]
+async fn a_name_that_is_not_utf_8_is_given_out_byte_by_byte() -> Result<()> {
+    let path = json!({ "path": "a\u{fffd}\"\u{fc}", "pathHex": "61ff22c3bc", "kind": "added" });
+    let (_server, plugin) = with_diff(json!({ "paths": [path] })).await?;
+    let file = plugin.folder.path().join("names");
+    plugin.run_with(&["diff", "a", "--name-only", "-z"], Some(std::fs::File::create(&file)?)).await?.expect_code(0)?;
+    let zero = std::fs::read(&file)?;
+    ensure!(zero == b"A\ta\xff\"\xc3\xbc\0", "{zero:?}");
+    let lines = plugin.run(&["diff", "a", "--name-only"]).await?.expect_code(0)?;
+    ensure!(lines.out == "A\t\"a\\377\\\"\u{fc}\"\n", "{lines:?}");
+    let json = plugin.run(&["diff", "a", "-o", "json"]).await?.expect_code(0)?.json()?;
+    ensure!(json["paths"][0]["pathHex"] == "61ff22c3bc", "{json}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deep_path_is_cut_in_its_sentence_and_the_rest_is_shown() -> Result<()> {
+    let deep = vec!["x".repeat(250); 300].join("/");
+    let inner = json!({ "path": deep, "state": "noSubmodule" });
+    let response = json!({ "paths": [], "text": "+a\n", "tooDeep": [deep], "innerRepositories": [inner], "textCut": false, "pathsCut": true, "cut": true });
+    let (_server, plugin) = with_diff(response).await?;
+    let shown = plugin.run(&["diff", "a"]).await?.expect_code(0)?;
+    ensure!(shown.out == "+a\n" && shown.err.contains("left out, because it is too deep: what is in xxx"), "{shown:?}");
+    ensure!(shown.err.contains("is a git repository of its own") && shown.err.lines().all(|line| line.len() < 600), "{shown:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_diff_whose_base_is_gone_is_no_success() -> Result<()> {
     let gone = json!({ "paths": [], "text": "+a\n", "noBase": "what the tree was made from is gone", "cut": false });
     let (_server, plugin) = with_diff(gone).await?;

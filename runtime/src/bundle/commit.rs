@@ -2,18 +2,22 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use yoi_engine::processes::{CapturedOutput, ProcessSupervisor};
+use yoi_engine::tree_git;
 use yoi_wire::bundle::CommitRequest;
 
-use crate::git_repository::{GitError, GitRepository};
+use crate::git_repository::{GitError, GitRepository, Untracked, untracked};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// As the agent: its own configuration says name and address. No hook and no signature, because both may ask for something.
-const ARGS: [&str; 8] =
-    ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*", "-c", "commit.gpgSign=false"];
+/// As the agent: its own configuration says name and address. No signature, because that may ask for something.
+///
+/// Filters do run, as they would for the agent: without the one of git LFS or of git-crypt, another content would be committed. So this is for the agent's
+/// own Pod only, where a filter is one more program of the agent, in the frame.
+const ARGS: [&str; 2] = ["-c", "commit.gpgSign=false"];
 
 /// Why nothing was committed.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +30,12 @@ pub enum CommitError {
     Message(String),
     #[error("a merge is not finished in the agent's tree, and its conflicts would be committed: let the agent finish or abort it")]
     Conflicts,
+    #[error("the names of what has changed take more than {} MiB: let the agent commit it", untracked::MAX_LIST_BYTES >> 20)]
+    TooMuch,
 }
 
 /// Commits all changes of the tree, new files among them, onto what is checked out. Returns the new commit, or `None` when there is nothing to commit.
+/// Repositories in folders of the tree that are no submodules are left out.
 ///
 /// # Errors
 /// The tree is no repository, conflicts of a merge are in it, or git fails.
@@ -40,7 +47,12 @@ pub async fn commit(processes: &ProcessSupervisor, tree: &Path, request: &Commit
     if !git(processes, &["ls-files", "--unmerged"]).await?.stdout.is_empty() {
         return Err(CommitError::Conflicts);
     }
-    git(processes, &["add", "--all", "--", "."]).await?;
+    // `git add --all` would start a git in each submodule, fail at a repository without a commit, and add one that has a commit as a submodule.
+    let changed = list(processes, &["diff-files", "--name-only", "-z", "--ignore-submodules=dirty"]).await?;
+    let untracked = Untracked::parse(&list(processes, &untracked::LIST).await?, false);
+    let new = untracked.files.iter().flat_map(|file| [file.as_slice(), &b"\0"[..]]);
+    let names = untracked::stdin_of([changed.as_slice()].into_iter().chain(new)).map_err(GitError::Run)?;
+    run(processes, &["update-index", "-z", "--add", "--remove", "--replace", "--stdin"], names, MAX_ANSWER_BYTES).await?;
     if git(processes, &["status", "--porcelain=v1", "--untracked-files=no", "--ignore-submodules=dirty"]).await?.stdout.is_empty() {
         return Ok(None);
     }
@@ -49,10 +61,21 @@ pub async fn commit(processes: &ProcessSupervisor, tree: &Path, request: &Commit
     Ok(Some(String::from_utf8_lossy(&hash.stdout).trim().to_owned()))
 }
 
+/// Names, each ended by a zero byte.
+async fn list(processes: &ProcessSupervisor, args: &[&str]) -> Result<Vec<u8>, CommitError> {
+    let output = run(processes, args, Stdio::null(), untracked::MAX_LIST_BYTES).await?;
+    if output.truncated { Err(CommitError::TooMuch) } else { Ok(output.stdout) }
+}
+
 async fn git(processes: &ProcessSupervisor, args: &[&str]) -> Result<CapturedOutput, GitError> {
-    let all = [&ARGS[..], args].concat();
-    let env = [("GIT_TERMINAL_PROMPT", OsStr::new("0")), ("GIT_EDITOR", OsStr::new("false"))];
-    let output = processes.capture("git", &all, &env, TIMEOUT, MAX_ANSWER_BYTES).await.map_err(GitError::Run)?;
+    run(processes, args, Stdio::null(), MAX_ANSWER_BYTES).await
+}
+
+async fn run(processes: &ProcessSupervisor, args: &[&str], stdin: Stdio, limit: usize) -> Result<CapturedOutput, GitError> {
+    let all = [&tree_git::ARGS[..], &ARGS, args].concat();
+    let env: Vec<(&str, &OsStr)> =
+        tree_git::ENV.iter().chain(&[("GIT_EDITOR", "false")]).map(|(name, value)| (*name, OsStr::new(*value))).collect();
+    let output = processes.capture_with_stdin("git", &all, &env, stdin, TIMEOUT, limit).await.map_err(GitError::Run)?;
     if output.success {
         return Ok(output);
     }

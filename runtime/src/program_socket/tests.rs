@@ -80,7 +80,7 @@ struct Setup {
 
 fn setup() -> Setup {
     let folder = tempfile::tempdir().unwrap();
-    let socket = ProgramSocket::start(&folder.path().join("run")).unwrap();
+    let socket = ProgramSocket::serve(BoundSocket::bind(&folder.path().join("run")).unwrap()).unwrap();
     let told = Arc::new(Told::default());
     let grant = socket.allow("token", told.clone());
     Setup { socket, _grant: grant, told, _folder: folder }
@@ -120,9 +120,33 @@ async fn folder_and_socket_are_for_this_user_only_and_go_with_it() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(path.parent().unwrap()), mode(&path)), (0o700, 0o600));
     // What an earlier process left does not stand in the way.
-    let again = ProgramSocket::start(path.parent().unwrap()).unwrap();
+    let again = ProgramSocket::serve(BoundSocket::bind(path.parent().unwrap()).unwrap()).unwrap();
     drop(again);
     assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_folder_or_socket_leads_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, outside) = (dir.path().join("run"), dir.path().join("outside"));
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("file"), "x").unwrap();
+    let open = Permissions::from_mode(0o755);
+    std::fs::set_permissions(&outside, open.clone()).unwrap();
+    std::os::unix::fs::symlink(&outside, &folder).unwrap();
+    let socket = ProgramSocket::serve(BoundSocket::bind(&folder).unwrap()).unwrap();
+    assert!(folder.symlink_metadata().unwrap().is_dir());
+    assert_eq!(outside.metadata().unwrap().permissions().mode() & 0o777, 0o755, "the mode of a folder outside was changed");
+    drop(socket);
+    std::os::unix::fs::symlink(outside.join("file"), folder.join(SOCKET)).unwrap();
+    let socket = ProgramSocket::serve(BoundSocket::bind(&folder).unwrap()).unwrap();
+    // The agent moves the folder away, and puts another in its place.
+    std::fs::rename(&folder, dir.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink(&outside, &folder).unwrap();
+    std::fs::write(outside.join(SOCKET), "x").unwrap();
+    drop(socket);
+    let names = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+    assert_eq!((names(&outside), names(&dir.path().join("moved"))), (2, 0));
 }
 
 #[tokio::test]

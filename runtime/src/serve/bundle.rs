@@ -17,7 +17,7 @@ use yoi_wire::hub::{Activity, RefusalReason};
 
 use super::{AgentState, ReadState, refuse};
 use crate::bundle::{Bundle, BundleError, CommitError, STREAM_TIMEOUT, bundle, commit};
-use crate::git_repository::GitStream;
+use crate::git_repository::{GitError, GitStream};
 
 pub(super) async fn get_bundle(State(api): State<ReadState>, query: Result<Query<BundleQuery>, QueryRejection>) -> Response {
     let query = match query {
@@ -25,6 +25,9 @@ pub(super) async fn get_bundle(State(api): State<ReadState>, query: Result<Query
         Err(rejection) => return refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, rejection.body_text()),
     };
     let Some(tree) = &api.tree else { return bundle_error_response(&BundleError::NoTree) };
+    if let Some(why) = &api.no_git {
+        return bundle_error_response(&BundleError::NotHere(why.clone()));
+    }
     let Bundle { head, stream } = match bundle(&api.processes, tree, &api.shim_socket, &query).await {
         Ok(bundle) => bundle,
         Err(error) => return bundle_error_response(&error),
@@ -60,7 +63,10 @@ fn bundle_error_response(error: &BundleError) -> Response {
     let (status, reason) = match error {
         BundleError::NoTree | BundleError::NoRepository | BundleError::NoBranch(_) => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
         BundleError::BranchName(_) => (StatusCode::BAD_REQUEST, RefusalReason::Invalid),
-        BundleError::NotOnBase { .. } | BundleError::ForeignHistory { .. } => (StatusCode::CONFLICT, RefusalReason::Invalid),
+        BundleError::NotOnBase { .. }
+        | BundleError::ForeignHistory { .. }
+        | BundleError::NotHere(_)
+        | BundleError::Git(GitError::NotWhole(_)) => (StatusCode::CONFLICT, RefusalReason::Invalid),
         BundleError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid),
         BundleError::Base(_) | BundleError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),
     };
@@ -92,7 +98,9 @@ pub(super) async fn post_commit(
             let (status, reason) = match error {
                 CommitError::NoRepository => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
                 CommitError::Message(_) => (StatusCode::BAD_REQUEST, RefusalReason::Invalid),
-                CommitError::Conflicts => (StatusCode::CONFLICT, RefusalReason::Invalid),
+                CommitError::Conflicts | CommitError::TooMuch | CommitError::Git(GitError::NotWhole(_)) => {
+                    (StatusCode::CONFLICT, RefusalReason::Invalid)
+                }
                 CommitError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),
             };
             refuse(status, reason, error_text(&error))

@@ -206,3 +206,143 @@ async fn a_patch_or_bundle_brings_the_agents_commits_into_another_clone() {
     let (status, body) = harness.gateway.request("GET", "/v1/patch", "").await;
     assert_eq!((status, body.len()), (StatusCode::OK, 0));
 }
+
+/// A repository in `at` with one commit, or none.
+fn repository_in(harness: &Harness, at: &str, commits: bool) {
+    let folder = harness.tree().join(at);
+    std::fs::create_dir_all(&folder).unwrap();
+    git(harness, &["init", "-q", at]);
+    std::fs::write(folder.join("inner"), "of the inner one\n").unwrap();
+    if commits {
+        git(harness, &["-C", at, "add", "."]);
+        git(harness, &["-C", at, "commit", "-q", "-m", "inner"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_in_the_tree_is_named_and_the_rest_is_shown_and_committed() {
+    let harness = Harness::new(EXAMPLE).await;
+    let base = committed_work(&harness);
+    shim_with_base(&harness, &base);
+    repository_in(&harness, "empty", false);
+    repository_in(&harness, "d/full", true);
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let diff = get_diff(&harness, "").await;
+    let named: Vec<&str> = diff.inner_repositories.iter().map(|inner| inner.path.as_str()).collect();
+    assert_eq!(named, ["d/full", "empty"]);
+    let text = diff.text.unwrap();
+    assert!(text.contains("+not committed\n") && !text.contains("of the inner one") && !text.contains("Subproject"), "{text}");
+    let (status, body) = harness.gateway.request("POST", "/v1/bundle", "{\"message\":\"rest\"}").await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+    assert_eq!(git(&harness, &["show", "--format=", "--name-only", "HEAD"]), "c\n");
+    let (status, body) = harness.gateway.request("GET", "/v1/bundle", "").await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+    let head: yoi_wire::bundle::BundleHead = serde_json::from_slice(body.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    assert_eq!((head.commits, head.uncommitted.count), (3, 0), "{head:?}");
+    let sentences: Vec<String> = head.inner_repositories.iter().map(|inner| inner.sentence()).collect();
+    assert!(sentences.len() == 2 && sentences[1].starts_with("empty is a git repository of its own and no submodule"), "{sentences:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_in_a_submodule_is_in_the_diff_and_named_where_it_does_not_come_with_the_commits() {
+    let harness = Harness::new(EXAMPLE).await;
+    let tree = harness.tree();
+    let upstream = harness.dir.path().join("upstream");
+    let in_upstream = |args: &[&str]| git(&harness, &[&["-C", upstream.to_str().unwrap()], args].concat());
+    git(&harness, &["init", "-q", "-b", "main", upstream.to_str().unwrap()]);
+    for text in ["one\n", "two\n"] {
+        std::fs::write(upstream.join("inner"), text).unwrap();
+        in_upstream(&["add", "."]);
+        in_upstream(&["commit", "-q", "-m", text]);
+    }
+    git(&harness, &["init", "-q", "-b", "main"]);
+    for name in ["dirty", "moved", "published"] {
+        git(&harness, &["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", upstream.to_str().unwrap(), name]);
+        git(&harness, &["-C", name, "checkout", "-q", "HEAD^"]);
+    }
+    git(&harness, &["add", "."]);
+    git(&harness, &["commit", "-q", "-m", "base"]);
+    let base = git(&harness, &["rev-parse", "HEAD"]).trim().to_owned();
+    shim_with_base(&harness, &base);
+    std::fs::write(tree.join("dirty/inner"), "changed in dirty\n").unwrap();
+    std::fs::write(tree.join("dirty/new"), "new in dirty\n").unwrap();
+    std::fs::write(tree.join("moved/inner"), "committed in moved\n").unwrap();
+    git(&harness, &["-C", "moved", "commit", "-q", "-a", "-m", "moved"]);
+    git(&harness, &["-C", "published", "checkout", "-q", "main"]);
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let text = get_diff(&harness, "").await.text.unwrap();
+    for wanted in [
+        "--- a/dirty/inner\n+++ b/dirty/inner\n@@ -1 +1 @@\n-one\n+changed in dirty\n",
+        "+++ b/dirty/new\n@@ -0,0 +1 @@\n+new in dirty\n",
+        "--- a/moved\n+++ b/moved\n",
+        "+++ b/moved/inner\n@@ -1 +1 @@\n-one\n+committed in moved\n",
+        "+++ b/published/inner\n@@ -1 +1 @@\n-one\n+two\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted:?} in {text}");
+    }
+    let (status, body) = harness.gateway.request("POST", "/v1/bundle", "{\"message\":\"pointers\"}").await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+    let (_, body) = harness.gateway.request("GET", "/v1/bundle", "").await;
+    let head: yoi_wire::bundle::BundleHead = serde_json::from_slice(body.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    let commit = git(&harness, &["-C", "moved", "rev-parse", "HEAD"]).trim().to_owned();
+    let named: Vec<_> = head.inner_repositories.into_iter().map(|inner| (inner.path, inner.state)).collect();
+    let expected = [
+        ("moved".to_owned(), yoi_wire::bundle::InnerState::Unpublished { commit }),
+        ("dirty".to_owned(), yoi_wire::bundle::InnerState::Uncommitted),
+    ];
+    assert_eq!(named, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_whose_repository_is_elsewhere_shows_its_paths_and_says_what_the_source_must_be() {
+    for (name, words) in [("worktree", "as in a linked work tree"), ("shared", "as in a clone made with `--shared`")] {
+        let harness = Harness::new(EXAMPLE).await;
+        let origin = harness.dir.path().join("origin");
+        let run = |args: &[&str]| {
+            let done =
+                Command::new("git").args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(harness.dir.path()).output();
+            assert!(done.unwrap().status.success(), "git {args:?}");
+        };
+        run(&["init", "-q", "origin"]);
+        run(&["-C", "origin", "commit", "-q", "--allow-empty", "-m", "first"]);
+        std::fs::remove_dir(harness.tree()).unwrap();
+        match name {
+            "worktree" => run(&["-C", "origin", "worktree", "add", "-q", "../tree"]),
+            _ => run(&["clone", "-q", "--shared", "origin", "tree"]),
+        }
+        // The Pod has the tree only.
+        std::fs::rename(&origin, harness.dir.path().join("not-in-the-pod")).unwrap();
+        shim(&harness);
+        let _runtime = harness.start(1, None);
+        harness.gateway.wait_for_report(|report| report.ready).await;
+        let diff = get_diff(&harness, "").await;
+        assert_eq!((diff.text, diff.paths.len()), (None, 2), "{name}");
+        let why = diff.no_text.unwrap();
+        assert!(why.contains(words) && why.contains("which is not in the tree"), "{name}: {why}");
+        let (status, body) = harness.gateway.request("GET", "/v1/bundle", "").await;
+        assert!(status == StatusCode::CONFLICT && String::from_utf8_lossy(&body).contains(words), "{name}: {status} {body:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_times_alone_have_changed_is_not_in_the_list() {
+    let harness = Harness::new(EXAMPLE).await;
+    git(&harness, &["init", "-q", "-b", "main"]);
+    for name in ["a", "touched", "other"] {
+        std::fs::write(harness.tree().join(name), "one\n").unwrap();
+    }
+    git(&harness, &["add", "."]);
+    git(&harness, &["commit", "-q", "-m", "base"]);
+    let base = git(&harness, &["rev-parse", "HEAD"]).trim().to_owned();
+    let paths = ["a", "touched", "ignored"].map(|path| format!(r#"{{"path":"{path}","kind":"modified"}}"#)).join(",");
+    answering(&harness, "200 OK", format!(r#"{{"changes":[{paths},{{"path":"gone","kind":"deleted"}}],"baseRevision":"{base}"}}"#).leak());
+    std::fs::write(harness.tree().join("a"), "two\n").unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+    std::fs::File::options().write(true).open(harness.tree().join("touched")).unwrap().set_modified(later).unwrap();
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let paths: Vec<String> = get_diff(&harness, "").await.paths.into_iter().map(|change| change.path).collect();
+    assert_eq!(paths, ["a", "ignored", "gone"]);
+}

@@ -16,7 +16,7 @@ use yoi_engine::program::calls::ProgramCalls;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
 use yoi_engine::tools::{LiveOutput, ToolRunner};
-use yoi_runtime::program_socket::{ProgramSocket, SocketGrant};
+use yoi_runtime::program_socket::{BoundSocket, ProgramSocket, SocketGrant};
 use yoi_test_support::{eventually, in_time};
 use yoi_wire::entry::{OfferedTool, ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
@@ -73,7 +73,7 @@ fn setup() -> Setup {
     let shell = Shell::new(Arc::new(ProcessSupervisor::new(root.clone(), "a", &[])));
     let tools = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default());
     let run = Arc::new(Run { log: Mutex::default(), disk: Semaphore::new(Semaphore::MAX_PERMITS >> 1), tools });
-    let socket = ProgramSocket::start(&folder.path().join("socket")).unwrap();
+    let socket = ProgramSocket::serve(BoundSocket::bind(&folder.path().join("socket")).unwrap()).unwrap();
     let grant = socket.allow(TOKEN, run.clone());
     Setup { run, socket, _grant: grant, _folder: folder }
 }

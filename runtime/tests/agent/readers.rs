@@ -35,6 +35,10 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64, u64, u32)> {
 }
 
 pub fn start_reader(harness: &Harness, path: Option<PathBuf>) -> Runtime {
+    start_reader_with(harness, path, true)
+}
+
+fn start_reader_with(harness: &Harness, path: Option<PathBuf>, frame: bool) -> Runtime {
     let folder = |name: &str| harness.dir.path().join(name);
     let gateway = &harness.gateway;
     let manifest = json!({
@@ -46,7 +50,7 @@ pub fn start_reader(harness: &Harness, path: Option<PathBuf>) -> Runtime {
     command.arg("read").env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", folder("home")).env("TMPDIR", folder("tmp"));
     command.env("YOI_SESSION", folder("session")).env("YOI_TOKEN", folder("token")).env("YOI_SHIM_SOCKET", &harness.shim_socket);
-    command.env(env::READER, manifest.to_string());
+    command.env(env::READER, manifest.to_string()).env("YOI_FRAME", frame.to_string());
     Runtime { child: command.spawn().unwrap() }
 }
 
@@ -103,5 +107,22 @@ async fn a_reader_of_an_agent_without_session_or_tree_says_so() {
         let (status, body) = harness.gateway.request("GET", path, "").await;
         let text = String::from_utf8_lossy(&body).into_owned();
         assert!(status.as_u16() == 404 && text.contains(words), "{path}: {status} {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_frame_a_reader_runs_no_git_and_says_why() {
+    let harness = Harness::new(EXAMPLE).await;
+    let mut runtime = harness.start(1, Some("say hello"));
+    harness.wait_for_runs(1).await;
+    assert!(runtime.terminate().await.success());
+    harness.gateway.forget_line();
+    crate::diffs::git(&harness, &["init", "-q"]);
+    let _reader = start_reader_with(&harness, Some(harness.tree()), false);
+    assert!(!harness.gateway.log("").await.is_empty(), "the log needs no git");
+    for path in ["/v1/diff", "/v1/patch", "/v1/bundle"] {
+        let (status, body) = harness.gateway.request("GET", path, "").await;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        assert!(status.as_u16() == 409 && text.contains("git is not run for a stopped agent here"), "{path}: {status} {text}");
     }
 }

@@ -3,15 +3,20 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
+use yoi_engine::frame::{Frame, FrameSupport};
+use yoi_engine::processes::ProcessSupervisor;
+use yoi_runtime::diff::{ComparedWith, text_diff};
 use yoi_wire::entry::ToolOutcome;
 
 use crate::fixture::{INSIDE, SECRET, TreeFixture};
+use crate::repositories::ONE_AT_A_TIME;
 use crate::subjects::{PathTools, PrefixCheck, PrefixMethod, RuntimeTools};
 
 /// What is exchanged for what.
@@ -138,6 +143,104 @@ fn race(how: Swap, tries: usize, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTool
 
 fn tools(fixture: &TreeFixture) -> Box<dyn PathTools> {
     Box::new(RuntimeTools::new(&fixture.tree()))
+}
+
+/// The index is reached by a link in the tree, through a folder that is exchanged for a link out of it. Returns the answers to diffs.
+fn race_for_the_index(tries: usize) -> Vec<String> {
+    let fixture = TreeFixture::new();
+    let (tree, outer) = (fixture.tree(), fixture.outer());
+    fs::remove_dir_all(tree.join(".git")).unwrap();
+    for name in ["socket", "fifo", "device", "block"] {
+        let _ = fs::remove_file(tree.join(name));
+    }
+    for words in [&["init", "-q"][..], &["add", "file"]] {
+        assert!(Command::new("git").args(words).current_dir(&tree).output().unwrap().status.success());
+    }
+    fs::create_dir(tree.join("swapped")).unwrap();
+    fs::create_dir(outer.join("outside/race")).unwrap();
+    fs::rename(tree.join(".git/index"), tree.join("swapped/index")).unwrap();
+    fs::write(outer.join("outside/race/index"), SECRET).unwrap();
+    symlink("../outside/race", tree.join("other")).unwrap();
+    symlink("../swapped/index", tree.join(".git/index")).unwrap();
+    let (stop, swaps) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let processes = ProcessSupervisor::new(tree.clone(), "a", &[]);
+    let mut answers = Vec::new();
+    let (stopped, root) = (&stop, &tree);
+    let runtime = tokio::runtime::Handle::current();
+    thread::scope(|scope| {
+        scope.spawn(|| swap(root, Path::new("../outside/race"), stopped, &swaps));
+        scope.spawn(|| {
+            // A busy machine may run only one of the two threads for a while.
+            let is_race =
+                |answers: &[String]| [true, false].iter().all(|shown| answers.iter().any(|answer| answer.starts_with("Ok") == *shown));
+            while answers.len() < tries || (!is_race(&answers) && answers.len() < 20 * tries) {
+                let diff = runtime.block_on(text_diff(&processes, root, ComparedWith::Head));
+                answers.push(format!("{diff:?}"));
+            }
+            stopped.store(true, Ordering::Relaxed);
+        });
+    });
+    assert!(swaps.load(Ordering::Relaxed) > tries, "the race was none");
+    answers
+}
+
+/// What git says of a file that is no index tells that its bytes were copied to where the agent reads them.
+#[tokio::test(flavor = "multi_thread")]
+async fn exchanging_the_way_to_the_index_never_has_a_diff_read_another_file() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let answers = race_for_the_index(60);
+    let (shown, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.starts_with("Ok"));
+    println!("race for the index: {} shown, {} refused", shown.len(), refused.len());
+    let copied: Vec<_> = refused.iter().filter(|answer| answer.contains("index file") || answer.contains("bad signature")).collect();
+    assert!(copied.is_empty(), "{} of {}: {copied:?}", copied.len(), answers.len());
+    assert!(!shown.is_empty() && !refused.is_empty(), "the race was none: {answers:?}");
+}
+
+/// The agent sees the folder with the copy of the index appear, and puts a link in its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_in_the_place_of_the_folder_for_the_index_leads_nowhere_else() {
+    if FrameSupport::of_this_kernel().lacks().is_some() {
+        println!("SKIPPED: this kernel lacks a part of Landlock");
+        return;
+    }
+    let _alone = ONE_AT_A_TIME.lock().await;
+    // Not in /dev/shm, where every process of an agent may write.
+    let outer = tempfile::tempdir().unwrap();
+    let (tree, closed) = (outer.path().join("tree"), outer.path().join("closed"));
+    let temp = tree.join("temp");
+    for folder in [&temp, &tree.join("moved"), &closed] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::write(tree.join("file"), INSIDE).unwrap();
+    for words in [&["init", "-q"][..], &["add", "file"]] {
+        assert!(Command::new("git").args(words).current_dir(&tree).output().unwrap().status.success());
+    }
+    let mut processes = ProcessSupervisor::new(tree.clone(), "a", &[("TMPDIR".into(), temp.clone().into())]);
+    processes.enter_frame(Frame { write: vec![tree.clone()], closed: vec![closed.clone()] }).unwrap();
+    let (stop, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut answers = 0;
+    let runtime = tokio::runtime::Handle::current();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for entry in fs::read_dir(&temp).unwrap().flatten().filter(|entry| !entry.path().is_symlink()) {
+                    let away = tree.join(format!("moved/{}", moved.load(Ordering::Relaxed)));
+                    if fs::rename(entry.path(), &away).is_ok() && symlink(&closed, entry.path()).is_ok() {
+                        moved.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        scope.spawn(|| {
+            while answers < 40 || (moved.load(Ordering::Relaxed) <= 10 && answers < 1000) {
+                let _ = runtime.block_on(text_diff(&processes, &tree, ComparedWith::Head));
+                answers += 1;
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+    assert!(moved.load(Ordering::Relaxed) > 10, "no race: {moved:?}");
+    assert_eq!(fs::read_dir(&closed).unwrap().count(), 0, "{:?}", fs::read_dir(&closed).unwrap().collect::<Vec<_>>());
 }
 
 const TRIES: usize = 5000;

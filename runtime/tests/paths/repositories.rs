@@ -10,20 +10,22 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::Mutex;
 use yoi_engine::processes::ProcessSupervisor;
+use yoi_runtime::bundle::bundle_since;
 use yoi_runtime::diff::{ComparedWith, TextDiff, commits_since, text_diff};
 use yoi_test_support::limit;
+use yoi_wire::bundle::BundleQuery;
 use yoi_wire::people::PatchFormat;
 
 use crate::fixture::{SECRET, TreeFixture};
 
-/// Held by each test here, for `cargo test`, which runs them on threads of one process: a supervisor kills the children of its process that it does not
+/// Held by each test that runs git, for `cargo test`, which runs them on threads of one process: a supervisor kills the children of its process that it does not
 /// know, so the diff of one test would kill the git of another. Tests with a process each do not need it.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+pub static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// A change of the tree's repository. Gets the tree and the folder around it.
 type RepositoryChange = fn(&Path, &Path);
 
-const CHANGES: [(&str, RepositoryChange); 17] = [
+const CHANGES: [(&str, RepositoryChange); 23] = [
     ("the repository is a link to one outside", |tree, outer| {
         fs::remove_dir_all(tree.join(".git")).unwrap();
         symlink(outer.join("repository/.git"), tree.join(".git")).unwrap();
@@ -38,6 +40,11 @@ const CHANGES: [(&str, RepositoryChange); 17] = [
     ("the objects are a link to those outside", |tree, outer| {
         fs::remove_dir_all(tree.join(".git/objects")).unwrap();
         symlink(outer.join("repository/.git/objects"), tree.join(".git/objects")).unwrap();
+        head_of_the_other(tree, outer);
+    }),
+    ("more objects are outside", |tree, outer| {
+        fs::create_dir_all(tree.join(".git/objects/info")).unwrap();
+        fs::write(tree.join(".git/objects/info/alternates"), outer.join("repository/.git/objects").to_str().unwrap()).unwrap();
         head_of_the_other(tree, outer);
     }),
     ("the index is a link to a secret", |tree, outer| replace(tree, ".git/index", &outer.join("secret"))),
@@ -71,7 +78,55 @@ const CHANGES: [(&str, RepositoryChange); 17] = [
         fs::remove_file(tree.join("tracked")).unwrap();
         pipe(&tree.join("tracked"));
     }),
+    ("a filter is a program", |tree, outer| {
+        fs::write(tree.join(".gitattributes"), "* filter=x=y\n").unwrap();
+        config(tree, &format!("[filter \"x=y\"]\n\tclean = touch {}/ran; cat\n\trequired = true\n", outer.display()));
+    }),
+    ("a filter is a program that stays", |tree, outer| {
+        fs::write(tree.join(".git/info/attributes"), "* filter=x\n").unwrap();
+        config(tree, &format!("[filter \"x\"]\n\tprocess = touch {}/ran\n", outer.display()));
+    }),
+    ("an object is missing, and a program is the remote", |tree, outer| {
+        partial_clone(tree, &format!("url = ext::touch {}/ran\n[protocol \"ext\"]\n\tallow = always\n", outer.display()));
+    }),
+    ("an object is missing, and the remote is reached by a program", |tree, outer| {
+        partial_clone(tree, &format!("url = ssh://h/r\n[core]\n\tsshCommand = touch {}/ran;\n", outer.display()));
+    }),
+    ("a submodule names programs", |tree, outer| {
+        submodule(tree);
+        let text = format!("touch {}/ran; cat", outer.display());
+        for setting in ["filter.x.clean", "diff.external", "core.fsmonitor"] {
+            git(&tree.join("sub"), &["config", setting, &text]);
+        }
+        fs::write(tree.join("sub/.gitattributes"), "* filter=x\n").unwrap();
+        config(tree, "[diff]\n\tsubmodule = diff\n\tignoreSubmodules = none\n[status]\n\tsubmoduleSummary = true\n");
+    }),
 ];
+
+/// Removes an object of the last commit, which git then wants to fetch.
+fn partial_clone(tree: &Path, remote: &str) {
+    let blob = git(tree, &["rev-parse", "HEAD:tracked"]);
+    fs::remove_file(tree.join(".git/objects").join(&blob[..2]).join(blob[2..].trim())).unwrap();
+    git(tree, &["config", "core.repositoryFormatVersion", "1"]);
+    config(tree, &format!("[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n\t{remote}"));
+}
+
+/// Makes a submodule with another commit than the tree's last one names, and a change in it.
+fn submodule(tree: &Path) {
+    let sub = tree.join("sub");
+    fs::create_dir(&sub).unwrap();
+    git(&sub, &["init", "-q"]);
+    for (text, parent) in [("of the submodule\n", true), ("of its next commit\n", false)] {
+        fs::write(sub.join("inner"), text).unwrap();
+        git(&sub, &["add", "inner"]);
+        git(&sub, &["commit", "-q", "-m", text]);
+        if parent {
+            git(tree, &["-c", "advice.addEmbeddedRepo=false", "add", "sub"]);
+            git(tree, &["commit", "-q", "-m", "with a submodule"]);
+        }
+    }
+    fs::write(sub.join("inner"), "changed in the submodule\n").unwrap();
+}
 
 fn replace(tree: &Path, name: &str, target: &Path) {
     let _ = fs::remove_file(tree.join(name));
@@ -144,6 +199,26 @@ fn ask_for_commits(tree: &Path) -> Option<String> {
     })
 }
 
+/// What is said of a bundle, and the bundle; or the error.
+fn ask_for_bundle(tree: &Path) -> Option<String> {
+    on_a_thread(tree, |runtime, tree| {
+        runtime.block_on(async {
+            let processes = supervisor(tree);
+            let bundle = match bundle_since(&processes, tree, None, &BundleQuery::default()).await {
+                Ok(bundle) => bundle,
+                Err(error) => return format!("{error:?}"),
+            };
+            let mut text = format!("{:?} ", bundle.head);
+            if let Some(mut stream) = bundle.stream {
+                while let Some(chunk) = stream.next().await.ok().filter(|chunk| !chunk.is_empty()) {
+                    text.push_str(&String::from_utf8_lossy(&chunk));
+                }
+            }
+            text
+        })
+    })
+}
+
 /// Asks on a thread of its own, so that an answer that does not come does not hang the test.
 fn on_a_thread(tree: &Path, ask: fn(&tokio::runtime::Runtime, &Path) -> String) -> Option<String> {
     let (sender, answer) = mpsc::channel();
@@ -192,6 +267,13 @@ fn a_patch_shows_nothing_from_outside_and_ends_for_every_repository() {
 }
 
 #[test]
+fn a_bundle_shows_nothing_from_outside_and_ends_for_every_repository() {
+    let _alone = ONE_AT_A_TIME.blocking_lock();
+    let broken = check_promises(ask_for_bundle);
+    assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), CHANGES.len(), broken.join("\n"));
+}
+
+#[test]
 fn planted_a_plain_git_diff_leaves_the_tree_and_hangs() {
     let _alone = ONE_AT_A_TIME.blocking_lock();
     let broken = check_promises(|tree| {
@@ -199,7 +281,9 @@ fn planted_a_plain_git_diff_leaves_the_tree_and_hangs() {
         (done.status.code() != Some(124)).then(|| String::from_utf8_lossy(&done.stdout).into_owned())
     });
     println!("seen:\n  {}", broken.join("\n  "));
-    assert!(broken.iter().any(|what| what.ends_with("the secret was disclosed")) && broken.iter().any(|what| what.ends_with("no answer")));
+    for what in ["the secret was disclosed", "no answer", "/ran was made outside"] {
+        assert!(broken.iter().any(|broken| broken.ends_with(what)), "{what}");
+    }
 }
 
 /// Wakes a process that waits for the writer of a pipe.
@@ -221,6 +305,16 @@ async fn a_diff_of_an_intact_repository_has_its_changes() {
         text_diff(&supervisor(&fixture.tree()), &fixture.tree(), ComparedWith::Head).await.unwrap().unwrap();
     assert!(text.contains("+changed and inside") && !truncated, "{text}");
     fixture.check_untouched().unwrap();
+}
+
+#[tokio::test]
+async fn an_index_without_end_is_refused_at_once() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let fixture = repositories();
+    // It has holes, so its length is all that it takes.
+    File::options().write(true).open(fixture.tree().join(".git/index")).unwrap().set_len(1 << 40).unwrap();
+    let error = text_diff(&supervisor(&fixture.tree()), &fixture.tree(), ComparedWith::Head).await.unwrap_err();
+    assert!(format!("{error:?}").contains("git's index is larger than 64 MiB"), "{error:?}");
 }
 
 /// git compares times in whole seconds, and lengths. It reads files that changed in the second of the index's own time.
