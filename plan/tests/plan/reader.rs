@@ -238,3 +238,16 @@ fn a_tree_names_its_reader_as_reader_and_nobody_as_writer() {
     let status = workspace::plan(&observed, &settings(), now()).status.expect("a status");
     assert_eq!((status.pod_uid, status.reader_pod_uid.as_deref()), (None, Some("reader")));
 }
+
+#[test]
+fn a_reader_of_a_tree_on_a_node_that_is_not_ready_names_the_node_and_is_not_made() {
+    let mut seen = stopped(1);
+    let nodes = Arc::make_mut(&mut seen.nodes);
+    nodes.0.get_mut("n1").expect("a node").not_ready_since = Some(now());
+    let plan = plan(&seen);
+    assert!(!plan.steps.iter().any(|step| matches!(step, Step::EnsurePod(_))), "{:?}", plan.steps);
+    let conditions = &plan.status.as_ref().expect("a status").conditions;
+    let ready = conditions.iter().find(|condition| condition.type_ == "ReaderReady").expect("a condition");
+    assert_eq!(ready.reason, "NodeNotReady");
+    assert!(ready.message.contains("the tree is on node n1, which is not ready"), "{}", ready.message);
+}
