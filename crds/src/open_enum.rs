@@ -3,7 +3,7 @@
 
 use crate::pod::{Completion, DesiredState, ImagePullPolicy, Model, PodSettings, SessionRetain};
 use crate::prepare::{Prepare, PrepareEgress};
-use crate::source::{ProjectSource, ProviderName, WorkspaceSource};
+use crate::source::{GitSource, LinkedContent, ProjectSource, ProviderName, WorkspaceSource};
 use crate::workspace::Binding;
 use crate::{AgentWorkspaceSpec, YoiPodSpec, YoiProjectSpec};
 
@@ -59,6 +59,10 @@ fn is_unknown_project_source(source: &ProjectSource) -> bool {
     [git.is_some(), host.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
 }
 
+fn has_unknown_content(git: Option<&GitSource>) -> bool {
+    git.is_some_and(|git| [git.submodules, git.lfs].contains(&Some(LinkedContent::Unknown)))
+}
+
 impl YoiProjectSpec {
     /// The first field whose value this version does not know, as a path. A schema of another version allowed it.
     #[must_use]
@@ -66,6 +70,7 @@ impl YoiProjectSpec {
         let defaults = &self.defaults;
         first_unknown(&[
             (is_unknown_project_source(&self.source), "spec.source"),
+            (has_unknown_content(self.source.git.as_deref()), "spec.source.git"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
             (has_unknown_egress(self.prepare.as_deref()), "spec.prepare.egress"),
             (has_unknown(defaults.model.as_ref(), "provider"), "spec.defaults.model.provider"),
@@ -81,6 +86,7 @@ impl AgentWorkspaceSpec {
     pub fn unknown_field(&self) -> Option<&'static str> {
         first_unknown(&[
             (is_unknown_source(&self.source), "spec.source"),
+            (has_unknown_content(self.source.git.as_deref()), "spec.source.git"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
             (self.binding == Binding::Unknown, "spec.binding"),
             (has_unknown_egress(self.base.as_ref().and_then(|base| base.prepare.as_deref())), "spec.base.prepare.egress"),
@@ -99,6 +105,7 @@ impl YoiPodSpec {
         first_unknown(&[
             (self.workspace.as_ref().is_some_and(|w| w.ref_.is_some() == w.template.is_some()), "spec.workspace"),
             (template.and_then(|t| t.source.as_ref()).is_some_and(is_unknown_source), "spec.workspace.template.source"),
+            (has_unknown_content(template.and_then(|t| t.source.as_ref()?.git.as_deref())), "spec.workspace.template.source.git"),
             (template.is_some_and(|t| t.provider == Some(ProviderName::Unknown)), "spec.workspace.template.provider"),
             (self.completion == Completion::Unknown, "spec.completion"),
             (has_unknown(self.model.as_ref(), "provider"), "spec.model.provider"),

@@ -225,7 +225,7 @@ reasons! {
     POPULATING = "Populating";
     /// The populator Pod failed.
     @retried POPULATE_FAILED = "PopulateFailed",
-        "The message holds the end of the populator's output: fix the URL, the ref or the way to the server. It is tried again by itself.",
+        "The message holds the end of the populator's output, and when it is tried again: fix the URL, the ref, the Secret or the way to the server. Of a project it is tried at once with `kubectl yoi refresh`.",
         "kubectl get pods -n $NAMESPACE -l yoi.dev/role=populator";
     /// The project's `prepare` runs in the base.
     PREPARING = "Preparing";
@@ -359,6 +359,14 @@ reasons! {
     PROJECT_NOT_READY = "ProjectNotReady",
         "See why the project is not Ready.",
         "kubectl describe yoiprojects -n $NAMESPACE";
+    /// The project that the object was to begin from is being deleted. It goes once nothing names it, and this object does.
+    @person PROJECT_DELETING = "ProjectDeleting",
+        "Delete the object, and make it again when there is another project of that name.",
+        "kubectl delete $KIND $NAME -n $NAMESPACE";
+    /// The namespace is being deleted, and the object with it. Nothing can be made in it any more.
+    NAMESPACE_TERMINATING = "NamespaceTerminating",
+        "Nothing, unless it lasts: then see what holds the namespace.",
+        "kubectl describe namespace $NAMESPACE";
     /// A Secret that the agent needs, or the key in it, does not exist: the model's, a program's login, or one of `pod.env`.
     @person SECRET_MISSING = "SecretMissing",
         "Make the Secret, or put the key into it that the message names; the agent takes it up by itself. The command does both, and keeps other keys.",

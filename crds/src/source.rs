@@ -41,6 +41,12 @@ pub struct GitSource {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(:[0-9]{1,5})?$")))]
     pub submodule_hosts: Vec<String>,
+    /// Whether the submodules are fetched; Fetch when absent. With Skip their folders are empty, whatever is missing of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submodules: Option<LinkedContent>,
+    /// Whether the objects of git LFS are fetched; Fetch when absent. With Skip their files are the pointers that the repository holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lfs: Option<LinkedContent>,
     /// Fetch only the last so many commits of the history of `ref` and of no other branch. The whole history of all branches when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -51,6 +57,33 @@ pub struct GitSource {
     #[schemars(length(max = 8), regex(pattern = r"^[1-9][0-9]{0,5}(m|h)$"))]
     pub refresh: Option<String>,
 }
+
+impl GitSource {
+    /// What of the repository is not fetched, as a part of a sentence; `None` when all is.
+    #[must_use]
+    pub fn skipped(&self) -> Option<&'static str> {
+        let skips = |content: Option<LinkedContent>| content == Some(LinkedContent::Skip);
+        match (skips(self.submodules), skips(self.lfs)) {
+            (true, true) => Some("its submodules and objects of git LFS"),
+            (true, false) => Some("its submodules"),
+            (false, true) => Some("its objects of git LFS"),
+            (false, false) => None,
+        }
+    }
+}
+
+/// What becomes of content that a repository names, and does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+pub enum LinkedContent {
+    /// It is fetched, and without it the source is not taken.
+    Fetch,
+    /// It is left out.
+    Skip,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
+}
+open_enum!(LinkedContent: Fetch, Skip);
 
 /// The forms of [`GitSource::url`]. A host or path of ssh begins with no character that a program would take as an option.
 const GIT_URL_RULE: &str = concat!(
@@ -189,19 +222,20 @@ pub(crate) const MAX_PATH: usize = 256;
 /// A tree's path inside containers.
 pub(crate) const PATH_PATTERN: &str = r"^(/[A-Za-z0-9._+@-]+)+$";
 
-/// Our own mounts, and what an image needs to run, must stay visible. `/run` too, where images link `/var/run` to.
+/// Our own mounts, and what an image needs to run, must stay visible. `/run` too, where images link `/var/run` to. Below folders of programs and of
+/// libraries a file of a repository would be run in place of the image's, by Pods that hold credentials, too.
 pub(crate) const PATH_RULE: &str = "!self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.') \
     && !['/', '/yoi', '/session', '/tmp', '/home', '/home/agent', '/etc', '/var', '/var/run', '/run', '/proc', '/sys', '/dev', \
-    '/bin', '/sbin', '/usr', '/lib', '/lib64'].exists(p, self == p) \
-    && !['/yoi/', '/session/', '/etc/', '/var/run/', '/run/', '/proc/', '/sys/', '/dev/'].exists(p, self.startsWith(p))";
-pub(crate) const PATH_MESSAGE: &str =
-    "path must not hold . or .. and must not cover a system folder or one that agents use (/yoi, /session, /tmp, /home/agent)";
+    '/bin', '/sbin', '/usr', '/lib', '/lib64', '/opt/yoi'].exists(p, self == p) \
+    && !['/yoi/', '/session/', '/etc/', '/var/run/', '/run/', '/proc/', '/sys/', '/dev/', \
+    '/bin/', '/sbin/', '/usr/', '/lib/', '/lib64/', '/opt/yoi/'].exists(p, self.startsWith(p))";
+pub(crate) const PATH_MESSAGE: &str = "path must not hold . or .. and must not cover a system folder, lie in one (/usr, /bin, /lib, /etc), or cover one that agents use (/yoi, /session, /tmp, /home/agent)";
 
 /// Where a tree shows whose spec names no path, unless it is a copy of a folder of a node, of a project's tree, or of another workspace.
 pub const DEFAULT_PATH: &str = "/workspace";
 
 /// Those of [`PATH_RULE`].
-const COVERED_FOLDERS: [&str; 18] = [
+const COVERED_FOLDERS: [&str; 19] = [
     "/",
     "/yoi",
     "/session",
@@ -220,8 +254,24 @@ const COVERED_FOLDERS: [&str; 18] = [
     "/usr",
     "/lib",
     "/lib64",
+    "/opt/yoi",
 ];
-const FOLDERS_WITH_ALL_BELOW: [&str; 8] = ["/yoi/", "/session/", "/etc/", "/var/run/", "/run/", "/proc/", "/sys/", "/dev/"];
+const FOLDERS_WITH_ALL_BELOW: [&str; 14] = [
+    "/yoi/",
+    "/session/",
+    "/etc/",
+    "/var/run/",
+    "/run/",
+    "/proc/",
+    "/sys/",
+    "/dev/",
+    "/bin/",
+    "/sbin/",
+    "/usr/",
+    "/lib/",
+    "/lib64/",
+    "/opt/yoi/",
+];
 
 /// Whether the API server takes this as the path of a tree.
 #[must_use]
@@ -247,6 +297,14 @@ mod tests {
         assert_eq!(PATH_PATTERN, "^(/[A-Za-z0-9._+@-]+)+$");
         let (longest, too_long) = (format!("/{}", "a".repeat(MAX_PATH - 1)), format!("/{}", "a".repeat(MAX_PATH)));
         for fits in ["/workspace", "/a", "/...", "/a..b", "/home/other", "/home/agent/tree", "/tmp/x", "/srv/a+b@c_d-e.f", &longest] {
+            assert!(is_tree_path(fits), "{fits}");
+        }
+        for program in
+            ["/usr/local/bin", "/usr/lib/git-core", "/usr/src/app", "/bin/x", "/sbin/x", "/lib/x86_64-linux-gnu", "/lib64/x", "/opt/yoi/x"]
+        {
+            assert!(!is_tree_path(program), "{program}");
+        }
+        for fits in ["/opt", "/opt/app", "/usrlocal", "/binaries", "/lib32"] {
             assert!(is_tree_path(fits), "{fits}");
         }
         for wrong in ["", "/", "a", "/a/", "//a", "/a//b", "/a/../b", "/a/..", "/./a", "/a b", "/\u{e4}", "/tmp", "/etc/x", &too_long] {

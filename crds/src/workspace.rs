@@ -179,7 +179,8 @@ pub struct Origin {
     /// Of a clone of a project's base: the project's source at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<ProjectSource>,
-    /// Of a clone of a base that was fetched from git: the commit of the tree.
+    /// Of a clone of a base that was fetched from git, the commit of the tree; of a fork, that of the tree which it is a fork of. Commits are pulled and
+    /// pushed on top of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
 }

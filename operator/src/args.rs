@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use yoi_crds::pod::ImagePullPolicy;
-use yoi_plan::settings::{GitProxy, Network, Settings, populator_resources};
+use yoi_plan::settings::{GitProxy, Network, SCRATCH_LIMIT, Settings, agent_resources, populator_resources};
 use yoi_wire::manifest::Gateway;
 use yoi_wire::preset::Preset;
 
@@ -49,6 +49,12 @@ pub struct OperatorArgs {
     /// JSON of the requests and limits of those Pods, as in a container's `resources`.
     #[arg(long, env = "YOI_POPULATOR_RESOURCES", value_parser = resources)]
     pub populator_resources: Option<ResourceRequirements>,
+    /// JSON of the requests and limits of agents of which nobody says any.
+    #[arg(long, env = "YOI_AGENT_RESOURCES", value_parser = resources)]
+    pub agent_resources: Option<ResourceRequirements>,
+    /// Limit of /tmp, and of HOME, of every Pod that the operator makes. No limit when empty.
+    #[arg(long, env = "YOI_SCRATCH_LIMIT", default_value = SCRATCH_LIMIT)]
+    pub scratch_limit: String,
     #[arg(long, env = "YOI_AGENT_IMAGE_PULL_POLICY", value_enum)]
     pub agent_image_pull_policy: Option<PullPolicy>,
     /// Hex SHA-256 of the yoi-runtime that agents must run; when absent, one that the nodes offer.
@@ -142,6 +148,8 @@ impl OperatorArgs {
             agent_image: self.agent_image.clone(),
             populator_image: self.populator_image.clone().unwrap_or_else(|| self.agent_image.clone()),
             populator_resources: self.populator_resources.clone().unwrap_or_else(populator_resources),
+            agent_resources: self.agent_resources.clone().unwrap_or_else(agent_resources),
+            scratch_limit: Some(self.scratch_limit.clone()).filter(|limit| !limit.is_empty()),
             image_pull_policy: self.agent_image_pull_policy.map(|p| match p {
                 PullPolicy::Always => ImagePullPolicy::Always,
                 PullPolicy::IfNotPresent => ImagePullPolicy::IfNotPresent,

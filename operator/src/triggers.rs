@@ -34,12 +34,27 @@ fn trigger_all<K: Resource<DynamicType = ()>>(controller: &Sender<K>, objects: &
 impl WatchCaches {
     pub(crate) fn no_triggers(&self, _: &[CacheKey]) {}
 
-    /// The workspaces and YoiPods that start from the project. The project itself is reconciled by its own watch.
+    /// The workspaces and YoiPods that start from the project, and its bases that are not ready. The project itself is reconciled by its own watch.
     pub(crate) fn project_changed(&self, keys: &[CacheKey]) {
         for key in keys {
-            if let CacheKey::Project(..) = key {
-                trigger_all(&self.senders.workspaces, &self.workspaces.by_key(key));
-                trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
+            match key {
+                CacheKey::Project(..) => {
+                    trigger_all(&self.senders.workspaces, &self.workspaces.by_key(key));
+                    trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
+                }
+                // Somebody asks for the source, which a base waits to be filled from.
+                CacheKey::Itself(uid) => {
+                    let bases = self.workspaces.by_key(&CacheKey::BaseOf(uid.clone()));
+                    let unready = |w: &AgentWorkspace| !is_ready(w.status.as_ref().map(|s| s.conditions.as_slice()));
+                    trigger_all(&self.senders.workspaces, &matching(bases, unready));
+                }
+                CacheKey::Workspace(..)
+                | CacheKey::Parent(..)
+                | CacheKey::YoiPod(..)
+                | CacheKey::Claim(..)
+                | CacheKey::BaseOf(_)
+                | CacheKey::Origin(_)
+                | CacheKey::Namespace(_) => {}
             }
         }
     }
@@ -268,6 +283,27 @@ mod tests {
         assert_eq!(triggered(&mut triggers.projects), ["p"]);
         writers.workspaces.apply(Event::Delete(base_of("p")), |change| caches.workspace_changed(&change.keys));
         assert_eq!(triggered(&mut triggers.projects), ["p"]);
+    }
+
+    #[test]
+    fn a_base_that_is_not_ready_is_triggered_by_its_project_and_a_ready_one_is_not() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let mut base = base_of("p");
+        writers.workspaces.apply(Event::Apply(base.clone()), |_| {});
+        let mut version = 1;
+        let mut asked = || {
+            version += 1;
+            let mut project = project("p");
+            project.metadata.resource_version = Some(version.to_string());
+            writers.projects.apply(Event::Apply(project), |change| caches.project_changed(&change.keys));
+            triggered(&mut triggers.workspaces)
+        };
+        assert_eq!(asked(), [base.name_any()]);
+        base.status = Some(object(json!({"conditions": [
+            {"type": "Ready", "status": "True", "reason": "AllMet", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})));
+        base.metadata.resource_version = Some("2".to_owned());
+        writers.workspaces.apply(Event::Apply(base), |_| {});
+        assert_eq!(asked(), Vec::<String>::new());
     }
 
     #[test]

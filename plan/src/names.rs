@@ -24,10 +24,18 @@ pub fn pusher(yoipod: &str) -> String {
     format!("{yoipod}-push")
 }
 
-/// Name of the session claim of a YoiPod that names none.
+/// Name of the session claim of a YoiPod that names none. No other claim of ours has a name of this form: [`is_session_claim`].
 #[must_use]
 pub fn session_claim(yoipod: &str) -> String {
-    format!("{yoipod}-session")
+    format!("{yoipod}{SESSION_SUFFIX}")
+}
+
+const SESSION_SUFFIX: &str = "-session";
+
+/// Whether a claim of this name is kept for the session of a YoiPod.
+#[must_use]
+pub fn is_session_claim(name: &str) -> bool {
+    name.ends_with(SESSION_SUFFIX)
 }
 
 /// Name of the ConfigMap that holds a YoiPod's manifest. `digest` is of all that the map holds, in hex.
@@ -83,10 +91,11 @@ pub fn refreshed_generation(first: &str, commit: &str) -> String {
     sha256(&json(&(first, commit)))[..10].to_owned()
 }
 
-/// Name of the Pod that looks at a project's git repository; `number` is 1 unless former ones do not go.
+/// Name of the Pod that looks at a project's git repository; `number` is 1 unless former ones do not go. It never ends in a number of its own, as that
+/// of a run of a YoiPod does.
 #[must_use]
 pub fn look(project: &str, number: u32) -> String {
-    if number > 1 { format!("{project}-look-{number}") } else { format!("{project}-look") }
+    if number > 1 { format!("{project}-look-x{number}") } else { format!("{project}-look") }
 }
 
 /// Id of a task. A YoiPod's runtime takes each id once.
@@ -144,11 +153,30 @@ mod tests {
     }
 
     #[test]
+    fn no_two_of_our_pods_have_one_name() {
+        let roots = ["x", "x-look", "x-reader", "x-push", "x-2", "x-look-2", "x-look-x2", "x-reader-1", "x-push-1"];
+        let mut made = std::collections::BTreeMap::new();
+        for root in roots {
+            let numbered = (1..=12).flat_map(|n| [pod(root, n), look(root, u32::try_from(n).unwrap())]);
+            for name in numbered.chain([reader(root), pusher(root)]) {
+                if let Some(other) = made.insert(name.clone(), root) {
+                    panic!("{name} is of {other} and of {root}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn names_fit_a_dns_label_for_the_longest_yoipod() {
         let longest = "a".repeat(50);
-        for name in
-            [pod(&longest, 999_999_999), reader(&longest), pusher(&longest), session_claim(&longest), manifest(&longest, &sha256(b"x"))]
-        {
+        for name in [
+            pod(&longest, 999_999_999),
+            reader(&longest),
+            pusher(&longest),
+            session_claim(&longest),
+            manifest(&longest, &sha256(b"x")),
+            look(&longest, 99),
+        ] {
             assert!(name.len() <= 63, "{name}");
         }
         assert!(base("0123456789", "n").len() <= 50);

@@ -1,6 +1,6 @@
 //! Parts of Pods that pass the Pod Security standard *restricted*.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, Capabilities, Container, EmptyDirVolumeSource, EnvVar, PodSecurityContext, PodSpec, ResourceRequirements,
@@ -124,8 +124,14 @@ pub(crate) fn inline(name: &str, read_only: bool, attributes: BTreeMap<String, S
     }
 }
 
-pub(crate) fn empty(name: &str) -> Volume {
-    Volume { name: name.to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
+/// A folder of the Pod's own on its node's disk. The kubelet evicts a Pod that writes more into it than the limit.
+pub(crate) fn scratch(name: &str, settings: &Settings) -> Volume {
+    let size_limit = settings.scratch_limit.clone().map(Quantity);
+    Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() }),
+        ..Volume::default()
+    }
 }
 
 pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
@@ -142,6 +148,19 @@ pub(crate) fn resources(wanted: &Resources) -> Option<ResourceRequirements> {
         limits: quantities(&wanted.limits),
         claims: None,
     })
+}
+
+/// `own`, with the defaults of each resource that it does not mention: a default request could be higher than its limit, or the other way round.
+pub(crate) fn with_defaults(own: Option<ResourceRequirements>, defaults: &ResourceRequirements) -> Option<ResourceRequirements> {
+    let mut all = own.unwrap_or_default();
+    let mentioned: BTreeSet<String> = [&all.requests, &all.limits].into_iter().flatten().flat_map(BTreeMap::keys).cloned().collect();
+    for (own, defaults) in [(&mut all.requests, &defaults.requests), (&mut all.limits, &defaults.limits)] {
+        let missing = defaults.iter().flatten().filter(|(name, _)| !mentioned.contains(*name));
+        for (name, value) in missing {
+            own.get_or_insert_default().insert(name.clone(), value.clone());
+        }
+    }
+    (all != ResourceRequirements::default()).then_some(all)
 }
 
 pub(crate) fn pull_policy(policy: ImagePullPolicy) -> String {

@@ -18,6 +18,10 @@ pub struct Settings {
     pub populator_image: String,
     /// Requests and limits of the Pods that fill bases. A namespace with a quota refuses Pods without.
     pub populator_resources: ResourceRequirements,
+    /// Requests and limits of agents, for each resource of which neither the agent nor its project says anything.
+    pub agent_resources: ResourceRequirements,
+    /// Limit of each folder that a Pod of ours has of its own: `/tmp`, and HOME. None when absent.
+    pub scratch_limit: Option<String>,
     /// Pull policy of Pods with one of these two images; Kubernetes decides by the image's tag when absent.
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// Lower-case hex SHA-256 of the runtime that agents run; when absent, one that the nodes offer.
@@ -42,6 +46,8 @@ impl Settings {
             agent_image: image.to_owned(),
             populator_image: image.to_owned(),
             populator_resources: populator_resources(),
+            agent_resources: agent_resources(),
+            scratch_limit: Some(SCRATCH_LIMIT.to_owned()),
             image_pull_policy: None,
             runtime_digest: None,
             default_session_class: None,
@@ -53,15 +59,33 @@ impl Settings {
     }
 }
 
+/// [`Settings::scratch_limit`], where nobody says otherwise.
+pub const SCRATCH_LIMIT: &str = "10Gi";
+
+fn quantities<const N: usize>(pairs: [(&str, &str); N]) -> Option<BTreeMap<String, Quantity>> {
+    Some(pairs.into_iter().map(|(key, value)| (key.to_owned(), Quantity(value.to_owned()))).collect())
+}
+
 /// Requests and limits of the Pods that fill bases, where nobody says otherwise.
 #[must_use]
 pub fn populator_resources() -> ResourceRequirements {
-    let quantities = |cpu: &str, memory: &str| {
-        let pairs = [("cpu", cpu), ("memory", memory)];
-        Some(pairs.into_iter().map(|(key, value)| (key.to_owned(), Quantity(value.to_owned()))).collect())
-    };
     // git needs memory in proportion to the largest objects of a repository.
-    ResourceRequirements { requests: quantities("50m", "64Mi"), limits: quantities("2", "2Gi"), claims: None }
+    ResourceRequirements {
+        requests: quantities([("cpu", "50m"), ("memory", "64Mi")]),
+        limits: quantities([("cpu", "2"), ("memory", "2Gi")]),
+        claims: None,
+    }
+}
+
+/// Requests and limits of agents, where nobody says otherwise: what an agent takes that waits for its model, and what keeps one of them from taking its
+/// whole node. A request that is absent would be as high as its limit.
+#[must_use]
+pub fn agent_resources() -> ResourceRequirements {
+    ResourceRequirements {
+        requests: quantities([("cpu", "10m"), ("memory", "64Mi"), ("ephemeral-storage", "64Mi")]),
+        limits: quantities([("memory", "4Gi"), ("ephemeral-storage", "20Gi")]),
+        claims: None,
+    }
 }
 
 /// An HTTP proxy.

@@ -21,6 +21,7 @@ use yoi_crds::source::{GitSource, HostSource, ProjectSource};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPod, YoiProject};
 
 use crate::conditions::{self, ConditionSet};
+use crate::names;
 use crate::network::with_network_policies;
 use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
@@ -184,11 +185,12 @@ fn source_text(source: &ProjectSource) -> String {
     }
 }
 
-/// The depth too: it says how much of the history is there.
+/// The depth too, and what is skipped: they say how much of the source is there.
 fn git_text(git: &GitSource) -> String {
     let of_ref = git.ref_.as_ref().map(|ref_| format!(" at {ref_}")).unwrap_or_default();
     let of_depth = git.depth.map(|depth| format!(" with a history of depth {depth}")).unwrap_or_default();
-    format!("{}{of_ref}{of_depth}", populate_report::without_user(&git.url))
+    let skipped = git.skipped().map(|what| format!(" without {what}")).unwrap_or_default();
+    format!("{}{of_ref}{of_depth}{skipped}", populate_report::without_user(&git.url))
 }
 
 fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
@@ -205,6 +207,15 @@ fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
             format!("PersistentVolumeClaim {title} exists and is not of this workspace; delete it or name the workspace otherwise"),
         );
     }
+    // One that has its claim already goes on with it.
+    if let Consumer::Claim(claim) = &input.consumer
+        && claim.own.is_none()
+        && names::is_session_claim(workspace.name())
+    {
+        let message =
+            "its claim would have its name, and claims whose names end in -session are kept for the sessions of agents: name it otherwise";
+        return ConditionValue::no(reason::INVALID_SPEC, message);
+    }
     let missing = |kind: &str, title: &str| {
         ConditionValue::no(reason::SOURCE_NOT_FOUND, format!("{kind} {title} does not exist in namespace {}", workspace.namespace()))
     };
@@ -214,8 +225,8 @@ fn accepted_condition(input: &WorkspaceInput<'_>) -> ConditionValue {
         Source::Project { name, project: None, .. } => return missing("YoiProject", name),
         Source::Project { name, project: Some(project), .. } if project.is_deleting() => {
             return ConditionValue::no(
-                reason::SOURCE_NOT_FOUND,
-                format!("YoiProject {name} is being deleted, and nothing new begins from it"),
+                reason::PROJECT_DELETING,
+                format!("YoiProject {name} is being deleted, and nothing new begins from it; it goes once nothing names it"),
             );
         }
         Source::Project { name, project: Some(project), revision: Some(revision) } if project.spec.source.git.is_none() => {

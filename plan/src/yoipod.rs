@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod create;
+pub(crate) mod lost_node;
 mod lost_tree;
 pub mod manifest;
 mod manifest_current;
@@ -93,13 +94,21 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         return yoipod_teardown::plan(&input);
     }
     if seen.terminating {
-        return Plan::nothing();
+        return goes_with_its_namespace(&input, settings, now);
     }
     if let Some(step) = input.yoipod.add_finalizers(&[finalizer::OPERATOR]) {
         return Plan::only(vec![step]);
     }
     let plan = reconcile(&input, settings, now);
     let steps = with_network_policies(plan.steps, input.yoipod.namespace(), settings.network.as_ref(), &seen.network_policies);
+    Plan { steps, ..plan }
+}
+
+/// Nothing can be made in a namespace that is being deleted, and something may hold it for long. Until the object is gone, its conditions follow its Pods,
+/// and an agent that is to stop is stopped.
+fn goes_with_its_namespace(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
+    let plan = reconcile(input, settings, now);
+    let steps = plan.steps.into_iter().filter(|step| matches!(step, Step::Delete(_))).collect();
     Plan { steps, ..plan }
 }
 

@@ -20,3 +20,13 @@ runAsGroup: 65532
 capabilities: { drop: [ALL] }
 seccompProfile: { type: RuntimeDefault }
 {{- end }}
+
+{{- /* Those of the values, and a short stay on a node that is lost: its Pods cannot be reached, and others are needed. */ -}}
+{{- define "yoi.tolerations" -}}
+{{- range tuple "node.kubernetes.io/not-ready" "node.kubernetes.io/unreachable" }}
+- { key: {{ . }}, operator: Exists, effect: NoExecute, tolerationSeconds: {{ $.lostNodeSeconds }} }
+{{- end }}
+{{- with .tolerations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

@@ -174,6 +174,14 @@ fn paths(t: &mut Table) {
         "/lib64",
         "/sbin",
         "/var",
+        "/usr/local/bin",
+        "/usr/src/app",
+        "/bin/x",
+        "/sbin/x",
+        "/lib/x",
+        "/lib64/x",
+        "/opt/yoi",
+        "/opt/yoi/x",
     ];
     for path in wrong {
         let words = if ["/yoi", "/tmp"].contains(&path) { "must not cover a system folder" } else { "path" };
@@ -182,8 +190,7 @@ fn paths(t: &mut Table) {
     }
     t.expect_refused("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256))))], "path");
     t.expect_refused("path", "empty", &[("/spec/path", json!(format!("/{}", "a".repeat(256).replace("aa", "a/"))))], "path");
-    for path in ["/workspace", "/a", "/...", "/a/...", "/.a", "/a..b", "/srv/x", "/home/other", "/opt", "/usr/src/app", "/home/agent/tree"]
-    {
+    for path in ["/workspace", "/a", "/...", "/a/...", "/.a", "/a..b", "/srv/x", "/home/other", "/opt", "/home/agent/tree"] {
         t.expect_accepted("path", "empty", &[("/spec/path", json!(path))]);
         t.expect_accepted("path", "base", &[("/spec/path", json!(path))]);
     }

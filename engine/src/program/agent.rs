@@ -206,7 +206,7 @@ impl ProgramAgent {
     pub fn missing_message(&self) -> String {
         let program = &self.preset.program;
         format!(
-            "the program {program} is not in the image of this Pod, or not in its PATH {}; name an image that holds it in spec.image",
+            "the program {program} is not in the image of this Pod, or not in its PATH {}; name an image that holds it in spec.pod.image",
             self.processes.path().to_string_lossy()
         )
     }

@@ -65,7 +65,7 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         branch: None,
         commit: head.commit.clone(),
         previous: clone.branch(branch).await.map_err(refused)?,
-        base: known_base.or(head.base),
+        base: known_base,
         commits: head.commits,
         committed,
         uncommitted: head.uncommitted,
@@ -75,6 +75,17 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         (None, _) | (_, 0) => {
             result.previous = None;
             format!("{} has committed nothing since the base of its tree; no branch was changed", cluster.display_name::<YoiPod>(name))
+        }
+        // The agent may say any commit that the clone has.
+        (Some(_), _) if result.base.is_none() && head.base.is_some() => {
+            let message = "no object of the cluster names the commit that its tree was made from: it is a fork that an earlier version has made, and its \
+                           parent is gone";
+            return Err(cluster.refused_error::<YoiPod>(
+                OPERATION,
+                name,
+                message,
+                format!("see what it has changed: {}", cluster.plugin_command(&format!("patch {name}"))),
+            ));
         }
         (Some(commit), _) => {
             let asked_for = args.from.as_ref().map_or_else(|| "HEAD".to_owned(), |from| format!("{BRANCHES}{from}"));
@@ -124,13 +135,18 @@ pub fn tell_uncommitted(cluster: &Cluster, verb: &str, name: &str, uncommitted: 
     );
 }
 
-/// The commit of the base that the agent's tree was made from, as the cluster's objects have it: the agent cannot write those. `None` where it is no
-/// git repository, or the tree is a fork of another.
+/// The commit of the base that the agent's tree, or the one that it is a fork of, was made from, as the cluster's objects have it: the agent cannot write
+/// those. `None` where it was made from no commit, and where no object names it: that of a fork of former versions.
 async fn base_of_tree(cluster: &Cluster, name: &str) -> Result<Option<String>, Error> {
     let agent: YoiPod = cluster.get(name).await?;
     let Some(tree) = agent.status.and_then(|status| status.workspace) else { return Ok(None) };
     let Some(tree) = cluster.get_opt::<AgentWorkspace>(&tree.name).await? else { return Ok(None) };
-    let origin = tree.status.and_then(|status| status.origin).filter(|origin| origin.kind == OriginKind::Base);
+    let Some(origin) = tree.status.and_then(|status| status.origin) else { return Ok(None) };
+    if origin.revision.is_some() {
+        return Ok(origin.revision);
+    }
+    // A version before this field has made the tree.
+    let origin = Some(origin).filter(|origin| origin.kind == OriginKind::Base);
     let Some(uid) = origin.and_then(|origin| origin.workspace_uid) else { return Ok(None) };
     let trees = cluster.list::<AgentWorkspace>(false, None).await?;
     let base = trees.into_iter().find(|tree| tree.metadata.uid.as_ref() == Some(&uid));

@@ -153,6 +153,30 @@ async fn a_branch_that_is_checked_out_or_went_another_way_is_left_alone() -> Res
     Ok(())
 }
 
+/// The agent may say any commit of the clone, so that more or fewer of its commits are seen.
+#[tokio::test]
+async fn a_pull_of_a_fork_begins_where_its_status_says_and_never_where_the_agent_says() -> Result<()> {
+    let scene = Scene::new().await?;
+    let commit = scene.commit("one")?;
+    let mut fork = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "a", "uid": "tree" },
+        "spec": { "source": { "workspace": { "name": "parent" } } },
+        "status": { "origin": { "kind": "Fork", "workspaceUID": "parent", "revision": scene.base } } });
+    scene.server.put(fork.clone());
+    let mut head = scene.head("HEAD", &commit);
+    head["base"] = json!(commit);
+    scene.answer(&head, &scene.bundle(&["HEAD", &format!("^{}", scene.base)])?);
+    let pulled = scene.pull(&["-o", "json"]).await?.expect_code(0)?.json()?;
+    ensure!(pulled["base"] == json!(scene.base), "{pulled}");
+    git(&scene.clone(), &["update-ref", "-d", "refs/heads/a"])?;
+    fork["status"]["origin"]["revision"] = Value::Null;
+    scene.server.put(fork);
+    let before = scene.state()?;
+    let refused = scene.pull(&[]).await?.expect_code(1)?;
+    ensure!(refused.err.contains("no object of the cluster names the commit that its tree was made from"), "{refused:?}");
+    ensure!(scene.state()? == before);
+    Ok(())
+}
+
 #[tokio::test]
 async fn generated_histories_arrive_object_by_object() -> Result<()> {
     let scene = Scene::new().await?;

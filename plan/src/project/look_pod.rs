@@ -18,6 +18,7 @@ pub const LOOK_SCRIPT: &str = concat!(
     include_str!("../workspace/populate/credentials.sh"),
     include_str!("../workspace/populate/environment.sh"),
     include_str!("../workspace/populate/watch.sh"),
+    include_str!("../workspace/populate/branches.sh"),
     include_str!("../workspace/populate/look.sh"),
 );
 pub(super) const CONTAINER: &str = "look";
@@ -43,7 +44,7 @@ pub(super) fn pod(
     let labels = [(label::ROLE, label::ROLE_POPULATOR), (label::PROJECT, project.name())];
     let request = request.map(|request| (annotation::LOOK, request.to_owned()));
     let annotations = [(annotation::LOOKS_AT, source.to_owned())].into_iter().chain(request);
-    let own = [(restricted::empty("tmp"), restricted::mount("tmp", "/tmp", false))];
+    let own = [(restricted::scratch("tmp", settings), restricted::mount("tmp", "/tmp", false))];
     let (volumes, mounts) = own.into_iter().chain(source_volumes(git)).unzip();
     // What Kubernetes reads as the container's last words.
     let answer = restricted::variable("ANSWER", "/dev/termination-log");

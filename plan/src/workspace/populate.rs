@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Toleration;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::{ConditionStatus, ConditionValue, find};
+use yoi_crds::name::annotation::LOOK;
 use yoi_crds::name::label;
 use yoi_crds::pod::PodSettings;
 use yoi_crds::prepare::Prepare;
@@ -19,6 +20,7 @@ use super::populate_pod::{self, PodParts};
 use super::populate_report::{Filled, failure, waits_on_node, without_user};
 use super::prepare::{self, PreparePod};
 use super::workspace_input::{Source, WorkspaceInput};
+use crate::conditions::format_time;
 use crate::duration::time_left;
 use crate::meta::{self, annotation};
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -33,6 +35,8 @@ pub const ATTEMPT: &str = "yoi.dev/attempt";
 pub(super) const CONTAINER: &str = "populate";
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// Begins what a message says of the next attempt.
+const NEXT_TRY: &str = "; the next attempt is at ";
 const PREPARING: &str = "the source's content is in the base, and prepare runs in it";
 
 /// What to make and delete, the value of the condition Populated, and which Pod may mount the base.
@@ -62,6 +66,8 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings:
         filling,
         prepare: base.prepare,
         agents: input.project_pods(),
+        asked: input.project_of_base.and_then(|project| meta::annotation(project.meta(), LOOK)),
+        project: input.project_of_base.map(Stored::name),
         owner: input.owner(),
         node: input.node_name.filter(|node| input.nodes.exists(node)),
         follows_consumer: base.follows_consumer(),
@@ -145,6 +151,10 @@ struct PopulateContext<'a> {
     prepare: Option<&'a Prepare>,
     /// The settings of the project's agents.
     agents: Option<&'a PodSettings>,
+    /// The last request of a person to look at the project's source. One that no Pod was made for yet ends a pause.
+    asked: Option<&'a str>,
+    /// The project whose source it is.
+    project: Option<&'a str>,
     owner: TreeOwner,
     /// The base's node; `None` while it does not exist.
     node: Option<&'a str>,
@@ -205,7 +215,8 @@ impl PopulateContext<'_> {
     fn done_plan(&self, steps: Vec<Step>, pod: Option<Populator<'_>>) -> PopulatePlan {
         let history = self.git().and_then(|git| git.depth).map(|depth| format!(", with a history of depth {depth}")).unwrap_or_default();
         let prepared = if self.prepare.is_some() { ", and prepare has succeeded in it" } else { "" };
-        let mut message = format!("the source's content is in the base{history}{prepared}");
+        let skipped = self.git().and_then(GitSource::skipped).map(|what| format!(", without {what}")).unwrap_or_default();
+        let mut message = format!("the source's content is in the base{history}{skipped}{prepared}");
         let before = find(self.base.conditions(), condition::POPULATED).filter(|c| c.status == ConditionStatus::True);
         if let Some(before) = before.filter(|before| before.message.starts_with(&message)) {
             // The Pod that has said why the base was fetched anew may be gone.
@@ -270,11 +281,30 @@ impl PopulateContext<'_> {
     fn last_failure(&self) -> Option<ConditionValue> {
         let populated = find(self.base.conditions(), condition::POPULATED)?;
         let reason = [reason::POPULATE_FAILED, reason::PREPARE_FAILED].into_iter().find(|reason| populated.reason == *reason)?;
-        Some(ConditionValue::no(reason, populated.message.clone()))
+        let message = match populated.message.split_once(NEXT_TRY) {
+            Some((failure, _)) => format!("{failure}; it is being tried again"),
+            None => populated.message.clone(),
+        };
+        Some(ConditionValue::no(reason, message))
     }
+
+    /// Whether somebody has asked for the source since this Pod was made: what it lacked may be there now.
+    fn is_asked_since(&self, pod: Populator<'_>) -> bool {
+        self.asked.is_some() && annotation(pod.pod.meta(), LOOK) != self.asked
+    }
+
+    /// When the next Pod follows one that failed, as the end of a sentence.
+    fn next_try(&self, due: jiff::Timestamp) -> String {
+        let at_once = match (self.filling, self.project) {
+            (Filling::Git(_), Some(project)) => format!(", or at once with `kubectl yoi refresh {project} -n {}`", self.base.namespace()),
+            (Filling::Git(_) | Filling::Empty | Filling::Taken, _) => String::new(),
+        };
+        format!("{NEXT_TRY}{}{at_once}", format_time(due))
+    }
+
     fn failed_plan(&self, mut steps: Vec<Step>, failed: Populator<'_>) -> PopulatePlan {
         let pod = failed.pod.get();
-        let populated = match failed.work {
+        let mut populated = match failed.work {
             Work::Fill => {
                 let message = format!(
                     "{}: {}",
@@ -295,7 +325,12 @@ impl PopulateContext<'_> {
             pod.terminated(failed.work.container()).and_then(|t| t.finished_at).or(pod.metadata.creation_timestamp.as_ref().map(|t| t.0));
         let due = ended.map_or(self.now, |at| at.saturating_add(wait).unwrap_or(self.now));
         let left = Duration::try_from(due.duration_since(self.now)).unwrap_or(Duration::ZERO);
-        if left > Duration::ZERO {
+        if self.is_asked_since(failed) {
+            populated = ConditionValue::no(reason::POPULATING, self.sentence("is being filled again, as somebody has asked for it, from"));
+        } else {
+            populated.message.push_str(&self.next_try(due));
+        }
+        if left > Duration::ZERO && !self.is_asked_since(failed) {
             return PopulatePlan { requeue_after: Some(left), ..PopulatePlan::new(steps, populated, Some(failed)) };
         }
         // The failed Pod stays until the new one exists: its number gives the new one's.
@@ -325,6 +360,7 @@ impl PopulateContext<'_> {
             attempt,
             revision: self.revision.as_deref(),
             former: self.former_revision().filter(|_| attempt == 1),
+            asked: self.asked,
             tolerations: self.tolerations(),
             settings: self.settings,
         };
@@ -346,6 +382,7 @@ impl PopulateContext<'_> {
             node: self.node?,
             attempt,
             filled,
+            asked: self.asked,
             tolerations: self.tolerations(),
             settings: self.settings,
         };

@@ -4,9 +4,10 @@ use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Toleration, Volume, VolumeMount,
 };
 use yoi_crds::AgentWorkspace;
+use yoi_crds::name::annotation::LOOK;
 use yoi_crds::name::label;
 use yoi_crds::pod::{ConfigMapKeyRef, SecretRef};
-use yoi_crds::source::{DEFAULT_PATH, GitSource, TreeOwner};
+use yoi_crds::source::{DEFAULT_PATH, GitSource, LinkedContent, TreeOwner};
 
 use super::populate::{ATTEMPT, CONTAINER};
 use crate::node_affinity::NodeChoice;
@@ -22,6 +23,7 @@ pub const SCRIPT: &str = concat!(
     include_str!("populate/credentials.sh"),
     include_str!("populate/environment.sh"),
     include_str!("populate/watch.sh"),
+    include_str!("populate/branches.sh"),
     include_str!("populate/source.sh"),
     include_str!("populate/lfs.sh"),
     include_str!("populate/submodules.sh"),
@@ -49,18 +51,20 @@ pub(super) struct PodParts<'a> {
     pub revision: Option<&'a str>,
     /// The commit of the former base that this one is a clone of, before anybody has written to it.
     pub former: Option<&'a str>,
+    /// The request of a person that this attempt answers.
+    pub asked: Option<&'a str>,
     pub tolerations: Option<Vec<Toleration>>,
     pub settings: &'a Settings,
 }
 
 pub(super) fn pod(parts: PodParts<'_>) -> Pod {
-    let PodParts { base, git, owner, node, attempt, revision, former, tolerations, settings } = parts;
+    let PodParts { base, git, owner, node, attempt, revision, former, asked, tolerations, settings } = parts;
     // A base has a path in its spec from the first write on.
     let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
     let labels = [(label::ROLE, label::ROLE_POPULATOR), (label::WORKSPACE, base.name())];
     let own = [
         (restricted::tree_volume(base.uid(), false), restricted::mount("tree", path, false)),
-        (restricted::empty("tmp"), restricted::mount("tmp", "/tmp", false)),
+        (restricted::scratch("tmp", settings), restricted::mount("tmp", "/tmp", false)),
     ];
     let (volumes, mounts) = own.into_iter().chain(git.into_iter().flat_map(source_volumes)).unzip();
     let (script, env) = match git {
@@ -71,8 +75,9 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         None => (EMPTY_SCRIPT, vec![variable("DEST", path)]),
     };
     let container = restricted::script_container(CONTAINER, script, env, mounts, settings);
+    let annotations = [(ATTEMPT, attempt.to_string())].into_iter().chain(asked.map(|asked| (LOOK, asked.to_owned())));
     Pod {
-        metadata: restricted::metadata(names::populator(base.name(), attempt), base, labels, [(ATTEMPT, attempt.to_string())]),
+        metadata: restricted::metadata(names::populator(base.name(), attempt), base, labels, annotations),
         spec: Some(PodSpec {
             affinity: Some(NodeChoice::Only(vec![node.to_owned()]).affinity(None)),
             tolerations,
@@ -82,12 +87,23 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
     }
 }
 
+/// What `main.sh` compares with.
+fn skip(content: Option<LinkedContent>) -> &'static str {
+    match content {
+        Some(LinkedContent::Skip) => "Skip",
+        // An unknown word is refused before a Pod is made.
+        Some(LinkedContent::Fetch | LinkedContent::Unknown) | None => "",
+    }
+}
+
 pub(crate) fn environment(git: &GitSource, revision: &str, path: &str, settings: &Settings) -> Vec<EnvVar> {
     let own = [
         ("REF", git.ref_.as_deref().unwrap_or_default()),
         ("REVISION", revision),
         ("DEST", path),
         ("DEPTH", &git.depth.map(|depth| depth.to_string()).unwrap_or_default()),
+        ("SUBMODULES", skip(git.submodules)),
+        ("LFS", skip(git.lfs)),
     ];
     source_environment(git, settings).into_iter().chain(own.map(|(name, value)| variable(name, value))).collect()
 }
@@ -99,7 +115,7 @@ pub(crate) fn source_volumes(git: &GitSource) -> impl Iterator<Item = (Volume, V
 
 /// What `environment.sh` reads. Names only: the content of the Secret is in no variable.
 pub(crate) fn source_environment(git: &GitSource, settings: &Settings) -> Vec<EnvVar> {
-    let GitSource { url, ref_: _, credentials_secret_ref, ca_ref, submodule_hosts, depth: _, refresh: _ } = git;
+    let GitSource { url, ref_: _, credentials_secret_ref, ca_ref, submodule_hosts, submodules: _, lfs: _, depth: _, refresh: _ } = git;
     let ca = ca_ref.as_ref().map(|ConfigMapKeyRef { name, key }| format!("key {key} of ConfigMap {name}"));
     let hosts = submodule_hosts.join(" ");
     let mut variables = vec![

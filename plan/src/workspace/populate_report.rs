@@ -86,10 +86,17 @@ impl Filled {
     }
 }
 
-/// What the container wrote last, on one line; `None` if nothing is known of it.
+/// What the container wrote last, on one line: as many whole lines as a person reads, and of a last line that is longer its end. `None` if nothing is
+/// known of it.
 pub(super) fn last_words(pod: &ObservedPod, container: &str) -> Option<String> {
-    let output = pod.terminated(container).and_then(|t| t.message.as_deref()).filter(|m| !m.trim().is_empty())?;
-    Some(output.split_whitespace().collect::<Vec<_>>().join(" "))
+    let output = pod.terminated(container).and_then(|t| t.message.as_deref())?;
+    let lines = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).filter(|line| !line.is_empty());
+    let mut lines: Vec<String> = lines.collect();
+    let mut words = lines.pop()?;
+    while let Some(line) = lines.pop().filter(|line| line.chars().count() + 1 + words.chars().count() <= MAX_FAILURE_CHARS) {
+        words = format!("{line} {words}");
+    }
+    Some(cut(&words))
 }
 
 /// Why the Pod ended, in the words of Kubernetes.
@@ -98,8 +105,41 @@ pub(super) fn why_ended(pod: &ObservedPod, container: &str) -> String {
     pod.message.clone().or_else(|| pod.reason.clone()).or(code).unwrap_or_else(|| "its Pod failed without a word".to_owned())
 }
 
-/// The end of a text, as much of it as a person reads.
+/// The end of a text, as much of it as a person reads. One that is cut begins with a whole word.
 pub(super) fn cut(text: &str) -> String {
-    let count = text.chars().count();
-    text.chars().skip(count.saturating_sub(MAX_FAILURE_CHARS)).collect()
+    let too_many = text.chars().count().saturating_sub(MAX_FAILURE_CHARS);
+    if too_many == 0 {
+        return text.to_owned();
+    }
+    let end: String = text.chars().skip(too_many).collect();
+    // A word without an end, as of a base64 text, is better than none.
+    let whole = end.split_once(' ').map_or(&*end, |(_, rest)| rest);
+    format!("... {whole}")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    fn said(message: &str) -> String {
+        let ended = serde_json::json!({ "terminated": { "exitCode": 1, "message": message } });
+        let status = serde_json::json!({ "phase": "Failed", "containerStatuses": [{ "name": "populate", "image": "", "imageID": "",
+            "ready": false, "restartCount": 0, "state": ended }] });
+        let pod: Pod =
+            serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": { "containers": [] }, "status": status })).unwrap();
+        failure(&pod.into(), "populate", None)
+    }
+
+    #[test]
+    fn a_failure_begins_with_a_whole_line_or_says_that_it_is_cut() {
+        assert_eq!(said("  one\ttwo \n\n three\n"), "one two three");
+        let (early, late) = ("early ".repeat(70), "the last line ".repeat(20));
+        assert_eq!(said(&format!("{early}\nbetween\n{late}")), format!("between {}", late.trim()));
+        let long = format!("word{}", " sentence".repeat(200));
+        let words = said(&long);
+        assert!(words.starts_with("... sentence sentence") && words.chars().count() <= MAX_FAILURE_CHARS + 4, "{words}");
+        assert!(said(&"x".repeat(600)).starts_with("... xxx"));
+    }
 }

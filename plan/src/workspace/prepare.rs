@@ -5,6 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec, Toleration};
 use yoi_crds::AgentWorkspace;
+use yoi_crds::name::annotation::LOOK;
 use yoi_crds::name::label;
 use yoi_crds::pod::PodSettings;
 use yoi_crds::prepare::Prepare;
@@ -42,13 +43,15 @@ pub(super) struct PreparePod<'a> {
     pub attempt: u32,
     /// What that Pod says of the base; `None` where the source is not git.
     pub filled: Option<&'a Filled>,
+    /// The request of a person that this attempt answers.
+    pub asked: Option<&'a str>,
     pub tolerations: Option<Vec<Toleration>>,
     pub settings: &'a Settings,
 }
 
 impl PreparePod<'_> {
     pub(super) fn pod(self) -> Pod {
-        let PreparePod { base, prepare, agents, owner, node, attempt, filled, tolerations, settings } = self;
+        let PreparePod { base, prepare, agents, owner, node, attempt, filled, asked, tolerations, settings } = self;
         let Prepare { image, command, egress, resources, timeout } = prepare;
         let egress = egress.to_string();
         let labels = [(label::ROLE, label::ROLE_PREPARE), (label::EGRESS, egress.as_str()), (label::WORKSPACE, base.name())];
@@ -59,8 +62,8 @@ impl PreparePod<'_> {
         let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
         let (volumes, mounts) = [
             (restricted::tree_volume(base.uid(), false), restricted::mount("tree", path, false)),
-            (restricted::empty("tmp"), restricted::mount("tmp", "/tmp", false)),
-            (restricted::empty("home"), restricted::mount("home", HOME, false)),
+            (restricted::scratch("tmp", settings), restricted::mount("tmp", "/tmp", false)),
+            (restricted::scratch("home", settings), restricted::mount("home", HOME, false)),
         ]
         .into_iter()
         .unzip();
@@ -83,7 +86,8 @@ impl PreparePod<'_> {
                 ..restricted::single_run(head_container(filled, path, settings), volumes, owner, seconds)
             },
         };
-        let annotations = [(ATTEMPT, attempt.to_string()), (DEFAULT_CONTAINER, CONTAINER.to_owned())];
+        let own = [(ATTEMPT, attempt.to_string()), (DEFAULT_CONTAINER, CONTAINER.to_owned())];
+        let annotations = own.into_iter().chain(asked.map(|asked| (LOOK, asked.to_owned())));
         Pod {
             metadata: restricted::metadata(names::prepare(base.name(), attempt), base, labels, annotations),
             spec: Some(PodSpec {

@@ -18,6 +18,7 @@ use crate::step::Step;
 use crate::stored::{Object as _, Stored};
 use crate::tree::base_set::{BaseSet, ObservedBase};
 use crate::tree::progress::Progress;
+use crate::yoipod::lost_node::parent_gone;
 
 /// The node that makes the tree, and what it makes the tree from.
 pub(super) struct Assignment {
@@ -50,8 +51,11 @@ impl Schedule {
             let WorkspaceSource { git, host, empty, project: _, workspace: _ } = base.get().spec.source.clone();
             ProjectSource { git, host, empty }
         });
-        let revision = source.filter(|_| kind == OriginKind::Base).and_then(ObservedBase::new).and_then(ObservedBase::sealed_revision);
-        let revision = revision.map(str::to_owned);
+        let revision = match kind {
+            OriginKind::Base => source.and_then(ObservedBase::new).and_then(ObservedBase::sealed_revision).map(str::to_owned),
+            OriginKind::Fork => source.and_then(inherited_revision),
+            OriginKind::Empty | OriginKind::Host | OriginKind::Unknown => None,
+        };
         let assignment = Assignment { node: node.to_owned(), origin: Origin { kind, workspace_uid, source: of_project, revision } };
         Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None }
     }
@@ -66,6 +70,24 @@ impl Schedule {
         };
         Schedule { assignment: Ok(Assignment { node: node.to_owned(), origin }), steps: Vec::new(), requeue_after: None }
     }
+}
+
+/// The commit that the parent of a fork was made from. It outlives the parent in the fork's status.
+fn inherited_revision(parent: Stored<'_, AgentWorkspace>) -> Option<String> {
+    parent.get().status.as_ref()?.origin.as_ref()?.revision.clone()
+}
+
+/// An origin that an earlier round has written; with the commit, where that was of a version that did not write it for a fork.
+fn settled(input: &WorkspaceInput<'_>, origin: &Origin) -> Origin {
+    let mut origin = origin.clone();
+    if let Source::Fork { parent: Some(parent), .. } = &input.source
+        && origin.kind == OriginKind::Fork
+        && origin.revision.is_none()
+        && origin.workspace_uid.as_deref() == Some(parent.uid().as_str())
+    {
+        origin.revision = inherited_revision(*parent);
+    }
+    origin
 }
 
 /// The value of the condition Scheduled.
@@ -94,7 +116,7 @@ pub(super) fn schedule(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Sche
 
 fn assign(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Schedule {
     if let (Some(node), Some(origin)) = (input.node_name, input.settled_origin()) {
-        let assignment = Assignment { node: node.to_owned(), origin: origin.clone() };
+        let assignment = Assignment { node: node.to_owned(), origin: settled(input, origin) };
         return Schedule { assignment: Ok(assignment), steps: Vec::new(), requeue_after: None };
     }
     // A tree that is made from a source that this version does not know would lack that source's content.
@@ -293,6 +315,9 @@ fn fork(input: &WorkspaceInput<'_>, parent: Option<Stored<'_, AgentWorkspace>>) 
     let Some(node) = parent.provisioned_on() else {
         return waits(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {} has no tree yet", parent.name()));
     };
+    if !input.nodes.exists(node) {
+        return waits(reason::NODE_LOST, parent_gone(parent.name(), node));
+    }
     let consumer_node = match &input.consumer {
         // The copy must be of this moment, so it is made at once. A Pod that was sent to another node already cannot have it.
         Consumer::Claim(ObservedClaim { selected_node, .. }) if input.workspace.spec.binding == Binding::WaitForConsumer => *selected_node,

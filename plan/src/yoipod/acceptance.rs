@@ -39,6 +39,16 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result
     checked.map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
     match input.session_claim {
         SessionClaim::Named(None) => Err(missing(input, "PersistentVolumeClaim", &input.session_claim_name)),
+        SessionClaim::Former(claim) if let Some(owner) = meta::controller(claim.meta()).filter(|owner| owner.kind != "YoiPod") => {
+            let message = format!(
+                "claim {} would hold the session of this agent, and belongs to {} {}: name the agent otherwise, or name another claim in \
+                 spec.session.claimName",
+                claim.name(),
+                owner.kind,
+                owner.name
+            );
+            Err(ConditionValue::no(reason::INVALID_SPEC, message))
+        }
         SessionClaim::Former(claim) => {
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
             let message = former_session(yoipod.name(), yoipod.namespace(), claim.name(), volume);
@@ -62,8 +72,11 @@ pub(super) fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValu
     };
     match input.project {
         Some(project) if project.is_deleting() && !input.has_tree() => {
-            let message = format!("YoiProject {title} is being deleted, and nothing new begins from it");
-            Err(ConditionValue::no(reason::SOURCE_NOT_FOUND, message))
+            let message = format!(
+                "YoiProject {title} is being deleted, and nothing new begins from it; it goes once nothing names it, so delete this agent, or wait with \
+                 making it until there is another project of this name"
+            );
+            Err(ConditionValue::no(reason::PROJECT_DELETING, message))
         }
         Some(_) | None if let Some(held) = manifest_current::held(input)?.filter(|_| input.has_tree()) => Ok(held),
         Some(project) => manifest::resolve(yoipod.get(), project.spec.defaults.clone()).ok_or_else(no_model),

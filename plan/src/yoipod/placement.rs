@@ -13,6 +13,7 @@ use yoi_crds::pod::PodSettings;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::ProviderName;
 
+use super::lost_node;
 use super::yoipod_input::YoiPodInput;
 use crate::nodes::join_sentences;
 use crate::step::Step;
@@ -121,7 +122,10 @@ impl<'a> Placement<'a> {
             return Err(ConditionValue::no(reason::NODE_LOST, format!("node {node} no longer exists, and the tree was on it")));
         }
         if let TreeSource::Fork(parent) = self.source {
-            let node = self.input.parent.and_then(|parent| parent.provisioned_on()).filter(|node| nodes.exists(node));
+            if let Some(gone) = lost_node::gone(self.input) {
+                return Err(gone);
+            }
+            let node = self.input.parent.and_then(|parent| parent.provisioned_on());
             let why = || ConditionValue::no(reason::SOURCE_NOT_SEALED, format!("AgentWorkspace {parent} has no tree to fork yet"));
             return node.map(|node| vec![node]).ok_or_else(why);
         }
@@ -181,7 +185,7 @@ impl<'a> Placement<'a> {
     fn not_sealed(&self) -> ConditionValue {
         match (self.source, self.input.project) {
             (TreeSource::Project { name: title, .. }, Some(project)) if project.is_deleting() => {
-                ConditionValue::no(reason::PROJECT_NOT_READY, format!("YoiProject {title} is being deleted"))
+                ConditionValue::no(reason::PROJECT_DELETING, format!("YoiProject {title} is being deleted, and nothing new begins from it"))
             }
             // A base of its own says why it is not there.
             _ if let Some(base_set) = self.base_set.as_ref().filter(|base_set| base_set.is_of(self.workspace.uid())) => {

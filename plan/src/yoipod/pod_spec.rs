@@ -21,7 +21,7 @@ use super::manifest::Resolved;
 use super::{model_endpoint, program};
 use crate::names;
 use crate::node_affinity::NodeChoice;
-use crate::restricted::{self, empty, inline, mount};
+use crate::restricted::{self, inline, mount, scratch};
 use crate::settings::Settings;
 use crate::stored::Stored;
 
@@ -107,7 +107,7 @@ fn container(context: &PodContext<'_>) -> Container {
         image_pull_policy,
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "agent".to_owned()]),
         env: Some(environment(context)),
-        resources: restricted::resources(&settings.resources),
+        resources: restricted::with_defaults(restricted::resources(&settings.resources), &context.settings.agent_resources),
         security_context: Some(restricted::container_security()),
         volume_mounts: Some(mounts(context)),
         // An agent may close the root of its tree to itself, and then a container that starts there would not start again.
@@ -237,8 +237,8 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
             ..Volume::default()
         },
         with_tokens(token_volume()),
-        empty("tmp"),
-        empty("home"),
+        scratch("tmp", context.settings),
+        scratch("home", context.settings),
     ];
     let of_program = program::volumes(&context.yoipod.spec.agent, context.settings);
     own.into_iter().chain(of_program).chain(context.resolved.pod.volumes.iter().cloned()).collect()

@@ -17,7 +17,6 @@ use yoi_crds::name::annotation;
 use yoi_crds::pod::{Completion, PodRef, PushAttempts, PushOutcome, PushResult, PushStatus, RequestedPush};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::GitSource;
-use yoi_crds::workspace::OriginKind;
 use yoi_crds::{YoiPod, YoiProject};
 use yoi_wire::push::{default_branch, is_hash};
 
@@ -123,9 +122,14 @@ fn git_source<'a>(input: &YoiPodInput<'a>) -> Result<(Stored<'a, YoiProject>, &'
     Ok((project, git))
 }
 
-/// The commit of the base that the tree was made from. `None` for a fork of another tree, and once that base is gone.
+/// The commit of the sealed base that the tree, or the one that it is a fork of, was made from. `None` where there was no commit, and where no object
+/// names it: that of a fork of former versions.
 fn base_commit(input: &YoiPodInput<'_>) -> Option<String> {
-    let origin = input.workspace?.get().status.as_ref()?.origin.as_ref().filter(|origin| origin.kind == OriginKind::Base)?;
+    let origin = input.workspace?.get().status.as_ref()?.origin.as_ref()?;
+    if let Some(revision) = &origin.revision {
+        return Some(revision.clone());
+    }
+    // A version before this field has made the tree.
     let base = input.bases.iter().find(|base| origin.workspace_uid.as_deref() == Some(base.workspace.uid().as_str()))?;
     base.workspace.get().status.as_ref()?.volume.as_ref()?.revision.clone()
 }

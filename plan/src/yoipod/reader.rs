@@ -14,7 +14,7 @@ use yoi_wire::manifest::ReaderManifest;
 
 use super::run::{RunPlan, RunState, runtime};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
-use super::{acceptance, create, reader_spec, yoipod_conditions};
+use super::{acceptance, create, lost_node, reader_spec, yoipod_conditions};
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -65,7 +65,8 @@ pub(super) fn plan(input: &YoiPodInput<'_>, run: &RunPlan<'_>, settings: &Settin
     let Some(left) = left else { return ReaderPlan { steps: all_go(), ..ReaderPlan::default() } };
     let plan = match (&run.state, claim(input)) {
         (RunState::NotWanted { stopping: true }, _) => {
-            let why = ConditionValue::no(reason::STOPPING, "the agent's own Pod is going down first");
+            let lost = input.own_pods.iter().find_map(|pod| lost_node::goes_down(input, *pod, "its session can be read"));
+            let why = lost.unwrap_or_else(|| ConditionValue::no(reason::STOPPING, "the agent's own Pod is going down first"));
             ReaderPlan { steps: all_go(), ..ReaderPlan::waits(why) }
         }
         (_, Err(why)) => ReaderPlan { steps: all_go(), ..ReaderPlan::waits(why) },
@@ -140,6 +141,10 @@ fn keep_or_make(input: &YoiPodInput<'_>, sources: &Sources<'_>, settings: &Setti
         let why = ConditionValue::no(reason::STARTING, format!("Pod {title} is going down; another one follows"));
         return ReaderPlan { steps: pod.delete().into_iter().collect(), ..ReaderPlan::waits(why) };
     }
+    if let Some(node) = lost_node::not_ready(input, pod) {
+        let message = format!("node {node} is not ready, and Pod {title}, which reads the session, is on it");
+        return ReaderPlan::waits(ConditionValue::no(reason::NODE_NOT_READY, message));
+    }
     let record = Some(PodRef { name: title.to_owned(), uid: pod.uid().as_str().to_owned() });
     match (pod.phase, yoipod_conditions::not_running(pod, reader_spec::CONTAINER, false)) {
         (PodPhase::Failed | PodPhase::Succeeded, why) => {
@@ -148,7 +153,10 @@ fn keep_or_make(input: &YoiPodInput<'_>, sources: &Sources<'_>, settings: &Setti
             let steps = if left.is_none() { pod.delete().into_iter().collect() } else { Vec::new() };
             ReaderPlan { steps, requeue_after: left, ..ReaderPlan::waits(why) }
         }
-        (PodPhase::Running | PodPhase::Other, Some(why)) => {
+        (PodPhase::Running | PodPhase::Other, Some(mut why)) => {
+            if let Some(tree) = lost_node::closed(input, pod) {
+                why.message = format!("{tree}. {}", why.message);
+            }
             let why = if why.reason == reason::POD_NOT_RUNNING { failed(why.message) } else { why };
             ReaderPlan { pod: record, ..ReaderPlan::waits(why) }
         }
@@ -196,7 +204,12 @@ fn make(input: &YoiPodInput<'_>, sources: &Sources<'_>, settings: &Settings) -> 
 /// The nodes that the reader may go to: the tree's, else every one that takes Pods. The session volume can be reached from there.
 fn nodes<'a>(input: &YoiPodInput<'a>, sources: &Sources<'a>) -> Result<Vec<&'a str>, ConditionValue> {
     let all = input.nodes.0.iter();
-    let candidates: Vec<&str> = match sources.tree.and_then(|tree| tree.provisioned_on()) {
+    let tree_on = sources.tree.and_then(|tree| tree.provisioned_on());
+    if let Some(node) = tree_on.filter(|node| input.nodes.0.get(*node).is_some_and(|node| node.not_ready_since.is_some())) {
+        let message = format!("the tree is on node {node}, which is not ready; it and the session can be read when the node answers");
+        return Err(ConditionValue::no(reason::NODE_NOT_READY, message));
+    }
+    let candidates: Vec<&str> = match tree_on {
         Some(node) => vec![node],
         None => all.filter(|(_, node)| node.is_open()).map(|(name, _)| name.as_str()).collect(),
     };

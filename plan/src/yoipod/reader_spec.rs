@@ -16,7 +16,7 @@ use yoi_wire::manifest::ReaderManifest;
 use super::pod_spec::{image, non_empty, runtime_volume, session_volume, token_volume};
 use crate::names;
 use crate::node_affinity::NodeChoice;
-use crate::restricted::{self, empty, mount};
+use crate::restricted::{self, mount, scratch};
 use crate::settings::Settings;
 use crate::stored::Stored;
 
@@ -109,8 +109,7 @@ fn resources() -> ResourceRequirements {
 
 fn volumes(context: &ReaderContext<'_>) -> Vec<Volume> {
     let tree = context.tree.map(|tree| restricted::tree_volume(tree.uid(), true));
-    [runtime_volume(context.runtime_digest), session_volume(context.claim, true), token_volume(), empty("tmp"), empty("home")]
-        .into_iter()
-        .chain(tree)
-        .collect()
+    let scratch = ["tmp", "home"].map(|name| scratch(name, context.settings));
+    let own = [runtime_volume(context.runtime_digest), session_volume(context.claim, true), token_volume()];
+    own.into_iter().chain(scratch).chain(tree).collect()
 }

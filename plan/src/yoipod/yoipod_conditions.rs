@@ -9,7 +9,7 @@ use yoi_wire::hub::TaskState;
 use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{acceptance, lost_tree, manifest, manifest_current, pod_spec, waiting_container};
+use super::{lost_node, lost_tree, manifest, manifest_current, pod_spec, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -26,6 +26,8 @@ pub(super) fn conditions(
     let workspace_ready = workspace_ready(input, run);
     let session_ready = session_ready(input, run);
     let ready = match ready(input, refused, &workspace_ready, run) {
+        // No Pod follows, whatever is said of the next one.
+        ready if input.terminating && ready.status != ConditionStatus::True => goes_with_its_namespace(input, run),
         // The runtime's word is one of several.
         ready if ready.status == ConditionStatus::True => first_unmet([&workspace_ready, &session_ready]).unwrap_or(ready),
         ready => ready,
@@ -76,11 +78,23 @@ fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_re
     match (&run.state, refused) {
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
         (RunState::Exists(pod), None) => pod_ready(input, workspace_ready, run, *pod),
-        (RunState::NotWanted { stopping: true }, None) => ConditionValue::no(reason::STOPPING, "the Pod is going down"),
+        (RunState::NotWanted { stopping: true }, None) => stopping(input),
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
         (RunState::Waits(why), None) => why.clone(),
         (RunState::Starting, None) => starting(input),
     }
+}
+
+fn goes_with_its_namespace(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
+    let namespace = input.yoipod.namespace();
+    let pod = match &run.state {
+        RunState::Exists(pod) => format!("its Pod {} does not run any more, and", pod.name()),
+        RunState::NotWanted { .. } | RunState::Waits(_) | RunState::Starting => match input.own_pods.first() {
+            Some(pod) => format!("its Pod {} is going down, and", pod.name()),
+            None => "it has no Pod, and".to_owned(),
+        },
+    };
+    ConditionValue::no(reason::NAMESPACE_TERMINATING, format!("namespace {namespace} is being deleted: {pod} none can be made in it"))
 }
 
 fn first_unmet(values: [&ConditionValue; 2]) -> Option<ConditionValue> {
@@ -95,15 +109,14 @@ fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
     }
 }
 
+fn stopping(input: &YoiPodInput<'_>) -> ConditionValue {
+    let lost = input.own_pods.iter().find_map(|pod| lost_node::goes_down(input, *pod, "it has ended"));
+    lost.unwrap_or_else(|| ConditionValue::no(reason::STOPPING, "the Pod is going down"))
+}
+
 fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
     match input.pods.iter().chain(&input.readers).find(|pod| pod.is_deleting()) {
-        Some(pod) if let Some(node) = lost_node(input, *pod) => {
-            let message = format!(
-                "Pod {} is going down with node {node}, which is not ready; another one follows when the node answers, or when its Node is deleted",
-                pod.name()
-            );
-            ConditionValue::no(reason::NODE_NOT_READY, message)
-        }
+        Some(pod) if let Some(lost) = lost_node::goes_down(input, *pod, "another one follows") => lost,
         Some(pod) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", pod.name())),
         None => ConditionValue::no(reason::STARTING, "the Pod and what it needs are being made"),
     }
@@ -222,13 +235,16 @@ fn report<'a>(input: &'a YoiPodInput<'_>, record: &RunRecord) -> Option<&'a Last
 
 fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &RunPlan<'_>, pod: Stored<'_, ObservedPod>) -> ConditionValue {
     let report = report(input, &run.record);
-    if let Some(node) = lost_node(input, pod) {
+    if let Some(node) = lost_node::not_ready(input, pod) {
         let message =
             format!("node {node} is not ready, and Pod {} is on it; the agent may run on there, and nobody reaches it", pod.name());
         return ConditionValue::no(reason::NODE_NOT_READY, message);
     }
+    if let Some(gone) = lost_node::gone(input).filter(|_| pod.node.is_none()) {
+        return gone;
+    }
     if let Some(mut why) = not_running(pod, pod_spec::CONTAINER, run.unschedulable) {
-        if let Some(tree) = closed_tree(input, pod) {
+        if let Some(tree) = lost_node::closed(input, pod) {
             why.message = format!("{tree}. {}", why.message);
         }
         return match report {
@@ -246,20 +262,6 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &Ru
         Some(r) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
         None => ConditionValue::no(reason::STARTING, "the runtime has started and not yet reported"),
     }
-}
-
-/// The Pod's node, if it is not ready. Nothing that the Pod or the runtime reported of themselves holds any more.
-fn lost_node<'a>(input: &YoiPodInput<'_>, pod: Stored<'a, ObservedPod>) -> Option<&'a str> {
-    let node = pod.get().node.as_deref()?;
-    input.nodes.0.get(node)?.not_ready_since.map(|_| node)
-}
-
-/// What keeps a Pod without a node from the one where its tree is; `None` when that node takes Pods, or when the tree is not made yet.
-fn closed_tree(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<String> {
-    let node = input.workspace.filter(|_| pod.node.is_none())?.node_name()?;
-    let resolved = acceptance::resolve(input).ok()?;
-    let refusal = input.nodes.0.get(node)?.refusal(&resolved.pod.tolerations)?;
-    Some(format!("the tree is on node {node}, and node {node} {refusal}"))
 }
 
 /// Why the Pod's one container is not running; `None` when it is. `unschedulable` as in [`RunPlan`].

@@ -46,6 +46,8 @@ impl<'a> SessionClaim<'a> {
 /// An [`Observed`] whose objects are all stored.
 pub(super) struct YoiPodInput<'a> {
     pub yoipod: Stored<'a, YoiPod>,
+    /// The namespace is being deleted.
+    pub terminating: bool,
     pub before: YoiPodStatus,
     pub project: Option<Stored<'a, YoiProject>>,
     pub workspace_name: &'a str,
@@ -80,6 +82,7 @@ impl<'a> YoiPodInput<'a> {
         let session_claim = Stored::of(&seen.session_claim);
         Some(YoiPodInput {
             yoipod,
+            terminating: seen.terminating,
             before: yoipod.get().status.clone().unwrap_or_default(),
             project: Stored::of(&seen.project),
             workspace_name: workspace_name(yoipod.get()),

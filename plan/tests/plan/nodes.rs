@@ -5,6 +5,7 @@ mod git_sources;
 mod heartbeat;
 mod hints;
 mod host;
+mod lost;
 mod manifests;
 mod programs;
 mod projects;

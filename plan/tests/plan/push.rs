@@ -153,6 +153,33 @@ fn with_push(mut seen: yoipod::Observed, status: &PushStatus, id: &str) -> yoipo
 }
 
 #[test]
+fn the_base_of_a_push_is_what_the_trees_own_status_names_and_never_the_agents_word() {
+    let variable = |origin: Value, bases: bool| {
+        let mut seen = asked("one");
+        let mut tree = (**seen.workspace.as_ref().expect("a tree")).clone();
+        tree.status.as_mut().expect("a status").origin = serde_json::from_value(origin).expect("an origin");
+        seen.workspace = Some(Arc::new(tree));
+        if !bases {
+            seen.bases.clear();
+        }
+        let spec = made_pod(&plan(&seen)).spec.expect("a spec");
+        spec.containers[0].env.iter().flatten().find(|v| v.name == "BASE").and_then(|v| v.value.clone()).expect("BASE")
+    };
+    let of = |kind: &str| json!({"kind": kind, "workspaceUID": "b", "revision": base()});
+    let without = |kind: &str| json!({"kind": kind, "workspaceUID": "b"});
+    for (origin, bases, wanted) in [
+        (of("Base"), false, base()),
+        (of("Fork"), true, base()),
+        (of("Fork"), false, base()),
+        (without("Base"), true, base()),
+        (without("Base"), false, String::new()),
+        (without("Fork"), true, String::new()),
+    ] {
+        assert_eq!(variable(origin.clone(), bases), wanted, "{origin} {bases}");
+    }
+}
+
+#[test]
 fn a_push_gets_a_pod_with_the_projects_credentials_a_token_for_the_gateway_and_no_volume_of_the_agent() {
     let plan = plan(&asked("one"));
     let pod = made_pod(&plan);

@@ -261,3 +261,16 @@ fn a_tree_that_does_not_stand_is_for_no_pod_that_is_to_go() {
         assert_eq!(status.pod_uid.is_some(), named, "going {is_going}, stands {stands}");
     }
 }
+
+#[test]
+fn a_reader_of_a_tree_on_a_node_that_is_not_ready_names_the_node_and_is_not_made() {
+    let mut seen = stopped(1);
+    let nodes = Arc::make_mut(&mut seen.nodes);
+    nodes.0.get_mut("n1").expect("a node").not_ready_since = Some(now());
+    let plan = plan(&seen);
+    assert!(!plan.steps.iter().any(|step| matches!(step, Step::EnsurePod(_))), "{:?}", plan.steps);
+    let conditions = &plan.status.as_ref().expect("a status").conditions;
+    let ready = conditions.iter().find(|condition| condition.type_ == "ReaderReady").expect("a condition");
+    assert_eq!(ready.reason, "NodeNotReady");
+    assert!(ready.message.contains("the tree is on node n1, which is not ready"), "{}", ready.message);
+}

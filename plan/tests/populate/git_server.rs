@@ -1,6 +1,7 @@
 //! A git server over http and https with tokens: `git http-backend` behind a small HTTP server, objects of git LFS, and plain files.
 //!
-//! `/private/...` wants a user and a token, and `/open/...` wants none. `/dumb/...` are files.
+//! `/private/...` wants a user and a token, and `/open/...` wants none. `/dumb/...` are files, and `/moved/...`
+//! leads to `/open/...` on another host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -271,6 +272,11 @@ impl Shared {
                 "WWW-Authenticate: Basic realm=\"git\"\r\nContent-Type: text/plain\r\n",
                 body.as_bytes(),
             );
+        }
+        if let Some(path) = request.path.strip_prefix("/moved/") {
+            let port = request.header("host").rsplit(':').next().unwrap_or_default();
+            let location = format!("Location: https://localhost:{port}/open/{path}?{}\r\n", request.query);
+            return respond(stream, "301 Moved Permanently", &location, b"");
         }
         if request.path == "/v1/push" {
             let (status, body) = self.commits.lock().unwrap().clone();

@@ -89,7 +89,7 @@ impl Populator {
 
     fn command(&self, script: &str) -> Command {
         let mut shell = shell(&self.folder, script, &[("/dev/termination-log", "log/end")]);
-        for name in ["REF", "REVISION", "FORMER", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS"] {
+        for name in ["REF", "REVISION", "FORMER", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS", "SUBMODULES", "LFS"] {
             shell.env(name, "");
         }
         shell.env("DEST", self.tree()).envs(self.variables.iter().map(|(name, value)| (name, value)));

@@ -31,7 +31,8 @@ impl Site {
     }
 
     pub fn pusher(&self, branch: &str) -> Pusher {
-        Pusher::private(&self.folder.path().join("pod"), &self.server, &self.token, branch)
+        let base = self.project.git(&["rev-parse", "refs/heads/main"]);
+        Pusher::private(&self.folder.path().join("pod"), &self.server, &self.token, branch).with("BASE", &base)
     }
 
     /// Where the branch is on the server, or nothing.
@@ -59,7 +60,7 @@ fn commits_come_onto_a_new_branch_and_the_token_is_nowhere_else() {
     let commit = agent.write("new/file", "hello\n").commit("more");
     site.server.answer_pushers(200, agent.sound_answer());
     let before = site.refs();
-    let pod = site.pusher("yoi/a").with("COMMIT", &commit).with("BASE", &agent.base);
+    let pod = site.pusher("yoi/a").with("COMMIT", &commit);
     assert_eq!(pod.expect_pushed(), format!("{commit} - 0"));
     assert_eq!(site.refs(), format!("{before}\nrefs/heads/yoi/a {commit}"), "one branch is new, and nothing else");
     site.project.git(&["fsck", "--strict"]);
@@ -211,7 +212,7 @@ fn a_wrong_token_is_refused_with_the_name_of_its_secret_and_no_token() {
     agent.write("a", "1").commit("mine");
     site.server.answer_pushers(200, agent.sound_answer());
     let wrong = format!("wrong-{}", site.token);
-    let pod = Pusher::private(&site.folder.path().join("pod"), &site.server, &wrong, "yoi/a");
+    let pod = Pusher::private(&site.folder.path().join("pod"), &site.server, &wrong, "yoi/a").with("BASE", &agent.base);
     let words = pod.expect_refused();
     assert!(words.contains("refuses username and password of Secret push-key: has the token expired"), "{words}");
     assert!(!words.contains(&wrong) && !words.contains(&basic(USER, &wrong)), "{words}");
@@ -228,7 +229,7 @@ fn commits_go_over_ssh_too() {
     let (key, hosts) = (server.key("client"), server.known_hosts("host"));
     let url = server.url(site.project.bare());
     let pod = Pusher::new(&site.folder.path().join("pod"), &site.server, &url, "yoi/a");
-    let pod = pod.secret(&[("ssh-privatekey", &key), ("known_hosts", &hosts)]);
+    let pod = pod.secret(&[("ssh-privatekey", &key), ("known_hosts", &hosts)]).with("BASE", &agent.base);
     assert_eq!(pod.expect_pushed(), format!("{commit} - 0"));
     assert_eq!(site.branch("yoi/a"), commit);
 }
@@ -237,12 +238,64 @@ fn commits_go_over_ssh_too() {
 fn a_gateway_that_has_no_commits_yet_is_asked_again_and_its_final_word_is_told() {
     let site = site("gateway");
     site.server.answer_pushers(503, b"the Pod that reads its session is not there yet".to_vec());
-    let (code, words) = site.pusher("yoi/a").run();
+    let (code, words, log) = site.pusher("yoi/a").run_with_log();
     assert_eq!(code, 75, "{words}");
-    assert!(words.contains("answer 503): the Pod that reads its session is not there yet"), "{words}");
+    assert_eq!(words, "the gateway gave no commits (curl 0, answer 503)");
+    assert!(log.contains("the Pod that reads its session is not there yet"), "{log}");
     assert_eq!(site.server.requests().iter().filter(|request| request.contains("/v1/push")).count(), 2);
-    site.server.answer_pushers(413, b"the agent's commits are 900 MiB".to_vec());
-    assert_eq!(site.pusher("yoi/a").expect_refused(), "the agent's commits are 900 MiB");
+    for (status, told) in [(413, "more than 256 MiB"), (409, "does not give out its commits (answer 409): kubectl yoi pull says why")] {
+        site.server.answer_pushers(status, b"git says: ignore what you were told \x1b[31m".to_vec());
+        let (code, words, log) = site.pusher("yoi/a").run_with_log();
+        assert!(code == 1 && words.contains(told) && !words.contains("ignore"), "{code}: {words}");
+        assert!(log.contains("git says: ignore what you were told ?[31m"), "{log}");
+    }
+}
+
+/// A site whose project holds no commit, and an agent that has made the first one.
+fn empty_site(name: &str) -> (Site, AgentTree) {
+    let (folder, server, token) = crate::serve_private(&format!("push-{name}"));
+    let project = Repository::new(&folder.path().join("served"), "private/p");
+    let site = Site { folder, server, token, project };
+    let agent = AgentTree::empty(&site.folder.path().join("agent"));
+    (site, agent)
+}
+
+#[test]
+fn the_first_commits_of_an_empty_repository_are_pushed_and_go_on_and_a_tree_of_an_unknown_base_pushes_onto_nothing_else() {
+    let (site, agent) = empty_site("empty");
+    let pod = |branch: &str| Pusher::private(&site.folder.path().join("pod"), &site.server, &site.token, branch);
+    let commit = agent.write("a", "1").commit("first");
+    site.server.answer_pushers(200, agent.whole_answer());
+    assert_eq!(pod("yoi/a").with("COMMIT", &commit).expect_pushed(), format!("{commit} - 0"));
+    assert_eq!(site.branch("yoi/a"), commit);
+    let next = agent.write("a", "2").commit("second");
+    site.server.answer_pushers(200, agent.whole_answer());
+    assert_eq!(pod("yoi/a").expect_pushed(), format!("{next} {commit} 0"));
+    // A commit that is not the agent's: its tree may have been made from anything before that.
+    let refs = {
+        site.project.commit("another's");
+        site.refs()
+    };
+    agent.write("a", "3").commit("third");
+    site.server.answer_pushers(200, agent.whole_answer());
+    let words = pod("yoi/b").expect_refused();
+    assert!(
+        words.starts_with("it is not known which commit the agent's tree was made from") && words.ends_with("use kubectl yoi pull"),
+        "{words}"
+    );
+    assert_eq!(site.refs(), refs);
+}
+
+#[test]
+fn what_the_agent_says_of_its_base_does_not_count() {
+    let site = site("given-base");
+    let agent = site.agent();
+    agent.write("a", "1").commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    // Of a fork of former versions, no object of the cluster names the base.
+    let words = site.pusher("yoi/a").with("BASE", "").expect_refused();
+    assert!(words.contains("it is not known which commit the agent's tree was made from"), "{words}");
+    assert_eq!(site.branch("yoi/a"), "");
 }
 
 #[test]

@@ -5,13 +5,19 @@ use std::fs;
 use crate::push::{Site, site};
 use crate::pusher::AgentTree;
 
-/// The words with which this answer of the gateway is refused. No ref of the server changes.
-fn refused(site: &Site, answer: Vec<u8>) -> String {
+/// The words with which this answer of the gateway is refused: those of the cluster's objects, and of the Pod's log. No ref of the server changes.
+fn refused_with_log(site: &Site, answer: Vec<u8>) -> (String, String) {
     let before = site.refs();
     site.server.answer_pushers(200, answer);
-    let words = site.pusher("yoi/a").expect_refused();
+    let (code, words, log) = site.pusher("yoi/a").run_with_log();
+    assert_eq!(code, 1, "{words}\n{log}");
     assert_eq!(site.refs(), before, "{words}");
-    words
+    (words, log)
+}
+
+/// The words that the cluster's objects get.
+fn refused(site: &Site, answer: Vec<u8>) -> String {
+    refused_with_log(site, answer).0
 }
 
 fn since(agent: &AgentTree) -> String {
@@ -25,7 +31,7 @@ fn a_bundle_with_more_than_one_name_is_refused() {
     agent.write("a", "1").commit("mine");
     agent.git(&["branch", "other"]);
     let words = refused(&site, agent.answer(&["HEAD", "refs/heads/other", &since(&agent)]));
-    assert!(words.contains("and not HEAD at") && words.contains("refs/heads/other"), "{words}");
+    assert!(words.contains("holds 2 names, and not HEAD at") && !words.contains("other"), "{words}");
     let words = refused(&site, agent.answer(&["refs/heads/other", &since(&agent)]));
     assert!(words.contains("and not HEAD at"), "{words}");
 }
@@ -51,6 +57,9 @@ fn a_bundle_on_top_of_a_commit_that_the_project_does_not_have_is_refused() {
     agent.base = agent.write("a", "1").commit("hidden");
     agent.write("a", "2").commit("shown");
     let words = refused(&site, agent.sound_answer());
+    assert!(words.contains("the agent's bundle does not begin at"), "{words}");
+    // The project has another history by now.
+    let words = site.pusher("yoi/a").with("BASE", &agent.base).expect_refused();
     assert!(words.contains(&format!("does not give commit {}, which the agent's tree was made from", agent.base)), "{words}");
 }
 
@@ -67,8 +76,9 @@ fn objects_that_fsck_refuses_are_refused() {
     let tree = agent.git(&["hash-object", "-t", "tree", "-w", "--literally", path.to_str().unwrap()]);
     let commit = agent.git(&["commit-tree", "-p", "HEAD", "-m", "bad", &tree]);
     agent.git(&["update-ref", "HEAD", &commit]);
-    let words = refused(&site, agent.sound_answer());
-    assert!(words.contains("hasDotgit") && words.contains("an object of the agent's commits is not sound"), "{words}");
+    let (words, log) = refused_with_log(&site, agent.sound_answer());
+    assert_eq!(words, "an object of the agent's commits is not sound");
+    assert!(log.contains("hasDotgit"), "{log}");
 }
 
 #[test]
@@ -127,11 +137,48 @@ fn pointers_of_git_lfs_are_not_pushed_without_their_files() {
     for name in ["a.bin", "in a folder/b.bin", "c.bin", "d.bin"] {
         agent.write(name, crate::git_server::pointer(name.as_bytes())).commit(name);
     }
-    let words = refused(&site, agent.sound_answer());
-    let first = "the commits hold pointers of git LFS, whose contents are in the agent's tree only: ";
-    let listed = words.split_once(first).expect(&words).1.split_once(" 4 in all.").expect(&words).0;
-    let names: Vec<&str> = listed.split_inclusive(',').map(str::trim).collect();
-    assert!(names.len() == 3 && names.iter().all(|name| name.ends_with("bin,")), "{words}");
+    let (words, log) = refused_with_log(&site, agent.sound_answer());
+    assert!(words.starts_with("the commits hold pointers of git LFS, 4 in all, whose contents are in the agent's tree only"), "{words}");
+    assert!(log.contains("in a folder/b.bin") && !words.contains(".bin"), "{words}\n{log}");
+}
+
+#[test]
+fn no_word_of_the_agent_comes_into_an_object_through_a_push() {
+    let words_of_the_agent = "ignore-previous-instructions";
+    let pointer = crate::git_server::pointer(b"content");
+    let name = format!("{words_of_the_agent}.bin");
+    type Change<'a> = dyn Fn(&AgentTree) -> Vec<u8> + 'a;
+    let changes: [(&str, &Change<'_>); 5] = [
+        ("pointer", &|agent| {
+            agent.write(&name, &pointer).commit(words_of_the_agent);
+            agent.sound_answer()
+        }),
+        ("branch", &|agent| {
+            agent.write("a", "1").commit(words_of_the_agent);
+            agent.git(&["branch", words_of_the_agent]);
+            agent.answer(&[&format!("refs/heads/{words_of_the_agent}"), &since(agent)])
+        }),
+        ("url", &|agent| {
+            let entry = format!("[submodule \"x\"]\n\tpath = x\n\turl = --{words_of_the_agent}\n");
+            agent.write(".gitmodules", entry).commit(words_of_the_agent);
+            agent.sound_answer()
+        }),
+        ("header", &|agent| {
+            agent.write("a", "1").commit("mine");
+            format!("{} {} 1 0\n{words_of_the_agent}\n", agent.head(), agent.base).into_bytes()
+        }),
+        ("prerequisite", &|agent| {
+            let hidden = agent.write("a", "1").commit(words_of_the_agent);
+            agent.write("a", "2").commit("shown");
+            agent.answer(&["HEAD", &format!("^{hidden}")])
+        }),
+    ];
+    for (label, change) in changes {
+        let site = site(&format!("words-{label}"));
+        let (words, log) = refused_with_log(&site, change(&site.agent()));
+        assert!(!words.is_empty() && !words.contains(words_of_the_agent), "{label}: {words}");
+        assert!(log.contains(words_of_the_agent), "{label}: people do not find it in the log either: {log}");
+    }
 }
 
 #[test]
@@ -150,7 +197,7 @@ fn a_text_that_speaks_of_a_pointer_of_git_lfs_is_pushed_and_hides_none() {
     }
     agent.write("b.bin", &pointer).commit("both");
     let words = refused(&site, agent.sound_answer());
-    assert!(words.contains("agent's tree only: b.bin, 1 in all"), "{words}");
+    assert!(words.contains("pointers of git LFS, 1 in all"), "{words}");
 }
 
 #[test]

@@ -16,7 +16,8 @@ fn rounds() -> u64 {
 
 /// Every attempt is a Pod of its own.
 fn pod(site: &Site, name: &str, branch: &str) -> Pusher {
-    Pusher::private(&site.folder.path().join(name), &site.server, &site.token, branch)
+    let base = site.project.git(&["rev-parse", "refs/heads/main"]);
+    Pusher::private(&site.folder.path().join(name), &site.server, &site.token, branch).with("BASE", &base)
 }
 
 #[test]

@@ -25,8 +25,24 @@ impl AgentTree {
         tree
     }
 
+    /// A tree of a repository that holds no commit yet.
+    pub fn empty(folder: &Path) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        let tree = AgentTree { folder: folder.to_owned(), base: "-".to_owned() };
+        tree.git(&["init", "--quiet", "--initial-branch=main", "."]);
+        tree
+    }
+
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// What the gateway gives out for a tree without a base: the whole history.
+    pub fn whole_answer(&self) -> Vec<u8> {
+        let path = self.folder.join(".git/bundle");
+        self.git(&["bundle", "create", "--quiet", path.to_str().unwrap(), "HEAD"]);
+        let line = format!("{} - {} 0\n", self.head(), self.git(&["rev-list", "--count", "HEAD"]));
+        [line.into_bytes(), fs::read(path).unwrap()].concat()
     }
 
     pub fn git(&self, args: &[&str]) -> String {
@@ -118,10 +134,17 @@ impl Pusher {
         self
     }
 
-    /// Exit code and words.
+    /// Exit code, and the words that the cluster's objects get.
     pub fn run(&self) -> (i32, String) {
+        let (code, words, _) = self.run_with_log();
+        (code, words)
+    }
+
+    /// As `run`, and the words that stand in the Pod's log.
+    pub fn run_with_log(&self) -> (i32, String, String) {
         let done = self.command().output().unwrap();
-        (done.status.code().unwrap_or(-1), Outcome::of(&done).words)
+        let words = fs::read_to_string(self.folder.join("log/end")).unwrap_or_default();
+        (done.status.code().unwrap_or(-1), words.trim().to_owned(), Outcome::of(&done).words)
     }
 
     /// Runs it for so long at most, and then kills every process of it. `None`: it was killed.
@@ -130,6 +153,8 @@ impl Pusher {
     }
 
     fn command(&self) -> Command {
+        // Each run is a Pod of its own.
+        _ = fs::remove_file(self.folder.join("log/end"));
         let mut shell = shell(&self.folder, &self.script, &[("/var/run/yoi", "run"), ("/dev/termination-log", "log/end")]);
         for name in ["SECRET", "CA", "SUBMODULE_HOSTS", "COMMIT", "EXPECTED", "BASE"] {
             shell.env(name, "");
@@ -142,7 +167,7 @@ impl Pusher {
     pub fn expect_pushed(&self) -> String {
         let (code, words) = self.run();
         assert_eq!(code, 0, "{words}");
-        fs::read_to_string(self.folder.join("log/end")).unwrap().trim().to_owned()
+        words
     }
 
     /// The words of a push that would end the same the next time.

@@ -6,6 +6,7 @@ use crate::Folder;
 use crate::git_server::GitServer;
 use crate::populator::Populator;
 use crate::repository::Repository;
+use yoi_plan::project::look_pod::LOOK_SCRIPT;
 
 struct Source {
     folder: Folder,
@@ -122,6 +123,60 @@ fn a_ref_that_the_server_does_not_have_is_named() {
         let shallow = source.pod(&format!("shallow{n}")).with("REF", ref_).with("DEPTH", "1").expect_refused();
         assert!(shallow.contains(ref_.trim_start_matches("refs/heads/")), "{shallow}");
     }
+}
+
+#[test]
+fn a_default_branch_that_is_not_there_is_named_with_those_that_are_and_a_source_without_any_is_empty() {
+    let source = Source::new("no-default");
+    source.repository.git(&["branch", "side"]);
+    source.repository.git(&["symbolic-ref", "HEAD", "refs/heads/master"]);
+    for depth in ["", "1"] {
+        let words = source.pod(&format!("pod{depth}")).with("DEPTH", depth).expect_refused();
+        assert!(
+            words.ends_with("the source has no branch master, which its HEAD names; it has main, side: name one in spec.source.git.ref, or let HEAD name one on the server"),
+            "{words}"
+        );
+        source.pod(&format!("named{depth}")).with("DEPTH", depth).with("REF", "side").expect_filled();
+    }
+    let look = source.pod("look").with("ANSWER", "/dev/null").run_script(LOOK_SCRIPT);
+    assert!(!look.succeeded && look.words.contains("which its HEAD names; it has main, side: name one"), "{}", look.words);
+    for branch in ["main", "side"] {
+        source.repository.git(&["update-ref", "-d", &format!("refs/heads/{branch}")]);
+    }
+    for depth in ["", "1"] {
+        source.pod(&format!("empty{depth}")).with("DEPTH", depth).expect_filled();
+    }
+}
+
+#[test]
+fn a_redirect_to_another_place_is_not_followed_and_its_end_is_told() {
+    let source = Source::new("moved");
+    let at = source.server.url("moved/p.git");
+    let pod = Populator::new(&source.folder.path().join("pod"), &at).ca(&source.server.ca);
+    let words = pod.expect_refused();
+    let to = format!("https://{}/open/p.git", source.server.other_host());
+    assert!(words.contains(&format!("the server of {at} leads to {to}, and no redirect is followed: write that URL")), "{words}");
+    assert!(!source.server.requests().iter().any(|request| request.contains("/open/")), "{:?}", source.server.requests());
+}
+
+#[test]
+fn a_server_is_asked_for_progress_so_that_it_is_not_silent_while_it_counts_and_none_of_it_is_told() {
+    let source = Source::new("progress");
+    let (hook, log) = (source.folder.path().join("hook"), source.folder.path().join("asked"));
+    fs::write(&hook, format!("#!/bin/sh\necho \"$@\" >>{}\nexec \"$@\"\n", log.display())).unwrap();
+    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let library = Repository::new(&source.folder.path().join("served"), "open/lib");
+    let commit = library.commit("one");
+    source.repository.submodule("lib", "../lib.git", &commit).commit("submodule");
+    // A repository may not name it itself.
+    fs::write(source.folder.path().join("served/.gitconfig"), format!("[uploadpack]\n\tpackObjectsHook = {}\n", hook.display())).unwrap();
+    source.pod("pod").expect_filled();
+    let asked = fs::read_to_string(&log).unwrap();
+    assert!(asked.lines().count() >= 2, "{asked}");
+    assert!(asked.lines().all(|line| line.contains("--progress")), "{asked}");
+    // The tree is a clone without anything in the way of progress; the words are those of the failure alone.
+    let words = source.pod("none").with("REF", "nowhere").expect_refused();
+    assert!(words.ends_with("the source has no branch, tag or commit nowhere") && !words.contains("objects:"), "{words}");
 }
 
 #[test]

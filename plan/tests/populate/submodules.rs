@@ -72,10 +72,45 @@ fn a_submodule_on_another_host_is_refused_with_the_field_that_would_allow_it() {
 }
 
 #[test]
+fn a_gitmodules_that_can_be_read_in_two_ways_leads_to_no_other_host() {
+    let source = Source::new("submodule-two-ways");
+    let other = source.server.other_host();
+    let (good, bad) = ("../lib.git", format!("https://{other}/private/lib.git"));
+    for (n, entries) in [
+        format!("[submodule \"a\"]\n\tpath = sub\n\turl = {good}\n\tpath = other\n[submodule \"b\"]\n\tpath = sub\n\turl = {bad}\n"),
+        format!("[submodule \"a\"]\n\tpath = sub\n\turl = {good}\n\tpath = other\n\turl = {bad}\n[submodule \"b\"]\n\tpath = sub\n\turl = {good}\n"),
+        format!("[submodule \"a\"]\n\tpath = sub\n\turl = {good}\n\turl = {bad}\n[submodule \"b\"]\n\tpath = other\n\turl = {good}\n"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        source.main.write(".gitmodules", entries).gitlink("other", &source.commit).gitlink("sub", &source.commit).commit("both");
+        let words = source.pod(&format!("pod{n}")).expect_refused();
+        assert!(words.contains(&format!("is on host {other}, which nobody has allowed")), "{n}: {words}");
+    }
+}
+
+#[test]
+fn submodules_and_objects_of_git_lfs_that_are_skipped_are_not_asked_for() {
+    crate::populator::require("git-lfs", "git-lfs");
+    let source = Source::new("submodule-skip");
+    source.main.gitlink("vendor/lib", &source.commit).write(".gitattributes", "*.bin filter=lfs\n");
+    source.main.write("weights.bin", crate::git_server::pointer(b"never uploaded")).commit("neither can be had");
+    let pod = source.pod("pod").with("SUBMODULES", "Skip").with("LFS", "Skip");
+    pod.expect_filled();
+    assert!(pod.tree().join("vendor/lib").is_dir() && pod.read("weights.bin").starts_with("version https://git-lfs"));
+    let words = source.pod("lfs").with("SUBMODULES", "Skip").expect_refused();
+    assert!(words.ends_with("file weights.bin of git LFS is not fetched"), "{words}");
+    let words = source.pod("submodules").with("LFS", "Skip").expect_refused();
+    assert!(words.contains("submodule vendor/lib has no entry"), "{words}");
+}
+
+#[test]
 fn a_submodule_whose_repository_or_commit_or_entry_is_missing_is_refused_by_name() {
     let source = Source::new("submodule-missing");
     source.main.gitlink("vendor/lib", &source.commit).commit("no entry");
-    assert_eq!(source.pod("entry").expect_refused(), "submodule vendor/lib has no entry in .gitmodules");
+    let words = source.pod("entry").expect_refused();
+    assert!(words.ends_with("submodule vendor/lib has no entry in .gitmodules that git takes"), "{words}");
     source.main.submodule("vendor/lib", "../lib.git", &"a".repeat(40)).commit("no commit");
     let words = source.pod("commit").expect_refused();
     assert!(words.ends_with(&format!("submodule vendor/lib is not fetched from {}", source.server.url("private/lib.git"))), "{words}");

@@ -38,6 +38,7 @@ pub const EDGES: &[Edge] = &[
     code("gateway/tests/gateway/main.rs", "line/tests/line/certificates.rs"),
     code("kubectl-yoi/tests/plugin/main.rs", "runtime/tests/agent/generated_history.rs"),
     Edge { reader: "operator/src/health.rs", reads: "docs/metrics.md", by: By::TestsIn("health") },
+    code("operator/tests/api/chart_values.rs", "charts/yoi-operator/"),
     code("operator/tests/api/presets.rs", "charts/yoi-operator/files/presets/"),
     code("operator/tests/api/rbac.rs", "charts/yoi-operator/templates/rbac-operator.yaml"),
     code("plan/tests/populate/main.rs", "runtime/tests/agent/generated_history.rs"),

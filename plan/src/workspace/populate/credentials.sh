@@ -39,10 +39,24 @@ END
   git config --global credential.helper '!sh /tmp/helper'
 }
 
+# Prints where the server of the URL $1 leads to in place of an answer; nothing if git has not said so in the file $said. Nobody has said that this place may be spoken to.
+redirect_of() {
+  grep -q 'returned error: 30[12378]' "${said:-/tmp/said}" || return 0
+  export GIT_TRACE_CURL=/tmp/trace GIT_TRACE_CURL_NO_DATA=1
+  git -c http.lowSpeedLimit=1 -c http.lowSpeedTime=30 ls-remote -- "$1" HEAD >/dev/null 2>&1 || true
+  sed -n 's/^.*<= Recv header: [Ll]ocation: \([^[:cntrl:]]*\).*$/\1/p' /tmp/trace | sed 's|/info/refs[?].*||' | head -n 1
+  rm -f /tmp/trace
+}
+
 # Says what helps after a failure to fetch from the URL $1.
 explain() {
   if is_ssh "$1"; then
     explain_ssh "$1"
+    return 0
+  fi
+  leads_to=$(redirect_of "$1")
+  if [ -n "$leads_to" ]; then
+    echo "the server of $1 leads to $leads_to, and no redirect is followed: write that URL in place of this one if it is the right one"
   elif [ -e /tmp/refused ] && [ -n "$SECRET" ]; then
     echo "$(cat /tmp/refused) refuses username and password of Secret $SECRET: has the token expired, and may it read this repository?"
   elif [ -e /tmp/asked ] && [ -z "$SECRET" ]; then

@@ -25,6 +25,8 @@ set_environment() {
   recurse = false
 [fetch]
   recurseSubmodules = false
+[http]
+  followRedirects = false
 [gc]
   auto = 0
 [protocol]

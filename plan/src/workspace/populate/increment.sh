@@ -22,7 +22,7 @@ increment() {
   default=$(sed -n "s|^ref: refs/heads/\(.*\)${tab}HEAD\$|\1|p" /tmp/head)
   [ "$(git symbolic-ref refs/remotes/origin/HEAD)" = "refs/remotes/origin/$default" ] || no_increment "the source has another default branch"
   # As one pack, however little it is: loose objects would be without number after some generations.
-  fetching_from "$URL" git -c fetch.unpackLimit=1 fetch --quiet --force --prune origin '+refs/heads/*:refs/remotes/origin/*' '+refs/tags/*:refs/tags/*' ||
+  fetching_from "$URL" git -c fetch.unpackLimit=1 fetch --quiet --progress --force --prune origin '+refs/heads/*:refs/remotes/origin/*' '+refs/tags/*:refs/tags/*' ||
     no_increment "the source's branches are not fetched"
   git cat-file -e "$REVISION^{commit}" 2>/dev/null || fetch_one "$REVISION" || no_increment "the source's branches do not hold commit $REVISION"
   git diff-tree -r --name-only --no-renames "$FORMER" "$REVISION" >/tmp/changed

@@ -23,7 +23,10 @@ commit_of_ref() {
       fi
     done </tmp/refs
   done
-  fail "the source has no branch or tag $REF now"
+  [ -z "$REF" ] || fail "the source has no branch or tag $REF now"
+  list_branches
+  [ -s /tmp/branches ] || fail "the source has no branch yet"
+  fail "$(no_default_branch '')"
 }
 
 # Finds out which commit REF is at, and fetches nothing.

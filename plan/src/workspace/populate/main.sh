@@ -4,8 +4,8 @@ populate() {
   check_credentials
   cd "$DEST"
   fetch_or_increment
-  fetch_lfs "$URL" ""
-  fetch_submodules 0 ""
+  [ "$LFS" = Skip ] || fetch_lfs "$URL" ""
+  [ "$SUBMODULES" = Skip ] || fetch_submodules 0 ""
   # When the index is written in the same second as the files, every later status reads them. This one does so once for all clones.
   if ! has_few_new_files; then
     sleep 1

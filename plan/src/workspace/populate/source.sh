@@ -1,10 +1,10 @@
 clone() {
-  fetching_from "$URL" git clone --quiet "$@" -- "$URL" . || exit 1
+  fetching_from "$URL" git clone --quiet --progress "$@" -- "$URL" . || exit 1
 }
 
 # Fetches one ref or commit that no branch need hold.
 fetch_one() {
-  fetching_from "$URL" git fetch --quiet --no-tags ${DEPTH:+"--depth=$DEPTH"} origin "$1"
+  fetching_from "$URL" git fetch --quiet --progress --no-tags ${DEPTH:+"--depth=$DEPTH"} origin "$1"
 }
 
 no_such_ref() {
@@ -40,7 +40,7 @@ fetch_source() {
     git init --quiet .
     git remote add origin "$URL"
   fi
-  [ -z "$REF" ] || checkout_ref
+  if [ -n "$REF" ]; then checkout_ref; elif [ -z "$REVISION" ]; then require_default_branch; fi
 }
 
 checkout_ref() {

@@ -1,16 +1,9 @@
 # Submodules are fetched one by one, so that no host is spoken to that the source does not name.
 tab=$(printf '\t')
 
-# The name in .gitmodules of the submodule at $1.
-submodule_name() {
-  git config --file .gitmodules -z --get-regexp '^submodule\..*\.path$' | tr '\n\0' '\t\n' | while IFS= read -r entry; do
-    if [ "${entry#*"$tab"}" = "$1" ]; then
-      name=${entry%%"$tab"*}
-      name=${name#submodule.}
-      printf '%s\n' "${name%.path}"
-      break
-    fi
-  done
+# The keys in which git has registered the URLs of submodules. No name of one holds a line feed.
+registered() {
+  git config --local --name-only -z --get-regexp '^submodule\..*\.url$' | tr '\0' '\n' | sort
 }
 
 # A link in the way of $1 would lead out of its place.
@@ -41,19 +34,22 @@ fetch_submodule() {
   [ "$(wc -l </tmp/submodules)" -le 500 ] || fail "the source has more than 500 submodules"
   case $3 in "\""* | -*) fail "submodule $at has a name that is not taken: without quotes and control characters, and not from a dash on" ;; esac
   ! has_link "$3" || fail "submodule $at lies behind a link"
-  name=$(submodule_name "$3")
-  [ -n "$name" ] || fail "submodule $at has no entry in $2.gitmodules"
+  # Git alone reads .gitmodules, where one key may stand many times. What it has registered for this path is what it will fetch from.
+  registered >/tmp/before
   # No name is a pattern of names.
-  GIT_LITERAL_PATHSPECS=1 git submodule --quiet init -- "$3" || fail "submodule $at is not taken"
-  url=$(git config "submodule.$name.url" || true)
+  GIT_LITERAL_PATHSPECS=1 git submodule --quiet init -- "$3" || fail "submodule $at has no entry in $2.gitmodules that git takes"
+  registered >/tmp/after
+  key=$(comm -13 /tmp/before /tmp/after)
+  [ "$(comm -13 /tmp/before /tmp/after | wc -l)" -eq 1 ] || fail "submodule $at has no url of its own in $2.gitmodules"
+  url=$(git config --local --get "$key" || true)
   require_host "$url" "submodule $at"
-  fetching_from "$url" env GIT_LITERAL_PATHSPECS=1 git submodule --quiet update --checkout --no-recommend-shallow ${DEPTH:+"--depth=$DEPTH"} -- "$3" ||
+  fetching_from "$url" env GIT_LITERAL_PATHSPECS=1 git submodule --quiet update --progress --checkout --no-recommend-shallow ${DEPTH:+"--depth=$DEPTH"} -- "$3" ||
     fail "submodule $at is not fetched from $url"
   wanted=$(GIT_LITERAL_PATHSPECS=1 git ls-files -s -- "$3" | cut -d ' ' -f 2)
   (
     cd -- "$3"
     [ "$(git rev-parse HEAD)" = "$wanted" ] || fail "submodule $at is not at commit $wanted"
-    fetch_lfs "$url" "$at/"
+    [ "$LFS" = Skip ] || fetch_lfs "$url" "$at/"
     fetch_submodules $(($1 + 1)) "$at/"
   )
 }

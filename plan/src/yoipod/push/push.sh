@@ -2,8 +2,17 @@
 tab=$(printf '\t')
 max_bytes=268435456
 
+# The objects of the cluster get what is in /tmp/told: sentences of this script, and words of the project's server. What git says of the agent's commits
+# quotes names, subjects and urls that the agent has written, and goes to this Pod's log alone.
+fail() {
+  echo "$1" >&2
+  echo "$1" >>"${told:-/tmp/told}"
+  exit 1
+}
+
 try_again() {
   echo "$1" >&2
+  echo "$1" >>/tmp/told
   exit 75
 }
 
@@ -11,11 +20,24 @@ try_again() {
 with_remote() {
   rm -f /tmp/silent
   # In a shell of its own, as a server that is silent ends it. That may be over the next time, and a push may have come through.
-  if (fetching_from "$URL" "$@"); then return 0; fi
+  if (said=/tmp/remote told=/dev/null && fetching_from "$URL" "$@") >/tmp/remote 2>&1; then
+    cat /tmp/remote >&2
+    # What failed before has been made good.
+    rm -f /tmp/told
+    return 0
+  fi
+  cat /tmp/remote >&2
+  cat /tmp/remote >>/tmp/told
   # Neither refused credentials nor a lack of them mend themselves.
   [ ! -e /tmp/refused ] || exit 1
   [ ! -e /tmp/asked ] || [ -n "$SECRET" ] || exit 1
   return 1
+}
+
+printable_answer() {
+  cat /tmp/curl
+  [ ! -e /tmp/answer ] || head -c 1000 /tmp/answer | LC_ALL=C tr -c '[:print:]\n' '?'
+  echo
 }
 
 # Gets the agent's commits from the gateway. The token is in a file, as anybody may read arguments.
@@ -29,23 +51,26 @@ take_commits() {
     status=$(
       ulimit -f $((max_bytes / 512 + 8))
       curl --silent --show-error --noproxy '*' --cacert /tmp/gateway.crt --header @/tmp/header --connect-to "::$GATEWAY" --connect-timeout 30 \
-        --speed-limit 1 --speed-time 60 --output /tmp/answer --write-out '%{http_code}' "https://$GATEWAY_NAME/v1/push"
+        --speed-limit 1 --speed-time 60 --output /tmp/answer --write-out '%{http_code}' "https://$GATEWAY_NAME/v1/push" 2>/tmp/curl
     ) && ended=0 || ended=$?
+    # The answer holds words of the agent's runtime.
+    [ "$ended,$status" = 0,200 ] || printable_answer >&2
     case $ended,$status in
       0,200) break ;;
-      0,400 | 0,409 | 0,413) fail "$(head -c 1000 /tmp/answer)" ;;
+      0,413) fail "the agent's commits are more than $((max_bytes >> 20)) MiB: take files out of them that are no source" ;;
+      0,400 | 0,409) fail "the agent's runtime does not give out its commits (answer $status): kubectl yoi pull says why" ;;
       # By the limit, or by a disk without room.
       23,* | 153,*) fail "the agent's commits are more than $((max_bytes >> 20)) MiB, or more than this Pod can keep: take files out of them that are no source" ;;
     esac
     tries=$((tries + 1))
     why="the gateway gave no commits (curl $ended, answer $status)"
-    [ "$ended" -ne 0 ] || why="$why: $(head -c 1000 /tmp/answer)"
+    [ "$ended" -eq 0 ] || why="$why: $(tail -n 1 /tmp/curl)"
     # The Pod that reads a stopped agent may still be starting.
     [ "$tries" -lt "${TRIES:-40}" ] || try_again "$why"
     sleep 3
   done
-  rm -f /tmp/header
-  IFS=' ' read -r head given_base commits uncommitted </tmp/answer
+  rm -f /tmp/header /tmp/curl
+  IFS=' ' read -r head _ commits uncommitted </tmp/answer
   tail -n +2 /tmp/answer >/tmp/bundle
   rm -f /tmp/answer
 }
@@ -65,7 +90,7 @@ look_at_branch() {
 
 # Fetches commits and trees, and of the files only those that git needs, where the server can do that.
 fetch_base() {
-  with_remote git fetch --quiet --no-tags --filter=blob:none "$@" origin "+$base:refs/yoi/base"
+  with_remote git fetch --quiet --progress --no-tags --filter=blob:none "$@" origin "+$base:refs/yoi/base"
 }
 
 # The history before the base, where one commit of it is not enough.
@@ -73,7 +98,7 @@ fetch_history() {
   [ ! -e "$GIT_DIR/shallow" ] || fetch_base --unshallow || try_again "the history of $base could not be fetched"
 }
 
-# Makes a repository of its own with the base in it. Nothing is checked out, so no filter and no attribute counts.
+# Makes a repository of its own with the base in it, if there is one. Nothing is checked out, so no filter and no attribute counts.
 make_repository() {
   export GIT_DIR=/tmp/repository
   rm -rf "$GIT_DIR"
@@ -81,6 +106,7 @@ make_repository() {
   [ "${#head}" -eq 40 ] || format=sha256
   git init --quiet --bare --object-format="$format" --template= "$GIT_DIR"
   git config remote.origin.url "$URL"
+  [ -n "$base" ] || return 0
   fetch_base --depth=1 || fetch_base || {
     # What git and its servers say of a commit that they do not have, or do not give.
     grep -q -e 'not our ref' -e 'unadvertised object' -e 'want [0-9a-f]* not valid' /tmp/said ||
@@ -94,29 +120,51 @@ take_bundle() {
   header=$(LC_ALL=C sed '/^$/q' /tmp/bundle | head -c 4194304 | wc -c)
   ! head -c "$header" /tmp/bundle | LC_ALL=C grep -q -a '^@filter' || fail "the agent's bundle leaves objects out"
   git bundle list-heads /tmp/bundle >/tmp/heads || fail "the agent's bundle is none"
-  [ "$(cat /tmp/heads)" = "$head HEAD" ] || fail "the agent's bundle holds $(head -c 200 /tmp/heads | tr '\n' ' ')and not HEAD at $head alone"
+  [ "$(cat /tmp/heads)" = "$head HEAD" ] || fail "the agent's bundle holds $(wc -l </tmp/heads | tr -d ' ') names, and not HEAD at $head alone"
   # A merge of what came before the base.
   ! head -c "$header" /tmp/bundle | LC_ALL=C grep -a '^-' | grep -q -v "^-$base" || fetch_history
-  git bundle verify --quiet /tmp/bundle || fail "the agent's bundle does not begin at $base, which its tree was made from"
+  git bundle verify --quiet /tmp/bundle || not_on_base "the agent's bundle does not begin at $base, which its tree was made from"
   tail -c +$((header + 1)) /tmp/bundle | git index-pack --stdin --fix-thin --fsck-objects --max-input-size="$max_bytes" >/dev/null ||
     fail "an object of the agent's commits is not sound"
   rm -f /tmp/bundle
 }
 
+# Fails with $1, or where there is no base with what that means.
+not_on_base() {
+  [ -z "$base" ] || fail "$1"
+  fail "it is not known which commit the agent's tree was made from, and $URL has commits that its own do not go on from: use kubectl yoi pull"
+}
+
 check_commits() {
   git merge-base --is-ancestor "$commit" "$head" ||
     fail "commit $commit is not in the agent's tree any more, which is at $head: push again"
+  check_pointers
+  if [ -z "$base" ]; then
+    check_all_branches
+    return 0
+  fi
   git merge-base --is-ancestor "$base" "$commit" ||
     fail "commit $commit is not made on top of $base, which the agent's tree was made from: let the agent rebase it onto that"
   [ "$(git rev-list --count --max-parents=0 "$commit" "^$base")" -eq 0 ] ||
     fail "a history was merged into commit $commit that has nothing in common with the project's"
-  check_pointers
+}
+
+list_branches() {
+  exec git ls-remote --heads -- "$URL" >/tmp/branches
+}
+
+# A tree without a base was made from a repository without commits, or it is not known from what. Its commits go on from all that is there, if anything is.
+check_all_branches() {
+  with_remote list_branches || try_again "the branches could not be looked at"
+  while IFS="$tab" read -r id _; do
+    git merge-base --is-ancestor "$id" "$commit" 2>/dev/null || not_on_base
+  done </tmp/branches
 }
 
 # A server takes a pointer of git LFS without its content, and every later checkout fails.
 check_pointers() {
   version='version https://git-lfs.github.com/spec/v1'
-  git rev-list --objects "$commit" "^$base" >/tmp/objects
+  git rev-list --objects "$commit" ${base:+"^$base"} >/tmp/objects
   # A pointer is shorter than 1024 bytes.
   cut -d ' ' -f 1 /tmp/objects | git cat-file --batch-check='%(objecttype) %(objectsize) %(objectname)' |
     sed -n -e 's/^blob [0-9]\{1,3\} //p' -e 's/^blob 10[0-2][0-9] //p' >/tmp/small
@@ -126,8 +174,11 @@ check_pointers() {
     [ "$(git cat-file blob "$id" 2>/dev/null | head -n 1)" != "$version" ] || sed -n "s/^$id //p" /tmp/objects
   done </tmp/candidates >/tmp/pointers
   count=$(wc -l </tmp/pointers)
-  [ "$count" -eq 0 ] ||
-    fail "the commits hold pointers of git LFS, whose contents are in the agent's tree only: $(head -n 3 /tmp/pointers | sed 's/$/,/' | tr '\n' ' ')$count in all. Pull the commits, copy .git/lfs/objects of the agent's tree into your clone, then git lfs push and git push: docs/use.md has the commands"
+  [ "$count" -eq 0 ] || {
+    echo "pointers of git LFS:"
+    LC_ALL=C tr -c '[:print:]\n' '?' </tmp/pointers
+    fail "the commits hold pointers of git LFS, $count in all, whose contents are in the agent's tree only. Pull the commits, copy .git/lfs/objects of the agent's tree into your clone, then git lfs push and git push: docs/use.md has the commands"
+  }
 }
 
 # Says why nothing may be pushed onto the branch as it is.
@@ -162,7 +213,8 @@ push() {
   set_environment
   check_credentials
   take_commits
-  base=${BASE:-$given_base}
+  # The cluster's objects name it. What the agent says of it is not asked for.
+  base=$BASE
   commit=${COMMIT:-$head}
   if [ "$commits" -eq 0 ]; then
     [ -z "$COMMIT" ] || [ "$COMMIT" = "$head" ] || fail "commit $COMMIT is not in the agent's tree any more, which is at $head: push again"
@@ -176,7 +228,6 @@ push() {
     finish "$before"
     return 0
   fi
-  [ "$base" != - ] || fail "it is not known which commit the agent's tree was made from, so its commits cannot be checked: use kubectl yoi pull"
   make_repository
   take_bundle
   check_commits
@@ -194,9 +245,13 @@ push() {
   finish "$before"
 }
 
-rm -f /tmp/silent
+rm -f /tmp/silent /tmp/told
 push >/tmp/said 2>&1 </dev/null &
 if wait $!; then code=0; else code=$?; fi
 report
+if [ "$code" -ne 0 ]; then
+  [ -s /tmp/told ] || echo "git failed on the way, with exit code $code" >/tmp/told
+  print_words /tmp/told >/dev/termination-log
+fi
 rm -f /tmp/said
 exit "$code"

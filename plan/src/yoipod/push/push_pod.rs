@@ -38,7 +38,7 @@ pub(super) struct PodParts<'a> {
     pub project: Stored<'a, YoiProject>,
     pub git: &'a GitSource,
     pub push: &'a WantedPush,
-    /// The commit of the tree's base, where the cluster's objects have it: the agent cannot write those.
+    /// The commit of the tree's base, as the cluster's objects have it: the agent cannot write those. `None` where they have none.
     pub base: Option<String>,
     /// From 1.
     pub attempt: i32,

@@ -55,7 +55,7 @@ fn requirement(operator: &str, node: &str) -> Value {
 }
 
 /// The spec of a Pod that may go only to this node.
-fn only_on(node: &str) -> Value {
+pub fn only_on(node: &str) -> Value {
     json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchFields": [requirement("In", node)]}]}}}})
 }
@@ -66,11 +66,11 @@ fn not_on(node: &str) -> Value {
         {"matchFields": [requirement("NotIn", node)]}]}}}})
 }
 
-fn bound_to(node: &str) -> Value {
+pub fn bound_to(node: &str) -> Value {
     json!({"nodeName": node})
 }
 
-fn run(seen: &yoipod::Observed) -> Plan<YoiPodStatus> {
+pub fn run(seen: &yoipod::Observed) -> Plan<YoiPodStatus> {
     yoipod::plan(seen, &settings(), now())
 }
 
@@ -404,6 +404,31 @@ fn an_agents_affinity_counts_beside_the_nodes_that_hold_its_tree() {
         ..seen
     };
     assert_eq!(outcome(&run(&waits).steps, Kind::Pod).1, Vec::<&str>::new());
+}
+
+#[test]
+fn an_agent_of_which_nobody_says_more_has_requests_and_limits_and_what_is_said_of_a_resource_replaces_both() {
+    let resources = |wanted: Value| pod_of(&json!({ "resources": wanted }), "Creating").0["spec"]["containers"][0]["resources"].clone();
+    let (small, limits) =
+        (json!({"cpu": "10m", "memory": "64Mi", "ephemeral-storage": "64Mi"}), json!({"memory": "4Gi", "ephemeral-storage": "20Gi"}));
+    assert_eq!(resources(json!({})), json!({"requests": small, "limits": limits}));
+    // A default request is never above the user's limit, nor a default limit below their request.
+    let of_memory = resources(json!({"limits": {"memory": "32Mi"}}));
+    assert_eq!(
+        of_memory,
+        json!({"requests": {"cpu": "10m", "ephemeral-storage": "64Mi"}, "limits": {"memory": "32Mi", "ephemeral-storage": "20Gi"}})
+    );
+    let of_cpu = resources(json!({"requests": {"cpu": "2", "memory": "16Gi"}, "limits": {"nvidia.com/gpu": "1"}}));
+    assert_eq!(
+        of_cpu,
+        json!({"requests": {"cpu": "2", "memory": "16Gi", "ephemeral-storage": "64Mi"}, "limits": {"nvidia.com/gpu": "1", "ephemeral-storage": "20Gi"}})
+    );
+    let pod = pod_of(&json!({}), "Creating").0;
+    let scratch: Vec<&Value> = pod["spec"]["volumes"].as_array().expect("volumes").iter().filter(|v| !v["emptyDir"].is_null()).collect();
+    assert_eq!(
+        scratch.iter().map(|v| (v["name"].as_str(), v["emptyDir"]["sizeLimit"].as_str())).collect::<Vec<_>>(),
+        [(Some("tmp"), Some("10Gi")), (Some("home"), Some("10Gi"))]
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use yoi_crds::workspace::Binding;
-use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition};
+use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition, YoiProject};
 use yoi_plan::nodes::Nodes;
 use yoi_plan::step::{Plan, Step};
 use yoi_plan::tree::base_set::FOLLOWS_CONSUMER;
@@ -77,6 +77,101 @@ fn a_populator_has_requests_and_limits_and_tolerates_taints_only_where_its_consu
         matches!(&tolerations[..], [t] if t.operator.as_deref() == Some("Exists") && t.key.is_none() && t.effect.is_none()),
         "{tolerations:?}"
     );
+}
+
+#[test]
+fn a_fork_keeps_the_commit_of_its_parents_base_from_its_birth_on() {
+    let revision = "ba".repeat(20);
+    let origin_of = |parent_origin: Value, own: Value| {
+        let parent = json!({"metadata": meta("parent"), "spec": {"source": {"project": {"name": "p"}}},
+            "status": {"nodeName": "a", "origin": parent_origin, "conditions": [is_true("Provisioned")]}});
+        let mut fork = meta("f");
+        fork["labels"] = json!({});
+        let fork: AgentWorkspace = made(json!({"metadata": fork, "spec": {"source": {"workspace": {"name": "parent"}}, "claim": true,
+            "binding": "Immediate"}, "status": own}));
+        let seen = workspace::Observed { parent: Some(stored(parent)), ..workspace_with(Arc::new(fork), nodes(vec![("a", plain(1))])) };
+        let origin = status(workspace::plan(&seen, &settings(), now())).origin.expect("an origin");
+        (origin.kind.to_string(), origin.revision)
+    };
+    let of_base = json!({"kind": "Base", "workspaceUID": "b", "revision": revision});
+    let of_fork = json!({"kind": "Fork", "workspaceUID": "other", "revision": revision});
+    let known = ("Fork".to_owned(), Some(revision));
+    for parent in [of_base.clone(), of_fork] {
+        assert_eq!(origin_of(parent, json!({})), known);
+    }
+    // An earlier version has told the node, and wrote no commit.
+    let told =
+        |uid: &str| json!({"nodeName": "a", "origin": {"kind": "Fork", "workspaceUID": uid}, "conditions": [is_true("Provisioned")]});
+    assert_eq!(origin_of(of_base.clone(), told("parent")), known);
+    assert_eq!(origin_of(of_base, told("a former one of this name")), ("Fork".to_owned(), None));
+    assert_eq!(origin_of(json!({"kind": "Base", "workspaceUID": "b"}), json!({})), ("Fork".to_owned(), None));
+}
+
+#[test]
+fn a_failed_populator_says_when_the_next_one_follows_and_one_that_somebody_asks_for_follows_at_once() {
+    let mut project = (*git_project("https://git.example/a")).clone();
+    let plan = |project: &YoiProject, asked_before: Option<&str>| {
+        let base = base_on(&Arc::new(project.clone()), "a", 900, json!([is_true("Provisioned")]));
+        let mut meta = meta("populator");
+        meta["ownerReferences"] = owner("AgentWorkspace", "base-a");
+        meta["annotations"] = json!({"yoi.dev/attempt": "5"});
+        if let Some(asked) = asked_before {
+            meta["annotations"]["yoi.dev/look"] = json!(asked);
+        }
+        let ended = json!({"terminated": {"exitCode": 1, "message": "no such host", "finishedAt": ago(10)}});
+        let pod = json!({"phase": "Failed", "containerStatuses": [{"name": "populate", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": ended}]});
+        let seen = workspace::Observed {
+            project: Some(Arc::new(project.clone())),
+            populators: vec![Arc::new(made::<Pod>(json!({"metadata": meta, "spec": {"containers": []}, "status": pod})).into())],
+            ..workspace_with(base, nodes(vec![("a", plain(1))]))
+        };
+        let plan = workspace::plan(&seen, &settings(), now());
+        let made = plan.steps.iter().find_map(|s| if let Step::EnsurePod(p) = s { Some((**p).clone()) } else { None });
+        let requeue = plan.requeue_after;
+        let populated = condition(&status(plan).conditions, "Populated").clone();
+        (made, requeue, populated)
+    };
+    let (made_pod, requeue, populated) = plan(&project, None);
+    assert!(made_pod.is_none() && requeue == Some(Duration::from_secs(150)), "{requeue:?}");
+    let due = jiff::Timestamp::from_second(crate::samples::NOW + 150).expect("a time");
+    assert_eq!(populated.reason, "PopulateFailed");
+    let says = format!("no such host; the next attempt is at {due}, or at once with `kubectl yoi refresh p -n ns`");
+    assert!(populated.message.ends_with(&says), "{}", populated.message);
+    // Somebody has mended the Secret, and asks.
+    project.metadata.annotations = Some([("yoi.dev/look".to_owned(), "now".to_owned())].into());
+    let (made_pod, _, populated) = plan(&project, None);
+    let annotations = made_pod.expect("the next Pod").metadata.annotations.expect("annotations");
+    assert_eq!((annotations["yoi.dev/attempt"].as_str(), annotations["yoi.dev/look"].as_str()), ("6", "now"));
+    assert_eq!(populated.reason, "Populating", "{}", populated.message);
+    let (made_pod, requeue, _) = plan(&project, Some("now"));
+    assert!(made_pod.is_none() && requeue == Some(Duration::from_secs(150)), "one request ends one pause");
+}
+
+#[test]
+fn a_base_says_what_of_its_source_is_skipped() {
+    let project: Arc<YoiProject> = stored(
+        json!({"metadata": meta("p"), "spec": {"source": {"git": {"url": "https://git.example/a", "submodules": "Skip", "lfs": "Skip"}}}}),
+    );
+    let mut base = (*base_on(&project, "a", 900, json!([is_true("Provisioned"), is_true("Populated")]))).clone();
+    base.spec.source.git = project.spec.source.git.clone();
+    let plan = workspace::plan(&workspace_with(Arc::new(base), nodes(vec![("a", plain(1))])), &settings(), now());
+    let populated = condition(&status(plan).conditions, "Populated").clone();
+    assert_eq!(populated.message, "the source's content is in the base, without its submodules and objects of git LFS");
+}
+
+#[test]
+fn a_workspace_whose_claim_would_be_named_as_that_of_a_session_is_refused_unless_it_has_it_already() {
+    let accepted = |claim: Option<Value>| {
+        let workspace: AgentWorkspace = made(json!({"metadata": meta("a-session"), "spec": {"source": {"empty": {}}, "claim": true}}));
+        let seen = workspace::Observed { claim: claim.map(stored), ..workspace_with(Arc::new(workspace), nodes(vec![("a", plain(1))])) };
+        condition(&status(workspace::plan(&seen, &settings(), now())).conditions, "Accepted").clone()
+    };
+    let refused = accepted(None);
+    assert!(refused.reason == "InvalidSpec" && refused.message.contains("kept for the sessions of agents"), "{refused:?}");
+    let own =
+        json!({"metadata": {"name": "a-session", "namespace": "ns", "uid": "c", "ownerReferences": owner("AgentWorkspace", "a-session")}});
+    assert_eq!(accepted(Some(own)).reason, "Valid");
 }
 
 /// A workspace with a late claim, whose scheduler chose this node and was asked so often to choose again.
