@@ -128,7 +128,10 @@ impl ModelClient {
             while let Some(Job { request, sink, mut answer }) = queue.recv().await {
                 let result = tokio::select! {
                     // Where a panic does not end the process, the next job must find the thread alive.
-                    result = AssertUnwindSafe(call(request, sink)).catch_unwind() => result.unwrap_or_else(|_| Err(ModelFailure::call_panicked())),
+                    result = AssertUnwindSafe(call(request, sink)).catch_unwind() => match result {
+                        Ok(result) => result,
+                        Err(_) => Err(ModelFailure::call_panicked()),
+                    },
                     // The caller is gone. Dropping the call closes its connection.
                     () = answer.closed() => continue,
                 };

@@ -42,7 +42,8 @@ pub(crate) fn is_out_of_time(error: &SysError) -> bool {
 
 impl ChangeLimits<'_> {
     /// Everything, to the end.
-    pub const NONE: ChangeLimits<'static> = ChangeLimits { paths: usize::MAX, bytes: usize::MAX, is_cancelled: &|| false, is_late: &|| false };
+    pub const NONE: ChangeLimits<'static> =
+        ChangeLimits { paths: usize::MAX, bytes: usize::MAX, is_cancelled: &|| false, is_late: &|| false };
 
     pub(crate) fn check(&self) -> Result<(), SysError> {
         if (self.is_cancelled)() {

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::btrfs::{self, Btrfs, ioctl};
 use crate::copy::Copy;
-use crate::error::StepContext;
 use crate::faults::{self, Faults};
 use crate::layout::{self, Layout};
 use crate::mount::{self, BindOutcome, MountError, TargetRoot};
@@ -18,7 +17,7 @@ use crate::probe::{self, Probe};
 use crate::reflink::Reflink;
 use crate::trees::{TreeDir, TreeProvider};
 use crate::zfs::Zfs;
-use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, QuotaState, SysError, Uid, ZfsOptions, mountinfo, overlay};
+use crate::{EntryLocation, Error, Inventory, Marker, Provider, ProviderKind, QuotaState, Uid, ZfsOptions, mountinfo, overlay};
 
 /// The opened data root of a node.
 ///

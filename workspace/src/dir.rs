@@ -57,8 +57,8 @@ pub(crate) fn visit_names<E>(dir: impl AsFd, failed: impl Fn(Errno) -> E, mut ea
             }
         }
         stream = (portion.len() >= PORTION).then_some(open);
-        let names = portion.split_inclusive(|b| *b == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
-        names.map(&mut each).collect::<Result<(), E>>()?;
+        let mut names = portion.split_inclusive(|b| *b == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+        names.try_for_each(&mut each)?;
     }
     Ok(())
 }

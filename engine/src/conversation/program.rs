@@ -5,9 +5,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use yoi_wire::entry::{
-    Assistant, Body, CarriedProgram, Entry, Extension, Notice, PromptItem, RunEnded, RunOutcome, SystemItem, ToolOutcome,
-};
+use yoi_wire::entry::{Assistant, Body, CarriedProgram, Entry, Extension, Notice, PromptItem, RunOutcome, SystemItem, ToolOutcome};
 
 use super::program_history;
 use super::run::tool_ended;

@@ -86,8 +86,10 @@ impl Connection {
 
     /// Calls the model. Dropping the future closes the connection.
     pub async fn call(&self, request: &ModelRequest, sink: &DeltaSink) -> Result<Assistant, ModelFailure> {
-        let answer = timeout(self.context.timeouts.total, self.answer(request, sink)).await;
-        let answer = answer.unwrap_or_else(|_| Err(ModelFailure::answer_too_slow(&self.context)));
+        let answer = match timeout(self.context.timeouts.total, self.answer(request, sink)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ModelFailure::answer_too_slow(&self.context)),
+        };
         answer.map_err(|failure| ModelFailure { usage: sink.usage(), ..failure.redact(&self.redaction) })
     }
 

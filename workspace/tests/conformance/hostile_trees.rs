@@ -147,7 +147,10 @@ fn deep(fixture: &Fixture) -> Verdict {
             assert_eq!(error.reason(), ErrorReason::TreeTooDeep);
             let Error::Make { source, .. } = error else { panic!("{error:?}") };
             // Not a step of the copy: it is refused before that.
-            assert_eq!((source.step, &*source.source.to_string()), ("fork the tree", "the tree is deeper than 256 levels in its folder \"d\""));
+            assert_eq!(
+                (source.step, &*source.source.to_string()),
+                ("fork the tree", "the tree is deeper than 256 levels in its folder \"d\"")
+            );
         }
         (ProviderKind::Reflink | ProviderKind::Copy, Err(Error::SourceNotSealed { .. })) => {}
         other => panic!("{other:?}"),
