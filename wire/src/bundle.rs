@@ -105,7 +105,9 @@ impl InnerRepository {
                  out: let the agent push it to the submodule's remote",
                 commit.escape_debug()
             ),
-            InnerState::Unread { why } => format!("the git repository {path} was not looked into: {}", shortened_path(why, 300).escape_debug()),
+            InnerState::Unread { why } => {
+                format!("the git repository {path} was not looked into: {}", shortened_path(why, 300).escape_debug())
+            }
             InnerState::Other => format!("the git repository {path} is not whole in the agent's: this version does not know why"),
         }
     }
