@@ -39,7 +39,7 @@ async fn a_project_with_agents_stays_until_they_are_gone_and_they_start_again_me
     ns.yoi(&["send", "a", "look at it", "--wait", "--timeout", "100s"]).await?.exit_ok()?;
     // Nothing new begins from it.
     ns.create_agent("late", "p", json!({})).await?;
-    let refused = ns.wait_reason::<YoiPod>("late", "Ready", "SourceNotFound").await?;
+    let refused = ns.wait_reason::<YoiPod>("late", "Ready", "ProjectDeleting").await?;
     ensure!(refused.message.contains("is being deleted"), "{}", refused.message);
     ns.delete::<YoiPod>("late").await?;
     ns.yoi(&["stop", "a", "--wait", "--timeout", "100s"]).await?.exit_ok()?;

@@ -17,6 +17,7 @@ use yoi_crds::name::annotation;
 use yoi_crds::pod::{Completion, PodRef, PushAttempts, PushOutcome, PushResult, PushStatus, RequestedPush};
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::GitSource;
+use yoi_crds::workspace::OriginKind;
 use yoi_crds::{YoiPod, YoiProject};
 use yoi_wire::push::{default_branch, is_hash};
 
@@ -130,6 +131,7 @@ fn base_commit(input: &YoiPodInput<'_>) -> Option<String> {
         return Some(revision.clone());
     }
     // A version before this field has made the tree.
+    let origin = Some(origin).filter(|origin| origin.kind == OriginKind::Base)?;
     let base = input.bases.iter().find(|base| origin.workspace_uid.as_deref() == Some(base.workspace.uid().as_str()))?;
     base.workspace.get().status.as_ref()?.volume.as_ref()?.revision.clone()
 }

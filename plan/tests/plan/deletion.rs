@@ -153,7 +153,7 @@ fn an_agent_with_its_own_tree_starts_while_its_project_goes_and_nothing_new_begi
         yoipod::plan(&observed(agent(json!({}), json!({"runGeneration": 1})), Some(a_project(url, deleted())), None), &settings(), now());
     assert!(!new.steps.iter().any(|s| matches!(s, Step::EnsureWorkspace(_) | Step::EnsurePod(_))), "{:?}", new.steps);
     let (_, reason, message) = condition(&status(new).conditions, "Ready");
-    assert!(reason == "SourceNotFound" && message.contains("YoiProject p is being deleted"), "{reason}: {message}");
+    assert!(reason == "ProjectDeleting" && message.contains("YoiProject p is being deleted"), "{reason}: {message}");
     let mut fresh = (*tree("t", json!({}))).clone();
     fresh.status = None;
     let seen = workspace::Observed { project: Some(a_project(url, deleted())), ..workspace_with(Arc::new(fresh), nodes()) };
@@ -168,7 +168,7 @@ fn an_agent_with_its_own_tree_starts_while_its_project_goes_and_nothing_new_begi
         other => panic!("{other:?}"),
     };
     let (is, reason, _) = condition(&status(workspace::plan(&seen, &settings(), now())).conditions, "Accepted");
-    assert_eq!((is.as_str(), reason.as_str()), ("False", "SourceNotFound"));
+    assert_eq!((is.as_str(), reason.as_str()), ("False", "ProjectDeleting"));
 }
 
 #[test]

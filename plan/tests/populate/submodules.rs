@@ -102,7 +102,7 @@ fn submodules_and_objects_of_git_lfs_that_are_skipped_are_not_asked_for() {
     let words = source.pod("lfs").with("SUBMODULES", "Skip").expect_refused();
     assert!(words.ends_with("file weights.bin of git LFS is not fetched"), "{words}");
     let words = source.pod("submodules").with("LFS", "Skip").expect_refused();
-    assert!(words.contains("submodule vendor/lib has no entry"), "{words}");
+    assert!(words.contains("submodule vendor/lib is not taken"), "{words}");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_submodule_whose_repository_or_commit_or_entry_is_missing_is_refused_by_name
     let source = Source::new("submodule-missing");
     source.main.gitlink("vendor/lib", &source.commit).commit("no entry");
     let words = source.pod("entry").expect_refused();
-    assert!(words.ends_with("submodule vendor/lib has no entry in .gitmodules that git takes"), "{words}");
+    assert!(words.ends_with("submodule vendor/lib is not taken: .gitmodules has no entry of it that git takes"), "{words}");
     source.main.submodule("vendor/lib", "../lib.git", &"a".repeat(40)).commit("no commit");
     let words = source.pod("commit").expect_refused();
     assert!(words.ends_with(&format!("submodule vendor/lib is not fetched from {}", source.server.url("private/lib.git"))), "{words}");

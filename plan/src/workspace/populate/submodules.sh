@@ -37,7 +37,7 @@ fetch_submodule() {
   # Git alone reads .gitmodules, where one key may stand many times. What it has registered for this path is what it will fetch from.
   registered >/tmp/before
   # No name is a pattern of names.
-  GIT_LITERAL_PATHSPECS=1 git submodule --quiet init -- "$3" || fail "submodule $at has no entry in $2.gitmodules that git takes"
+  GIT_LITERAL_PATHSPECS=1 git submodule --quiet init -- "$3" || fail "submodule $at is not taken: $2.gitmodules has no entry of it that git takes"
   registered >/tmp/after
   key=$(comm -13 /tmp/before /tmp/after)
   [ "$(comm -13 /tmp/before /tmp/after | wc -l)" -eq 1 ] || fail "submodule $at has no url of its own in $2.gitmodules"
