@@ -112,6 +112,11 @@ impl Shell {
         Ok(self.background.get(id)?.read(wait, bytes).await)
     }
 
+    /// What starts the commands.
+    pub(super) fn processes(&self) -> &ProcessSupervisor {
+        &self.processes
+    }
+
     /// Ends a background command with all its processes, and returns what it wrote since the last call.
     ///
     /// # Errors

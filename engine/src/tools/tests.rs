@@ -27,11 +27,18 @@ impl Fixture {
     }
 
     fn with_limits(limits: RunLimits) -> Self {
+        Self::with(limits, |_, _| {})
+    }
+
+    /// `prepare` gets the folder around the tree, and what starts its processes.
+    fn with(limits: RunLimits, prepare: impl FnOnce(&Path, &mut ProcessSupervisor)) -> Self {
         let outer = tempfile::tempdir().unwrap();
         let root = outer.path().join("root");
         fs::create_dir(&root).unwrap();
         fs::write(outer.path().join("secret"), "a secret\n").unwrap();
-        let shell = Shell::new(Arc::new(ProcessSupervisor::new(root.clone(), "a", &[])));
+        let mut processes = ProcessSupervisor::new(root.clone(), "a", &[]);
+        prepare(outer.path(), &mut processes);
+        let shell = Shell::new(Arc::new(processes));
         let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), limits);
         Self { outer, runner }
     }

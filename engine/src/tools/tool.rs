@@ -144,6 +144,17 @@ impl ToolContext {
     }
 }
 
+impl ToolContext {
+    /// As [`Self::run_on_tree`], in the frame of the agent's processes. A search goes by paths, so a folder that is exchanged for a link meanwhile, or a list
+    /// of files to ignore that is a link, could lead it out of the tree: it opens nothing there that is closed.
+    pub(super) async fn search_tree(&self, operation: impl FnOnce(&Tree) -> CallResult + Send + 'static) -> CallResult {
+        let tree = self.tree.clone();
+        let search = self.shell.processes().run_in_frame(move || operation(&tree));
+        let result = async { search.await.unwrap_or_else(|error| CallResult::failed(format!("the tool broke: {error}"))) };
+        with_timeout(default_time_limit(&self.limits), result).await
+    }
+}
+
 pub(super) async fn with_timeout(limit: Duration, end: impl Future<Output = CallResult>) -> CallResult {
     tokio::time::timeout(limit, end)
         .await

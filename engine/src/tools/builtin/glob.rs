@@ -72,7 +72,7 @@ impl TypedTool for Glob {
         let (stop, _cancel) = StopSearch::after(default_time_limit(&context.limits).mul_f64(0.9));
         let search = Search { path: args.path().to_owned(), ignored_too: args.ignored_too, stop };
         let bytes = context.output_bytes();
-        context.run_on_tree(move |tree| find(tree, &search, &matcher, bytes)).await
+        context.search_tree(move |tree| find(tree, &search, &matcher, bytes)).await
     }
 }
 

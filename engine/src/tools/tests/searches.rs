@@ -1,6 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::frame::{Frame, FrameSupport};
 
 fn source_tree() -> Fixture {
     let fixture = Fixture::new();
@@ -121,6 +122,24 @@ async fn a_search_stays_beneath_the_root_whatever_links_there_are() {
             assert_eq!(end.outcome, ToolOutcome::Refused, "{tool} {path}: {}", end.output);
         }
     }
+}
+
+/// Without the frame, the search leaves out what the file outside says.
+#[tokio::test]
+async fn a_search_reads_no_list_of_files_to_ignore_that_is_closed_to_the_agent() {
+    if !FrameSupport::of_this_kernel().governs_files() {
+        return println!("SKIPPED: this kernel has no Landlock");
+    }
+    let framed = |outer: &Path, processes: &mut ProcessSupervisor| {
+        fs::create_dir(outer.join("closed")).unwrap();
+        processes.enter_frame(Frame { write: vec![outer.join("root")], closed: vec![outer.join("closed")] }).unwrap();
+    };
+    let fixture = Fixture::with(RunLimits::default(), framed);
+    fs::write(fixture.outer.path().join("closed/list"), "guess\n").unwrap();
+    symlink("../closed/list", fixture.path(".gitignore")).unwrap();
+    fixture.write("guess", "needle\n");
+    assert_eq!(fixture.succeed("Glob", json!({"pattern": "*"})).await, "guess\n[1 files]");
+    assert_eq!(fixture.succeed("Grep", json!({"pattern": "needle"})).await, "guess\n1:needle\n[1 matching lines in 1 files]");
 }
 
 #[tokio::test]
