@@ -501,8 +501,9 @@ reasons! {
     @!LIMIT_REACHED = "LimitReached",
         "Raise the limit that the log names, and let the agent go on by a message.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
-    /// The run failed: the endpoint refuses something in the conversation, and would refuse it again. The endpoint itself answers.
-    @person MODEL_REFUSED_HISTORY = "ModelRefusedHistory",
+    /// The run failed: the endpoint refuses something in the conversation, in a way that is not repaired. The endpoint itself answers, and is asked again by the
+    /// next message.
+    @retried MODEL_REFUSED_HISTORY = "ModelRefusedHistory",
         "The log holds the endpoint's words, and names the last entry that it was given. Turn the conversation back to before what it refuses with `kubectl \
          yoi rewind`, or use another model.",
         "kubectl yoi log $NAME -n $NAMESPACE";

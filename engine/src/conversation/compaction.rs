@@ -48,13 +48,15 @@ impl ConversationState {
     /// Tokens of the next request, as the endpoint counted them as far as it did.
     pub(super) fn context_tokens(&self) -> u64 {
         let (measured, from) = self.measured.unwrap_or((0, 0));
-        let config = || {
-            let config = self.config_or_default();
-            let tools: usize = config.tools.iter().map(|tool| tool.description.len() + tool.schema.to_string().len()).sum();
-            (config.system.iter().map(String::len).sum::<usize>() + tools) / BYTES_PER_TOKEN
-        };
-        let base = if from == 0 { config() as u64 } else { measured };
+        let base = if from == 0 { self.config_tokens() } else { measured };
         base + self.prompt.items().iter().skip(from).map(estimate).sum::<u64>()
+    }
+
+    /// Tokens of the system prompt and the tools, roughly.
+    fn config_tokens(&self) -> u64 {
+        let config = self.config_or_default();
+        let tools: usize = config.tools.iter().map(|tool| tool.description.len() + tool.schema.to_string().len()).sum();
+        ((config.system.iter().map(String::len).sum::<usize>() + tools) / BYTES_PER_TOKEN) as u64
     }
 
     /// The begin of a compaction, when the next request would be over the threshold.
@@ -63,12 +65,14 @@ impl ConversationState {
             return None;
         }
         let limits = self.settings.compaction;
-        let window = [self.settings.window_tokens, self.told_window].into_iter().flatten().min();
+        // In a window that system prompt and tools nearly fill, a summary would follow the other.
+        let told = self.told_window.filter(|window| window / 4 > self.config_tokens());
+        let window = [self.settings.window_tokens, told].into_iter().flatten().min();
         // The owner's threshold may have been meant for another window than the one that the endpoint has.
         let at = [limits.at, window.map(|window| window / 5 * 4)]
             .into_iter()
             .flatten()
-            .reduce(|own, of_window| if self.told_window.is_some() { own.min(of_window) } else { own })?;
+            .reduce(|own, of_window| if told.is_some() { own.min(of_window) } else { own })?;
         let tokens = self.context_tokens();
         // After a compaction that brought nothing, the prompt has to grow by a tenth before the next.
         let refused = self.compaction_refused_at > 0 && tokens < self.compaction_refused_at + self.compaction_refused_at / 10;

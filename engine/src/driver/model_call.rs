@@ -278,7 +278,13 @@ fn failed_call(failure: &ModelFailure, class: ModelFailureClass) -> Option<Faile
         ModelFailureClass::History(HistoryFault::Refused) => ReportReason::ModelRefusedHistory,
         ModelFailureClass::History(HistoryFault::TooLong) => return None,
     };
-    Some(FailedCall { summary: failure.summary.clone(), reason })
+    let summary = if class == ModelFailureClass::WaitForPerson(WaitReason::Answers) {
+        let happened = failure.summary.split("; ").next().unwrap_or_default();
+        format!("{happened}, and so again and again: find out why; the log holds its words")
+    } else {
+        failure.summary.clone()
+    };
+    Some(FailedCall { summary, reason })
 }
 
 /// What a failure means when it is not tried again, and whether it waits for a person.

@@ -26,8 +26,8 @@ pub trait ProgramAccess: Send + Sync + fmt::Debug {
 
 /// Counts the model calls and tokens of a run. The model proxy calls it on its thread, so it must not block.
 pub trait RunBudget: Send + Sync {
-    /// An answer has ended or broken off, and its endpoint had told these tokens. Called at most once for an answer, before its end is
-    /// passed on.
+    /// An answer has ended or broken off. These are the tokens that its endpoint had told, or else those that its size speaks for. Called once for
+    /// an answer, before its end is passed on; also after the run's end, when its program did not wait for the answer.
     fn used(&self, usage: TokenUsage);
 
     /// Counts one more call of the model.

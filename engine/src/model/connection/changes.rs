@@ -91,6 +91,8 @@ pub(super) enum Change {
     Pictures(usize),
     Order,
     Reasoning,
+    /// Pictures and reasoning at once, where the endpoint does not say what it refuses of the conversation.
+    Bare,
 }
 
 impl Change {
@@ -103,6 +105,7 @@ impl Change {
                 format!("the {count} latest pictures are given to the model as a line of text each, and the agent goes on without them")
             }
             Self::Order => "the messages are given to the model in an order in which roles alternate".to_owned(),
+            Self::Bare => "the model is given neither the pictures so far nor what it reasoned in former answers".to_owned(),
             Self::Reasoning => "the model is not given back what it reasoned in former answers".to_owned(),
         };
         Some(format!("{what}: {refusal}"))
@@ -120,11 +123,12 @@ pub(super) struct Attempt<'a> {
     room: Option<u32>,
     /// Pictures that were left out in this call so far.
     omitted: usize,
+    is_bare: bool,
 }
 
 impl<'a> Attempt<'a> {
     pub fn new(format: WireFormat, learned: Learned, request: &'a ModelRequest) -> Self {
-        Self { format, request, before: learned.clone(), learned, room: None, omitted: 0 }
+        Self { format, request, before: learned.clone(), learned, room: None, omitted: 0, is_bare: false }
     }
 
     pub fn has_learned(&self) -> bool {
@@ -166,8 +170,13 @@ impl<'a> Attempt<'a> {
         if class == ModelFailureClass::History(HistoryFault::TooLong) {
             return None;
         }
-        if has(&["image", "picture"]) && self.leave_out_pictures(has(&NO_PICTURES)) {
-            return Some(Change::Pictures(self.omitted));
+        if has(&["image", "picture"]) {
+            let none = has(&NO_PICTURES);
+            // One more, then two, then four.
+            if self.leave_out_pictures(if none { usize::MAX } else { self.omitted.max(1) }) {
+                self.learned.takes_no_pictures |= none;
+                return Some(Change::Pictures(self.omitted));
+            }
         }
         if self.format == WireFormat::ChatCompletions && has(&ORDER_WORDS) && !self.learned.strict_order {
             self.learned.strict_order = true;
@@ -175,6 +184,10 @@ impl<'a> Attempt<'a> {
         }
         if has(&REASONING_NAMES) && has(&REASONING_REFUSED) && self.leave_out_reasoning(has(&["signature", "encrypted"])) {
             return Some(Change::Reasoning);
+        }
+        if class == ModelFailureClass::History(HistoryFault::Refused) && !std::mem::replace(&mut self.is_bare, true) {
+            let (pictures, reasoning) = (self.leave_out_pictures(usize::MAX), self.leave_out_reasoning(true));
+            return (pictures || reasoning).then_some(Change::Bare);
         }
         None
     }
@@ -219,17 +232,15 @@ impl<'a> Attempt<'a> {
         !self.learned.takes_no_pictures && !self.learned.refused_pictures.contains(&mark(image))
     }
 
-    /// Leaves out more of the latest pictures: one, then two, then four. Returns whether there was one.
-    fn leave_out_pictures(&mut self, all: bool) -> bool {
+    /// Leaves out so many more of the latest pictures. Returns whether there was one.
+    fn leave_out_pictures(&mut self, count: usize) -> bool {
         let items = self.request.items.iter().rev();
         let results = items.filter_map(|item| if let PromptItem::Results(results) = item { Some(results) } else { None });
         let pictures = results.flat_map(|results| results.iter().rev()).flat_map(|result| result.images.iter().rev());
-        let shown: Vec<u64> = pictures.filter(|image| self.shows(image)).map(mark).collect();
-        let more = if all { shown.len() } else { shown.len().min(self.omitted.max(1)) };
-        self.omitted += more;
-        self.learned.takes_no_pictures |= all && more > 0;
-        self.learned.refused_pictures.extend(&shown[..more]);
-        more > 0
+        let more: Vec<u64> = pictures.filter(|image| self.shows(image)).map(mark).take(count).collect();
+        self.omitted += more.len();
+        self.learned.refused_pictures.extend(&more);
+        !more.is_empty()
     }
 
     /// A signature that is not valid is one of a former answer; a field that is not known is refused in each. Returns whether there was anything.

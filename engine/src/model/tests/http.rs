@@ -323,6 +323,14 @@ async fn what_an_endpoint_refuses_is_left_out_once_and_for_later_requests() {
             "what it reasoned",
         ),
         (&chat, "500 Internal Server Error", vec![openai("Unexpected role 'user' after role 'tool'")], vec![], "Noted.", "roles alternate"),
+        (
+            &claude,
+            "400 Bad Request",
+            vec![anthropic("messages.2: this cannot be read")],
+            vec!["former-thought", "picture-a", "picture-b", "picture-c"],
+            "I look.",
+            "neither the pictures so far",
+        ),
     ] {
         let answer = || if *fields == claude { vec![Some(stream_head() + done)] } else { hello() };
         let refused = refusals.len();

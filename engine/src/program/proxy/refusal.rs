@@ -57,7 +57,7 @@ impl Refusal {
             ),
             Self::TooLarge => format!("Yoi's model proxy takes requests of at most {} MiB", MAX_BODY_BYTES >> 20),
             Self::Incomplete => "the request did not arrive whole at Yoi's model proxy".to_owned(),
-            Self::NoObject => "Yoi's model proxy passes on requests that are one JSON object; this one is none".to_owned(),
+            Self::NoObject => "Yoi's model proxy passes on requests that are one JSON object, not compressed; this one is none".to_owned(),
             Self::Busy => "too many requests are under way in Yoi's model proxy; ask again when one has ended".to_owned(),
             Self::UsedUp(UsedUp::Turns) => {
                 "the run has used up its calls of the model: limits.turnsPerRun of the agent's YoiPod allows no more in one run".to_owned()
