@@ -118,7 +118,7 @@ struct LateFiles {
 }
 
 /// More bytes of paths of such files are not remembered: then the folder is being written.
-const MAX_LATE_BYTES: usize = 4 << 20;
+const MAX_LATE_BYTES: usize = 512 << 10;
 
 impl LateFiles {
     fn add(&mut self, path: &[u8]) -> Result<(), Stop> {

@@ -130,7 +130,7 @@ fn deep(fixture: &Fixture) -> Verdict {
     }
     drop(at);
     let refused = fixture.provider().measure(uid).unwrap_err();
-    assert_eq!(refused.reason(), ErrorReason::BackendError);
+    assert_eq!(refused.reason(), ErrorReason::TreeTooDeep);
     fixture.provider().destroy(uid).unwrap();
     fixture.assert_only(&[]);
     Verdict::Ran

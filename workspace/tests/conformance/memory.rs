@@ -39,13 +39,13 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// All names together take more than twice as much, and so do the paths of the files with several names.
-const LIMIT: usize = 2 << 20;
-const NAMES_OF_A_FILE: usize = 20;
+const LIMIT: usize = 1 << 20;
+const NAMES_OF_A_FILE: usize = 5;
 
-/// Makes a folder in which so many names are, eight long names deep.
+/// Makes a folder in which so many names are, four long names deep.
 fn fill(tree: &Path, first: &str, names: usize) {
     let mut folder = tree.join(first);
-    (0..8).for_each(|_| folder.push("d".repeat(240)));
+    (0..4).for_each(|_| folder.push("d".repeat(240)));
     fs::create_dir_all(&folder).unwrap();
     for n in 0..names {
         let name = |n: usize| folder.join(format!("{n:0250}"));
@@ -75,7 +75,7 @@ impl TooMuch {
 
 fn wide(fixture: &Fixture) -> Verdict {
     needs_root!();
-    let (names, limits) = (if thorough() { 200_000 } else { 24_000 }, ChangeLimits { paths: 100, bytes: 64 << 10, ..ChangeLimits::NONE });
+    let (names, limits) = (if thorough() { 100_000 } else { 10_000 }, ChangeLimits { paths: 100, bytes: 64 << 10, ..ChangeLimits::NONE });
     let (provider, mut too_much) = (fixture.provider(), TooMuch::default());
     let (base, path) = fixture.empty();
     fill(&path, "first", names);
