@@ -521,6 +521,15 @@ reasons! {
     MODEL_REQUEST_CHANGED = "ModelRequestChanged",
         "Nothing: the agent goes on. The message says what the model is not given any more.",
         "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The program's own session was gone or could not be read, so it began a new one with what the log knows: what it was asked, what it answered, and its
+    /// calls. Stands in the log.
+    PROGRAM_SESSION_LOST = "ProgramSessionLost",
+        "Nothing: the agent goes on. What the program knew beyond the log, it has to look up again.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The program ended its turn while a background task of its own ran, and stopped the task with it. Stands in the log.
+    PROGRAM_TASK_STOPPED = "ProgramTaskStopped",
+        "Ask the agent to run it in the foreground, or to wait for its end. The message names the task.",
+        r#"kubectl yoi send $NAME "run it again, and wait for it" -n $NAMESPACE"#;
     /// The run failed: the agent's program said so, or ended without a result. Stands in the log.
     @!PROGRAM_FAILED = "ProgramFailed",
         "The log has the program's last words. Mend what they name, and let the agent go on by a message.",
