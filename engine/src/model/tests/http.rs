@@ -290,7 +290,7 @@ fn eventful(api: &str) -> Vec<PromptItem> {
         failed: false,
         images: vec![Image { media_type: "image/png".to_owned(), data: format!("picture-{id}") }],
     };
-    let results = ["a", "b", "c"].map(|id| result(id)).to_vec();
+    let results = ["a", "b", "c"].map(result).to_vec();
     let user = |text: &str| PromptItem::User(text.to_owned());
     vec![user("hi"), PromptItem::Assistant(Box::new(answer)), PromptItem::Results(results), user("and that")]
 }
