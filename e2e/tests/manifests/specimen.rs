@@ -264,7 +264,7 @@ pub fn statuses(kind: Kind) -> Vec<Value> {
 /// Every field of a git source. Its Secret does not exist.
 fn git_source() -> Value {
     json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main", "credentialsSecretRef": { "name": "clone-key" },
-        "caRef": { "name": "cas", "key": "ca.crt" }, "submoduleHosts": ["git.example"], "depth": 50 })
+        "caRef": { "name": "cas", "key": "ca.crt" }, "submoduleHosts": ["git.example"], "depth": 50, "submodules": "Skip", "lfs": "Skip" })
 }
 
 fn status(kind: Kind) -> Value {

@@ -269,6 +269,7 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
             project || parent.is_some_and(|p| p.is_none_or(|p| deleting(&p.metadata) || !tree(p))) || lost_trees(c)
         }
         reason::PROJECT_NOT_READY => project_is_not_ready(c, source.project.as_ref().map(|p| p.name.as_str())),
+        reason::PROJECT_DELETING => source.project.as_ref().is_some_and(|p| project_is_going(c, &p.name)),
         reason::INVALID_SPEC if looks::names_no_commit(c, w) => true,
         reason::INVALID_SPEC if c.now.claims.get(title).is_some_and(|x| deleting(&x.metadata)) => true,
         reason::WAITING_FOR_CONSUMER => !c.now.pods.values().any(|p| {
@@ -294,6 +295,11 @@ fn workspace(c: &Cluster, w: &AgentWorkspace) -> Verdict {
     let odd = why == reason::INVALID_SPEC && w.spec.unknown_field().is_some();
     let excused = excused || waits_for_host_source(c, why, w) || is_of_former_folder(c, w) || too_large(w, why);
     if fine || excused || odd { Ok(()) } else { broken(format!("workspace {title} rests at {why}: {message}")) }
+}
+
+/// Whether a project is being deleted, and stays because something names it.
+fn project_is_going(c: &Cluster, name: &str) -> bool {
+    c.now.projects.get(name).is_some_and(|project| deleting(&project.metadata))
 }
 
 /// Whether the workspace, or the base that it is, waits for a folder that no node can take.
@@ -367,6 +373,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty() || !can_populate(c),
         reason::NODE_LOST => workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n)),
         reason::PROJECT_NOT_READY => project_is_not_ready(c, Some(cloned)),
+        reason::PROJECT_DELETING => project_is_going(c, cloned) || project_is_going(c, &y.spec.project_ref.name),
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,
         reason::POPULATING => blocked(c, why) || lost_trees(c) || project_is_not_ready(c, Some(cloned)),
         reason::POPULATOR_NOT_RUNNING => !can_populate(c) || !could_run(c, y, workspace.map(|w| &**w)) || blocked(c, why),

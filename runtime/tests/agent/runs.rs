@@ -75,7 +75,7 @@ async fn a_refused_request_fails_the_run_and_the_report_holds_nothing_of_the_req
     assert!(end.message.as_ref().unwrap().contains("no rule of the script matches"));
     let report = harness
         .gateway
-        .wait_for_report(|report| report.reason == ReportReason::ModelUnreachable && report.activity == Activity::Idle)
+        .wait_for_report(|report| report.reason == ReportReason::ModelRefusedHistory && report.activity == Activity::Idle)
         .await;
     let endpoint = harness.model_url.trim_start_matches("http://").trim_end_matches("/v1");
     assert_eq!(report.message, format!("the model endpoint {endpoint} answered 400 Bad Request; the log holds its words"));

@@ -17,7 +17,7 @@ check_credentials() {
   command -v ssh >/dev/null || fail "the image of this Pod has no ssh: spec.source.git.url needs one with openssh-client"
   id -un >/dev/null 2>&1 || fail "the image of this Pod has no user of number $(id -u), which ssh needs: leave spec.owner at 1000, or use https"
   words=$(ssh-keygen -y -P '' -f /yoi/credentials/ssh-privatekey 2>&1 >/dev/null) ||
-    fail "$words; ssh-privatekey of Secret $SECRET must be a private key without a passphrase, whose last line ends with a line feed"
+    fail "$(printf '%s' "$words" | tr -d '\r'); ssh-privatekey of Secret $SECRET must be a private key without a passphrase, whose last line ends with a line feed"
 }
 
 # Git asks this program for user and password. It tells them over https only, to the hosts of the source only, and keeps in two files what happened.

@@ -22,8 +22,6 @@ with_remote() {
   # In a shell of its own, as a server that is silent ends it. That may be over the next time, and a push may have come through.
   if (said=/tmp/remote told=/dev/null && fetching_from "$URL" "$@") >/tmp/remote 2>&1; then
     cat /tmp/remote >&2
-    # What failed before has been made good.
-    rm -f /tmp/told
     return 0
   fi
   cat /tmp/remote >&2
@@ -107,7 +105,8 @@ make_repository() {
   git init --quiet --bare --object-format="$format" --template= "$GIT_DIR"
   git config remote.origin.url "$URL"
   [ -n "$base" ] || return 0
-  fetch_base --depth=1 || fetch_base || {
+  # What failed the first time has been made good then.
+  fetch_base --depth=1 || { fetch_base && rm -f /tmp/told; } || {
     # What git and its servers say of a commit that they do not have, or do not give.
     grep -q -e 'not our ref' -e 'unadvertised object' -e 'want [0-9a-f]* not valid' /tmp/said ||
       try_again "commit $base, which the agent's tree was made from, could not be fetched from $URL"
@@ -120,7 +119,10 @@ take_bundle() {
   header=$(LC_ALL=C sed '/^$/q' /tmp/bundle | head -c 4194304 | wc -c)
   ! head -c "$header" /tmp/bundle | LC_ALL=C grep -q -a '^@filter' || fail "the agent's bundle leaves objects out"
   git bundle list-heads /tmp/bundle >/tmp/heads || fail "the agent's bundle is none"
-  [ "$(cat /tmp/heads)" = "$head HEAD" ] || fail "the agent's bundle holds $(wc -l </tmp/heads | tr -d ' ') names, and not HEAD at $head alone"
+  [ "$(cat /tmp/heads)" = "$head HEAD" ] || {
+    head -c 1000 /tmp/heads | LC_ALL=C tr -c '[:print:]\n' '?' >&2
+    fail "the agent's bundle holds $(wc -l </tmp/heads | tr -d ' ') names, and not HEAD at $head alone"
+  }
   # A merge of what came before the base.
   ! head -c "$header" /tmp/bundle | LC_ALL=C grep -a '^-' | grep -q -v "^-$base" || fetch_history
   git bundle verify --quiet /tmp/bundle || not_on_base "the agent's bundle does not begin at $base, which its tree was made from"

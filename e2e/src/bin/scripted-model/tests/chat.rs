@@ -20,6 +20,9 @@ async fn second_request(endpoint: &Endpoint, model: &str) -> Value {
     request
 }
 
+const ORDER: &str = "roles alternate, where the model's template demands it";
+const PICTURE: &str = "a model of text is shown no picture";
+
 fn common() -> Vec<Case> {
     vec![
         case("a request names its model", "you must provide a model parameter", |r| r["model"] = json!("")),
@@ -46,6 +49,15 @@ fn common() -> Vec<Case> {
             r["messages"][3]["tool_call_id"] = json!("x".repeat(41));
         }),
         case("there are at most 128 tools", "array too long", |r| r["tools"] = json!(vec![r["tools"][0].clone(); 129])),
+        case_of(500, ORDER, "Unexpected role 'user' after role 'tool'", |r| {
+            r["model"] = json!("ordered");
+            r["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": "more"}));
+        }),
+        case(PICTURE, "this model does not support image input", |r| {
+            r["model"] = json!("blind");
+            let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}});
+            r["messages"][1]["content"] = json!([{"type": "text", "text": "work"}, picture]);
+        }),
     ]
 }
 
@@ -109,12 +121,13 @@ async fn geminis_compatible_endpoint_demands_its_signatures_back() {
     let good = second_request(&endpoint, "gemini-compatible").await;
     let mut cases = common();
     // Another model, another endpoint: whose error is not in a list.
-    cases.retain(|case| !["the prompt fits the window", "a request names its model"].contains(&case.rule));
+    let of_another = ["the prompt fits the window", "a request names its model", ORDER, PICTURE];
+    cases.retain(|case| !of_another.contains(&case.rule));
     cases.push(case("the first call of each step of the current turn has its thought signature", "default_api:Read` , position 2", |r| {
         r["messages"][2]["tool_calls"][0].as_object_mut().unwrap().remove("extra_content");
     }));
     let mut broken = check_refusals(&endpoint, Format::Chat, &good, "/0/error/message", &cases).await;
-    broken.extend(["the prompt fits the window".to_owned(), "a request names its model".to_owned()]);
+    broken.extend(of_another.map(str::to_owned));
     check_all_rules(&endpoint, "Chat", "Gemini", &broken).await;
 }
 
