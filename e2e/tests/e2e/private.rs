@@ -39,7 +39,8 @@ async fn pod_of(ns: &TestNamespace, agent: &str) -> Result<String> {
 async fn work_and_push(ns: &TestNamespace, server: &PrivateServer<'_>) -> Result<()> {
     for (agent, project, _) in AGENTS {
         ns.wait_condition::<YoiProject>(project, "Ready", ConditionStatus::True).await?;
-        ns.yoi(&["run", agent, "-p", project, "-t", "work", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
+        // Its command ends when the looks were made, however long they take on a busy machine.
+        ns.yoi(&["run", agent, "-p", project, "-t", "work", "--wait", "--timeout", "10m", "--tool-seconds", "600"]).await?.exit_ok()?;
         let pod = pod_of(ns, agent).await?;
         let head = ns.kubectl(&["exec", &pod, "--", "git", "-C", TREE_PATH, "rev-parse", "HEAD"]).await?.exit_ok()?;
         let commit = head.out.trim();
