@@ -15,11 +15,13 @@
 //! | [`tree_context`] | what the model is told of the tree |
 //! | [`foreign_json`] | JSON that another program wrote |
 //! | [`tree_git`] | keeps git from starting programs that the tree names |
+//! | `estimate` | tokens by size, where no endpoint has counted them |
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
 pub mod driver;
 pub mod error_text;
+mod estimate;
 pub mod foreign_json;
 pub mod frame;
 pub mod live_feed;

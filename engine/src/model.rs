@@ -5,7 +5,6 @@
 //! | `turns` | makes of a conversation what every endpoint takes |
 //! | `format` | the four wire formats: bodies of requests, readers of streams |
 //! | `answer` | collects an answer within its limits |
-//! | `estimate` | counts tokens that an endpoint does not tell |
 //! | `sse` | splits bytes into events |
 //! | `upstream` | what all requests to one endpoint have in common: TLS, proxy, key, headers |
 //! | `connection` | sends a request and reads its stream |
@@ -26,7 +25,6 @@ mod answer;
 mod api_key;
 mod connection;
 mod deltas;
-pub(crate) mod estimate;
 pub(crate) mod failure;
 mod fallbacks;
 pub(crate) mod format;

@@ -56,6 +56,23 @@ impl Default for LogReads {
 }
 
 impl LogReads {
+    /// Reads with what is in `reader`, when it is its turn, and puts it back. `None`: there is no reader, as another read was given up.
+    async fn with<T: Send + 'static>(
+        &self,
+        reader: &mut Option<Reader>,
+        read: impl FnOnce(&mut Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<Option<T>, Error> {
+        let Some(mut taken) = reader.take() else { return Ok(None) };
+        let (taken, read) = self
+            .run(move || {
+                let read = read(&mut taken);
+                (taken, read)
+            })
+            .await;
+        *reader = Some(taken);
+        read.map(Some)
+    }
+
     /// Runs an operation that reads the log, when it is its turn.
     async fn run<T: Send + 'static>(&self, operation: impl FnOnce() -> T + Send + 'static) -> T {
         // The semaphore is never closed.
@@ -195,7 +212,8 @@ impl LogStream {
         let ready = VecDeque::new();
         let mut stream = Self { reader: Some(reader), token, ready, appended, reads: api.log_reads, stop: api.stop, failed: false };
         if let Some(tail) = tail {
-            stream.with_reader(move |reader| Ok((VecDeque::new(), reader.tail(token, tail.min(MAX_LOG_TAIL), None)?))).await?;
+            let found = stream.reads.with(&mut stream.reader, move |reader| reader.tail(token, tail.min(MAX_LOG_TAIL), None)).await?;
+            stream.token = found.unwrap_or(token);
         }
         // The first read comes before the answer's head, so that a bad token gets an HTTP status.
         stream.read().await?;
@@ -204,27 +222,10 @@ impl LogStream {
 
     async fn read(&mut self) -> Result<(), Error> {
         let token = self.token;
-        self.with_reader(move |reader| {
-            let (entries, next) = reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)?;
-            Ok((entries.into(), next))
-        })
-        .await
-    }
-
-    async fn with_reader(
-        &mut self,
-        read: impl FnOnce(&mut Reader) -> Result<(VecDeque<StoredEntry>, Token), Error> + Send + 'static,
-    ) -> Result<(), Error> {
-        let Some(mut reader) = self.reader.take() else { return Ok(()) };
-        let (reader, read) = self
-            .reads
-            .run(move || {
-                let read = read(&mut reader);
-                (reader, read)
-            })
-            .await;
-        self.reader = Some(reader);
-        (self.ready, self.token) = read?;
+        let read = move |reader: &mut Reader| reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ);
+        if let Some((entries, next)) = self.reads.with(&mut self.reader, read).await? {
+            (self.ready, self.token) = (entries.into(), next);
+        }
         Ok(())
     }
 

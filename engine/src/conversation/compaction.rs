@@ -9,13 +9,10 @@ use yoi_wire::entry::{
 };
 
 use super::{ConversationState, Effect, Intent, ModelCall, PromptRequest, compaction_failed};
+use crate::estimate::{text_bytes, tokens_of_config, tokens_of_item};
 
 /// Tokens of the latest turns that stay, unless the agent's owner says otherwise.
 const DEFAULT_KEEP: u64 = 20_000;
-/// Bytes of a token, roughly.
-const BYTES_PER_TOKEN: usize = 4;
-/// Tokens of a picture, roughly.
-const IMAGE_TOKENS: u64 = 1500;
 /// To how many bytes each text is cut in the request for a summary of what is too long, try by try.
 const CUTS: [usize; 3] = [8 << 10, 1 << 10, 128];
 
@@ -24,24 +21,10 @@ const INSTRUCTION: &str = "[The conversation above is about to be replaced by yo
     way, what is left, and what went wrong. Write plain text. Call no tools.]";
 const SUMMARY_HEAD: &str = "[Summary of the conversation up to here, which you wrote yourself]";
 
-/// Tokens of an item, roughly.
+/// Tokens of an item with what stands around it in a request, roughly.
 fn estimate(item: &PromptItem) -> u64 {
-    let (bytes, images) = match item {
-        PromptItem::User(text) => (text.len(), 0),
-        PromptItem::Assistant(answer) => (text_bytes(item) + answer.parts.len() * 16, 0),
-        PromptItem::Results(results) => (text_bytes(item), results.iter().map(|result| result.images.len()).sum()),
-    };
-    (bytes / BYTES_PER_TOKEN) as u64 + 4 + images as u64 * IMAGE_TOKENS
-}
-
-fn text_bytes(item: &PromptItem) -> usize {
-    match item {
-        PromptItem::User(text) => text.len(),
-        PromptItem::Assistant(answer) => {
-            answer.text.len() + answer.tool_calls.iter().map(|call| call.tool.len() + call.args.to_string().len()).sum::<usize>()
-        }
-        PromptItem::Results(results) => results.iter().map(|result| result.output.len()).sum(),
-    }
+    let parts = if let PromptItem::Assistant(answer) = item { answer.parts.len() } else { 0 };
+    tokens_of_item(item) + 4 + 4 * parts as u64
 }
 
 impl ConversationState {
@@ -52,11 +35,8 @@ impl ConversationState {
         base + self.prompt.items().iter().skip(from).map(estimate).sum::<u64>()
     }
 
-    /// Tokens of the system prompt and the tools, roughly.
     fn config_tokens(&self) -> u64 {
-        let config = self.config_or_default();
-        let tools: usize = config.tools.iter().map(|tool| tool.description.len() + tool.schema.to_string().len()).sum();
-        ((config.system.iter().map(String::len).sum::<usize>() + tools) / BYTES_PER_TOKEN) as u64
+        tokens_of_config(&self.config_or_default())
     }
 
     /// The begin of a compaction, when the next request would be over the threshold.

@@ -14,7 +14,7 @@ use yoi_wire::hub::ReportReason;
 
 use super::{ConversationObserver, FailedCall, SecretRenewal};
 use crate::conversation::{ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
-use crate::model::estimate::{tokens_of_bytes, tokens_of_request};
+use crate::estimate::{tokens_of_bytes, tokens_of_config, tokens_of_item};
 use crate::model::{
     DeltaSink, FailedTry, FallbackModels, HistoryFault, ModelDelta, ModelFailure, ModelFailureClass, ModelRequest, RetryPolicy, WaitReason,
 };
@@ -248,7 +248,8 @@ impl UsedTokens {
     }
 
     fn reckoned(&self, bytes: usize) -> TokenUsage {
-        let (input_tokens, output_tokens) = (tokens_of_request(&self.request), tokens_of_bytes(bytes).max(1));
+        let input_tokens = tokens_of_config(&self.request.config) + self.request.items.iter().map(tokens_of_item).sum::<u64>();
+        let output_tokens = tokens_of_bytes(bytes).max(1);
         TokenUsage { input_tokens, output_tokens, ..TokenUsage::default() }
     }
 

@@ -17,7 +17,7 @@ use crate::error::{Error, tell_former};
 use crate::local_clone::short;
 use crate::show;
 
-const OPERATION: &str = "push the commits of";
+pub(super) const OPERATION: &str = "push the commits of";
 
 /// What became of it.
 #[derive(Debug, Serialize)]

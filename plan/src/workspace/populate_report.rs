@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    fn said(message: &str) -> String {
+    fn failure_of(message: &str) -> String {
         let ended = serde_json::json!({ "terminated": { "exitCode": 1, "message": message } });
         let status = serde_json::json!({ "phase": "Failed", "containerStatuses": [{ "name": "populate", "image": "", "imageID": "",
             "ready": false, "restartCount": 0, "state": ended }] });
@@ -134,12 +134,12 @@ mod tests {
 
     #[test]
     fn a_failure_begins_with_a_whole_line_or_says_that_it_is_cut() {
-        assert_eq!(said("  one\ttwo \n\n three\n"), "one two three");
+        assert_eq!(failure_of("  one\ttwo \n\n three\n"), "one two three");
         let (early, late) = ("early ".repeat(70), "the last line ".repeat(20));
-        assert_eq!(said(&format!("{early}\nbetween\n{late}")), format!("between {}", late.trim()));
+        assert_eq!(failure_of(&format!("{early}\nbetween\n{late}")), format!("between {}", late.trim()));
         let long = format!("word{}", " sentence".repeat(200));
-        let words = said(&long);
+        let words = failure_of(&long);
         assert!(words.starts_with("... sentence sentence") && words.chars().count() <= MAX_FAILURE_CHARS + 4, "{words}");
-        assert!(said(&"x".repeat(600)).starts_with("... xxx"));
+        assert!(failure_of(&"x".repeat(600)).starts_with("... xxx"));
     }
 }

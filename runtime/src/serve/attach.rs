@@ -89,33 +89,19 @@ impl AttachStream {
     async fn start(&mut self, tail: Option<usize>) -> Result<(), Error> {
         if let Some(tail) = tail {
             let (token, up_to) = (self.token, self.up_to);
-            let find = move |reader: &mut Reader| Ok((Vec::new(), reader.tail(token, tail.min(MAX_LOG_TAIL), Some(up_to))?));
-            self.with_reader(find).await?;
+            let find = move |reader: &mut Reader| reader.tail(token, tail.min(MAX_LOG_TAIL), Some(up_to));
+            self.token = self.reads.with(&mut self.reader, find).await?.unwrap_or(token);
         }
         self.fill().await
     }
 
     async fn fill(&mut self) -> Result<(), Error> {
         let token = self.token;
-        self.with_reader(move |reader| reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)).await
-    }
-
-    async fn with_reader(
-        &mut self,
-        read: impl FnOnce(&mut Reader) -> Result<(Vec<StoredEntry>, Token), Error> + Send + 'static,
-    ) -> Result<(), Error> {
-        let Some(mut reader) = self.reader.take() else { return Ok(()) };
-        let (reader, read) = self
-            .reads
-            .run(move || {
-                let read = read(&mut reader);
-                (reader, read)
-            })
-            .await;
-        self.reader = Some(reader);
-        let (entries, next) = read?;
-        self.read.extend(entries);
-        self.token = next;
+        let read = move |reader: &mut Reader| reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ);
+        if let Some((entries, next)) = self.reads.with(&mut self.reader, read).await? {
+            self.read.extend(entries);
+            self.token = next;
+        }
         Ok(())
     }
 

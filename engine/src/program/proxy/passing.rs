@@ -17,7 +17,7 @@ use yoi_wire::entry::TokenUsage;
 
 use super::conceal::Concealer;
 use super::usage::UsageReader;
-use crate::model::estimate::tokens_of_bytes;
+use crate::estimate::tokens_of_bytes;
 use crate::program::access::RunBudget;
 
 /// Bytes of an answer that are read after its program has gone.

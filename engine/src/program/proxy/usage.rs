@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use yoi_wire::entry::TokenUsage;
 
-use crate::model::estimate::tokens_of_bytes;
+use crate::estimate::tokens_of_bytes;
 use crate::model::format::{WireFormat, larger};
 use crate::model::sse::SseReader;
 

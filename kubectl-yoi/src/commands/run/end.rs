@@ -13,6 +13,7 @@ use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::Activity;
 
 use crate::cluster::{Cluster, Wait};
+use crate::commands::push;
 use crate::commands::stop_start::not_ready;
 use crate::error::Error;
 use crate::session_log::LogReader;
@@ -104,7 +105,7 @@ async fn wait_for_push(cluster: &Cluster, name: &str, timeout: Duration) -> Resu
         PushResult::Failed | PushResult::Unknown => {
             let next = format!("mend what it says and push again: {}", cluster.plugin_command(&format!("push {name}")));
             let message = format!("the task is done, and its push failed: {}", show::one_line(&outcome.message));
-            Err(cluster.refused_error::<YoiPod>("push the commits of", name, message, next))
+            Err(cluster.refused_error::<YoiPod>(push::OPERATION, name, message, next))
         }
     }
 }
@@ -112,9 +113,9 @@ async fn wait_for_push(cluster: &Cluster, name: &str, timeout: Duration) -> Resu
 /// What became of the push of the task; `None` while it is to come.
 fn push_of_task(agent: &YoiPod) -> Option<PushOutcome> {
     let push = agent.status.as_ref()?.push.as_ref()?;
-    let task = push.task.as_ref()?;
-    // A person's push may have ended since; that one is told then, as the newer.
-    push.outcome.clone().filter(|outcome| outcome.id == *task || push.ended_request.is_some())
+    // Its outcome is written with this. A person's push may have ended since, and is told then, as the newer.
+    push.task.as_ref()?;
+    push.outcome.clone()
 }
 
 fn push_so_far(agent: &YoiPod) -> String {
