@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use yoi_crds::pod::DesiredState;
+use yoi_wire::hub::ReportReason;
 use yoi_wire::people::{GROUP, WaitsFor};
+use yoi_wire::open::NamedValue;
 
 use super::ApiFailure;
 use crate::GatewayState;
@@ -64,33 +66,38 @@ pub fn forbidden(user: &str, request: &AccessRequest) -> String {
 /// Why this agent does not answer, and what to do next.
 pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
-    let mut waits_for = None;
-    let (code, why) = match (record.desired, &record.unready) {
-        _ if record.is_stopped => (StatusCode::CONFLICT, stopped_advice(record)),
-        (DesiredState::Stopped, _) => (StatusCode::CONFLICT, "is being deleted".to_owned()),
-        (DesiredState::Running | DesiredState::Unknown, Some((reason, message))) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("is not reachable ({reason}: {message}); see kubectl describe yoipod {name} -n {namespace}"),
-        ),
-        (DesiredState::Running | DesiredState::Unknown, None) => {
-            // An agent learns of a new replica by DNS, whose answers may be kept for half a minute.
-            waits_for = Some("it learns of a new gateway within half a minute");
-            (
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}"),
-            )
+    let about = |code, why: String| ApiFailure::new(code, format!("YoiPod {namespace}/{name} {why}")).about(name);
+    match (record.desired, &record.unready) {
+        _ if record.is_stopped => about(StatusCode::CONFLICT, stopped_advice(record)),
+        (DesiredState::Stopped, _) => about(StatusCode::CONFLICT, "is being deleted".to_owned()),
+        (DesiredState::Running | DesiredState::Unknown, Some((reason, message))) => {
+            let why = format!("is not reachable ({reason}: {message}); see kubectl describe yoipod {name} -n {namespace}");
+            let failure = about(StatusCode::SERVICE_UNAVAILABLE, why);
+            // A runtime that says how it is has a line, or had one: to another replica of the gateway, which wrote this condition.
+            if is_reported(reason) { failure.retry(WaitsFor::Line, "its line to this gateway is not there yet") } else { failure }
         }
-    };
-    let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name} {why}")).about(name);
-    match waits_for {
-        Some(waits_for) => failure.retry(WaitsFor::Line, waits_for),
-        None => failure,
+        (DesiredState::Running | DesiredState::Unknown, None) => {
+            let why = format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}");
+            // An agent learns of a new replica by DNS, whose answers may be kept for half a minute.
+            about(StatusCode::SERVICE_UNAVAILABLE, why).retry(WaitsFor::Line, "it learns of a new gateway within half a minute")
+        }
     }
+}
+
+/// Whether a runtime that goes on gave this reason.
+fn is_reported(reason: &str) -> bool {
+    ReportReason::ALL.iter().any(|known| *known != ReportReason::Stopping && known.as_str() == reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_runtime_says_of_itself_is_a_reason_to_try_again() {
+        assert!(is_reported("Starting") && is_reported("ModelUnreachable"));
+        assert!(!is_reported("Stopping") && !is_reported("PodFailed"));
+    }
 
     #[test]
     fn the_message_names_the_user_as_the_cluster_does() {

@@ -1,6 +1,7 @@
 //! The tests that need a real Kubernetes, and the clusters that they run on: one of three nodes for all that can share it, and with `--all` then one
 //! of one node whose components are killed and removed.
 
+use super::outcome::Verdict;
 use super::report::{LaneOutcome, Report};
 use super::run::{Setting, Way};
 use super::table::{Place, Tier};
@@ -113,7 +114,8 @@ impl<'a> Clusters<'a> {
         if self.installed {
             // A deletion that hangs is a fault of ours. Tests that failed leave theirs as they are.
             if setting.outcomes.failed().is_empty() {
-                report.lane("namespaces of tests are gone", || namespaces_gone(setting.slowness));
+                let one_was_flaky = setting.outcomes.all().iter().any(|outcome| matches!(outcome.verdict, Verdict::Flaky(_)));
+                report.lane("namespaces of tests are gone", || namespaces_gone(setting.slowness, one_was_flaky));
             }
             let last = tests.get(&Place::Last).map_or(&[][..], Vec::as_slice);
             if !last.is_empty() {
@@ -218,9 +220,12 @@ fn charts(instance: Instance, built: &Built) -> Result<()> {
 /// How long a namespace may take to go on a quiet machine.
 const GONE_WITHIN: Duration = Duration::from_secs(180);
 
-/// Waits until every namespace of a test is gone; the tests only ask for it.
-fn namespaces_gone(slowness: f64) -> Result<LaneOutcome> {
+/// Waits until every namespace of a test is gone; the tests only ask for it, and one that failed before it passed has not even asked.
+fn namespaces_gone(slowness: f64, one_was_flaky: bool) -> Result<LaneOutcome> {
     let kubectl = Kubectl::new(SHARED, &build::kubernetes()?);
+    if one_was_flaky {
+        kubectl.run(["delete", "namespaces", "-l", "yoi.dev/e2e=true", "--wait=false"])?;
+    }
     wait("the end of the tests' namespaces", GONE_WITHIN.mul_f64(slowness), || {
         let text = kubectl.run(["get", "namespaces", "-l", "yoi.dev/e2e=true", "-o", "json"])?;
         let list: serde_json::Value = serde_json::from_str(&text)?;

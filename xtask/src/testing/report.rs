@@ -34,6 +34,11 @@ fn row(lane: &'static str, run: impl FnOnce() -> Result<LaneOutcome>) -> Row {
     Row { lane, took: began.elapsed(), outcome }
 }
 
+/// The error with its causes: often the end of the output is all that somebody sees of a run.
+fn on_one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect()
+}
+
 /// The lanes of a run. Several may run at the same time, from threads of their own.
 pub struct Report {
     rows: Mutex<Vec<Row>>,
@@ -81,7 +86,7 @@ impl Report {
                 Ok(LaneOutcome::Passed) => ("passed", String::new()),
                 Ok(LaneOutcome::Ran(counts)) => ("ran", counts.clone()),
                 Ok(LaneOutcome::Skipped { why }) => ("skipped", why.clone()),
-                Err(error) => ("FAILED", error.to_string().lines().next().unwrap_or_default().to_owned()),
+                Err(error) => ("FAILED", on_one_line(error)),
             };
             println!("{:<36} {verdict:<8} {:>6.1}s  {why}", row.lane, row.took.as_secs_f32());
         }
