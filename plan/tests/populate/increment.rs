@@ -9,6 +9,7 @@ use crate::git_server::{GitServer, USER};
 use crate::kills::content;
 use crate::populator::Populator;
 use crate::repository::Repository;
+use yoi_test_support::Share;
 
 struct Source {
     folder: Folder,
@@ -130,7 +131,9 @@ fn a_ref_that_is_no_default_branch_is_taken_by_increment() {
     let first = repository.write("n", "1").commit("feature 1");
     repository.git(&["update-ref", "refs/pull/7/head", &first]);
     repository.git(&["tag", "moving"]);
-    let refs = ["feature", "refs/heads/feature", "moving", "refs/pull/7/head"];
+    let mut share = Share::one_in(2);
+    let refs = ["feature", "refs/heads/feature", "moving", "refs/pull/7/head"].into_iter();
+    let refs: Vec<_> = refs.filter(|_| share.takes_next()).collect();
     // What is checked out there is the server's default branch.
     repository.git(&["checkout", "--quiet", "main"]);
     let formers: Vec<Populator> = refs.iter().enumerate().map(|(n, ref_)| source.pod(&format!("former-{n}")).with("REF", ref_)).collect();
@@ -215,7 +218,8 @@ fn an_increment_that_is_killed_at_any_moment_ends_as_a_fresh_clone() {
     let begun = Instant::now();
     whole.expect_filled();
     let whole = begun.elapsed();
-    for part in 1..=8 {
+    let mut share = Share::one_in(4);
+    for part in (1..=8).filter(|_| share.takes_next()) {
         let pod = source.next(&format!("killed-{part}"), &former, &first, &second);
         let moment = whole * part / 9;
         let undone = pod.run_for(moment).is_none();
