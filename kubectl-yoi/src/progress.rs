@@ -11,6 +11,11 @@ use crate::show;
 /// The lines of the terminal: waits that go on side by side have one each.
 static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
+/// Writes something while the lines of waits are out of its way.
+pub fn beside<T>(write: impl FnOnce() -> T) -> T {
+    LINES.suspend(write)
+}
+
 pub struct Progress {
     shown: Shown,
     begun: Instant,

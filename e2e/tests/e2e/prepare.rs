@@ -84,7 +84,8 @@ async fn a_prepare_that_fails_says_its_last_words_can_be_read_and_is_tried_again
             .await?;
         // Each pipe of a container is read by itself: a line of one may stand before, between or after the lines of the other.
         let in_order = |text: &str| {
-            let of_stdout: Vec<_> = text.split_whitespace().filter(|word| ["0", "compiling"].contains(word)).collect();
+            let words = text.split_whitespace().map(|word| word.trim_end_matches(';'));
+            let of_stdout: Vec<_> = words.filter(|word| ["0", "compiling"].contains(word)).collect();
             of_stdout == ["0", "compiling"] && text.contains("no such header")
         };
         let (_, last_words) = failed.message.split_once("exit code 3: ").with_context(|| failed.message.clone())?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
@@ -77,9 +78,12 @@ async fn a_node_that_was_lost_destroys_soon_after_what_was_deleted_meanwhile_and
     let _alone = locks::exclusive(&[Lock::Nodes]).await?;
     let (ns, cluster) = (TestNamespace::create("cut").await?, LocalCluster::from_environment()?);
     let workers = cluster.workers().await?;
-    let operator = our_pods(&ns.client, "yoi-operator").await?;
-    let lost =
-        workers.iter().find(|worker| operator.iter().all(|pod| node_of(pod) != Some(worker))).context("no worker without the operator")?;
+    // There is an operator on every worker. With the one that leads, the next would first have to wait for its Lease.
+    let leases: Api<Lease> = Api::namespaced(ns.client.clone(), "yoi-system");
+    let leader = leases.get("yoi-operator").await?.spec.and_then(|spec| spec.holder_identity);
+    let operators = our_pods(&ns.client, "yoi-operator").await?;
+    let leads = operators.iter().find(|pod| pod.metadata.name == leader).and_then(node_of).context("no operator leads")?;
+    let lost = workers.iter().find(|worker| worker.as_str() != leads).context("no worker beside the one of the operator that leads")?;
     let shims = our_pods(&ns.client, "yoi-agent-shim").await?;
     let shim = shims.iter().find(|pod| node_of(pod) == Some(lost)).context("no shim there")?;
     let address = shim.status.as_ref().and_then(|status| status.pod_ip.clone()).context("a shim without an address")?;

@@ -175,6 +175,10 @@ async fn an_agents_shell_can_do_nothing_to_its_node_or_to_other_pods() -> Result
 #[tokio::test]
 async fn an_agents_token_is_refused_by_the_kubelet() -> Result<()> {
     let ns = TestNamespace::create("kubelet").await?;
+    // The chart's policy lets no packet through to a kubelet. Here one may pass, to see that the token is refused as well.
+    let policy = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "to-kubelets" },
+        "spec": { "podSelector": {}, "policyTypes": ["Egress"], "egress": [{ "ports": [{ "port": 10250 }] }] } });
+    ns.apply(&policy.to_string()).await?;
     ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
     ns.create_empty_project("p").await?;
     ns.create_agent("a", "p", json!({})).await?;

@@ -59,10 +59,13 @@ pub struct RunOptions {
     #[command(flatten)]
     pub model: ModelOptions,
     /// Wait until the task is done, or, without a task, until the agent is ready. What only a person can fix ends the wait.
-    #[arg(short, long)]
+    #[arg(short, long, group = "waits")]
     pub wait: bool,
+    /// As --wait, and show what the agent says and does when it comes.
+    #[arg(short, long, group = "waits", conflicts_with = "dry_run")]
+    pub follow: bool,
     /// How long to wait.
-    #[arg(long, default_value = "10m", value_parser = duration, requires = "wait", value_name = "DURATION")]
+    #[arg(long, default_value = "10m", value_parser = duration, requires = "waits", value_name = "DURATION")]
     pub timeout: Duration,
     #[command(flatten)]
     pub dry_run: DryRunOption,

@@ -101,7 +101,11 @@ impl Cluster {
         self.watch(name, timeout, goal, until, |why| progress.set(&format!("{what}: {why}"))).await
     }
 
-    async fn watch<K: NamespacedObject, T>(
+    /// As [`Cluster::wait`], with `show` in place of the line of progress.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait`].
+    pub async fn watch<K: NamespacedObject, T>(
         &self,
         name: &str,
         timeout: Duration,

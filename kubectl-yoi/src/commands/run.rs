@@ -1,6 +1,7 @@
-//! `run`: starts an agent, and waits for the end of its task with `--wait`.
+//! `run`: starts an agent, and waits for the end of its task with `--wait` or `--follow`.
 
 mod end;
+mod follow;
 
 use std::time::Duration;
 
@@ -25,9 +26,13 @@ use crate::show;
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptions) -> Result<(), Error> {
+    if args.follow && output.is_some_and(|output| !matches!(output, OutputFormat::Wide)) {
+        let next = "leave one of them out; for its log as JSON: kubectl yoi log -f -o json";
+        return Err(cluster.refused_error::<YoiPod>("run", &args.name, "--follow shows lines for people, and -o is for programs", next));
+    }
     let project: YoiProject = cluster.get(&args.project).await?;
     check(cluster, &args, &project).await?;
-    let (wait, timeout, peers) = (args.wait, args.timeout, args.peer.clone());
+    let (wait, follows, timeout, peers) = (args.wait, args.follow, args.timeout, args.peer.clone());
     let (name, spec) = (args.name.clone(), spec(args)?);
     let has_task = spec.task.is_some();
     let made = cluster.create(&YoiPod::new(&name, spec)).await?;
@@ -38,11 +43,16 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     for peer in &peers {
         peer::join(cluster, &name, peer, PEER_TIMEOUT).await?;
     }
-    if !wait {
+    if !wait && !follows {
         let follow = cluster.plugin_command(&format!("log {name} -f"));
         return show::object(output, &made, &title, &format!("{title} created\nfollow it: {follow}"));
     }
-    let waiting = end::wait(cluster, &name, &project, has_task, timeout);
+    let waiting = async {
+        match follows {
+            true => follow::wait(cluster, &name, &project, has_task, timeout).await,
+            false => end::wait(cluster, &name, &project, has_task, timeout, false).await,
+        }
+    };
     let (ended, sentences) = cluster.unless_project_fails(Some(&project.name_any()), timeout, waiting).await?;
     show::object(output, &ended, &title, &sentences)
 }

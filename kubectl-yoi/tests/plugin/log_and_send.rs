@@ -12,7 +12,7 @@ fn line(n: u64, at: &str, kind: &str, body: Value) -> String {
         + "\n"
 }
 
-fn assistant_line(n: u64, at: &str, text: &str) -> String {
+pub fn assistant_line(n: u64, at: &str, text: &str) -> String {
     line(n, at, "Assistant", json!({ "text": text }))
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use yoi_test_support::{assert_no_sooner, thorough};
 
 use crate::api_server::ApiServer;
+use crate::log_and_send::assistant_line;
 use crate::plugin::{Plugin, agent, project, status};
 use crate::terminal::Terminal;
 
@@ -115,6 +116,34 @@ async fn a_project_that_cannot_be_fetched_ends_the_wait_for_its_agent() -> Resul
     server.control(operator(&[("Ready", "False", "ProjectNotReady", "no base")]));
     let ended = plugin.run(&[&RUN[..], &["do it"]].concat()).await?.expect_code(1)?;
     ensure!(ended.err.contains("YoiProject ns/p is not ready") && ended.err.contains("git: no such ref"), "{ended:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn run_follow_shows_what_the_agent_says_when_it_comes_and_ends_with_its_task() -> Result<()> {
+    let at = "2026-01-01T10:20:30.000Z";
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(project(&[])).control(operator(&[("Ready", "False", "PodPending", "no room")]));
+    let stream = server.stream_for("a", "log");
+    // What is read at the end: the last words, and what came after the last line of the stream.
+    server.answer_for("a", "log", 200, assistant_line(2, at, "the answer"));
+    let mut running = plugin.start(&["run", "a", "-p", "p", "-t", "do it", "--follow"])?;
+    running.error_line("PodPending: no room").await?;
+    let with = |complete: &str| {
+        let mut agent = agent("a", &[("Ready", "True", "AllMet", "fine"), ("TaskComplete", complete, "TaskState", "as it is")]);
+        agent["status"]["session"] = json!({ "id": "018f0000-0000-7000-8000-000000000001" });
+        agent
+    };
+    server.put(with("False"));
+    stream.send(assistant_line(1, at, "first words"))?;
+    let line = running.line().await?;
+    ensure!(line.ends_with("first words"), "{line}");
+    server.put(with("True"));
+    let (code, rest) = running.end().await?;
+    ensure!(code == Some(0) && rest.matches("the answer").count() == 1 && rest.contains("task of a done"), "{code:?} {rest}");
+    let both = plugin.run(&["run", "a", "-p", "p", "--follow", "-o", "json"]).await?.expect_code(1)?;
+    ensure!(both.err.contains("log -f -o json"), "{both:?}");
     Ok(())
 }
 

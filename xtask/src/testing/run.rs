@@ -18,6 +18,8 @@ use std::time::Duration;
 const PATIENCE: f64 = 6.0;
 /// No test is ended before this time, times the slowness of the machine.
 const LEAST: Duration = Duration::from_secs(600);
+/// The same for one, or for a lane with one, whose time is not known yet.
+const LEAST_OF_UNKNOWN: Duration = Duration::from_secs(2400);
 
 /// What every test of a run gets.
 pub struct Setting<'a> {
@@ -75,8 +77,11 @@ impl Setting<'_> {
         self.times.of(&test.name).unwrap_or(1.0)
     }
 
-    fn deadline(&self, seconds: f64) -> Duration {
-        LEAST.max(Duration::from_secs_f64(seconds * PATIENCE)).mul_f64(self.slowness)
+    fn deadline(&self, tests: &[&Test]) -> Duration {
+        let seconds: f64 = tests.iter().map(|test| self.seconds(test)).sum();
+        let known = tests.iter().all(|test| self.times.of(&test.name).is_some());
+        let least = if known { LEAST } else { LEAST_OF_UNKNOWN };
+        least.max(Duration::from_secs_f64(seconds * PATIENCE)).mul_f64(self.slowness)
     }
 
     pub fn run_one(&self, test: &Test, way: &Way) -> Outcome {
@@ -87,7 +92,7 @@ impl Setting<'_> {
             command.arg("--ignored");
         }
         let output = output_file(&name);
-        match process::run(command, &output, self.deadline(self.seconds(test))) {
+        match process::run(command, &output, self.deadline(&[test])) {
             Ok(ended) => {
                 let verdict = verdict(&ended.text(), ended.succeeded(), ended.status.is_none());
                 Outcome { test: name, verdict, took: ended.took, outputs: vec![output] }
@@ -101,7 +106,7 @@ impl Setting<'_> {
         let mut command = self.command(tests[0], way);
         command.arg("--exact").args(tests.iter().map(|test| test.own_name()));
         let output = output_file(&format!("{CONFORMANCE}::{lane}"));
-        let deadline = self.deadline(tests.iter().map(|test| self.seconds(test)).sum());
+        let deadline = self.deadline(tests);
         let (text, took) = match process::run(command, &output, deadline) {
             Ok(ended) => (ended.text(), ended.took),
             Err(error) => (format!("{error:#}"), Duration::ZERO),

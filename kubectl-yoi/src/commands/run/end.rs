@@ -32,13 +32,14 @@ pub struct Ended {
     pub answer: Option<String>,
 }
 
-/// Waits for the end, and returns it with the sentences that tell of it.
+/// Waits for the end, and returns it with the sentences that tell of it; without the answer, if whoever reads them has `seen` it come.
 pub async fn wait(
     cluster: &Cluster,
     name: &str,
     project: &YoiProject,
     has_task: bool,
     timeout: Duration,
+    seen: bool,
 ) -> Result<(Ended, String), Error> {
     let begun = Instant::now();
     let mut agent = wait_for(cluster, name, project, has_task, timeout).await?;
@@ -52,7 +53,7 @@ pub async fn wait(
     }
     let answer = last_words(cluster, name).await;
     let mut sentences = Vec::new();
-    if let Some(answer) = &answer {
+    if let Some(answer) = answer.as_ref().filter(|_| !seen) {
         sentences.push(show::visible(answer).trim_end().to_owned());
     }
     sentences.push(format!("task of {name} done"));
