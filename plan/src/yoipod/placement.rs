@@ -104,7 +104,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Whether the agent's node selector and affinity allow the node.
-    fn is_selected(&self, node: &str) -> bool {
+    pub(super) fn is_selected(&self, node: &str) -> bool {
         self.agent.is_none_or(|agent| self.input.nodes.is_allowed_by(node, agent))
     }
 
