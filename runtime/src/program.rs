@@ -122,6 +122,7 @@ impl ProgramSetup {
             access: Arc::new(access),
             version: OnceCell::new(),
             result_grace: RESULT_GRACE,
+            silence: settings.manifest.limits.silence_seconds.map(|seconds| Duration::from_secs(u64::from(seconds))),
             noted: AtomicBool::new(false),
         }
     }

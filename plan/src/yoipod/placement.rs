@@ -119,7 +119,7 @@ impl<'a> Placement<'a> {
             if nodes.exists(node) {
                 return Ok(vec![node]);
             }
-            return Err(ConditionValue::no(reason::NODE_LOST, format!("node {node} no longer exists, and the tree was on it")));
+            return Err(lost_node::own_gone(self.input, node));
         }
         if let TreeSource::Fork(parent) = self.source {
             if let Some(gone) = lost_node::gone(self.input) {
