@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use yoi_crds::pod::DesiredState;
 use yoi_wire::hub::ReportReason;
-use yoi_wire::people::{GROUP, WaitsFor};
 use yoi_wire::open::NamedValue;
+use yoi_wire::people::{GROUP, WaitsFor};
 
 use super::ApiFailure;
 use crate::GatewayState;
