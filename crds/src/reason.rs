@@ -126,6 +126,7 @@ pub fn is_task_failure(reason: &str) -> bool {
         EMPTY_ANSWER,
         WRITTEN_CALL,
         PROGRAM_LOGIN_NEEDED,
+        PROGRAM_SILENT,
     ];
     failures.iter().any(|failure| *failure == *reason)
 }
@@ -353,6 +354,10 @@ reasons! {
     @person NODE_LOST = "NodeLost",
         "The tree went with its node. Delete the object and make it anew.",
         "kubectl delete $KIND $NAME -n $NAMESPACE";
+    /// The node of the agent's tree is gone, and with it the volume of its session, which no other node can use.
+    @person TREE_AND_SESSION_LOST = "TreeAndSessionLost",
+        "Nothing of the agent is left to go on with. Delete it with its session, and make it again.",
+        "kubectl yoi rm $NAME -n $NAMESPACE --purge --force";
     /// The tree is destroyed.
     DESTROYED = "Destroyed";
     /// The project's base is not sealed on any node yet.
@@ -420,6 +425,11 @@ reasons! {
     @retried READER_FAILED = "ReaderFailed",
         "The message says how it ended. Its own log says why.",
         "kubectl logs $NAME-reader -n $NAMESPACE";
+    /// The stopped agent's log is served, and its diff and its commits are not: git would run what the tree says, and the node's kernel keeps no process in a
+    /// frame.
+    READER_WITHOUT_GIT = "ReaderWithoutGit",
+        "Start the agent to see its diff and to take its commits. Give the node a kernel with Landlock, to read them from a stopped agent.",
+        "kubectl yoi start $NAME -n $NAMESPACE";
     /// The agent's commits are on the branch that the message names.
     PUSHED = "Pushed";
     /// The agent has committed nothing since its base, so nothing was pushed.
@@ -522,7 +532,7 @@ reasons! {
         "Nothing: the agent goes on. The message says what the model is not given any more.",
         "kubectl yoi log $NAME -n $NAMESPACE";
     /// The program's own session was gone or could not be read, so it began a new one with what the log knows: what it was asked, what it answered, and its
-    /// calls. Stands in the log.
+    /// calls. Stands in the log, and as a condition of the agent for the rest of its session.
     PROGRAM_SESSION_LOST = "ProgramSessionLost",
         "Nothing: the agent goes on. What the program knew beyond the log, it has to look up again.",
         "kubectl yoi log $NAME -n $NAMESPACE";
@@ -539,6 +549,10 @@ reasons! {
     @!PROGRAM_HOME_FULL = "ProgramHomeFull",
         "The message has the bound. Let the agent go on by a message: its program begins a conversation of its own anew.",
         r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
+    /// The run failed: the agent's program wrote nothing for `spec.limits.silenceSeconds`, and was ended. Stands in the log.
+    @!PROGRAM_SILENT = "ProgramSilent",
+        "The log has what the program did last. Let the agent go on by a message, or give it more time: a build or a slow model may be silent for long.",
+        r#"kubectl yoi send $NAME "go on" -n $NAMESPACE"#;
     /// The kernel keeps every process of the agent in its frame: the tree, `/tmp` and its HOME to write, the image to read.
     FRAME_ENFORCED = "FrameEnforced";
     /// The kernel of the agent's node lacks a part of what keeps the agent's processes in their frame; the message says which. The agent runs without that part.
@@ -546,6 +560,11 @@ reasons! {
         "Give the node a newer kernel with Landlock (`landlock` stands in /sys/kernel/security/lsm), or keep agents that you do not trust on other nodes by \
          `spec.pod.nodeSelector`.",
         "kubectl get nodes -o wide";
+    /// The agent's image has no git. The agent works; its diff, its commits and its push cannot be read from it while it runs. Once it has stopped they are
+    /// read with the image that fetches sources.
+    GIT_MISSING = "GitMissing",
+        "Name an image that holds git: `spec.pod.image`, or `spec.defaults.pod.image` of the project. Or stop the agent, to see what it has changed.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
     /// The agent's runtime is of an earlier version, and does not say whether the kernel keeps the agent's processes in their frame.
     @!FRAME_NOT_REPORTED = "FrameNotReported",
         "Restart the agent: its next Pod has the runtime of this version.",

@@ -38,6 +38,8 @@ pub trait ConversationObserver: Send + Sync {
     fn on_model_called(&self, failure: Option<FailedCall>);
     /// The conversation's activity or the state of its task may have changed.
     fn on_progress(&self, activity: Activity, task: Option<TaskReport>);
+    /// The program that is the agent has lost its own session, as the sentence says; `None`: it has not. Told as often as the progress.
+    fn on_program_session(&self, lost: Option<String>);
     /// The log goes on in another segment.
     fn on_rotated(&self, session: SessionPointer);
     /// The conversation begins to wait for a message, perhaps for long.
@@ -215,6 +217,7 @@ impl Driver {
         let activity = state.activity();
         self.session.feed.set_progress(Progress { activity, total: state.tokens(), run, turns });
         self.observer.on_progress(activity, task);
+        self.observer.on_program_session(state.lost_program_session());
     }
 }
 

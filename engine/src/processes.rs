@@ -184,11 +184,13 @@ impl SupervisedProcess {
         self.child.stdout.take()
     }
 
-    /// Kills the program and every process that belongs to it. Returns when all of them have ended, or logs that some cannot be killed.
-    pub fn kill_tree(&self) {
-        if !self.tree.kill_all() {
+    /// Kills the program and every process that belongs to it. Returns when all of them have ended, or logs that some cannot be killed; and how many lived.
+    pub fn kill_tree(&self) -> usize {
+        let killed = self.tree.kill_all();
+        if !killed.all_ended {
             tracing::error!(leader = self.tree.leader, "processes of a tool could not be killed");
         }
+        killed.found
     }
 }
 

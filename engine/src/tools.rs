@@ -110,6 +110,12 @@ impl ToolRunner {
         self.context.shell.has_background()
     }
 
+    /// How many background commands run, and every change of that.
+    #[must_use]
+    pub fn background_count(&self) -> tokio::sync::watch::Receiver<usize> {
+        self.context.shell.background_count()
+    }
+
     /// Ends all background commands. Their processes have ended on return.
     pub async fn stop_all(&self) {
         self.context.shell.stop_all().await;

@@ -65,7 +65,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                     reason: task.reason.as_ref().map(|reason| reason.chars().take(64).collect()),
                 });
             }
-            desired.live = Some(live_status(desired.live.take(), pod_uid, &report.activity, now));
+            desired.live = Some(live_status(desired.live.take(), pod_uid, &report.activity, report.background, now));
             desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
@@ -74,12 +74,15 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 message: bounded(&report.message),
                 volume_run_generation: report.volume_run_generation.map(|seen| i64::try_from(seen).unwrap_or(i64::MAX)),
                 scope: report.scope.as_deref().map(bounded),
+                has_frame: report.has_frame,
+                has_git: report.has_git,
                 program: report.program.as_deref().map(bounded),
+                program_session: report.program_session.as_deref().map(bounded),
             });
         }
         // A report has set the activity, which an open line does not know.
         StatusChange::SetLive { .. } if record.current_live().is_some() => return None,
-        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, &(*activity).into(), now)),
+        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, &(*activity).into(), 0, now)),
         StatusChange::ClearLive { pod_uid } => {
             desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
@@ -106,10 +109,11 @@ fn bounded(text: &str) -> String {
     text.chars().take(MESSAGE_CHARS).collect()
 }
 
-fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &Open<Activity>, now: &str) -> LiveHint {
+fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &Open<Activity>, background: u32, now: &str) -> LiveHint {
+    let background = i32::try_from(background).ok().filter(|count| *count > 0);
     match before {
-        Some(live) if live.pod_uid == pod_uid && live.activity == *activity => live,
-        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.clone(), observed_at: now.to_owned() },
+        Some(live) if live.pod_uid == pod_uid && live.activity == *activity && live.background == background => live,
+        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.clone(), background, observed_at: now.to_owned() },
     }
 }
 
@@ -240,7 +244,11 @@ mod tests {
             activity: activity.into(),
             volume_run_generation: None,
             scope: None,
+            has_frame: None,
+            has_git: None,
             program: Some("y".repeat(2000)),
+            program_session: Some("z".repeat(2000)),
+            background: 0,
         };
         StatusChange::Reported { pod_uid: pod_uid.into(), report: Box::new(report) }
     }
@@ -293,6 +301,19 @@ mod tests {
             assert_eq!(asked(true, Some(before)), now, "{before}");
         }
         assert_eq!(asked(false, None), None);
+    }
+
+    #[test]
+    fn commands_in_the_background_are_part_of_what_an_agent_does() {
+        let with = |background| {
+            let StatusChange::Reported { pod_uid, report } = report_change("p1", Activity::Idle) else { unreachable!() };
+            StatusChange::Reported { pod_uid, report: Box::new(hub::RuntimeReport { background, ..*report }) }
+        };
+        let begun = desired_status(&record(GatewayStatus::default()), &with(2), "t1").unwrap();
+        assert_eq!(begun.live.as_ref().unwrap().background, Some(2));
+        assert_eq!(desired_status(&record(begun.clone()), &with(2), "t2"), None);
+        let ended = desired_status(&record(begun), &with(0), "t3").unwrap().live.unwrap();
+        assert_eq!((ended.background, ended.observed_at.as_str()), (None, "t3"));
     }
 
     #[test]

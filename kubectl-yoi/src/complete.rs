@@ -164,6 +164,7 @@ mod tests {
             ("run a --fork ", Some("WORKSPACE")),
             ("run a --claim ", Some("CLAIM")),
             ("run a --peer ", Some("AGENT")),
+            ("run a --program ", Some("PRESET")),
             ("workspace rm w ", Some("WORKSPACE")),
             ("workspace create w --project ", Some("PROJECT")),
             ("ls -n ", Some("NAMESPACE")),

@@ -53,8 +53,7 @@ impl LocalClone {
         let answer = clone.try_git(Objects::OfClone, &["rev-parse", "--path-format=absolute", "--git-path", "objects"], None).await?;
         if !answer.success {
             let here = std::env::current_dir().unwrap_or_default();
-            let message = format!("{} is in no git repository: {}", here.display(), one_line(answer.err.trim()));
-            return Err(refusal(message, "run it in a clone of the project's repository"));
+            return Err(not_opened(&here, answer.err.trim()));
         }
         Ok(LocalClone { objects: PathBuf::from(answer.out.trim_end_matches(['\n', '\r'])) })
     }
@@ -193,6 +192,32 @@ impl LocalClone {
     }
 }
 
+/// Why git opens no repository here. It leaves alone one that belongs to another user, for one.
+fn not_opened(here: &Path, words: &str) -> CloneRefusal {
+    let words = one_line(words);
+    match here.ancestors().find(|folder| folder.join(".git").exists()) {
+        Some(folder) => {
+            let owner = owner_of(folder).map(|uid| format!(", as `sudo -u '#{uid}' kubectl yoi` does")).unwrap_or_default();
+            refusal(
+                format!("git does not open the repository in {}: {words}", folder.display()),
+                format!("run it as the user whom {} belongs to{owner}", folder.display()),
+            )
+        }
+        None => refusal(format!("{} is in no git repository: {words}", here.display()), "run it in a clone of the project's repository"),
+    }
+}
+
+#[cfg(unix)]
+fn owner_of(folder: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    Some(std::fs::metadata(folder).ok()?.uid())
+}
+
+#[cfg(not(unix))]
+fn owner_of(_folder: &Path) -> Option<u32> {
+    None
+}
+
 /// A path in a list, as git reads one: a name may hold the character that parts names.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
@@ -209,4 +234,22 @@ fn broken(why: CloneRefusal) -> CloneRefusal {
         format!("its bundle is broken, and nothing of it was taken: {}", why.message),
         "pull again; see what the agent did: kubectl yoi diff",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_that_git_does_not_open_is_named_with_its_owner_and_a_folder_in_none_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().join("sub");
+        std::fs::create_dir(&here).unwrap();
+        let none = not_opened(&here, "fatal: not a git repository");
+        assert_eq!(none.next, "run it in a clone of the project's repository");
+        std::fs::create_dir(folder.path().join(".git")).unwrap();
+        let other = not_opened(&here, "fatal: detected dubious ownership");
+        assert!(other.message.contains("dubious ownership") && !other.message.contains("in no git repository"), "{other:?}");
+        assert!(other.next.contains(&folder.path().display().to_string()), "{other:?}");
+    }
 }

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-pub use table::{age, cell, desired_state_name, duration, lines, message, provider, ready, table};
+pub use table::{activity, age, cell, desired_state_name, duration, lines, message, provider, ready, table};
 pub use text::{bytes, count, one_line, quoted_path, shortened, visible};
 
 use crate::args::OutputFormat;

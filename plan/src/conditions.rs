@@ -22,6 +22,15 @@ impl<'a> ConditionSet<'a> {
         self.conditions.push(condition(self.before, type_, value, self.generation, &self.now));
     }
 
+    /// Sets these conditions as they were.
+    pub(crate) fn keep(&mut self, types: &[&str]) {
+        for type_ in types {
+            if let Some(c) = find(self.before, type_) {
+                self.set(type_, value_of(c.status, &c.reason, &c.message));
+            }
+        }
+    }
+
     /// The condition as it is set here, else as another writer or an earlier plan set it.
     fn find(&self, type_: &str) -> Option<&Condition> {
         find(&self.conditions, type_).or_else(|| find(self.before, type_))
@@ -55,6 +64,11 @@ pub(crate) fn value_of(status: ConditionStatus, reason: &str, message: &str) -> 
 pub(crate) fn unknown_field(field: &str) -> ConditionValue {
     let why = format!("{field} says something that this version of Yoi does not know; upgrade Yoi, or delete the object and make it anew");
     ConditionValue::no(reason::INVALID_SPEC, why)
+}
+
+/// Ready of an object that is in a namespace that is being deleted; `then` is what becomes of it, as the end of a sentence.
+pub(crate) fn namespace_terminating(namespace: &str, then: &str) -> ConditionValue {
+    ConditionValue::no(reason::NAMESPACE_TERMINATING, format!("namespace {namespace} is being deleted: {then}"))
 }
 
 /// A time as Kubernetes writes it: RFC 3339, in whole seconds.

@@ -271,6 +271,12 @@ impl Nodes {
         has_labels && required.is_none_or(|selector| labels.is_some_and(|labels| selector_matches(selector, node, labels)))
     }
 
+    /// Whether the scheduler may send a Pod with these settings to the node, if there is room.
+    pub(crate) fn may_take(&self, node: &str, pod: &PodSettings) -> bool {
+        let refuses = self.0.get(node).is_none_or(|found| found.refusal(&pod.tolerations).is_some());
+        !refuses && self.is_allowed_by(node, pod)
+    }
+
     /// Whether Pods on this node can use this volume.
     #[must_use]
     pub fn reaches(&self, node: &str, volume: &PersistentVolume) -> bool {

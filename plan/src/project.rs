@@ -66,7 +66,8 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         return project_teardown::plan(project, seen, now);
     }
     if seen.terminating {
-        return Plan::nothing();
+        let then = "no base can be made in it, and the project goes with it";
+        return project_teardown::with_ready(project, conditions::namespace_terminating(project.namespace(), then), now);
     }
     if let Some(step) = project.add_finalizers(&[finalizer::OPERATOR]) {
         return Plan::only(vec![step]);

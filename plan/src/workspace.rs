@@ -69,7 +69,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         return workspace_teardown::plan(&input, now);
     }
     if seen.terminating {
-        return Plan::nothing();
+        return workspace_teardown::goes_with_its_namespace(&input, now);
     }
     if let Some(step) = workspace.add_finalizers(&[finalizer::OPERATOR, finalizer::NODE_DATA]) {
         return Plan::only(vec![step]);

@@ -37,7 +37,7 @@ use crate::program::{program_setup, report_program};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentState, LogReads, ReadState, router};
-use crate::status::{NotReady, RuntimeStatus, SessionState, send_reports};
+use crate::status::{NotReady, RuntimeStatus, SessionState, report_background, send_reports};
 use crate::token_limit::watch_token_limit;
 
 /// The process ends this long after it was asked to stop, whatever hangs.
@@ -89,12 +89,14 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let secret_missing = missing_secret.is_some();
     let status = RuntimeStatus::new(settings.run_generation, missing_secret.map(|name| secret_message(name, &manifest.agent.namespace)));
 
-    status.set_scope(scope.unwrap_or_default());
+    status.set_scope(scope.unwrap_or_default(), processes.has_frame());
+    status.set_has_git(processes.has_program("git"));
 
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
     let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers::new(caller.clone())), manifest.limits);
+    tokio::spawn(report_background(tools.background_count(), status.clone()));
     let is_program = manifest.program.is_some();
     let (program, unusable) = match setup {
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
@@ -129,7 +131,10 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
         dial(&manifest.gateway, &settings.token, &manifest.gateway.lines),
-        router(read, AgentState { open_session: agent_session, disk_space, token_limit: token_limit.clone() }),
+        router(
+            read,
+            AgentState { open_session: agent_session, disk_space, token_limit: token_limit.clone(), background: tools.background_count() },
+        ),
         KeepPolicy::default(),
         Arc::new(random_fraction),
     );

@@ -81,7 +81,7 @@ pub async fn diff(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path
     let (text, no_text) = match text_diff(processes, tree, from).await {
         Ok(text) => (text, None),
         // The node knows the paths without git.
-        Err(DiffError::Git(error @ GitError::NotWhole(_))) => (None, Some(error_text(&error))),
+        Err(DiffError::Git(error @ (GitError::NotWhole(_) | GitError::Missing))) => (None, Some(error_text(&error))),
         Err(error) => return Err(error),
     };
     let changes = match (&text, &list.base_revision) {

@@ -41,6 +41,11 @@ const CHUNK: usize = 64 << 10;
 pub enum GitError {
     #[error("failed to run git")]
     Run(#[source] std::io::Error),
+    #[error(
+        "the agent's image has no git, so its diff and commits cannot be read while it runs: stop it, and they are read with another image, or name an \
+         image that holds git in spec.pod.image"
+    )]
+    Missing,
     #[error("failed to open the files of the tree's repository")]
     Files(#[source] std::io::Error),
     #[error("failed to read the tree's repository: {0}")]
@@ -49,6 +54,13 @@ pub enum GitError {
     Outside(PathBuf),
     #[error("failed to read the tree's repository, as it is not whole: {0}")]
     NotWhole(String),
+}
+
+impl GitError {
+    /// For an error of a start of git. The tree, where it starts, is always there.
+    fn from_start(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::NotFound { GitError::Missing } else { GitError::Run(error) }
+    }
 }
 
 /// A repository in the tree.
@@ -151,7 +163,7 @@ impl<'a> GitRepository<'a> {
         let started = self.processes.start("git", |command| {
             command.args(arguments(&self.at, args)).envs(borrowed(&self.env)).stdout(Stdio::piped()).stderr(Stdio::null());
         });
-        let mut process = started.map_err(GitError::Run)?;
+        let mut process = started.map_err(GitError::from_start)?;
         let stdout = process.take_stdout().ok_or_else(|| GitError::Failed("git's output is no pipe".to_owned()))?;
         Ok((process, stdout))
     }
@@ -291,7 +303,7 @@ async fn run(
     stdin: Stdio,
     limit: usize,
 ) -> Result<CapturedOutput, GitError> {
-    processes.capture_with_stdin("git", &arguments(at, args), &borrowed(env), stdin, TIMEOUT, limit).await.map_err(GitError::Run)
+    processes.capture_with_stdin("git", &arguments(at, args), &borrowed(env), stdin, TIMEOUT, limit).await.map_err(GitError::from_start)
 }
 
 fn arguments<'a>(at: &'a str, args: &[&'a str]) -> Vec<&'a str> {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -122,6 +123,7 @@ impl ProgramSetup {
             access: Arc::new(access),
             version: OnceCell::new(),
             result_grace: RESULT_GRACE,
+            silence: settings.manifest.limits.silence_seconds.map(|seconds| Duration::from_secs(u64::from(seconds))),
             noted: AtomicBool::new(false),
         }
     }

@@ -112,6 +112,8 @@ pub struct AgentState {
     pub disk_space: Arc<DiskSpaceProbe>,
     /// `spec.limits.tokens`.
     pub token_limit: watch::Receiver<Option<u64>>,
+    /// How many commands of the agent run in the background.
+    pub background: watch::Receiver<usize>,
 }
 
 /// The routes of a runtime, those of a stopped agent's reader among them.
@@ -342,7 +344,7 @@ async fn patch_response(State(api): State<ReadState>, Query(query): Query<PatchQ
 fn diff_error_response(error: &DiffError) -> Response {
     let (status, reason) = match error {
         DiffError::NoRepository | DiffError::NoTree => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
-        DiffError::NotHere(_) | DiffError::Git(GitError::NotWhole(_)) => (StatusCode::CONFLICT, RefusalReason::Invalid),
+        DiffError::NotHere(_) | DiffError::Git(GitError::NotWhole(_) | GitError::Missing) => (StatusCode::CONFLICT, RefusalReason::Invalid),
         DiffError::PatchTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid),
         DiffError::Paths(_) | DiffError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),
     };

@@ -146,7 +146,11 @@ impl RuntimeStatus {
             activity: Activity::Idle.into(),
             volume_run_generation: None,
             scope: None,
+            has_frame: None,
+            has_git: None,
             program: None,
+            program_session: None,
+            background: 0,
         };
         Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
     }
@@ -166,14 +170,26 @@ impl RuntimeStatus {
         self.update(|inputs| inputs.program = failure);
     }
 
-    /// Sets what the kernel lacks of the frame; empty: nothing.
-    pub fn set_scope(&self, scope: String) {
-        self.sender.send_if_modified(|report| replace(report, RuntimeReport { scope: Some(scope), ..report.clone() }));
+    /// Sets what the kernel lacks of the frame, empty: nothing; and whether there is a frame at all.
+    pub fn set_scope(&self, scope: String, has_frame: bool) {
+        let (scope, has_frame) = (Some(scope), Some(has_frame));
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { scope, has_frame, ..report.clone() }));
     }
 
     /// Sets that the program is of a version that its preset does not name; `None`: it is not.
     pub fn set_program_version(&self, program: Option<String>) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { program, ..report.clone() }));
+    }
+
+    /// Sets whether the agent's image has git.
+    pub fn set_has_git(&self, has_git: bool) {
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { has_git: Some(has_git), ..report.clone() }));
+    }
+
+    /// Sets how many commands of the agent run in the background.
+    pub fn set_background(&self, background: usize) {
+        let background = u32::try_from(background).unwrap_or(u32::MAX);
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { background, ..report.clone() }));
     }
 
     /// Reports that the runtime stops. This hides every other reason.
@@ -223,12 +239,27 @@ impl ConversationObserver for RuntimeStatus {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
     }
 
+    fn on_program_session(&self, lost: Option<String>) {
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { program_session: lost, ..report.clone() }));
+    }
+
     fn on_rotated(&self, session: SessionPointer) {
         self.set_session(session);
     }
 
     fn on_wait(&self) {
         crate::allocator::release_free_memory();
+    }
+}
+
+/// Reports how many commands run in the background, until the agent's tools are gone.
+pub async fn report_background(mut count: watch::Receiver<usize>, status: RuntimeStatus) {
+    loop {
+        let running = *count.borrow_and_update();
+        status.set_background(running);
+        if count.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub use segment::{
 pub const FORMAT: u32 = 2;
 
 /// Why runs end without having finished. `yoi_crds::reason` explains each.
-pub const RUN_END_REASONS: [&str; 13] = [
+pub const RUN_END_REASONS: [&str; 14] = [
     "Cancelled",
     "ContentFilter",
     "ContextFull",
@@ -37,6 +37,7 @@ pub const RUN_END_REASONS: [&str; 13] = [
     "ProgramHomeFull",
     "ProgramLoginNeeded",
     "ProgramMissing",
+    "ProgramSilent",
     "Refused",
     "Truncated",
     "WrittenCall",

@@ -91,9 +91,25 @@ pub struct RuntimeReport {
     /// does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
+    /// Whether the agent's processes are in a frame at all. On a node without one the reader of a stopped agent runs no git.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_frame: Option<bool>,
+    /// Whether the agent's image has git, which its diff, its commits and its push are read with while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_git: Option<bool>,
     /// Of an agent that is a program: that its version is none of those that its preset names, a sentence for people with the versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+    /// Of an agent that is a program: that it has lost its own session and began another one, a sentence for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_session: Option<String>,
+    /// How many commands of the agent run in the background, beside what [`Self::activity`] says.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub background: u32,
+}
+
+pub(crate) fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A session and its current segment.

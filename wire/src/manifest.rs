@@ -247,10 +247,13 @@ pub struct RunLimits {
     /// Tokens in and out over the agent's life, as the endpoint counts them. While the agent runs, the file [`crate::identity::TOKENS_FILE`] says it anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
+    /// Seconds after which a program that is the agent and writes nothing is ended; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_seconds: Option<u32>,
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
-        RunLimits { turns_per_run: 50, tool_seconds: 30, tool_output_bytes: 256 * 1024, tokens: None }
+        RunLimits { turns_per_run: 50, tool_seconds: 30, tool_output_bytes: 256 * 1024, tokens: None, silence_seconds: None }
     }
 }

@@ -67,6 +67,9 @@ pub struct UsageResponse {
     /// `spec.limits.tokens`; absent when there is no limit, and of an agent that has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// Commands of the agent that run in the background.
+    #[serde(default, skip_serializing_if = "crate::hub::is_zero")]
+    pub background: u32,
 }
 
 /// What `yoipods/diff?since=…` compares the tree with.

@@ -20,6 +20,11 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000_000_000i64))]
     pub tokens: Option<i64>,
+    /// Of an agent that is a program: after so many seconds without a word on its standard output or its standard error the program is ended, and its run
+    /// fails as ProgramSilent. No limit when absent: a build, a long test or a slow model may be silent for hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 604_800))]
+    pub silence_seconds: Option<i32>,
 }
 
 fn default_turns() -> i32 {
@@ -32,7 +37,7 @@ fn default_tool_seconds() -> i32 {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds(), tokens: None }
+        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds(), tokens: None, silence_seconds: None }
     }
 }
 

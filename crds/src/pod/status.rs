@@ -120,6 +120,9 @@ pub struct LiveHint {
     pub pod_uid: String,
     /// Idle, Running or Paused.
     pub activity: Open<Activity>,
+    /// Commands of the agent that run in the background, beside that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<i32>,
     pub observed_at: String,
 }
 
@@ -140,8 +143,18 @@ pub struct LastReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub scope: Option<String>,
+    /// Whether the agent's processes are in a frame at all; absent: the runtime does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_frame: Option<bool>,
+    /// Whether the agent's image has git; absent: the runtime does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_git: Option<bool>,
     /// Of an agent that is a program: that its version is none of those that its preset names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub program: Option<String>,
+    /// Of an agent that is a program: that it has lost its own session and began another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub program_session: Option<String>,
 }

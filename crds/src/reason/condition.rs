@@ -82,6 +82,12 @@ conditions! {
     PROGRAM_KNOWN = "ProgramKnown" {
         "YoiPod" by OPERATOR: "Of an agent that is a program, once its version was none that its preset names; else it has no such condition.";
     }
+    GIT_FOUND = "GitFound" {
+        "YoiPod" by OPERATOR: "Of an agent with a source, once its image was found to have no git; else it has no such condition.";
+    }
+    PROGRAM_SESSION_KEPT = "ProgramSessionKept" {
+        "YoiPod" by OPERATOR: "Of an agent that is a program, once it could not go on in its own session and began another one; else it has no such condition.";
+    }
     READY = "Ready" {
         "YoiProject" by OPERATOR: "New workspaces can start from it.";
         "AgentWorkspace" by OPERATOR: "It can be mounted.";

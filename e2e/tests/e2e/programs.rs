@@ -40,6 +40,8 @@ async fn a_command_that_fails_ends_its_task_as_failed_with_its_last_words() -> R
     ns.create_empty_project("p").await?;
     let agent = json!({ "command": ["/bin/sh", "-c", "echo nothing here fits >&2; exit 3"] });
     ns.create_agent("c", "p", json!({ "task": "try", "agent": agent })).await?;
+    let silent = json!({ "command": ["/bin/sh", "-c", "echo begun; exec sleep 3600"] });
+    ns.create_agent("s", "p", json!({ "task": "try", "agent": silent, "limits": { "silenceSeconds": 10 } })).await?;
     let failed = ns.wait_condition::<YoiPod>("c", "TaskComplete", ConditionStatus::False);
     let ended = ns.wait_log("c", "the end of its run", |log| {
         log.iter().find_map(|line| match &line.entry.body {
@@ -51,6 +53,7 @@ async fn a_command_that_fails_ends_its_task_as_failed_with_its_last_words() -> R
     let message = ended.message.unwrap_or_default();
     ensure!(ended.outcome == RunOutcome::Failed && message.contains("nothing here fits") && message.contains('3'), "{message}");
     failed.await?;
+    ns.wait_reason::<YoiPod>("s", "TaskComplete", "ProgramSilent").await?;
     ns.remove().await
 }
 

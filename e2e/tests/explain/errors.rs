@@ -173,7 +173,7 @@ async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> 
     check_error(
         &ns.yoi(&["send", "far", "x"]).await?,
         5,
-        // The reason may be another one for a moment, when the Pod is made anew; the scheduler's words are there in any case.
+        // The gateway may still know the reason before this one; the scheduler's words are there in any case.
         &[&format!("YoiPod {here}/far"), "nodes are available", "kubectl describe yoipod far"],
     )?;
 

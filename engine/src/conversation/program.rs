@@ -73,6 +73,8 @@ pub enum ProgramExit {
     Limit,
     /// Its HOME has grown beyond what it may have. The run was ended, or not begun.
     HomeFull,
+    /// It wrote nothing for as long as it may, and was ended.
+    Silent,
     /// It is not in the image.
     Missing,
     /// It could not be started.
@@ -174,6 +176,7 @@ impl ConversationState {
                 program.seen_session = data["id"].as_str().map(str::to_owned);
                 if let Some(lost) = data["lost"].as_str() {
                     program.lost = Some((lost.to_owned(), 0));
+                    program.carried.session_lost_at = Some(entry.at.clone());
                 }
                 // Its files are removed, so the next run is a first one.
                 if program.seen_session.is_none() {
@@ -200,6 +203,7 @@ impl ConversationState {
                     // The program has not begun without it either, so the cause was another.
                     program.seen_session = Some(session.clone());
                     program.carried.session = Some(session);
+                    program.carried.session_lost_at = None;
                     self.prompt.retain(|seq| seq != told);
                 }
                 match end.outcome {
@@ -240,6 +244,17 @@ impl ConversationState {
             | Body::Unknown { .. } => {}
         }
         true
+    }
+
+    /// That the program has lost its own session and goes on in another one: a sentence for people, without the program's words.
+    #[must_use]
+    pub fn lost_program_session(&self) -> Option<String> {
+        let program = self.program.as_ref()?;
+        let at = program.carried.session_lost_at.as_ref()?;
+        Some(format!(
+            "program {} could not go on in its own session at {at}, and began a new one with what the agent's log knows",
+            program.role.name
+        ))
     }
 
     /// Starts the program for the open run.
@@ -362,6 +377,7 @@ impl ConversationState {
             (None, ProgramExit::Signal(signal)) => {
                 limit(failed("ProgramFailed", format!("{name} was ended by signal {signal}; {last_words}")))
             }
+            (None, ProgramExit::Silent) => failed("ProgramSilent", end.last_words.clone()),
             (None, ProgramExit::Limit) => limit(failed("LimitReached", format!("{name} was ended, because a limit was used up"))),
         }
     }

@@ -23,14 +23,24 @@ pub(super) struct ProcessTree {
     pub call_id: String,
 }
 
+/// What became of a [`ProcessTree`].
+#[derive(Clone, Copy, Debug)]
+pub struct Killed {
+    /// How many processes lived when it was looked at first.
+    pub found: usize,
+    /// All have ended.
+    pub all_ended: bool,
+}
+
 impl ProcessTree {
     /// Kills the leader, its session, its group, all their descendants, every process with the call's id, and every orphan that was started
     /// since the call began: one that left session, parents and environment behind. An orphan is a child of this process, which it becomes
-    /// only when the leader of its own call has ended, so it is never one that should go on. Returns whether all have ended.
-    pub fn kill_all(&self) -> bool {
+    /// only when the leader of its own call has ended, so it is never one that should go on.
+    pub fn kill_all(&self) -> Killed {
         let Self { leader, start_ticks, call_id } = self;
         let (leader, start_ticks, own_pid) = (*leader, *start_ticks, std::process::id());
         // A process may fork faster than it is found, so each round kills what the last one left.
+        let mut found = None;
         for _ in 0..MAX_KILL_ROUNDS {
             let all = list_processes();
             // After the list, so that a child in it is also among these.
@@ -56,14 +66,15 @@ impl ProcessTree {
             targets.remove(&own_pid);
             let living: Vec<u32> =
                 all.iter().filter(|process| !process.ended && targets.contains(&process.pid)).map(|process| process.pid).collect();
+            let found = *found.get_or_insert(living.len());
             if living.is_empty() {
-                return true;
+                return Killed { found, all_ended: true };
             }
             for pid in living.into_iter().filter_map(to_pid) {
                 let _ = kill_process(pid, Signal::KILL);
             }
             std::thread::sleep(PAUSE);
         }
-        false
+        Killed { found: found.unwrap_or_default(), all_ended: false }
     }
 }

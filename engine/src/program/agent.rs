@@ -46,6 +46,8 @@ pub struct ProgramAgent {
     pub version: OnceCell<ProgramVersion>,
     /// How long its processes may go on after it has told the result of a run and nothing more.
     pub result_grace: Duration,
+    /// How long it may write nothing before it is ended; absent: for ever.
+    pub silence: Option<Duration>,
     /// The log has a notice of its version.
     pub noted: AtomicBool,
 }

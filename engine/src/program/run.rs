@@ -96,8 +96,13 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
     let stdin = (agent.preset.input == PresetInput::Stdin).then_some(input.as_bytes());
     let home_full = home_size::until_above(agent.home.clone(), agent.home_bytes);
     let (exit, last_words) = Reading::new(agent, log).read(process, stdin, used_up, home_full).await;
-    let last_words = match (&exit, agent.home_bytes) {
-        (ProgramExit::HomeFull, Some(most)) => home_size::message(&agent.preset.name, &agent.home, most),
+    let last_words = match (&exit, agent.home_bytes, agent.silence) {
+        (ProgramExit::HomeFull, Some(most), _) => home_size::message(&agent.preset.name, &agent.home, most),
+        (ProgramExit::Silent, _, Some(silence)) => {
+            let (name, seconds) = (&agent.preset.name, silence.as_secs());
+            let before = if last_words.is_empty() { String::new() } else { format!("; its last words: {last_words}") };
+            format!("{name} was ended, because it wrote nothing for {seconds} s (spec.limits.silenceSeconds){before}")
+        }
         _ => last_words,
     };
     ProgramEnd { exit, last_words, expects_result, turns_used_up: None }
@@ -163,6 +168,7 @@ struct Reading<'a> {
     /// Bytes read so far.
     read: u64,
     result_grace: Duration,
+    silence: Duration,
     /// The program has told a result, and nothing that it does since.
     has_result: bool,
 }
@@ -179,6 +185,7 @@ impl<'a> Reading<'a> {
             err_tail: tail(),
             read: 0,
             result_grace: agent.result_grace,
+            silence: agent.silence.unwrap_or(NO_DEADLINE),
             has_result: false,
         }
     }
@@ -201,6 +208,8 @@ impl<'a> Reading<'a> {
         let mut home_full = pin!(home_full);
         let mut is_home_full = false;
         let mut deadline = pin!(sleep(NO_DEADLINE));
+        let mut silence = pin!(sleep(self.silence));
+        let mut is_silent = false;
         let (mut out_buffer, mut err_buffer) = (vec![0; 64 << 10], vec![0; 16 << 10]);
         let (mut writes, mut out_open, mut err_open) = (true, true, true);
         let (mut status, mut used_up): (Option<io::Result<ExitStatus>>, bool) = (None, false);
@@ -217,7 +226,9 @@ impl<'a> Reading<'a> {
                     Ok(read) => {
                         let had_result = self.has_result;
                         self.take(&out_buffer[..read]).await;
-                        if status.is_none() && !used_up && !is_home_full && had_result != self.has_result {
+                        // After the log has it: a slow disk is no silence.
+                        silence.as_mut().reset(Instant::now() + self.silence);
+                        if status.is_none() && !used_up && !is_home_full && !is_silent && had_result != self.has_result {
                             let wait = if self.has_result { self.result_grace } else { NO_DEADLINE };
                             deadline.as_mut().reset(Instant::now() + wait);
                         }
@@ -228,6 +239,7 @@ impl<'a> Reading<'a> {
                     Ok(read) => {
                         self.err_tail.push(&err_buffer[..read]);
                         self.push_live(OutputStream::Stderr, &err_buffer[..read]).await;
+                        silence.as_mut().reset(Instant::now() + self.silence);
                     }
                 },
                 ended = process.wait(), if status.is_none() => {
@@ -238,6 +250,11 @@ impl<'a> Reading<'a> {
                 }
                 () = &mut home_full, if !is_home_full && status.is_none() => {
                     is_home_full = true;
+                    block_in_place(|| process.kill_tree());
+                    deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
+                }
+                () = &mut silence, if !is_silent && status.is_none() => {
+                    is_silent = true;
                     block_in_place(|| process.kill_tree());
                     deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
                 }
@@ -257,6 +274,7 @@ impl<'a> Reading<'a> {
         self.finish().await;
         let exit = match status.and_then(Result::ok) {
             Some(status) if is_home_full => (ProgramExit::HomeFull, status),
+            Some(status) if is_silent && !status.success() => (ProgramExit::Silent, status),
             Some(status) if used_up && !status.success() => (ProgramExit::Limit, status),
             Some(status) => match (status.code(), status.signal()) {
                 (Some(code), _) => (ProgramExit::Code(code), status),

@@ -133,6 +133,12 @@ impl Shell {
         self.background.is_running()
     }
 
+    /// How many background commands run, and every change of that.
+    #[must_use]
+    pub fn background_count(&self) -> tokio::sync::watch::Receiver<usize> {
+        self.background.count()
+    }
+
     /// Ends all background commands. Their processes have ended on return.
     pub async fn stop_all(&self) {
         self.background.stop_all().await;

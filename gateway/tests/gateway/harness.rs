@@ -376,7 +376,11 @@ pub fn report(activity: Activity) -> RuntimeReport {
         activity: activity.into(),
         volume_run_generation: None,
         scope: None,
+        has_frame: None,
+        has_git: None,
         program: None,
+        program_session: None,
+        background: 0,
     }
 }
 

@@ -16,6 +16,8 @@ use crate::progress::Progress;
 use crate::remedy;
 use crate::show;
 
+/// How long a wait shows nothing. Most have passed by then the states that say nothing, such as that nobody has looked at an object that was just made.
+const QUIET: Duration = Duration::from_secs(1);
 /// For how long a reason must hold that only a person can fix. A cause that somebody is just making is not fixed yet.
 const PERSON_GRACE: Duration = Duration::from_secs(5);
 /// As [`PERSON_GRACE`], where another try may help.
@@ -117,9 +119,15 @@ impl Cluster {
         let mut why = "nothing was heard of it".to_owned();
         let mut held = Held::default();
         let end = Instant::now() + timeout;
+        let (shown_from, mut is_unshown) = (Instant::now() + QUIET, false);
         loop {
             let next = tokio::select! {
                 next = stream.next() => next,
+                () = tokio::time::sleep_until(shown_from), if is_unshown => {
+                    show(&why);
+                    is_unshown = false;
+                    continue;
+                }
                 () = tokio::time::sleep_until(held.deadline().map_or(end, |deadline| deadline.min(end))) => match held.0 {
                     Some((since, blocked)) if since + blocked.grace <= end => return Err(blocked.error),
                     _ => break,
@@ -142,7 +150,10 @@ impl Cluster {
                 // The watcher tries again by itself. The timeout shows its last error.
                 Some(Err(error)) => error::watch_error_message(&error),
             };
-            show(&why);
+            is_unshown = Instant::now() < shown_from;
+            if !is_unshown {
+                show(&why);
+            }
         }
         Err(Error::TimedOut {
             what: format!("{}: {goal}", self.display_name::<K>(name)),

@@ -59,7 +59,8 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         Some(message) => cluster.commit(name, &CommitRequest { message: message.clone() }).await?.commit,
         None => None,
     };
-    let (head, bundle) = download(cluster, args).await?;
+    let mut answer = Box::pin(cluster.bundle(name, args.from.as_deref()).await?);
+    let head = head_of(cluster, name, &mut answer).await?;
     let mut result = PullResult {
         agent: name.clone(),
         branch: None,
@@ -87,7 +88,13 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
                 format!("see what it has changed: {}", cluster.plugin_command(&format!("patch {name}"))),
             ));
         }
+        // What is there already is not read: the answer ends when it is dropped.
+        (Some(commit), _) if result.previous.as_ref() == Some(commit) => {
+            result.branch = Some(branch.clone());
+            pulled(&result, branch, commit, false)
+        }
         (Some(commit), _) => {
+            let bundle = download(cluster, name, &mut answer).await?;
             let asked_for = args.from.as_ref().map_or_else(|| "HEAD".to_owned(), |from| format!("{BRANCHES}{from}"));
             let header = header(cluster, name, &bundle, &asked_for, commit)?;
             clone.check_bundle(&bundle, &header, commit, result.base.as_deref()).await.map_err(refused)?;
@@ -153,23 +160,24 @@ async fn base_of_tree(cluster: &Cluster, name: &str) -> Result<Option<String>, E
     Ok(base.and_then(|base| base.status?.volume?.revision))
 }
 
-/// Writes the bundle to a file, and returns what the runtime says of it.
-async fn download(cluster: &Cluster, args: &PullOptions) -> Result<(BundleHead, BundleFile), Error> {
-    let name = &args.name;
-    let cut = |why: String| Error::Cut {
-        what: cluster.display_name::<YoiPod>(name),
-        why,
-        next: format!("try again: {}", cluster.plugin_command(&format!("pull {name}"))),
-    };
-    let mut answer = Box::pin(cluster.bundle(name, args.from.as_deref()).await?);
-    let head = read_head(&mut answer).await.map_err(|error| cut(format!("it broke off: {error}")))?;
-    let head = head
-        .ok_or_else(|| cluster.refused_error::<YoiPod>(OPERATION, name, "its answer is not one that this version knows", SAME_VERSION))?;
+fn cut(cluster: &Cluster, name: &str, why: String) -> Error {
+    let next = format!("try again: {}", cluster.plugin_command(&format!("pull {name}")));
+    Error::Cut { what: cluster.display_name::<YoiPod>(name), why, next }
+}
+
+/// What the runtime says of the bundle that follows.
+async fn head_of(cluster: &Cluster, name: &str, answer: &mut (impl AsyncBufRead + Unpin)) -> Result<BundleHead, Error> {
+    let head = read_head(answer).await.map_err(|error| cut(cluster, name, format!("it broke off: {error}")))?;
+    head.ok_or_else(|| cluster.refused_error::<YoiPod>(OPERATION, name, "its answer is not one that this version knows", SAME_VERSION))
+}
+
+/// Writes the bundle to a file.
+async fn download(cluster: &Cluster, name: &str, answer: &mut (impl AsyncBufRead + Unpin)) -> Result<BundleFile, Error> {
     let (bundle, mut file) = BundleFile::create().map_err(|error| Error::local("write a temporary file", error, LOOK_AT_DISK))?;
     let (mut buffer, mut length, mut progress) = (vec![0; 256 << 10], 0_u64, None);
     loop {
         let read = answer.read(&mut buffer).await;
-        let count = read.map_err(|error| cut(format!("it broke off after {}: {error}", show::bytes(length))))?;
+        let count = read.map_err(|error| cut(cluster, name, format!("it broke off after {}: {error}", show::bytes(length))))?;
         let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else { break };
         let before = length / PROGRESS_STEP;
         length += bytes.len() as u64;
@@ -188,7 +196,7 @@ async fn download(cluster: &Cluster, args: &PullOptions) -> Result<(BundleHead, 
             progress.get_or_insert_with(Progress::start).set(&format!("reading the commits of {name}: {}", show::bytes(length)));
         }
     }
-    Ok((head, bundle))
+    Ok(bundle)
 }
 
 async fn read_head(answer: &mut (impl AsyncBufRead + Unpin)) -> std::io::Result<Option<BundleHead>> {

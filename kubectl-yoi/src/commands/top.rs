@@ -71,12 +71,16 @@ fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
     let (mut unknown, mut any_stopped) = (String::new(), false);
     for AgentUsage { namespace, name, usage, error } in agents {
         let cells = match usage {
-            Some(UsageResponse { activity, total, run, turns, limit }) => {
+            Some(UsageResponse { activity, total, run, turns, limit, background }) => {
                 let TokenUsage { input_tokens, output_tokens, cached_tokens, cache_write_tokens: _, reasoning_tokens } = *total;
                 let figures = [run.input_tokens, run.output_tokens, input_tokens, cached_tokens, output_tokens, reasoning_tokens];
                 let figures = figures.map(show::count);
                 let limit = limit.map(show::count).unwrap_or_default();
-                [name.clone(), activity.to_string(), turns.to_string()].into_iter().chain(figures).chain([limit]).collect::<Vec<_>>()
+                [name.clone(), show::activity(activity.as_str(), *background), turns.to_string()]
+                    .into_iter()
+                    .chain(figures)
+                    .chain([limit])
+                    .collect::<Vec<_>>()
             }
             None => {
                 let error = error.as_deref().unwrap_or_default();

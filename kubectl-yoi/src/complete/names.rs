@@ -13,12 +13,15 @@ use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
 use crate::args::ClusterOptions;
 use crate::cluster::Cluster;
 
+/// The presets of the chart of this version. People may not read the chart's ConfigMap.
+const PRESETS: [&str; 6] = ["claude", "codex", "copilot", "gemini", "goose", "opencode"];
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Returns the candidates for a value that the help calls `value_name`, each with its description.
 pub async fn names_of(value_name: &str, options: &ClusterOptions) -> Vec<(String, Option<String>)> {
     match value_name {
         "REASON" => return ALL.iter().map(|reason| (reason.as_str().to_owned(), Some(reason.meaning().to_owned()))).collect(),
+        "PRESET" => return PRESETS.map(|name| (name.to_owned(), None)).into(),
         "AGENT" | "PROJECT" | "WORKSPACE" | "CLAIM" | "NAMESPACE" => {}
         _ => return Vec::new(),
     }
@@ -51,4 +54,18 @@ where
 {
     let listed = api.list_metadata(&ListParams::default()).await.ok()?;
     Some(listed.items.iter().map(|item: &PartialObjectMeta<K>| item.name_any()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_presets_that_are_offered_are_those_of_the_chart() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/yoi-operator/files/presets");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = files.filter_map(|name| name.strip_suffix(".yaml").map(str::to_owned)).collect();
+        names.sort();
+        assert_eq!(names, PRESETS);
+    }
 }

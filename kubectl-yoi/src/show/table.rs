@@ -73,6 +73,11 @@ pub fn duration(seconds: i64) -> String {
     }
 }
 
+/// Returns what an agent does, with the number of its commands that run in the background beside that.
+pub fn activity(name: &str, background: u32) -> String {
+    if background == 0 { name.to_owned() } else { format!("{name} +{background} in background") }
+}
+
 /// Returns a desired state as the objects spell it.
 pub fn desired_state_name(state: DesiredState) -> &'static str {
     match state {

@@ -42,6 +42,23 @@ async fn f12_p4_run_says_what_a_former_agent_has_left_and_how_to_go_on_and_chang
 }
 
 #[tokio::test]
+async fn a_purge_does_not_wait_for_a_volume_whose_node_is_gone() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    left_session(&server);
+    let term = json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": ["gone"] }] });
+    let volume = |spec: Value| json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "pv-1" }, "spec": spec });
+    server
+        .put(volume(json!({ "persistentVolumeReclaimPolicy": "Retain", "nodeAffinity": { "required": { "nodeSelectorTerms": [term] } } })));
+    let node = json!({ "metadata": { "name": "n1", "labels": { "kubernetes.io/hostname": "n1" } } });
+    server.answer("/api/v1/nodes", 200, json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [node] }).to_string());
+    let purged = plugin.run(&["rm", "a", "--purge", "--force"]).await?.expect_code(0)?;
+    ensure!(purged.err.contains("a node that does not exist any more") && purged.err.contains("kubectl delete pv pv-1"), "{purged:?}");
+    ensure!(server.object("PersistentVolumeClaim", "a-session").is_none(), "the claim stays");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_purge_deletes_the_data_and_not_only_the_claim() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;

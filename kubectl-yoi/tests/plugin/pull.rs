@@ -115,6 +115,10 @@ async fn a_pull_makes_the_branch_and_lets_it_go_on_and_touches_nothing_else() ->
     ensure!(query["bundle"] == "true" && !query.contains_key("branch"), "{query:?}");
     let again = scene.pull(&[]).await?.expect_code(0)?;
     ensure!(again.out.starts_with("branch a is at ") && again.out.contains(" already"), "{again:?}");
+    // Of what is there already the bundle is not read.
+    scene.answer(&scene.head("HEAD", &first), b"no bundle");
+    let unread = scene.pull(&[]).await?.expect_code(0)?;
+    ensure!(unread.out == again.out, "{unread:?}");
     let second = scene.commit("two")?;
     let mut head = scene.head("HEAD", &second);
     head["commits"] = json!(2);

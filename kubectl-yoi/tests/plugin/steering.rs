@@ -141,6 +141,13 @@ async fn top_shows_tokens_of_each_agent_and_who_could_not_be_asked() -> Result<(
     let line = everywhere.out.lines().nth(1).map(words);
     ensure!(line.as_deref() == Some("ns a Running 3 900 80 123k 100k 7.8k 500 2.0M"), "{everywhere:?}");
     plugin.run(&["top", "a", "-A"]).await?.expect_code(2)?;
+    let mut busy: Value = serde_json::from_str(&usage.to_string())?;
+    busy["activity"] = json!("Idle");
+    busy["background"] = json!(2);
+    server.answer_for("a", "usage", 200, busy.to_string());
+    let table = plugin.run(&["top", "a"]).await?.expect_code(0)?;
+    ensure!(words(table.out.lines().nth(1).unwrap_or_default()).starts_with("a Idle +2 in background 3 900"), "{table:?}");
+    server.answer_for("a", "usage", 200, usage.to_string());
     let one = plugin.run(&["top", "a", "-o", "json"]).await?.expect_code(0)?.json()?;
     ensure!(
         one["items"][0]["name"] == "a"

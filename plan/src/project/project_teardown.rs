@@ -3,12 +3,12 @@
 
 use yoi_crds::YoiProject;
 use yoi_crds::YoiProjectStatus;
-use yoi_crds::condition::{ConditionValue, find};
+use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
 
 use super::Observed;
-use crate::conditions::{ConditionSet, value_of};
+use crate::conditions::{ConditionSet, namespace_terminating};
 use crate::step::Plan;
 use crate::stored::Stored;
 
@@ -26,25 +26,31 @@ pub(super) fn plan(project: Stored<'_, YoiProject>, seen: &Observed, now: jiff::
         let steps = project.remove_finalizer(finalizer::OPERATOR).or_else(|| project.remove_finalizer(finalizer::NODE_DATA));
         return Plan::only(steps.into_iter().collect());
     }
-    // The namespace goes, and its agents with it.
-    if seen.terminating || !project.has_finalizer(finalizer::OPERATOR) {
+    if !project.has_finalizer(finalizer::OPERATOR) {
         return Plan::nothing();
     }
+    // The namespace takes its agents with it, so nobody need delete them.
+    let ready = if seen.terminating {
+        let then = format!("the project goes when {} no longer exist", names_of(&agents, &trees));
+        namespace_terminating(project.namespace(), &then)
+    } else {
+        ConditionValue::no(reason::WAITING_FOR_AGENTS, waits_for(project.namespace(), &agents, &trees))
+    };
+    with_ready(project, ready, now)
+}
+
+/// Nothing to do but to say so. The other conditions and fields stay as they are.
+pub(super) fn with_ready(project: Stored<'_, YoiProject>, ready: ConditionValue, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
     let before = project.status.clone().unwrap_or_default();
     let mut conditions = ConditionSet::new(&before.conditions, project.meta().generation, now);
-    for type_ in [condition::SOURCE_READY, condition::SEALED, condition::REFRESHED] {
-        if let Some(c) = find(&before.conditions, type_) {
-            conditions.set(type_, value_of(c.status, &c.reason, &c.message));
-        }
-    }
-    let message = waits_for(project.namespace(), &agents, &trees);
-    conditions.set(condition::READY, ConditionValue::no(reason::WAITING_FOR_AGENTS, message));
+    conditions.keep(&[condition::SOURCE_READY, condition::SEALED, condition::REFRESHED]);
+    conditions.set(condition::READY, ready);
     let status =
         YoiProjectStatus { observed_generation: project.meta().generation, conditions: conditions.into_conditions(), ..before.clone() };
     Plan { status: Some(status), ..Plan::nothing() }
 }
 
-fn waits_for(namespace: &str, agents: &[&str], trees: &[&str]) -> String {
+fn names_of(agents: &[&str], trees: &[&str]) -> String {
     let named = |kind: &str, names: &[&str]| {
         let more = names.len().saturating_sub(MOST_NAMES);
         let shown = names.iter().take(MOST_NAMES).copied().collect::<Vec<_>>().join(", ");
@@ -52,6 +58,10 @@ fn waits_for(namespace: &str, agents: &[&str], trees: &[&str]) -> String {
         (!names.is_empty()).then(|| format!("{kind}{} {shown}{rest}", if names.len() == 1 { "" } else { "s" }))
     };
     let what: Vec<String> = [named("YoiPod", agents), named("AgentWorkspace", trees)].into_iter().flatten().collect();
+    what.join(" and ")
+}
+
+fn waits_for(namespace: &str, agents: &[&str], trees: &[&str]) -> String {
     let command = |verb: &str, names: &[&str]| {
         let names = names.iter().take(MOST_NAMES).copied().collect::<Vec<_>>().join(" ");
         (!names.is_empty()).then(|| format!("`kubectl yoi {verb} {names} -n {namespace}`"))
@@ -60,7 +70,7 @@ fn waits_for(namespace: &str, agents: &[&str], trees: &[&str]) -> String {
     format!(
         "being deleted: it stays until {} no longer exist; those that have a tree go on, and nothing new begins from it. What deleting them would \
          lose: {}",
-        what.join(" and "),
+        names_of(agents, trees),
         commands.join(", ")
     )
 }

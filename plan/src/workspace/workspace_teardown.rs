@@ -6,7 +6,7 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 
 use super::workspace_input::{Consumer, WorkspaceInput};
-use crate::conditions::{ConditionSet, value_of};
+use crate::conditions::{ConditionSet, namespace_terminating, value_of};
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
 use crate::{duration, names};
@@ -86,14 +86,28 @@ fn waiting_status(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> AgentWork
             ConditionValue::no(reason::WAITING_FOR_PODS, "being deleted: waits for Pods, then for the node to destroy the tree"),
         ),
     }
-    for type_ in [condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND] {
-        if let Some(c) = find(&before.conditions, type_) {
-            conditions.set(type_, value_of(c.status, &c.reason, &c.message));
-        }
-    }
+    kept_status(before.clone(), conditions)
+}
+
+/// The fields and the conditions of the operator as they are, but for what `conditions` say.
+fn kept_status(before: AgentWorkspaceStatus, mut conditions: ConditionSet<'_>) -> AgentWorkspaceStatus {
+    conditions.keep(&[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND]);
     let conditions = conditions.into_conditions();
     // The shim writes provider and volume; the operator does not apply them.
     AgentWorkspaceStatus { conditions, provider: None, volume: None, ..before }
+}
+
+/// Nothing can be made in a namespace that is being deleted. A tree that is ready stays so for the Pods that have it.
+pub(super) fn goes_with_its_namespace(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
+    let (workspace, before) = (input.workspace, input.workspace.get().status.clone().unwrap_or_default());
+    let mut conditions = ConditionSet::new(&before.conditions, workspace.meta().generation, now);
+    if conditions.is_true(condition::READY) {
+        conditions.keep(&[condition::READY]);
+    } else {
+        let then = "the tree is not made any more, and what there is of it goes with the namespace";
+        conditions.set(condition::READY, namespace_terminating(workspace.namespace(), then));
+    }
+    Plan { status: Some(kept_status(before.clone(), conditions)), ..Plan::nothing() }
 }
 
 /// When `ttlAfterRelease` ends, once a Pod has used the workspace and the last one has released it.

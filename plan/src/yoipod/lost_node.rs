@@ -54,11 +54,31 @@ pub(super) fn gone(input: &YoiPodInput<'_>) -> Option<ConditionValue> {
     if input.nodes.exists(node) {
         return None;
     }
-    let message = match needed {
-        NeededTree::Own { .. } => format!("node {node} no longer exists, and the tree was on it"),
-        NeededTree::Parent { name, .. } => parent_gone(name, node),
-    };
-    Some(ConditionValue::no(reason::NODE_LOST, message))
+    Some(match needed {
+        NeededTree::Own { .. } => own_gone(input, node),
+        NeededTree::Parent { name, .. } => ConditionValue::no(reason::NODE_LOST, parent_gone(name, node)),
+    })
+}
+
+/// That tree and session are gone with one node, if they are.
+pub(super) fn all_gone(input: &YoiPodInput<'_>) -> Option<ConditionValue> {
+    let node = input.workspace?.node_name().filter(|node| !input.nodes.exists(node))?;
+    Some(own_gone(input, node)).filter(|gone| gone.reason == reason::TREE_AND_SESSION_LOST)
+}
+
+/// The agent's tree is gone with its node. A session volume that only that node could use went with it, and no new tree helps then.
+pub(super) fn own_gone(input: &YoiPodInput<'_>, node: &str) -> ConditionValue {
+    let lost_volume = input.session_volume.filter(|volume| input.nodes.reaching(volume.get()).is_empty());
+    match lost_volume {
+        None => ConditionValue::no(reason::NODE_LOST, format!("node {node} no longer exists, and the tree was on it")),
+        Some(volume) => {
+            let message = format!(
+                "node {node} no longer exists, and with it went the tree, and the session on volume {}: nothing of the agent is left",
+                volume.name()
+            );
+            ConditionValue::no(reason::TREE_AND_SESSION_LOST, message)
+        }
+    }
 }
 
 /// Why a fork of the workspace `parent` can never be made.

@@ -104,7 +104,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Whether the agent's node selector and affinity allow the node.
-    fn is_selected(&self, node: &str) -> bool {
+    pub(super) fn is_selected(&self, node: &str) -> bool {
         self.agent.is_none_or(|agent| self.input.nodes.is_allowed_by(node, agent))
     }
 
@@ -119,7 +119,7 @@ impl<'a> Placement<'a> {
             if nodes.exists(node) {
                 return Ok(vec![node]);
             }
-            return Err(ConditionValue::no(reason::NODE_LOST, format!("node {node} no longer exists, and the tree was on it")));
+            return Err(lost_node::own_gone(self.input, node));
         }
         if let TreeSource::Fork(parent) = self.source {
             if let Some(gone) = lost_node::gone(self.input) {

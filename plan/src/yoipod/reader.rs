@@ -118,10 +118,9 @@ fn sources<'a>(input: &YoiPodInput<'a>, claim: Stored<'a, PersistentVolumeClaim>
         path: tree.and_then(|tree| tree.get().tree_path()).map(str::to_owned),
         gateway: settings.gateway.clone(),
     };
-    let pod = pod_settings(input);
     let tree_uid = tree.map(|tree| tree.uid().as_str());
     // Serializing these types does not fail; if it did, no Pod would be replaced for it.
-    let text = serde_json::to_vec(&(&manifest, tree_uid, claim.uid().as_str(), &pod.image)).unwrap_or_default();
+    let text = serde_json::to_vec(&(&manifest, tree_uid, claim.uid().as_str(), &settings.populator_image)).unwrap_or_default();
     Sources { tree, claim, manifest, digest: names::sha256(&text) }
 }
 
@@ -160,11 +159,23 @@ fn keep_or_make(input: &YoiPodInput<'_>, sources: &Sources<'_>, settings: &Setti
             let why = if why.reason == reason::POD_NOT_RUNNING { failed(why.message) } else { why };
             ReaderPlan { pod: record, ..ReaderPlan::waits(why) }
         }
+        (PodPhase::Running | PodPhase::Other, None) if sources.tree.is_some() && has_no_frame(input) => {
+            let message = format!(
+                "Pod {title} serves the log until two minutes after the last request, and neither diff nor commits: the node's kernel keeps no process in a \
+                 frame, so git is not run in what a stopped agent left"
+            );
+            ReaderPlan { pod: record, ..ReaderPlan::waits(ConditionValue::yes(reason::READER_WITHOUT_GIT, message)) }
+        }
         (PodPhase::Running | PodPhase::Other, None) => {
             let message = format!("Pod {title} serves log, diff and patch until two minutes after the last request");
             ReaderPlan { pod: record, ..ReaderPlan::waits(ConditionValue::yes(reason::ALL_MET, message)) }
         }
     }
+}
+
+/// What the agent's own runtime has said of the node where its tree is, and the reader with it.
+fn has_no_frame(input: &YoiPodInput<'_>) -> bool {
+    input.before.report.as_ref().is_some_and(|report| report.has_frame == Some(false))
 }
 
 fn failed(why: String) -> ConditionValue {

@@ -13,7 +13,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_MOUNT, env};
 use yoi_wire::manifest::ReaderManifest;
 
-use super::pod_spec::{image, non_empty, runtime_volume, session_volume, token_volume};
+use super::pod_spec::{non_empty, runtime_volume, session_volume, token_volume};
 use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::restricted::{self, mount, scratch};
@@ -75,7 +75,6 @@ pub(super) fn pod(context: ReaderContext<'_>) -> Pod {
 fn container(context: &ReaderContext<'_>) -> Container {
     // A manifest serializes without fail: its keys are strings and its values plain data.
     let manifest = serde_json::to_string(context.manifest).unwrap_or_default();
-    let (image, image_pull_policy) = image(&context.pod, context.settings);
     let tree: Option<VolumeMount> = context.manifest.path.as_deref().map(|path| mount("tree", path, true));
     let mounts = [
         mount("runtime", RUNTIME_MOUNT, true),
@@ -86,8 +85,9 @@ fn container(context: &ReaderContext<'_>) -> Container {
     ];
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(image),
-        image_pull_policy,
+        // It has git, whatever the agent's image has, and is on the nodes where sources were fetched.
+        image: Some(context.settings.populator_image.clone()),
+        image_pull_policy: context.settings.image_pull_policy.map(restricted::pull_policy),
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "read".to_owned()]),
         env: Some(vec![restricted::variable("HOME", HOME), restricted::variable(env::READER, &manifest)]),
         resources: Some(resources()),

@@ -193,7 +193,7 @@ fn keep<'a>(
     let plan = match pod.phase {
         PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
-        PodPhase::Running | PodPhase::Other => find_room(input, pod, settings, record, now),
+        PodPhase::Running | PodPhase::Other => find_room(input, pod, accepted, settings, record, now),
     };
     plan.after(set_tokens)
 }
@@ -238,10 +238,11 @@ fn replace<'a>(pod: Stored<'a, ObservedPod>, record: RunRecord, now: jiff::Times
 
 /// Keeps a Pod that can get its tree. One that finds no room among the nodes with the base makes way for one that may go to any node that can make the
 /// tree; one on a node that cannot make it, for one that avoids that node. Each of these Pods is another one because of what is observed of the nodes, so
-/// while nothing changes there, there are at most as many as nodes.
+/// while nothing changes there, there are at most as many as nodes. One that waits, and that no node would take which it avoids, stays.
 fn find_room<'a>(
     input: &YoiPodInput<'a>,
     pod: Stored<'a, ObservedPod>,
+    accepted: Option<&Accepted<'_>>,
     settings: &Settings,
     record: RunRecord,
     now: jiff::Timestamp,
@@ -262,7 +263,10 @@ fn find_room<'a>(
             if let Some(left) = time_left(since, PATIENCE, now) {
                 return RunPlan { requeue_after: Some(left), ..stays };
             }
-            let is_avoided_for_nothing = |digest: &str| pod.choice.avoided.iter().any(|node| placement.can_make(node, digest));
+            let wanted = accepted.map(|accepted| &accepted.resolved.pod);
+            let may_take = |node: &str| wanted.is_none_or(|wanted| input.nodes.may_take(node, wanted));
+            let is_avoided_for_nothing =
+                |digest: &str| pod.choice.avoided.iter().any(|node| may_take(node) && placement.can_make(node, digest));
             let is_too_narrow =
                 if pod.choice.is_bound { stays.no_room } else { runtime.is_ok_and(|(digest, _)| is_avoided_for_nothing(&digest)) };
             let steps = if is_too_narrow { gives_way() } else { Vec::new() };
@@ -330,8 +334,10 @@ fn start<'a>(
         Ok(found) => found,
         Err(why) => return waits(why, Vec::new()),
     };
+    // A Pod that only nodes with the base may take, and whose own settings allow none of these, would wait for nothing.
+    let is_free = no_room || (placement.is_open() && !able.iter().any(|node| placement.is_selected(node)));
     let able: Vec<String> = able.into_iter().map(str::to_owned).collect();
-    let choice = if no_room {
+    let choice = if is_free {
         let avoided = input.nodes.0.keys().filter(|node| !placement.can_make(node, &runtime_digest)).cloned().collect();
         NodeChoice::Any { preferred: able, avoided }
     } else {

@@ -42,6 +42,12 @@ pub(super) fn conditions(
         if let Some(version) = &report.program {
             conditions.set(condition::PROGRAM_KNOWN, ConditionValue::no(reason::PROGRAM_VERSION_UNKNOWN, version.clone()));
         }
+        if let Some(missing) = git_missing(input, report) {
+            conditions.set(condition::GIT_FOUND, missing);
+        }
+        if let Some(lost) = &report.program_session {
+            conditions.set(condition::PROGRAM_SESSION_KEPT, ConditionValue::no(reason::PROGRAM_SESSION_LOST, lost.clone()));
+        }
     }
     if let Some(current) = manifest_current::condition(input, run.record.manifest.as_ref()) {
         conditions.set(condition::MANIFEST_CURRENT, current);
@@ -124,7 +130,8 @@ fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
 
 fn workspace_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let title = input.workspace_name;
-    if let Some(lost) = lost_tree::why(input) {
+    // Of a stopped agent, too: no start brings it back.
+    if let Some(lost) = lost_tree::why(input).or_else(|| lost_node::all_gone(input)) {
         return lost;
     }
     let Some(workspace) = input.workspace else {
@@ -186,6 +193,14 @@ fn scope_enforced(report: &LastReport) -> ConditionValue {
         Some("") => ConditionValue::yes(reason::FRAME_ENFORCED, "every process of the agent is kept in its frame"),
         Some(lacks) => ConditionValue::no(reason::FRAME_INCOMPLETE, lacks),
     }
+}
+
+/// In a tree that was made from nothing nobody needs git.
+fn git_missing(input: &YoiPodInput<'_>, report: &LastReport) -> Option<ConditionValue> {
+    let has_source = input.project.is_some_and(|project| project.spec.source.empty.is_none());
+    let message =
+        "the image has no git, so diff, pull and push cannot read what the agent has changed while it runs; when it has stopped, they can";
+    (report.has_git == Some(false) && has_source).then(|| ConditionValue::no(reason::GIT_MISSING, message))
 }
 
 fn task_complete(input: &YoiPodInput<'_>) -> ConditionValue {

@@ -126,9 +126,37 @@ fn a_project_that_is_deleted_stays_while_something_names_it_and_says_what() {
     // With its namespace go its agents.
     let ends = project::Observed { terminating: true, ..going(vec![of_agent.0], vec![]) };
     let plan = project::plan(&ends, &settings(), now());
-    assert!(plan.steps.is_empty() && plan.status.is_none());
+    assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+    let (_, reason, message) = condition(&status(plan).conditions, "Ready");
+    assert_eq!(reason, "NamespaceTerminating");
+    assert!(message.ends_with("the project goes when YoiPod a no longer exist"), "{message}");
     let ends = project::Observed { terminating: true, ..going(vec![], vec![]) };
     assert_eq!(project::plan(&ends, &settings(), now()).steps.len(), 1);
+}
+
+#[test]
+fn a_project_and_a_workspace_in_a_namespace_that_is_being_deleted_say_so_and_make_nothing() {
+    let ready_now = |type_: &str| json!({"conditions": [is_true(type_)]});
+    let before = |ready: bool| if ready { ready_now("Ready") } else { ready_now("Accepted") };
+    for ready in [true, false] {
+        let mut project = (*a_project("https://git.example/a", json!({}))).clone();
+        project.status = Some(serde_json::from_value(before(ready)).expect("a status"));
+        let seen = project::Observed { project: Arc::new(project), terminating: true, ..going(vec![], vec![]) };
+        let plan = project::plan(&seen, &settings(), now());
+        assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+        let (is, reason, message) = condition(&status(plan).conditions, "Ready");
+        assert_eq!((is.as_str(), reason.as_str()), ("False", "NamespaceTerminating"));
+        assert!(message.starts_with("namespace ns is being deleted: "), "{message}");
+
+        let mut tree = (*tree("t", json!({}))).clone();
+        tree.status = Some(serde_json::from_value(before(ready)).expect("a status"));
+        let seen = workspace::Observed { terminating: true, ..workspace_with(Arc::new(tree), nodes()) };
+        let plan = workspace::plan(&seen, &settings(), now());
+        assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+        let (is, reason, _) = condition(&status(plan).conditions, "Ready");
+        // Pods that have the tree go on with it.
+        assert_eq!((is.as_str(), reason.as_str()), if ready { ("True", "Other") } else { ("False", "NamespaceTerminating") });
+    }
 }
 
 /// The status of a stopped agent that has run once in the tree `t`.

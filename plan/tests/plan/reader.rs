@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{AgentWorkspace, Condition, YoiPodStatus};
 use yoi_plan::nodes::{Node, Nodes};
+use yoi_plan::settings::Settings;
 use yoi_plan::step::{Kind, Plan, Step};
 use yoi_plan::{ObservedPod, workspace, yoipod};
 
@@ -117,6 +119,16 @@ fn a_stopped_agent_that_somebody_reads_gets_a_pod_that_writes_nothing_and_holds_
 }
 
 #[test]
+fn an_agent_whose_image_has_no_git_is_read_with_the_image_that_fetches_sources() {
+    let spec = json!({"desiredState": "Stopped", "pod": {"image": "no-git"}});
+    let seen = of_agent(spec, json!({"runGeneration": 3, "reader": {"requestedAt": ago(5)}}));
+    let settings = Settings { populator_image: "with-git".to_owned(), ..settings() };
+    let steps = yoipod::plan(&seen, &settings, now()).steps;
+    let pod = steps.into_iter().find_map(|step| if let Step::EnsurePod(pod) = step { Some(*pod) } else { None }).expect("a reader");
+    assert_eq!(pod.spec.expect("a spec").containers[0].image.as_deref(), Some("with-git"));
+}
+
+#[test]
 fn an_agent_that_has_done_its_task_and_stops_then_is_read_too() {
     let task = json!({"task": "do", "completion": "Stop"});
     let fresh = of_agent(task.clone(), json!({}));
@@ -190,6 +202,26 @@ fn what_a_reader_waits_for_stands_in_the_status() {
     let plan = plan(&yoipod::Observed { pods: vec![stored(&stopped(5), 3, unscheduled)], ..stopped(5) });
     let ready = reader_ready(&plan).expect("ReaderReady");
     assert!(ready.reason == "PodPending" && ready.message.contains("Insufficient memory"), "{ready:?}");
+}
+
+#[test]
+fn a_reader_on_a_node_without_a_frame_says_that_it_serves_the_log_alone() {
+    let ready = |has_frame: Value| {
+        let report =
+            json!({"podUID": "former", "runGeneration": 3, "ready": false, "reason": "Stopping", "message": "", "hasFrame": has_frame});
+        let mut seen =
+            of_agent(json!({"desiredState": "Stopped"}), json!({"runGeneration": 3, "reader": {"requestedAt": ago(5)}, "report": report}));
+        seen.pods = vec![stored(&seen, 5, running())];
+        let plan = plan(&seen);
+        let ready = reader_ready(&plan).expect("ReaderReady").clone();
+        (ready.status, ready.reason, ready.message)
+    };
+    let (status, reason, message) = ready(json!(false));
+    assert_eq!((status, reason.as_str()), (ConditionStatus::True, "ReaderWithoutGit"), "the log is served");
+    assert!(message.contains("neither diff nor commits"), "{message}");
+    for framed in [json!(true), Value::Null] {
+        assert_eq!(ready(framed).1, "AllMet");
+    }
 }
 
 #[test]

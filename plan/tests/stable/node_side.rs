@@ -262,7 +262,10 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             message: "said".into(),
             volume_run_generation: None,
             scope: (title != "c").then(|| if title == "b" { "the kernel has no Landlock".to_owned() } else { String::new() }),
+            has_frame: Some(title != "b"),
+            has_git: Some(title != "c"),
             program: (title == "b").then(|| "claude is 3.0.1, and 2. is known".to_owned()),
+            program_session: None,
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
             c.change::<YoiPod>(&title, |y| {

@@ -66,7 +66,7 @@ fn bundle_error_response(error: &BundleError) -> Response {
         BundleError::NotOnBase { .. }
         | BundleError::ForeignHistory { .. }
         | BundleError::NotHere(_)
-        | BundleError::Git(GitError::NotWhole(_)) => (StatusCode::CONFLICT, RefusalReason::Invalid),
+        | BundleError::Git(GitError::NotWhole(_) | GitError::Missing) => (StatusCode::CONFLICT, RefusalReason::Invalid),
         BundleError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid),
         BundleError::Base(_) | BundleError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),
     };
@@ -98,7 +98,7 @@ pub(super) async fn post_commit(
             let (status, reason) = match error {
                 CommitError::NoRepository => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
                 CommitError::Message(_) => (StatusCode::BAD_REQUEST, RefusalReason::Invalid),
-                CommitError::Conflicts | CommitError::TooMuch | CommitError::Git(GitError::NotWhole(_)) => {
+                CommitError::Conflicts | CommitError::TooMuch | CommitError::Git(GitError::NotWhole(_) | GitError::Missing) => {
                     (StatusCode::CONFLICT, RefusalReason::Invalid)
                 }
                 CommitError::Git(_) => (StatusCode::BAD_GATEWAY, RefusalReason::ReceiverFailed),

@@ -24,6 +24,7 @@ pub(super) async fn usage(State(api): State<AgentState>) -> Response {
         run: progress.run,
         turns: progress.turns,
         limit: *api.token_limit.borrow(),
+        background: u32::try_from(*api.background.borrow()).unwrap_or(u32::MAX),
     })
     .into_response()
 }
@@ -56,5 +57,5 @@ fn read_usage(mut reader: Reader) -> Result<UsageResponse, Error> {
             }
         }
     }
-    Ok(UsageResponse { activity: Open::Other("Stopped".to_owned()), total: state.tokens, run, turns, limit: None })
+    Ok(UsageResponse { activity: Open::Other("Stopped".to_owned()), total: state.tokens, run, turns, limit: None, background: 0 })
 }

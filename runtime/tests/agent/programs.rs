@@ -62,6 +62,17 @@ async fn the_exit_code_of_a_command_is_the_outcome_and_its_last_words_are_told()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_is_silent_for_too_long_fails_its_run_with_a_reason_of_its_own() {
+    let mut harness = command(&["sh", "-c", "echo begun; exec sleep 300"]).await;
+    harness.limits["silenceSeconds"] = 1.into();
+    let _runtime = harness.start(1, Some("go"));
+    let entries = harness.wait_for_runs(1).await;
+    let end = last_end(&entries);
+    assert_eq!((end.outcome, end.reason.as_deref()), (RunOutcome::Failed, Some("ProgramSilent")));
+    assert!(end.message.unwrap().contains("wrote nothing for 1 s"), "{entries:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_is_not_in_the_image_is_reported_and_its_task_waits() {
     let harness = command(&["no-such-program"]).await;
     let _runtime = harness.start(1, Some("go"));

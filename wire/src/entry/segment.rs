@@ -199,6 +199,9 @@ pub struct CarriedProgram {
     /// What was said and done, the latest of it, oldest first: what a program is told that has lost its own session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<String>,
+    /// When it last began a new session because the former one was lost, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_lost_at: Option<String>,
 }
 
 /// A task and how far it is.

@@ -18,7 +18,14 @@ pub(super) fn agents(t: &mut Table) {
     for word in ["Paused", "running", "Suspended", ""] {
         t.expect_refused("agent", a, &[("/spec/desiredState", json!(word))], "desiredState");
     }
-    for (field, n) in [("turnsPerRun", 0), ("turnsPerRun", -1), ("turnsPerRun", 10_001), ("toolSeconds", 0), ("toolSeconds", 86_401)] {
+    for (field, n) in [
+        ("turnsPerRun", 0),
+        ("turnsPerRun", -1),
+        ("turnsPerRun", 10_001),
+        ("toolSeconds", 0),
+        ("toolSeconds", 86_401),
+        ("silenceSeconds", 9),
+    ] {
         t.expect_refused("agent", a, &[("/spec/limits", json!({ field: n }))], field);
     }
     for (key, secret) in [("a/b", "s"), ("", "s"), ("k", ""), ("k", "Upper"), ("k", "a b"), ("k", ".."), ("..", "s"), ("k\n", "s")] {

@@ -300,7 +300,9 @@ fn every_way_to_end_has_an_outcome_and_last_words() {
         (vec![], exit(ProgramExit::Code(3)), RunOutcome::Failed, Some("ProgramFailed"), "exit code 3; its last words: oh no"),
         (vec![], exit(ProgramExit::Signal(9)), RunOutcome::Failed, Some("ProgramFailed"), "signal 9"),
         (vec![], exit(ProgramExit::Missing), RunOutcome::Failed, Some("ProgramMissing"), "oh no"),
+        (vec![], exit(ProgramExit::Silent), RunOutcome::Failed, Some("ProgramSilent"), "oh no"),
         (vec![succeeded()], exit(ProgramExit::Code(1)), RunOutcome::Finished, None, ""),
+        (vec![succeeded()], exit(ProgramExit::Silent), RunOutcome::Finished, None, ""),
         (
             vec![ProgramEvent::Result { succeeded: false, message: Some("no credit".to_owned()) }],
             exit(ProgramExit::Code(0)),
@@ -380,10 +382,14 @@ fn a_program_whose_session_is_lost_begins_anew_with_what_the_log_knows() {
     });
     let notice = notice.unwrap();
     assert!(notice.contains("session s1") && notice.contains("no conversation found"), "{notice}");
+    // What a condition says of it has none of the program's words.
+    let lost = simulation.state.lost_program_session().unwrap();
+    assert!(lost.starts_with("program claude could not go on") && !lost.contains("no conversation found"), "{lost}");
     // A process that is started in the middle gives it the same again.
     simulation.run_process();
     let (again, resumed) = simulation.programs.last().unwrap();
     assert!(again.contains(words[1]) && resumed.is_none(), "{again}");
+    assert_eq!(simulation.state.lost_program_session(), Some(lost));
     simulation.say(vec![session("s2"), says("I go on"), succeeded()]);
     simulation.exit(exit(ProgramExit::Code(0)));
     simulation.inbox.push(message("n"));
@@ -396,6 +402,7 @@ fn a_program_that_cannot_begin_without_its_session_either_keeps_it() {
     let mut simulation = with_lost_session();
     simulation.exit(exit(ProgramExit::Code(1)));
     assert_eq!(simulation.ends().last().unwrap(), &(RunOutcome::Failed, Some("ProgramFailed".to_owned())));
+    assert_eq!(simulation.state.lost_program_session(), None, "it has it still");
     simulation.inbox.push(message("n"));
     simulation.run_process();
     let (input, resumed) = simulation.programs.last().unwrap();

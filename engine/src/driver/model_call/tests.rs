@@ -22,6 +22,7 @@ impl ConversationObserver for Observed {
         self.0.lock().unwrap().push(failure);
     }
     fn on_progress(&self, _: Activity, _: Option<TaskReport>) {}
+    fn on_program_session(&self, _: Option<String>) {}
     fn on_rotated(&self, _: SessionPointer) {}
     fn on_wait(&self) {}
 }

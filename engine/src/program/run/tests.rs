@@ -31,10 +31,10 @@ impl ProgramLog for Said {
     fn show(&self, _text: &str) {}
 }
 
-/// Runs a script as a program with this parser, and returns its end and what it said.
-async fn run_script(folder: &Path, parser: ParserName, script: &str, input: &str, go_at: &'static str) -> (ProgramEnd, Vec<ProgramEvent>) {
+/// A script as a program with this parser.
+fn agent(folder: &Path, parser: ParserName, script: &str) -> ProgramAgent {
     let words = ["sh", "-c", script].map(str::to_owned);
-    let agent = ProgramAgent {
+    ProgramAgent {
         preset: yoi_wire::preset::Preset { parser, ..command_preset(&words).unwrap() },
         literal: true,
         args: Vec::new(),
@@ -47,13 +47,22 @@ async fn run_script(folder: &Path, parser: ParserName, script: &str, input: &str
         access: Arc::new(NoAccess),
         version: OnceCell::new(),
         result_grace: Duration::from_millis(200),
+        silence: None,
         noted: AtomicBool::new(false),
-    };
+    }
+}
+
+/// Runs a script as a program with this parser, and returns its end and what it said.
+async fn run_script(folder: &Path, parser: ParserName, script: &str, input: &str, go_at: &'static str) -> (ProgramEnd, Vec<ProgramEvent>) {
+    run_agent(&agent(folder, parser, script), folder, input, go_at).await
+}
+
+async fn run_agent(agent: &ProgramAgent, folder: &Path, input: &str, go_at: &'static str) -> (ProgramEnd, Vec<ProgramEvent>) {
     let log = Said { events: Mutex::default(), folder: folder.to_owned(), go_at };
     let access = RunAccess { proxy: None, socket: None, guard: Box::new(()) };
     let used_up = Notify::new();
     let given = RunInput { input, session: None, token: "t", access: &access, used_up: &used_up };
-    let end = in_time("the end of the run", run(&agent, given, &log)).await;
+    let end = in_time("the end of the run", run(agent, given, &log)).await;
     (end, log.events.into_inner().unwrap())
 }
 
@@ -75,6 +84,16 @@ async fn a_program_that_goes_on_after_its_result_is_not_ended() {
     let script = format!("echo '{result}'; echo '{answer}'; sleep 1; echo '{answer}'; echo '{result}'");
     let (end, said) = run_script(folder.path(), ParserName::Claude, &script, "go", "no word").await;
     assert_eq!((end.exit, said.len()), (ProgramExit::Code(0), 4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_writes_nothing_for_too_long_is_ended_with_all_its_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "echo begun >&2; setsid sleep 600 & exec sleep 600";
+    let silent = ProgramAgent { silence: Some(Duration::from_secs(1)), ..agent(folder.path(), ParserName::Claude, script) };
+    let (end, _) = run_agent(&silent, folder.path(), "go", "no word").await;
+    assert_eq!(end.exit, ProgramExit::Silent);
+    assert_eq!(end.last_words, "command was ended, because it wrote nothing for 1 s (spec.limits.silenceSeconds); its last words: begun");
 }
 
 #[tokio::test(flavor = "multi_thread")]

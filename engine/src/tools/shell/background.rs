@@ -43,7 +43,11 @@ pub struct BackgroundOutput {
 
 /// The background commands of one conversation. All end when this value is dropped.
 #[derive(Debug, Default)]
-pub struct BackgroundProcesses(Mutex<VecDeque<Arc<BackgroundProcess>>>);
+pub struct BackgroundProcesses {
+    all: Mutex<VecDeque<Arc<BackgroundProcess>>>,
+    /// How many run.
+    running: watch::Sender<usize>,
+}
 
 /// One background command.
 #[derive(Debug)]
@@ -92,7 +96,12 @@ impl BackgroundProcesses {
             stop: CancellationToken::new(),
         });
         process.lock().text.push_str(&started.note);
-        tokio::spawn(process.clone().keep(started, kills.clone()));
+        let (running, kept) = (self.running.clone(), process.clone().keep(started, kills.clone()));
+        running.send_modify(|running| *running += 1);
+        tokio::spawn(async move {
+            kept.await;
+            running.send_modify(|running| *running = running.saturating_sub(1));
+        });
         let over = all.iter().filter(|process| !process.is_running()).count().saturating_sub(MAX_ENDED);
         for _ in 0..over {
             if let Some(oldest) = all.iter().position(|process| !process.is_running()) {
@@ -118,6 +127,11 @@ impl BackgroundProcesses {
         self.lock().iter().any(|process| process.is_running())
     }
 
+    /// How many run, and every change of that.
+    pub fn count(&self) -> watch::Receiver<usize> {
+        self.running.subscribe()
+    }
+
     /// Ends all. Their processes have ended on return.
     pub async fn stop_all(&self) {
         let all: Vec<_> = self.lock().iter().cloned().collect();
@@ -130,7 +144,7 @@ impl BackgroundProcesses {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<BackgroundProcess>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

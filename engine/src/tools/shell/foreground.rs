@@ -32,6 +32,7 @@ pub async fn finish(started: StartedCommand, limit: Duration, bytes: usize, live
         Collected { terminal: TerminalText::default(), bounded: BoundedOutput::new(bytes.saturating_sub(note.len())), live };
     let mut buffer = vec![0; 16 << 10];
     let (mut open, mut status, mut timed_out) = (true, None, false);
+    let mut left = 0;
     let mut deadline = std::pin::pin!(sleep(limit));
     while open || status.is_none() {
         tokio::select! {
@@ -42,7 +43,7 @@ pub async fn finish(started: StartedCommand, limit: Duration, bytes: usize, live
             ended = process.wait(), if status.is_none() => {
                 status = Some(ended.ok());
                 // Processes that the command left behind would keep the pipe open, and write to the tree between calls.
-                process.kill_tree();
+                left = process.kill_tree();
                 deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
             }
             () = &mut deadline => {
@@ -62,6 +63,10 @@ pub async fn finish(started: StartedCommand, limit: Duration, bytes: usize, live
     let moved_to = moved_to.filter(|last| directory.canonicalize().ok().as_ref() != Some(last));
     if let Some(directory) = &moved_to {
         output.push_str(&format!("[the working directory is now {}]\n", directory.display()));
+    }
+    if left > 0 && !timed_out {
+        let processes = if left == 1 { "1 process".to_owned() } else { format!("{left} processes") };
+        output.push_str(&format!("[{processes} that the command left running ended with it; set background for what shall go on]\n"));
     }
     let result = if timed_out {
         output.push_str(&format!("[the time limit of {} s was reached; all its processes were ended]", limit.as_secs()));

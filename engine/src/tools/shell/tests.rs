@@ -2,6 +2,7 @@ use std::fs;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
+use yoi_test_support::in_time;
 
 use super::*;
 use crate::tools::CallResult;
@@ -185,6 +186,16 @@ async fn the_end_of_a_background_command_is_told_and_ends_what_it_left_behind() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn processes_that_end_with_their_command_are_told() {
+    let fixture = Fixture::new();
+    let output = fixture.output("sleep 600 > /dev/null & echo begun").await;
+    assert_eq!(
+        output,
+        "begun\n[1 process that the command left running ended with it; set background for what shall go on]\n[exit code 0]"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unread_output_is_bounded_and_what_was_dropped_is_told() {
     let fixture = Fixture::new();
     let id = fixture.shell.start_background("echo first; yes | head -c 1000000; echo last").unwrap();
@@ -207,7 +218,10 @@ async fn at_most_eight_run_in_the_background_and_all_can_be_ended_at_once() {
     }
     assert!(pids.iter().all(|pid| is_alive(pid)), "{pids:?}");
     assert!(matches!(fixture.shell.start_background("true"), Err(BackgroundError::Full { .. })));
+    let mut count = fixture.shell.background_count();
+    assert_eq!(*count.borrow(), MAX_BACKGROUND, "one that was refused does not count");
     fixture.shell.stop_all().await;
+    in_time("the count of those that run", count.wait_for(|count| *count == 0)).await.unwrap();
     assert!(pids.iter().all(|pid| !is_alive(pid)), "{pids:?}");
     let id = fixture.shell.start_background("echo again").unwrap();
     assert_eq!(fixture.read_to_end(&id).await, ("again\n".to_owned(), "[exit code 0]".to_owned()));

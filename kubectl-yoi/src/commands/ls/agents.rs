@@ -96,13 +96,14 @@ impl Rows for AgentRows<'_> {
         let status = pod.status.clone().unwrap_or_default();
         let [ready, reason] = show::ready(&status.conditions);
         // The hint is of one Pod, and means nothing for another.
-        let activity = status.live.filter(|l| status.pod.as_ref().is_some_and(|p| p.uid == l.pod_uid)).map(|l| l.activity);
+        let activity = status.live.filter(|l| status.pod.as_ref().is_some_and(|p| p.uid == l.pod_uid));
+        let activity = activity.map(|live| show::activity(live.activity.as_str(), live.background.unwrap_or_default().unsigned_abs()));
         let mut row = vec![
             show::cell(pod.name_any()),
             ready,
             reason,
             show::cell(show::desired_state_name(pod.spec.desired_state)),
-            show::cell(activity.as_ref().map(|a| a.as_str()).unwrap_or_default()),
+            show::cell(activity.unwrap_or_default()),
             show::cell(status.task.as_ref().map(|t| t.state.as_str()).unwrap_or_default()),
             show::cell(&pod.spec.project_ref.name),
         ];
@@ -120,6 +121,12 @@ impl Rows for AgentRows<'_> {
         row.push(show::message(&status.conditions, wide));
         row
     }
+}
+
+/// How many Pods the agent has had. Without one, the status names the run that comes next.
+fn runs(generation: Option<i64>, has_pod: bool) -> i64 {
+    let of_next = if has_pod { 0 } else { 1 };
+    generation.unwrap_or_default().saturating_sub(of_next).max(0)
 }
 
 /// The sessions of agents.
@@ -142,7 +149,7 @@ impl Rows for SessionRows {
             show::cell(pod.name_any()),
             show::cell(segment),
             show::cell(status.session_claim_name.unwrap_or_default()),
-            show::cell(status.run_generation.unwrap_or_default().to_string()),
+            show::cell(runs(status.run_generation, status.pod.is_some()).to_string()),
             show::cell(restorable(pod)),
         ]
     }
@@ -160,6 +167,14 @@ impl Rows for SessionRows {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_run_that_comes_next_does_not_count() {
+        assert_eq!(
+            [(None, false), (Some(1), false), (Some(1), true), (Some(2), false)].map(|(at, has_pod)| runs(at, has_pod)),
+            [0, 0, 1, 1]
+        );
+    }
 
     #[test]
     fn an_agent_is_restorable_unless_it_has_no_segment_or_its_last_runtime_could_not_read_it() {

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_plan::names;
+use yoi_plan::nodes::Nodes;
 use yoi_plan::yoipod::MADE_FOR;
 
 use crate::args::DryRun;
@@ -117,6 +118,13 @@ impl Session {
 
     async fn wait_volume_gone(&self, cluster: &Cluster, volume: &str, timeout: Duration) -> Result<(), Error> {
         let api: Api<PersistentVolume> = Api::all(cluster.client.clone());
+        if is_out_of_reach(cluster, &api, volume).await {
+            eprintln!(
+                "the volume {volume} can only be used on a node that does not exist any more, so nobody deletes its data; its object stays\n  next: \
+                 kubectl delete pv {volume}"
+            );
+            return Ok(());
+        }
         let gone = kube::runtime::wait::await_condition(api, volume, |volume: Option<&PersistentVolume>| volume.is_none());
         match tokio::time::timeout(timeout, gone).await {
             Ok(Ok(_)) => Ok(()),
@@ -133,6 +141,14 @@ impl Session {
             }),
         }
     }
+}
+
+/// Whether no node of the cluster can use the volume. Who may not read that waits for it.
+async fn is_out_of_reach(cluster: &Cluster, volumes: &Api<PersistentVolume>, volume: &str) -> bool {
+    let Ok(volume) = volumes.get(volume).await else { return false };
+    let Ok(nodes) = Api::<Node>::all(cluster.client.clone()).list(&ListParams::default()).await else { return false };
+    let nodes = nodes.items.into_iter().map(|node| (node.name_any(), yoi_plan::nodes::Node::new(&node, None)));
+    Nodes(nodes.collect()).reaching(&volume).is_empty()
 }
 
 fn volume_target(cluster: &Cluster, volume: &str) -> ErrorTarget {

@@ -42,7 +42,14 @@ pub async fn wait(
     seen: bool,
 ) -> Result<(Ended, String), Error> {
     let begun = Instant::now();
-    let mut agent = wait_for(cluster, name, project, has_task, timeout).await?;
+    let ended = wait_for(cluster, name, project, has_task, timeout).await;
+    if let Err(Error::TaskFailed { .. }) = &ended
+        && let Some(failure) = last_words(cluster, name).await.failure
+    {
+        // The object has none of it: neither exit code nor words.
+        eprintln!("{}", show::visible(&failure).trim_end());
+    }
+    let mut agent = ended?;
     if !has_task {
         return Ok((Ended { agent, answer: None }, format!("{name} is ready")));
     }
@@ -51,7 +58,7 @@ pub async fn wait(
         let (end, outcome) = wait_for_push(cluster, name, timeout.saturating_sub(begun.elapsed())).await?;
         (agent, pushed) = (end, Some(outcome));
     }
-    let answer = last_words(cluster, name).await;
+    let answer = last_words(cluster, name).await.answer;
     let mut sentences = Vec::new();
     if let Some(answer) = answer.as_ref().filter(|_| !seen) {
         sentences.push(show::visible(answer).trim_end().to_owned());
@@ -125,23 +132,33 @@ fn push_so_far(agent: &YoiPod) -> String {
     pushed.map_or_else(|| "the task is done, its push begins".to_owned(), |pushed| pushed.message.clone())
 }
 
-/// What the agent said last. The task has ended however that reads, so a log that cannot be read is told and fails nothing.
-async fn last_words(cluster: &Cluster, agent: &str) -> Option<String> {
-    let mut words = None;
+/// The end of a log.
+#[derive(Debug, Default)]
+struct LastWords {
+    /// What the agent said last.
+    answer: Option<String>,
+    /// Why its last run did not finish.
+    failure: Option<String>,
+}
+
+/// What stands at the end of the log. The task has ended however that reads, so a log that cannot be read is told and fails nothing.
+async fn last_words(cluster: &Cluster, agent: &str) -> LastWords {
+    let mut words = LastWords::default();
     let mut reader = LogReader { cluster, agent, follow: false, after: None, tail: Some(TAIL) };
     let read = reader.for_each(|_, line| {
         record(&mut words, &line.entry);
         Ok(ControlFlow::<()>::Continue(()))
     });
     if let Err(error) = read.await {
-        eprintln!("the task is done; its answer could not be read: {}", show::visible(&error.to_string()));
+        eprintln!("the task has ended; its log could not be read: {}", show::visible(&error.to_string()));
     }
     words
 }
 
-fn record(words: &mut Option<String>, entry: &Entry) {
+fn record(words: &mut LastWords, entry: &Entry) {
     match &entry.body {
-        Body::Assistant(said) if !said.text.is_empty() => *words = Some(said.text.clone()),
+        Body::Assistant(said) if !said.text.is_empty() => words.answer = Some(said.text.clone()),
+        Body::RunEnded(end) => words.failure.clone_from(&end.message),
         _ => {}
     }
 }
@@ -174,13 +191,17 @@ mod tests {
 
     #[test]
     fn the_answer_is_the_last_text_of_the_agent() {
-        let mut words = None;
-        for (kind, body) in
-            [("Assistant", json!({ "text": "first" })), ("Assistant", json!({ "text": "last" })), ("Assistant", json!({ "text": "" }))]
-        {
+        let mut words = LastWords::default();
+        let failed = json!({ "runId": "r", "outcome": "failed", "reason": "ProgramFailed", "message": "command ended with exit code 3" });
+        for (kind, body) in [
+            ("Assistant", json!({ "text": "first" })),
+            ("Assistant", json!({ "text": "last" })),
+            ("Assistant", json!({ "text": "" })),
+            ("RunEnded", failed),
+        ] {
             let entry = json!({ "id": "i", "seq": 1, "run": 1, "at": "2026-01-01T00:00:00.000Z", "kind": kind, "body": body });
             record(&mut words, &serde_json::from_value(entry).unwrap());
         }
-        assert_eq!(words.as_deref(), Some("last"));
+        assert_eq!((words.answer.as_deref(), words.failure.as_deref()), (Some("last"), Some("command ended with exit code 3")));
     }
 }

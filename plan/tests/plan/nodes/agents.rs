@@ -61,7 +61,7 @@ pub fn only_on(node: &str) -> Value {
 }
 
 /// The spec of a Pod that may go to every node but this one.
-fn not_on(node: &str) -> Value {
+pub fn not_on(node: &str) -> Value {
     json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchFields": [requirement("NotIn", node)]}]}}}})
 }
@@ -356,7 +356,12 @@ fn a_secret_or_configmap_that_a_variable_needs_is_named_while_it_is_missing() {
 fn pod_of(settings: &Value, before: &str) -> (Value, yoipod::Observed) {
     let project = git_project("https://git.example/a");
     let bases = [sealed_on(&project, "a"), sealed_on(&project, "b")];
-    let mut seen = agent(&bases, nodes(vec![("a", plain(3)), ("b", plain(2)), ("bare", without_shim())]), None, before);
+    let northern = |free| {
+        let mut node = plain(free);
+        node.labels.insert("zone".to_owned(), "north".to_owned());
+        node
+    };
+    let mut seen = agent(&bases, nodes(vec![("a", northern(3)), ("b", northern(2)), ("bare", without_shim())]), None, before);
     let mut yoipod = (*seen.yoipod).clone();
     yoipod.spec.pod = made(settings.clone());
     seen.yoipod = Arc::new(yoipod);

@@ -64,6 +64,25 @@ fn an_agent_whose_tree_was_on_a_node_that_is_gone_says_so_though_its_pod_waits_f
         Some(made(json!({"nodeName": "a", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned"), is_true("Ready")]})));
     let ready = ready_of(&seen);
     assert_eq!((ready.reason.as_str(), ready.message.as_str()), ("NodeLost", "node a no longer exists, and the tree was on it"));
+
+    // Its session may have been there, too. Then no new tree helps.
+    let volume = |host: &str| {
+        let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [host]}]});
+        stored(json!({"metadata": {"name": "pv-1", "uid": "pv"}, "spec": {
+            "claimRef": {"name": "x-session", "namespace": "ns", "uid": "c"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}}))
+    };
+    let mut other = plain(1);
+    other.labels.insert("kubernetes.io/hostname".to_owned(), "b".to_owned());
+    seen.nodes = nodes(vec![("b", other)]);
+    let waiting = seen.pods.clone();
+    for pods in [waiting, Vec::new()] {
+        seen.pods = pods;
+        for (host, reason) in [("a", "TreeAndSessionLost"), ("b", "NodeLost")] {
+            seen.session_volume = Some(volume(host));
+            let ready = ready_of(&seen);
+            assert_eq!(ready.reason, reason, "{}", ready.message);
+        }
+    }
 }
 
 #[test]

@@ -306,6 +306,16 @@ fn what_the_runtime_says_of_its_frame_and_its_program_becomes_conditions_while_i
         Some((ConditionStatus::False, "ProgramVersionUnknown".into(), "p is 3, and 2. is known".into()))
     );
     assert_eq!(find(&lacking, "Ready").map(|(status, ..)| status), Some(ConditionStatus::True), "it runs all the same");
+    assert_eq!(find(&lacking, "ProgramSessionKept"), None);
+    let forgetful = with(json!({"scope": "", "programSession": "p began a new one"}));
+    assert_eq!(
+        find(&forgetful, "ProgramSessionKept"),
+        Some((ConditionStatus::False, "ProgramSessionLost".into(), "p began a new one".into()))
+    );
+    assert_eq!(find(&forgetful, "Ready").map(|(status, ..)| status), Some(ConditionStatus::True), "it goes on");
+    assert_eq!(find(&fine, "GitFound"), None);
+    let bare = with(json!({"scope": "", "hasGit": false}));
+    assert_eq!(find(&bare, "GitFound").map(|(status, reason, _)| (status, reason)), Some((ConditionStatus::False, "GitMissing".into())));
     let former = with(json!({"podUID": "former", "scope": "no Landlock"}));
     assert_eq!(find(&former, "ScopeEnforced"), None, "another Pod said so");
 }

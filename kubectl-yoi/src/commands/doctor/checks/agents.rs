@@ -31,9 +31,10 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         let lost = lost_tree(yoipod, conditions, |reason, namespace| {
             // Its session is about the tree that is gone, so a new one has to be allowed, too.
             let allow = fix_command(yoipod, reason::TREE_DELETED);
-            let is_deleted = reason == reason::TREE_DELETED;
-            if is_deleted {
+            if reason == reason::TREE_DELETED {
                 allow
+            } else if reason == reason::TREE_AND_SESSION_LOST {
+                fix_command(yoipod, reason)
             } else {
                 format!("{} && {allow}", fill_command(reason, "agentworkspace", workspace_name(yoipod), namespace))
             }
@@ -95,9 +96,10 @@ fn lost_tree<K: kube::Resource<DynamicType = ()>>(
     conditions: Option<&[Condition]>,
     command: impl FnOnce(Reason, &str) -> String,
 ) -> Option<Finding> {
-    let gone = [reason::TREE_LOST, reason::NODE_LOST, reason::TREE_DELETED];
-    let is_gone = |c: &&Condition| c.status != ConditionStatus::True && gone.iter().any(|reason| c.reason == *reason);
-    let condition = conditions?.iter().find(is_gone)?;
+    let gone = [reason::TREE_AND_SESSION_LOST, reason::TREE_LOST, reason::NODE_LOST, reason::TREE_DELETED];
+    let is_gone = |reason: &Reason| conditions?.iter().find(|c| c.status != ConditionStatus::True && c.reason == *reason);
+    // The first of them says most.
+    let condition = gone.iter().find_map(is_gone)?;
     let known = Reason::from_name(&condition.reason)?;
     let advice = known.advice().map(|a| format!(" {a}")).unwrap_or_default();
     let what = format!("{}: {}.{advice}", condition.reason, condition.message.trim_end_matches('.'));
@@ -272,6 +274,12 @@ mod tests {
             assert_eq!((findings[0].object.as_str(), findings[0].severity), ("YoiPod ns/a", Severity::Error));
             let command = findings[0].command.as_deref().unwrap();
             assert!(command.starts_with("kubectl delete agentworkspace a -n ns && kubectl annotate yoipod a -n ns "), "{command}");
+            let both = ("WorkspaceReady", "False", "TreeAndSessionLost", "the session is gone too");
+            observed.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions =
+                conditions(&[("Provisioned", "False", reason, gone.3), both]);
+            let findings = check_named(&observed, "agents");
+            let command = findings[0].command.as_deref().unwrap();
+            assert!(findings.len() == 1 && command == "kubectl yoi rm a -n ns --purge --force", "{findings:?}");
             let ready = ("WorkspaceReady", "False", "TreeDeleted", "the tree was deleted");
             observed.yoipods.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = conditions(&[ready]);
             observed.workspaces = Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! Agents whose processes are not kept in their frame, and agents that are programs: a version that nobody knows, a key that is missing. What keeps an agent
-//! from being Ready, such as a program that its image lacks, is found with the other agents.
+//! Agents whose processes are not kept in their frame, and whose image lacks git; agents that are programs: a version that nobody knows, a session that is
+//! lost, a key that is missing. What keeps an agent from being Ready, such as a program that its image lacks, is found with the other agents.
 
 use kube::ResourceExt;
 use yoi_crds::YoiPod;
@@ -17,12 +17,18 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let runs = |yoipod: &&YoiPod| yoipod.metadata.deletion_timestamp.is_none() && yoipod.spec.desired_state == DesiredState::Running;
     for yoipod in listed(&observed.yoipods).iter().filter(runs) {
         let conditions = yoipod.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        for type_ in [condition::SCOPE_ENFORCED, condition::PROGRAM_KNOWN] {
+        let told = [
+            (condition::SCOPE_ENFORCED, Severity::Warning),
+            (condition::PROGRAM_KNOWN, Severity::Warning),
+            (condition::PROGRAM_SESSION_KEPT, Severity::Note),
+            (condition::GIT_FOUND, Severity::Note),
+        ];
+        for (type_, severity) in told {
             let Some(said) = find(conditions, type_).filter(|c| c.status != ConditionStatus::True) else { continue };
             let Some(reason) = Reason::from_name(&said.reason) else { continue };
             let advice = reason.advice().map(|advice| format!(" {advice}")).unwrap_or_default();
             let what = format!("{}: {}.{advice}", said.reason, said.message.trim_end_matches('.'));
-            found.push(Finding::of(Severity::Warning, display_name(yoipod), what, fix_command(yoipod, reason)));
+            found.push(Finding::of(severity, display_name(yoipod), what, fix_command(yoipod, reason)));
         }
         if let Some(model) = model_without_key(observed, yoipod) {
             let what = format!(
@@ -79,6 +85,15 @@ mod tests {
         let mut observed = with(json!({ "cli": { "preset": "claude" } }), Value::Null);
         set_condition(&mut observed, "ProgramKnown", "ProgramVersionUnknown", "claude is 3.0.1, and 2. is known");
         assert_eq!(expect_finding(&observed, "programs", "claude is 3.0.1, and 2. is known").severity, Severity::Warning);
+    }
+
+    #[test]
+    fn a_program_that_has_lost_its_session_is_noted() {
+        let mut observed = with(json!({ "cli": { "preset": "claude" } }), Value::Null);
+        set_condition(&mut observed, "ProgramSessionKept", "ProgramSessionLost", "program claude began a new one");
+        let finding =
+            expect_finding(&observed, "programs", "ProgramSessionLost: program claude began a new one. Nothing: the agent goes on");
+        assert_eq!((finding.severity, finding.command.unwrap().as_str()), (Severity::Note, "kubectl yoi log a -n ns"));
     }
 
     #[test]
