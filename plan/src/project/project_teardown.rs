@@ -11,6 +11,7 @@ use super::Observed;
 use crate::conditions::{ConditionSet, value_of};
 use crate::step::Plan;
 use crate::stored::Stored;
+use crate::warm;
 
 /// Names in a message; of more there is only the number.
 const MOST_NAMES: usize = 5;
@@ -41,7 +42,8 @@ pub(super) fn plan(project: Stored<'_, YoiProject>, seen: &Observed, now: jiff::
     conditions.set(condition::READY, ConditionValue::no(reason::WAITING_FOR_AGENTS, message));
     let status =
         YoiProjectStatus { observed_generation: project.meta().generation, conditions: conditions.into_conditions(), ..before.clone() };
-    Plan { status: Some(status), ..Plan::nothing() }
+    let steps = warm::teardown(project, before.warm.as_deref(), &seen.warm);
+    Plan { steps, status: Some(status), requeue_after: None }
 }
 
 fn waits_for(namespace: &str, agents: &[&str], trees: &[&str]) -> String {

@@ -125,6 +125,7 @@ pub const FEATURES: &[&str] = &[
     "populator: its image cannot be pulled",
     "session volume: local to a node",
     "session volume: of the network",
+    "session volume: warm",
     "session volume: lost",
     "claim: Kubernetes misses the end of its last Pod",
     "shim: cannot make a tree",
@@ -182,6 +183,9 @@ const STEPS: &[&str] = &[
     "OwnClaim",
     "RetainVolume",
     "SetTokens",
+    "MakeWarmClaim",
+    "TakeWarmClaim",
+    "DeleteUnchanged",
     "UnselectNode",
     "NudgeClaim",
     "ConfirmGone Pod",
@@ -265,8 +269,8 @@ impl Coverage {
     }
 }
 
-/// In these worlds no program asks for a login. The runtime's tests of programs have that reason.
-const NOT_HERE: [Reason; 1] = [reason::PROGRAM_LOGIN_NEEDED];
+/// In these worlds no program asks for a login, which the runtime's tests of programs have, and nobody refuses warm claims, which `tests/plan/warm.rs` has.
+const NOT_HERE: [Reason; 3] = [reason::PROGRAM_LOGIN_NEEDED, reason::WARM_OFF, reason::WARM_REFUSED];
 
 fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().filter(|r| !NOT_HERE.contains(r)).map(|r| r.as_str()).collect()
@@ -299,6 +303,9 @@ fn variant(step: &Step) -> &'static str {
         Step::EnsurePod(_) => "EnsurePod populator",
         Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
         Step::OwnClaim { .. } => "OwnClaim",
+        Step::MakeWarmClaim(_) => "MakeWarmClaim",
+        Step::TakeWarmClaim { .. } => "TakeWarmClaim",
+        Step::DeleteUnchanged { .. } => "DeleteUnchanged",
         Step::UnselectNode { .. } => "UnselectNode",
         Step::NudgeClaim { .. } => "NudgeClaim",
         Step::SetTokens { .. } => "SetTokens",
