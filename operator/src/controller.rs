@@ -189,6 +189,9 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
             }
             step => apply::apply(&context.client, &subject, step).await,
         };
+        if matches!(step, Step::TakeWarmClaim { .. }) && applied.is_ok() {
+            context.metrics.count_warm_taken();
+        }
         if let Err(error) = applied {
             failure = Some(error);
             break;
