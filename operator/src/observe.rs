@@ -73,7 +73,7 @@ fn warm(caches: &WatchCaches, project: &YoiProject) -> warm::Observed {
 /// The warm session claims that an agent may take: those of its project that no other agent has chosen.
 fn candidates(caches: &WatchCaches, yoipod: &YoiPod, project: Option<&YoiProject>) -> warm::Candidates {
     let Some(project) = project.filter(|project| project.spec.warm.is_some()) else { return warm::Candidates::default() };
-    let is_settled = caches_claim(caches, yoipod).is_some_and(|claim| meta::annotation(&claim.metadata, MADE_FOR).is_some());
+    let is_settled = own_claim(caches, yoipod).is_some_and(|claim| meta::annotation(&claim.metadata, MADE_FOR) == yoipod.metadata.uid.as_deref());
     if is_settled || yoipod.spec.session.claim_name.is_some() {
         return warm::Candidates::default();
     }
@@ -87,7 +87,7 @@ fn candidates(caches: &WatchCaches, yoipod: &YoiPod, project: Option<&YoiProject
     warm::Candidates { claims, volumes, classes: Classes(caches.storage_classes.all()) }
 }
 
-fn caches_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<PersistentVolumeClaim>> {
+fn own_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<PersistentVolumeClaim>> {
     caches.claims.get(&yoipod.namespace().unwrap_or_default(), &session_claim_name(yoipod))
 }
 
@@ -101,7 +101,7 @@ fn session_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<Persistent
         };
         caches.claims.by_key(&of_name).into_iter().find(was_warm)
     };
-    caches_claim(caches, yoipod).or_else(|| former().filter(|_| is_undecided))
+    own_claim(caches, yoipod).or_else(|| former().filter(|_| is_undecided))
 }
 
 #[must_use]

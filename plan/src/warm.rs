@@ -54,6 +54,8 @@ const BIND_PATIENCE: Duration = Duration::from_secs(90);
 const RETRY: Duration = Duration::from_secs(60);
 /// How soon more are made, when some are missing.
 const REFILL: Duration = Duration::from_secs(1);
+/// So many characters of a refusal are told.
+const MOST_MESSAGE: usize = 600;
 /// So many wait to be bound at the same time: a provisioner has few hands.
 const MOST_UNBOUND: usize = 4;
 
@@ -234,7 +236,11 @@ impl<'a> Context<'a> {
     /// What was refused last, by the API server or by Kubernetes' own controllers.
     fn failure(&self) -> Option<WarmFailure> {
         let before = self.before.and_then(|before| before.failure.clone());
-        let refused = self.seen.refusal.as_ref().map(|(message, at)| WarmFailure { message: message.clone(), at: format_time(*at) });
+        // A condition has room for 1,024 characters.
+        let refused = self.seen.refusal.as_ref().map(|(message, at)| WarmFailure {
+            message: message.chars().take(MOST_MESSAGE).collect(),
+            at: format_time(*at),
+        });
         let at = |failure: &WarmFailure| failure.at.parse::<jiff::Timestamp>().ok();
         before.into_iter().chain(refused).max_by_key(at)
     }
