@@ -182,12 +182,11 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
     log_for!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
     let (mut failure, mut requeue_after) = (None, plan.requeue_after);
     for step in &plan.steps {
-        let applied = match step {
-            Step::MakeWarmClaim(claim) => {
-                context.caches.warm_ledger.make(&context.client, &subject, claim).await;
-                Ok(())
-            }
-            step => apply::apply(&context.client, &subject, step).await,
+        let applied = if let Step::MakeWarmClaim(claim) = step {
+            context.caches.warm_ledger.make(&context.client, &subject, claim).await;
+            Ok(())
+        } else {
+            apply::apply(&context.client, &subject, step).await
         };
         if matches!(step, Step::TakeWarmClaim { .. }) && applied.is_ok() {
             context.metrics.count_warm_taken();
