@@ -8,8 +8,8 @@ use crate::condition::Condition;
 use crate::pod::{Model, PodSettings};
 use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
-use crate::warm::{Warm, WarmStatus};
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner};
+use crate::warm::{Warm, WarmStatus};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -80,7 +80,11 @@ impl Default for Metrics {
         registry.register("objects", "How many objects there are, by kind and by whether their condition Ready is True", objects.clone());
         registry.register("leader", "1 while this process is the one replica that acts, 0 while it stands by", leader.clone());
         registry.register("objects_failing", "How many objects the last look at ended in an error", failing.clone());
-        registry.register("warm_session_claims", "How many session claims stand ready for agents that are still to come, and how many of those are not bound yet", warm.clone());
+        registry.register(
+            "warm_session_claims",
+            "How many session claims stand ready for agents that are still to come, and how many of those are not bound yet",
+            warm.clone(),
+        );
         registry.register("warm_session_claims_taken", "How many agents have taken such a claim", warm_taken.clone());
         registry.register(
             "api_writes",
@@ -227,7 +231,8 @@ mod tests {
     /// A family without a sample is not shown, so each has one here; a new field has to be named here, too.
     #[test]
     fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
-        let Metrics { reconciles, errors, seconds, objects, leader: _, failing: _, warm, warm_taken: _, writes, registry } = Metrics::default();
+        let Metrics { reconciles, errors, seconds, objects, leader: _, failing: _, warm, warm_taken: _, writes, registry } =
+            Metrics::default();
         let of_kind = OfKind { kind: "YoiPod".to_owned() };
         drop((reconciles.get_or_create(&of_kind), errors.get_or_create(&of_kind), seconds.get_or_create(&of_kind)));
         drop(objects.get_or_create(&ByReady { kind: "YoiPod".to_owned(), ready: true }));

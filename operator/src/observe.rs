@@ -73,7 +73,8 @@ fn warm(caches: &WatchCaches, project: &YoiProject) -> warm::Observed {
 /// The warm session claims that an agent may take: those of its project that no other agent has chosen.
 fn candidates(caches: &WatchCaches, yoipod: &YoiPod, project: Option<&YoiProject>) -> warm::Candidates {
     let Some(project) = project.filter(|project| project.spec.warm.is_some()) else { return warm::Candidates::default() };
-    let is_settled = own_claim(caches, yoipod).is_some_and(|claim| meta::annotation(&claim.metadata, MADE_FOR) == yoipod.metadata.uid.as_deref());
+    let is_settled =
+        own_claim(caches, yoipod).is_some_and(|claim| meta::annotation(&claim.metadata, MADE_FOR) == yoipod.metadata.uid.as_deref());
     if is_settled || yoipod.spec.session.claim_name.is_some() {
         return warm::Candidates::default();
     }

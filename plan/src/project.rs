@@ -17,7 +17,6 @@ use yoi_crds::{AgentWorkspace, YoiPod, YoiProject, YoiProjectStatus};
 
 use crate::conditions::{self, ConditionSet};
 use crate::network;
-use crate::warm;
 use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
@@ -25,6 +24,7 @@ use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::{BaseSet, ObservedBase};
 use crate::tree::progress::Progress;
+use crate::warm;
 
 /// Everything that the decision about a project reads, gathered once.
 #[derive(Clone, Debug)]

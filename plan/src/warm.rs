@@ -22,8 +22,8 @@
 //! Whoever may make Pods in the namespace can mount a warm claim, as every other claim there, and write into it.
 
 mod bucket;
-pub mod class;
 mod claim;
+pub mod class;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -237,10 +237,11 @@ impl<'a> Context<'a> {
     fn failure(&self) -> Option<WarmFailure> {
         let before = self.before.and_then(|before| before.failure.clone());
         // A condition has room for 1,024 characters.
-        let refused = self.seen.refusal.as_ref().map(|(message, at)| WarmFailure {
-            message: message.chars().take(MOST_MESSAGE).collect(),
-            at: format_time(*at),
-        });
+        let refused = self
+            .seen
+            .refusal
+            .as_ref()
+            .map(|(message, at)| WarmFailure { message: message.chars().take(MOST_MESSAGE).collect(), at: format_time(*at) });
         let at = |failure: &WarmFailure| failure.at.parse::<jiff::Timestamp>().ok();
         before.into_iter().chain(refused).max_by_key(at)
     }
@@ -303,28 +304,25 @@ impl<'a> Context<'a> {
         steps
     }
 
-    fn condition(
-        &self,
-        target: usize,
-        ready: &[Own<'_>],
-        failure: Option<&WarmFailure>,
-        places: &[&str],
-        is_full: bool,
-    ) -> ConditionValue {
+    fn condition(&self, target: usize, ready: &[Own<'_>], failure: Option<&WarmFailure>, places: &[&str], is_full: bool) -> ConditionValue {
         let on: BTreeSet<&str> = ready.iter().map(|own| own.node).collect();
-        let named = join_sentences(on.into_iter().map(|node| format!("{} on node {node}", ready.iter().filter(|own| own.node == node).count())));
+        let named =
+            join_sentences(on.into_iter().map(|node| format!("{} on node {node}", ready.iter().filter(|own| own.node == node).count())));
         let count = ready.len();
         match failure {
             Some(failure) => {
                 let stands = if count == 0 { "none stands ready".to_owned() } else { format!("{count} stand ready: {named}") };
                 ConditionValue::no(reason::WARM_REFUSED, format!("{} ({stands}, and {target} are asked for)", failure.message))
             }
-            None if count > 0 => ConditionValue::yes(reason::SESSIONS_WARM, format!("{count} of {target} session claims stand ready: {named}")),
+            None if count > 0 => {
+                ConditionValue::yes(reason::SESSIONS_WARM, format!("{count} of {target} session claims stand ready: {named}"))
+            }
             None if places.is_empty() => {
                 ConditionValue::no(reason::WARMING, "no node that lets agents of this project in holds its sealed source yet")
             }
             None if is_full => {
-                let message = "there are as many warm session claims in the cluster as the administrator allows (agents.warmSessions of the chart)";
+                let message =
+                    "there are as many warm session claims in the cluster as the administrator allows (agents.warmSessions of the chart)";
                 ConditionValue::no(reason::WARMING, message)
             }
             None => ConditionValue::no(reason::WARMING, "session claims are being made and bound"),

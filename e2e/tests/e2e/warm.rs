@@ -63,7 +63,10 @@ async fn an_agent_takes_a_warm_session_goes_to_its_node_and_another_follows() ->
     ensure!(node.as_deref() == Some(first.node.as_str()), "the volume is on node {}, and the Pod on {node:?}", first.node);
     let taken: PersistentVolumeClaim = ns.get(&first.name).await?;
     ensure!(taken.labels().get(label::WARM).is_none() && taken.labels().get(label::YOIPOD).map(String::as_str) == Some("a"), "{taken:?}");
-    ensure!(taken.annotations().get(MADE_FOR) == Some(&uid(&agent)) && taken.annotations().contains_key(annotation::SELECTED_NODE), "{taken:?}");
+    ensure!(
+        taken.annotations().get(MADE_FOR) == Some(&uid(&agent)) && taken.annotations().contains_key(annotation::SELECTED_NODE),
+        "{taken:?}"
+    );
     ensure!(taken.owner_references().iter().map(|owner| &owner.uid).eq([&uid(&agent)]), "it goes with its agent alone: {taken:?}");
 
     let second = wait_warm(&ns, 1, &first.uid).await?.into_iter().next().context("another warm claim")?;

@@ -110,7 +110,8 @@ fn warm_lines(projects: &[YoiProject]) -> Option<String> {
     let line = |project: &YoiProject| {
         let claims = project.status.as_ref()?.warm.as_ref()?.claims.len();
         let title = format!("{}/{}", project.namespace().unwrap_or_default(), project.name_any());
-        (claims > 0).then(|| format!("YoiProject {title}: {claims} warm session claim{} for its next agents\n", if claims == 1 { "" } else { "s" }))
+        (claims > 0)
+            .then(|| format!("YoiProject {title}: {claims} warm session claim{} for its next agents\n", if claims == 1 { "" } else { "s" }))
     };
     let lines: String = projects.iter().filter_map(line).collect();
     (!lines.is_empty()).then_some(lines)

@@ -196,13 +196,8 @@ async fn what_the_view_lacks_is_asked_for_before_a_finalizer_goes() {
 #[tokio::test]
 async fn a_warm_claim_is_taken_and_given_back_only_as_it_was_seen() {
     let owners = Vec::new();
-    let take = Step::TakeWarmClaim {
-        claim: target(Kind::Claim),
-        resource_version: "41".into(),
-        yoipod: "a".into(),
-        made_for: "u".into(),
-        owners,
-    };
+    let take =
+        Step::TakeWarmClaim { claim: target(Kind::Claim), resource_version: "41".into(), yoipod: "a".into(), made_for: "u".into(), owners };
     let (outcome, requests) = apply_to_server(&take, |_| (200, json!({"metadata": {"name": "x"}}))).await;
     outcome.expect("it is taken");
     let [request] = &requests[..] else { panic!("one request: {requests:?}") };

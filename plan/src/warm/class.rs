@@ -22,9 +22,9 @@ impl Classes {
         let mut all = self.0.iter().map(AsRef::as_ref);
         match name {
             Some(name) => all.find(|class| meta::name(&class.metadata) == name),
-            None => all
-                .filter(|class| meta::annotation(&class.metadata, DEFAULT) == Some("true"))
-                .max_by_key(|class| (class.metadata.creation_timestamp.as_ref().map(|at| at.0), std::cmp::Reverse(meta::name(&class.metadata)))),
+            None => all.filter(|class| meta::annotation(&class.metadata, DEFAULT) == Some("true")).max_by_key(|class| {
+                (class.metadata.creation_timestamp.as_ref().map(|at| at.0), std::cmp::Reverse(meta::name(&class.metadata)))
+            }),
         }
     }
 }
@@ -64,7 +64,11 @@ impl<'a> Wanted<'a> {
     pub(crate) fn need(&self) -> Need {
         let name = self.class_name();
         let Some(class) = self.class else {
-            let which = if name.is_empty() { "the cluster has no default StorageClass".to_owned() } else { format!("StorageClass {name} does not exist") };
+            let which = if name.is_empty() {
+                "the cluster has no default StorageClass".to_owned()
+            } else {
+                format!("StorageClass {name} does not exist")
+            };
             return Need::Refused(format!("{which}: name one in spec.warm.claimTemplate.storageClassName"));
         };
         if class.volume_binding_mode.as_deref() != Some("WaitForFirstConsumer") {
@@ -119,7 +123,10 @@ mod tests {
         ]);
         let named = ClaimTemplate { storage_class_name: Some("own".into()), size: "2Gi".into() };
         let name = |template: Option<&ClaimTemplate>, chart| Wanted::new(template, &settings(chart), &classes).class_name().to_owned();
-        assert_eq!((name(None, None), name(None, Some("old")), name(Some(&named), Some("old"))), ("new".into(), "old".into(), "own".into()));
+        assert_eq!(
+            (name(None, None), name(None, Some("old")), name(Some(&named), Some("old"))),
+            ("new".into(), "old".into(), "own".into())
+        );
     }
 
     #[test]

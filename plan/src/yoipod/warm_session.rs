@@ -38,7 +38,8 @@ pub(super) fn choose<'a>(input: &YoiPodInput<'a>, accepted: &Accepted<'_>, setti
         return Choice::Cold(None);
     }
     let cold = |why: String| Choice::Cold(Some(format!("{why}; a claim of its own is bound with its Pod")));
-    let known = project.get().status.as_ref().and_then(|status| status.warm.as_deref()).map(|warm| warm.claims.as_slice()).unwrap_or_default();
+    let known =
+        project.get().status.as_ref().and_then(|status| status.warm.as_deref()).map(|warm| warm.claims.as_slice()).unwrap_or_default();
     let is_ours = |claim: Stored<'_, PersistentVolumeClaim>| known.iter().any(|known| known.uid == claim.uid().as_str());
     let is_ready = |claim: Stored<'_, PersistentVolumeClaim>| claim.phase() == ClaimPhase::Bound && !claim.is_deleting();
     let free: Vec<_> = Stored::all(&input.warm.claims)

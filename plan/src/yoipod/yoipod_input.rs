@@ -7,12 +7,12 @@ use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
 use super::session::MADE_FOR;
 use super::{Observed, session_claim_name, workspace_name};
-use crate::{meta, names};
 use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
 use crate::stored::Stored;
 use crate::tree::base_set::ObservedBase;
 use crate::warm::Candidates;
+use crate::{meta, names};
 
 /// The claim that holds the session.
 #[derive(Clone, Copy)]

@@ -21,11 +21,11 @@ use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
 use yoi_plan::{ObservedPod, names, nudge_deleting_claims, peer, project, workspace, yoipod};
 
-use crate::warm;
 use crate::cluster::{Answer, Cluster, Object, Objects, Violation, at};
 use crate::faults::Fault;
 use crate::invariants::{self, About};
 use crate::kubernetes::nodes;
+use crate::warm;
 
 /// Kinds that are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

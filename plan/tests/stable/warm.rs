@@ -66,7 +66,8 @@ pub fn candidates(view: &Objects, yoipod: &YoiPod, project: Option<&YoiProject>)
 /// The provisioner makes the volume of a claim whose node is chosen, while that node answers.
 pub fn bind(c: &mut Cluster) {
     let waits = |claim: &&Arc<PersistentVolumeClaim>| is_warm(claim) && !deleting(&claim.metadata);
-    let waiting: Vec<_> = c.now.claims.values().filter(waits).filter(|x| x.spec.as_ref().is_some_and(|s| s.volume_name.is_none())).cloned().collect();
+    let waiting: Vec<_> =
+        c.now.claims.values().filter(waits).filter(|x| x.spec.as_ref().is_some_and(|s| s.volume_name.is_none())).cloned().collect();
     for claim in waiting {
         let has_volume = c.now.volumes.contains_key(&format!("pvc-{}", uid(&claim.metadata)));
         let node = annotation(&claim.metadata, SELECTED_NODE).filter(|node| c.alive(node)).map(str::to_owned);

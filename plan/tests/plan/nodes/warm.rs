@@ -53,14 +53,22 @@ fn observed(claims: Vec<Arc<PersistentVolumeClaim>>) -> Observed {
     Observed { in_cluster: claims.len(), claims, classes: classes("WaitForFirstConsumer"), ..Observed::default() }
 }
 
-fn plan_of(project: &Arc<YoiProject>, sealed: &[&str], all: Vec<(&str, Node)>, warm: Observed, settings: &Settings) -> Plan<YoiProjectStatus> {
+fn plan_of(
+    project: &Arc<YoiProject>,
+    sealed: &[&str],
+    all: Vec<(&str, Node)>,
+    warm: Observed,
+    settings: &Settings,
+) -> Plan<YoiProjectStatus> {
     let bases: Vec<Arc<AgentWorkspace>> = sealed.iter().map(|node| sealed_on(project, node)).collect();
     project::plan(&project::Observed { warm, ..project_with(project, &bases, &nodes(all)) }, settings, now())
 }
 
 /// The nodes that claims are made for, and the UIDs of the claims that are given back.
 fn changes(steps: &[Step]) -> (Vec<String>, Vec<String>) {
-    let node = |claim: &PersistentVolumeClaim| claim.metadata.annotations.as_ref().expect("annotations")["volume.kubernetes.io/selected-node"].clone();
+    let node = |claim: &PersistentVolumeClaim| {
+        claim.metadata.annotations.as_ref().expect("annotations")["volume.kubernetes.io/selected-node"].clone()
+    };
     let made = steps.iter().filter_map(|step| if let Step::MakeWarmClaim(claim) = step { Some(node(claim)) } else { None });
     let gone = steps.iter().filter_map(|step| if let Step::DeleteUnchanged { of, .. } = step { Some(of.uid.clone()) } else { None });
     assert!(!steps.iter().any(|step| matches!(step, Step::Delete(target) if target.kind == yoi_plan::step::Kind::Claim)), "{steps:?}");
@@ -110,7 +118,10 @@ fn the_status_lists_what_the_operator_has_made_and_nothing_that_only_looks_so() 
     let names: Vec<&str> = status.warm.as_ref().expect("claims").claims.iter().map(|claim| claim.uid.as_str()).collect();
     assert_eq!(names, ["new", "old"]);
     let condition = condition(&status.conditions, "SessionsWarm");
-    assert_eq!((condition.reason.as_str(), condition.message.as_str()), ("SessionsWarm", "2 of 2 session claims stand ready: 1 on node a; 1 on node b"));
+    assert_eq!(
+        (condition.reason.as_str(), condition.message.as_str()),
+        ("SessionsWarm", "2 of 2 session claims stand ready: 1 on node a; 1 on node b")
+    );
 }
 
 #[test]
@@ -198,7 +209,8 @@ fn taker(claims: Vec<Arc<PersistentVolumeClaim>>, chosen: Option<&str>, all: Vec
         .map(|claim| (claim.metadata.uid.clone().expect("a UID"), claim.metadata.annotations.as_ref().expect("annotations")))
         .map(|(uid, annotations)| (uid, annotations.get("volume.kubernetes.io/selected-node").cloned().unwrap_or_default()))
         .collect();
-    let known: Vec<(&str, &str)> = names.iter().filter(|(uid, _)| uid != "forged").map(|(uid, node)| (uid.as_str(), node.as_str())).collect();
+    let known: Vec<(&str, &str)> =
+        names.iter().filter(|(uid, _)| uid != "forged").map(|(uid, node)| (uid.as_str(), node.as_str())).collect();
     let project = warm_project(json!({"sessions": 2}), listed(&known));
     let all: Vec<(&str, Node)> = all
         .into_iter()
@@ -255,8 +267,14 @@ fn an_agent_first_names_a_warm_claim_then_takes_it_and_its_pod_goes_to_that_node
     assert_eq!((name.as_deref(), done), (Some("warm.c-session"), vec![]), "only the status");
     let (name, _, done) = taken(&taker(vec![bound("c", "b")], Some("c"), two()));
     assert_eq!((name.as_deref(), done), (Some("warm.c-session"), strings(&["take c", "Pod on b"])));
-    let mine = claim("c", "b", "Bound", 100, json!({"labels": {"yoi.dev/yoipod": "x"}, "ownerReferences": [],
-        "annotations": {"yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "b"}}));
+    let mine = claim(
+        "c",
+        "b",
+        "Bound",
+        100,
+        json!({"labels": {"yoi.dev/yoipod": "x"}, "ownerReferences": [],
+        "annotations": {"yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "b"}}),
+    );
     let (name, _, done) = taken(&taker(vec![mine], Some("c"), two()));
     assert_eq!((name.as_deref(), done), (Some("warm.c-session"), strings(&["Pod on b"])), "once");
 }
@@ -308,8 +326,14 @@ fn an_agent_starts_cold_where_no_warm_claim_is_ours_ready_alike_or_on_a_node_tha
 #[test]
 fn a_warm_claim_whose_node_has_no_room_is_given_back_with_the_pod_unless_the_agent_has_run() {
     let mine = || {
-        claim("c", "b", "Bound", 100, json!({"labels": {"yoi.dev/yoipod": "x"}, "ownerReferences": [],
-            "annotations": {"yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "b"}}))
+        claim(
+            "c",
+            "b",
+            "Bound",
+            100,
+            json!({"labels": {"yoi.dev/yoipod": "x"}, "ownerReferences": [],
+            "annotations": {"yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "b"}}),
+        )
     };
     let with_pod = |spec: Value, pod_status: Value| {
         let mut seen = taker(vec![mine()], Some("c"), two());

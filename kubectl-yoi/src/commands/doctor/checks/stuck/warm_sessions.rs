@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn a_warm_claim_is_told_only_when_its_project_does_not_list_it() {
         let mut observed = healthy();
-        let is_told = |observed: &ObservedCluster| check_named(observed, "stuck").iter().any(|finding| finding.message.contains("warm session"));
+        let is_told =
+            |observed: &ObservedCluster| check_named(observed, "stuck").iter().any(|finding| finding.message.contains("warm session"));
         let claim = json!({ "metadata": { "name": "warm.c-session", "namespace": "ns", "uid": "c", "creationTimestamp": "2020-01-01T00:00:00Z",
             "labels": { "yoi.dev/warm": "p" } } });
         observed.claims.as_mut().unwrap().push(serde_json::from_value(claim).unwrap());
