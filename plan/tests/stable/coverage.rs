@@ -125,7 +125,6 @@ pub const FEATURES: &[&str] = &[
     "populator: its image cannot be pulled",
     "session volume: local to a node",
     "session volume: of the network",
-    "session volume: warm",
     "session volume: lost",
     "claim: Kubernetes misses the end of its last Pod",
     "shim: cannot make a tree",
@@ -183,9 +182,6 @@ const STEPS: &[&str] = &[
     "OwnClaim",
     "RetainVolume",
     "SetTokens",
-    "MakeWarmClaim",
-    "TakeWarmClaim",
-    "DeleteUnchanged",
     "UnselectNode",
     "NudgeClaim",
     "ConfirmGone Pod",
@@ -269,8 +265,10 @@ impl Coverage {
     }
 }
 
-/// In these worlds no program asks for a login, which the runtime's tests of programs have, and nobody refuses warm claims, which `tests/plan/warm.rs` has.
-const NOT_HERE: [Reason; 3] = [reason::PROGRAM_LOGIN_NEEDED, reason::WARM_OFF, reason::WARM_REFUSED];
+/// In these worlds no program asks for a login, which the runtime's tests of programs have, and no project for warm claims, which `tests/plan/nodes/warm.rs`
+/// has.
+const NOT_HERE: [Reason; 6] =
+    [reason::PROGRAM_LOGIN_NEEDED, reason::NO_WARM_SESSION, reason::SESSIONS_WARM, reason::WARMING, reason::WARM_OFF, reason::WARM_REFUSED];
 
 fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().filter(|r| !NOT_HERE.contains(r)).map(|r| r.as_str()).collect()
