@@ -23,6 +23,8 @@ pub mod reason;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod source;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
+pub mod warm;
+#[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod workspace;
 
 pub use condition::{Condition, ConditionStatus};

@@ -30,6 +30,8 @@ pub mod label {
     pub const WORKSPACE: &str = "yoi.dev/workspace";
     /// With its value, what selects the Pods of shims.
     pub const SHIM: &str = "app.kubernetes.io/name=yoi-agent-shim";
+    /// Of a session claim that was made before an agent needs it: name of the YoiProject. An agent that takes it removes this label.
+    pub const WARM: &str = "yoi.dev/warm";
     /// `agent`, `populator`, `prepare`, `reader` or `pusher`: what network policies select.
     pub const ROLE: &str = "yoi.dev/role";
     /// Role of the Pod of an agent.

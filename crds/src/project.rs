@@ -9,6 +9,7 @@ use crate::pod::{Model, PodSettings};
 use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner};
+use crate::warm::{Warm, WarmStatus};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +52,9 @@ pub struct YoiProjectSpec {
     /// For YoiPods of this project that do not say otherwise.
     #[serde(default)]
     pub defaults: PodDefaults,
+    /// Session claims that are bound before an agent needs one: it starts without waiting for a volume. None when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Box<Warm>>,
 }
 
 /// What a YoiPod takes from its project when its own spec is silent.
@@ -79,6 +83,9 @@ pub struct YoiProjectStatus {
     /// Where every agent sees the tree, resolved. Absent until a folder of a node is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Warm session claims. Absent while there are none, and nothing has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Box<WarmStatus>>,
     /// What the looks at the git repository have found. Absent until the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh: Option<Box<RefreshStatus>>,

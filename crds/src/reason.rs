@@ -408,11 +408,28 @@ reasons! {
     /// The session volume is full.
     @retried DISK_FULL = "DiskFull",
         "Enlarge the session claim (if its class allows), or free its volume.",
-        "kubectl describe pvc $NAME-session -n $NAMESPACE";
+        "kubectl describe pvc -l yoi.dev/yoipod=$NAME -n $NAMESPACE";
     /// The session volume refuses to be written.
     @retried DISK_FAILED = "DiskFailed",
         "Fix the volume that the message names; the agent goes on by itself.",
-        "kubectl describe pvc $NAME-session -n $NAMESPACE";
+        "kubectl describe pvc -l yoi.dev/yoipod=$NAME -n $NAMESPACE";
+    /// The project has warm session claims, and the agent takes none of them, for the reason in the message. Its claim is made and bound with its Pod.
+    NO_WARM_SESSION = "NoWarmSession",
+        "Nothing: the agent starts some seconds later. More of them stand ready with a higher `spec.warm.sessions` of the project.",
+        "kubectl describe yoiproject -n $NAMESPACE";
+    /// Session claims stand ready, so the next agent starts without waiting for a volume; or the StorageClass binds at once, and none are needed.
+    SESSIONS_WARM = "SessionsWarm";
+    /// The first warm session claims are being made.
+    WARMING = "Warming",
+        "Usually seconds. Agents start meanwhile, with claims that are bound with their Pods.";
+    /// The administrator of the cluster allows no warm session claims.
+    WARM_OFF = "WarmOff",
+        "Have the administrator set `agents.warmSessions` of the chart, or take `spec.warm` out of the project.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// A warm session claim could not be had. Agents start as they do without one.
+    @retried WARM_REFUSED = "WarmRefused",
+        "The message says who refuses: often a quota of the namespace, or a StorageClass. It is tried again every minute; `spec.warm.sessions: 0` ends it.",
+        "kubectl describe $KIND $NAME -n $NAMESPACE";
     /// The agent's Pod is not there or its container is not running.
     POD_NOT_RUNNING = "PodNotRunning",
         "Another Pod follows by itself. If it does not last, read what the last one said.",

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use yoi_crds::name::{annotation, field_manager};
+use yoi_crds::name::{annotation, field_manager, label};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
 use yoi_plan::meta;
 use yoi_plan::step::{Kind, Step, Target};
@@ -101,6 +101,21 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
             api.patch(&object.name_any(), &params, &Patch::Apply(&**object)).await.map_err(|e| Error::from(operation.clone(), e))?;
         }
         Step::OwnClaim { claim, owners } => patch(client, claim, json!({"metadata": {"ownerReferences": owners}}), &operation).await?,
+        Step::MakeWarmClaim(object) => {
+            create::<PersistentVolumeClaim>(Api::namespaced(client.clone(), namespace_of(&**object)), object, &operation).await?
+        }
+        Step::TakeWarmClaim { claim, resource_version, yoipod, made_for, owners } => {
+            let (labels, annotations) = (json!({label::WARM: null, label::YOIPOD: yoipod}), json!({MADE_FOR: made_for}));
+            let mut body = json!({"metadata": {"resourceVersion": resource_version, "labels": labels, "annotations": annotations}});
+            body["metadata"]["ownerReferences"] = json!(owners);
+            body["metadata"]["uid"] = json!(claim.uid);
+            match patch_kind(client, claim, &body).await {
+                Ok(()) => {}
+                // The next steps need it.
+                Err(kube::Error::Api(s)) if s.is_not_found() => return Err(Error::Outdated { operation }),
+                Err(e) => return Err(Error::from(operation, e)),
+            }
+        }
         Step::UnselectNode { claim, times } => {
             let annotations = json!({annotation::SELECTED_NODE: null, annotation::GIVEN_BACK: times.to_string()});
             patch(client, claim, json!({"metadata": {"annotations": annotations}}), &operation).await?;
@@ -129,7 +144,8 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
             ignore_not_found(api.patch_status(&of.name, &params, &Patch::Apply(&body)).await)
                 .map_err(|e| Error::from(operation.clone(), e))?;
         }
-        Step::Delete(target) => delete(client, target, &operation).await?,
+        Step::Delete(target) => delete(client, target, None, &operation).await?,
+        Step::DeleteUnchanged { of, resource_version } => delete(client, of, Some(resource_version), &operation).await?,
     }
     // This step only reads.
     match step {
@@ -236,24 +252,30 @@ where
     Api::namespaced(client.clone(), &of.namespace)
 }
 
-async fn delete(client: &Client, target: &Target, operation: &str) -> Result<(), Error> {
+/// With `version`, only an object that has not changed since.
+async fn delete(client: &Client, target: &Target, version: Option<&String>, operation: &str) -> Result<(), Error> {
     match target.kind {
-        Kind::Project => delete_one(namespaced::<YoiProject>(client, target), target, operation).await,
-        Kind::YoiPod => delete_one(namespaced::<YoiPod>(client, target), target, operation).await,
-        Kind::Workspace => delete_one(namespaced::<AgentWorkspace>(client, target), target, operation).await,
-        Kind::Claim => delete_one(namespaced::<PersistentVolumeClaim>(client, target), target, operation).await,
-        Kind::Volume => delete_one(Api::<PersistentVolume>::all(client.clone()), target, operation).await,
-        Kind::ConfigMap => delete_one(namespaced::<ConfigMap>(client, target), target, operation).await,
-        Kind::Pod => delete_one(namespaced::<Pod>(client, target), target, operation).await,
-        Kind::WorkspaceNode => delete_one(Api::<WorkspaceNode>::all(client.clone()), target, operation).await,
+        Kind::Project => delete_one(namespaced::<YoiProject>(client, target), target, version, operation).await,
+        Kind::YoiPod => delete_one(namespaced::<YoiPod>(client, target), target, version, operation).await,
+        Kind::Workspace => delete_one(namespaced::<AgentWorkspace>(client, target), target, version, operation).await,
+        Kind::Claim => delete_one(namespaced::<PersistentVolumeClaim>(client, target), target, version, operation).await,
+        Kind::Volume => delete_one(Api::<PersistentVolume>::all(client.clone()), target, version, operation).await,
+        Kind::ConfigMap => delete_one(namespaced::<ConfigMap>(client, target), target, version, operation).await,
+        Kind::Pod => delete_one(namespaced::<Pod>(client, target), target, version, operation).await,
+        Kind::WorkspaceNode => delete_one(Api::<WorkspaceNode>::all(client.clone()), target, version, operation).await,
     }
 }
 
-async fn delete_one<K: Clone + Debug + DeserializeOwned>(api: Api<K>, target: &Target, operation: &str) -> Result<(), Error> {
-    let preconditions = Preconditions { uid: Some(target.uid.clone()), resource_version: None };
+async fn delete_one<K: Clone + Debug + DeserializeOwned>(
+    api: Api<K>,
+    target: &Target,
+    version: Option<&String>,
+    operation: &str,
+) -> Result<(), Error> {
+    let preconditions = Preconditions { uid: Some(target.uid.clone()), resource_version: version.cloned() };
     match api.delete(&target.name, &DeleteParams::background().preconditions(preconditions)).await {
         Ok(_) => Ok(()),
-        // Not found: it is deleted. Conflict: it is deleted, and another object has its name.
+        // Not found: it is deleted. Conflict: it is deleted and another object has its name, or it has changed and the next round sees how.
         Err(kube::Error::Api(s)) if s.is_not_found() || s.is_conflict() => Ok(()),
         Err(e) => Err(Error::from(operation.to_owned(), e)),
     }

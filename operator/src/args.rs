@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use yoi_crds::pod::ImagePullPolicy;
-use yoi_plan::settings::{GitProxy, Network, SCRATCH_LIMIT, Settings, agent_resources, populator_resources};
+use yoi_plan::settings::{GitProxy, MOST_WARM_SESSIONS, Network, SCRATCH_LIMIT, Settings, agent_resources, populator_resources};
 use yoi_wire::manifest::Gateway;
 use yoi_wire::preset::Preset;
 
@@ -63,6 +63,9 @@ pub struct OperatorArgs {
     /// StorageClass of session claims that name none; the cluster's default when absent.
     #[arg(long, env = "YOI_DEFAULT_SESSION_CLASS")]
     pub default_session_class: Option<String>,
+    /// How many session claims may stand ready in the whole cluster, for projects that ask for them. None when 0.
+    #[arg(long, env = "YOI_WARM_SESSIONS", default_value_t = MOST_WARM_SESSIONS)]
+    pub warm_sessions: usize,
     /// Folder with the presets of programs, `NAME.yaml` each; none when absent.
     #[arg(long, env = "YOI_PRESETS")]
     pub presets: Option<PathBuf>,
@@ -158,6 +161,7 @@ impl OperatorArgs {
             // A chart writes an empty value for one that is not set.
             runtime_digest: self.runtime_digest.clone().filter(|d| !d.is_empty()),
             default_session_class: self.default_session_class.clone().filter(|c| !c.is_empty()),
+            most_warm_sessions: self.warm_sessions,
             gateway: Gateway {
                 lines: format!("{}.{ns}.svc:{port}", self.gateway_lines),
                 service: format!("{}.{ns}.svc:{port}", self.gateway_service),

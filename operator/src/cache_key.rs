@@ -26,6 +26,8 @@ pub enum CacheKey {
     BaseOf(String),
     /// A workspace that is a clone of the workspace with this UID.
     Origin(String),
+    /// A warm session claim of the project with this UID.
+    Warm(String),
     /// The object itself: a project or workspace by UID, a cluster-scoped object by name.
     Itself(String),
     /// An object of this namespace.
@@ -103,8 +105,14 @@ pub(crate) fn shim_pod_keys(pod: &ShimPod) -> Vec<CacheKey> {
     pod.node.clone().map(CacheKey::Itself).into_iter().collect()
 }
 
+/// Itself, the YoiPod that it was made for or that has taken it, and the project that it stands ready for.
 pub(crate) fn claim_keys(claim: &PersistentVolumeClaim) -> Vec<CacheKey> {
-    vec![CacheKey::Claim(namespace_of(claim), claim.name_any())]
+    let namespace = namespace_of(claim);
+    let mut keys = vec![CacheKey::Claim(namespace.clone(), claim.name_any())];
+    keys.extend(meta::label(&claim.metadata, label::YOIPOD).map(|name| CacheKey::YoiPod(namespace, name.to_owned())));
+    let is_warm = meta::label(&claim.metadata, label::WARM).is_some();
+    keys.extend(meta::controller(&claim.metadata).filter(|_| is_warm).map(|project| CacheKey::Warm(project.uid.clone())));
+    keys
 }
 
 pub(crate) fn volume_keys(volume: &PersistentVolume) -> Vec<CacheKey> {

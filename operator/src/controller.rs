@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 use yoi_plan::conditions;
 use yoi_plan::settings::Settings;
-use yoi_plan::step::Plan;
+use yoi_plan::step::{Plan, Step};
 use yoi_watch_cache::{Queued, queue};
 
 use crate::failures::Failures;
@@ -182,7 +182,16 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
     log_for!(debug, &subject, steps = plan.steps.len(), status = plan.status.is_some(), "decided");
     let (mut failure, mut requeue_after) = (None, plan.requeue_after);
     for step in &plan.steps {
-        if let Err(error) = apply::apply(&context.client, &subject, step).await {
+        let applied = if let Step::MakeWarmClaim(claim) = step {
+            context.caches.warm_ledger.make(&context.client, &subject, claim).await;
+            Ok(())
+        } else {
+            apply::apply(&context.client, &subject, step).await
+        };
+        if matches!(step, Step::TakeWarmClaim { .. }) && applied.is_ok() {
+            context.metrics.count_warm_taken();
+        }
+        if let Err(error) = applied {
             failure = Some(error);
             break;
         }

@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
+use yoi_crds::YoiProject;
 
 use crate::api_writes::ApiWrites;
 use crate::lease::LeaderStatus;
@@ -33,6 +34,11 @@ struct ByReady {
     ready: bool,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ByBound {
+    bound: bool,
+}
+
 #[derive(Clone)]
 pub struct Metrics {
     reconciles: Family<OfKind, Counter>,
@@ -41,6 +47,8 @@ pub struct Metrics {
     objects: Family<ByReady, Gauge>,
     leader: Gauge,
     failing: Gauge,
+    warm: Family<ByBound, Gauge>,
+    warm_taken: Counter,
     /// The client counts them.
     pub writes: ApiWrites,
     registry: Arc<Registry>,
@@ -54,6 +62,8 @@ impl Default for Metrics {
         let objects = Family::<ByReady, Gauge>::default();
         let leader = Gauge::default();
         let failing = Gauge::default();
+        let warm = Family::<ByBound, Gauge>::default();
+        let warm_taken = Counter::default();
         let writes = ApiWrites::default();
         let mut registry = Registry::with_prefix("yoi_operator");
         registry.register(
@@ -71,11 +81,17 @@ impl Default for Metrics {
         registry.register("leader", "1 while this process is the one replica that acts, 0 while it stands by", leader.clone());
         registry.register("objects_failing", "How many objects the last look at ended in an error", failing.clone());
         registry.register(
+            "warm_session_claims",
+            "How many session claims stand ready for agents that are still to come, and how many of those are not bound yet",
+            warm.clone(),
+        );
+        registry.register("warm_session_claims_taken", "How many agents have taken such a claim", warm_taken.clone());
+        registry.register(
             "api_writes",
             "Requests to the API server that change something, by resource (with /status for a status) and verb; refused ones are counted too",
             writes.clone(),
         );
-        Metrics { reconciles, errors, seconds, objects, leader, failing, writes, registry: Arc::new(registry) }
+        Metrics { reconciles, errors, seconds, objects, leader, failing, warm, warm_taken, writes, registry: Arc::new(registry) }
     }
 }
 
@@ -108,8 +124,26 @@ impl Metrics {
         self.errors.get_or_create(&OfKind { kind: kind.to_owned() }).inc();
     }
 
+    pub fn count_warm_taken(&self) {
+        self.warm_taken.inc();
+    }
+
     /// Counts the objects in the caches at each scrape, so that no count can drift.
     fn count(&self, caches: &WatchCaches) {
+        let listed = |project: &Arc<YoiProject>| project.status.as_ref().and_then(|status| status.warm.clone()).unwrap_or_default().claims;
+        let is_bound = |(namespace, name): (String, String)| {
+            let claim = caches.claims.get(&namespace, &name);
+            claim.and_then(|claim| claim.status.as_ref()?.phase.clone()).is_some_and(|phase| phase == "Bound")
+        };
+        let named = |project: &Arc<YoiProject>| {
+            let namespace = project.metadata.namespace.clone().unwrap_or_default();
+            listed(project).into_iter().map(move |claim| (namespace.clone(), claim.name)).collect::<Vec<_>>()
+        };
+        let warm: Vec<bool> = caches.projects.all().iter().flat_map(named).map(is_bound).collect();
+        for bound in [true, false] {
+            let count = warm.iter().filter(|is_bound| **is_bound == bound).count();
+            self.warm.get_or_create(&ByBound { bound }).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         let set = |kind: &str, states: Vec<bool>| {
             for ready in [true, false] {
                 let count = states.iter().filter(|s| **s == ready).count();
@@ -197,10 +231,12 @@ mod tests {
     /// A family without a sample is not shown, so each has one here; a new field has to be named here, too.
     #[test]
     fn the_page_of_metrics_has_a_row_for_each_and_no_other() {
-        let Metrics { reconciles, errors, seconds, objects, leader: _, failing: _, writes, registry } = Metrics::default();
+        let Metrics { reconciles, errors, seconds, objects, leader: _, failing: _, warm, warm_taken: _, writes, registry } =
+            Metrics::default();
         let of_kind = OfKind { kind: "YoiPod".to_owned() };
         drop((reconciles.get_or_create(&of_kind), errors.get_or_create(&of_kind), seconds.get_or_create(&of_kind)));
         drop(objects.get_or_create(&ByReady { kind: "YoiPod".to_owned(), ready: true }));
+        drop(warm.get_or_create(&ByBound { bound: true }));
         api_writes::count(&writes, &axum::http::Request::post("/api/v1/namespaces/n/pods").body(()).unwrap());
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();

@@ -30,6 +30,7 @@ macro_rules! for_each_kind {
             network_policies: NetworkPolicy,                NetworkPolicy,                "networkpolicies",        namespaced, Some(label::ROLE),   identity,          namespace_keys, part_changed,      only_cache;
             namespaces:       PartialObjectMeta<Namespace>, PartialObjectMeta<Namespace>, "namespaces",             cluster,    None,                identity,          no_keys,        no_triggers,       only_cache;
             shim_pods:        Pod,                          ShimPod,                      "pods",                   shims,      Some(label::SHIM), ShimPod::from,     shim_pod_keys,  shim_pods_changed, only_cache;
+            storage_classes:  StorageClass,                 StorageClass,                 "storageclasses",         cluster,    None,                identity,          no_keys,        classes_changed,   only_cache;
             nodes:            Node,                         Node,                         "nodes",                  cluster,    None,                trim::node,        name_keys,      nodes_changed,     only_cache;
         }
     };

@@ -25,6 +25,7 @@
 //! | core | pods | get, list, watch, create, patch (the annotation with an agent's limit of tokens), delete |
 //! | core | persistentvolumeclaims, persistentvolumes | get, list, watch, create, patch, delete |
 //! | core | namespaces, nodes | list, watch (of namespaces only metadata) |
+//! | storage.k8s.io | storageclasses | list, watch |
 //! | networking.k8s.io | networkpolicies | list, watch, create, patch |
 //! | events.k8s.io | events | create, patch |
 //! | apiregistration.k8s.io | apiservices `v1alpha1.runtime.yoi.dev` | get, patch |
@@ -50,4 +51,5 @@ pub mod start;
 pub mod tls;
 pub mod triggers;
 pub mod trim;
+pub mod warm_ledger;
 pub mod watch_caches;

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Resource as _, ResourceExt};
+use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::tree::base_set::base_parent_uid;
-use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{names, peer, project, workspace, yoipod};
+use yoi_plan::warm::class::Classes;
+use yoi_plan::yoipod::{MADE_FOR, session_claim_name, workspace_name};
+use yoi_plan::{meta, names, peer, project, warm, workspace, yoipod};
 
 use crate::cache_key::CacheKey;
 use crate::watch_caches::WatchCaches;
@@ -29,6 +32,7 @@ pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observ
     let uid = object.uid().unwrap_or_default();
     let looks = caches.pods.by_key(&key).into_iter().filter(|p| yoi_plan::meta::controlled_by(&p.metadata, &uid)).collect();
     project::Observed {
+        warm: warm(caches, &object),
         looks,
         origins: used.collect(),
         agents: if is_deleting { caches.yoipods.by_key(&key) } else { Vec::new() },
@@ -39,6 +43,66 @@ pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observ
         network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         project: object,
     }
+}
+
+/// The warm session claims of a project; nothing for one that neither asks for them nor has any.
+fn warm(caches: &WatchCaches, project: &YoiProject) -> warm::Observed {
+    let listed = |project: &YoiProject| project.status.as_ref().and_then(|status| status.warm.clone()).unwrap_or_default().claims;
+    if project.spec.warm.is_none() && listed(project).is_empty() {
+        return warm::Observed::default();
+    }
+    let uid = project.uid().unwrap_or_default();
+    let is_warm = |namespace: &str, name: &str, uid: &str| {
+        let claim = caches.claims.get(namespace, name).filter(|claim| claim.metadata.uid.as_deref() == Some(uid));
+        claim.map(|claim| meta::label(&claim.metadata, label::WARM).is_some())
+    };
+    let now = jiff::Timestamp::now();
+    caches.warm_ledger.mark_seen(is_warm, now);
+    let mut in_cluster = caches.warm_ledger.living();
+    in_cluster.extend(caches.projects.all().iter().flat_map(|project| listed(project)).map(|claim| claim.uid));
+    let (made, refusal) = caches.warm_ledger.of_project(&uid);
+    warm::Observed {
+        claims: caches.claims.by_key(&CacheKey::Warm(uid)),
+        made,
+        refusal,
+        in_cluster: in_cluster.len(),
+        classes: Classes(caches.storage_classes.all()),
+    }
+}
+
+/// The warm session claims that an agent may take: those of its project that no other agent has chosen.
+fn candidates(caches: &WatchCaches, yoipod: &YoiPod, project: Option<&YoiProject>) -> warm::Candidates {
+    let Some(project) = project.filter(|project| project.spec.warm.is_some()) else { return warm::Candidates::default() };
+    let is_settled =
+        own_claim(caches, yoipod).is_some_and(|claim| meta::annotation(&claim.metadata, MADE_FOR) == yoipod.metadata.uid.as_deref());
+    if is_settled || yoipod.spec.session.claim_name.is_some() {
+        return warm::Candidates::default();
+    }
+    let claims = caches.claims.by_key(&CacheKey::Warm(project.uid().unwrap_or_default())).into_iter().filter(|claim| {
+        let key = CacheKey::Claim(claim.namespace().unwrap_or_default(), claim.name_any());
+        caches.yoipods.by_key(&key).iter().all(|other| other.uid() == yoipod.uid())
+    });
+    let claims: Vec<_> = claims.collect();
+    let volume_of = |claim: &Arc<PersistentVolumeClaim>| caches.volumes.get("", claim.spec.as_ref()?.volume_name.as_deref()?);
+    let volumes = claims.iter().filter_map(volume_of).collect();
+    warm::Candidates { claims, volumes, classes: Classes(caches.storage_classes.all()) }
+}
+
+fn own_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<PersistentVolumeClaim>> {
+    caches.claims.get(&yoipod.namespace().unwrap_or_default(), &session_claim_name(yoipod))
+}
+
+/// The claim that holds the agent's session. While its status names none: one that was warm, and that a former agent of its name has left.
+fn session_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<PersistentVolumeClaim>> {
+    let is_undecided = yoipod.spec.session.claim_name.is_none() && yoipod.status.as_ref().is_none_or(|s| s.session_claim_name.is_none());
+    let former = || {
+        let of_name = CacheKey::YoiPod(yoipod.namespace().unwrap_or_default(), yoipod.name_any());
+        let was_warm = |claim: &Arc<PersistentVolumeClaim>| {
+            names::is_warm_claim(&claim.name_any()) && meta::annotation(&claim.metadata, MADE_FOR).is_some()
+        };
+        caches.claims.by_key(&of_name).into_iter().find(was_warm)
+    };
+    own_claim(caches, yoipod).or_else(|| former().filter(|_| is_undecided))
 }
 
 #[must_use]
@@ -95,11 +159,12 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
     let bases = base_parents.into_iter().flatten().flat_map(|uid| caches.workspaces.by_key(&CacheKey::BaseOf(uid))).collect();
     let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
     let fork_source = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
-    let session_claim = caches.claims.get(&namespace, &session_claim_name(&object));
+    let session_claim = session_claim(caches, &object);
     let volume_name = session_claim.as_ref().and_then(|c| c.spec.as_ref()?.volume_name.clone());
     let mine = CacheKey::YoiPod(namespace.clone(), name);
     yoipod::Observed {
         terminating: caches.is_terminating(&namespace),
+        warm: candidates(caches, &object, project.as_deref()),
         project,
         workspace,
         users: caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), works_in)),

@@ -54,6 +54,7 @@ impl WatchCaches {
                 | CacheKey::Claim(..)
                 | CacheKey::BaseOf(_)
                 | CacheKey::Origin(_)
+                | CacheKey::Warm(_)
                 | CacheKey::Namespace(_) => {}
             }
         }
@@ -73,7 +74,7 @@ impl WatchCaches {
                 CacheKey::Origin(uid) => self.trigger_owner_of_unused_base(uid),
                 CacheKey::BaseOf(uid) => self.trigger_owner_of_bases(uid),
                 CacheKey::Project(namespace, name) => self.trigger_project_that_goes(namespace, name),
-                CacheKey::Parent(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Namespace(_) => {}
+                CacheKey::Parent(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Warm(_) | CacheKey::Namespace(_) => {}
             }
         }
     }
@@ -136,6 +137,7 @@ impl WatchCaches {
                 | CacheKey::Claim(..)
                 | CacheKey::BaseOf(_)
                 | CacheKey::Origin(_)
+                | CacheKey::Warm(_)
                 | CacheKey::Itself(_)
                 | CacheKey::Namespace(_) => {}
             }
@@ -155,9 +157,15 @@ impl WatchCaches {
                 }
                 CacheKey::Project(namespace, name) => trigger(&self.senders.projects, namespace, name),
                 CacheKey::Namespace(_) => trigger_all(&self.senders.projects, &self.projects.by_key(key)),
+                CacheKey::Warm(uid) => trigger_all(&self.senders.projects, &self.projects.by_key(&CacheKey::Itself(uid.clone()))),
                 CacheKey::Parent(..) | CacheKey::BaseOf(_) | CacheKey::Origin(_) | CacheKey::Itself(_) => {}
             }
         }
+    }
+
+    /// The projects that have warm session claims: whether a class is worth them may have changed.
+    pub(crate) fn classes_changed(&self, _: &[CacheKey]) {
+        trigger_all(&self.senders.projects, &matching(self.projects.all(), |project| project.spec.warm.is_some()));
     }
 
     /// The WorkspaceNodes of the nodes that the Pods of shims are, or were, on.

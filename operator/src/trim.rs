@@ -7,11 +7,18 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, PersistentVolumeSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::name::label;
 
-/// A claim with its metadata, its volume and its phase.
+/// A claim with its metadata, its volume and its phase; of a warm session claim also its class and its size.
 #[must_use]
 pub fn claim(mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
-    claim.spec = claim.spec.map(|spec| PersistentVolumeClaimSpec { volume_name: spec.volume_name, ..PersistentVolumeClaimSpec::default() });
+    let is_warm = claim.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(label::WARM));
+    claim.spec = claim.spec.map(|spec| PersistentVolumeClaimSpec {
+        volume_name: spec.volume_name,
+        storage_class_name: spec.storage_class_name.filter(|_| is_warm),
+        resources: spec.resources.filter(|_| is_warm),
+        ..PersistentVolumeClaimSpec::default()
+    });
     claim.status = claim.status.map(|status| PersistentVolumeClaimStatus { phase: status.phase, ..PersistentVolumeClaimStatus::default() });
     claim
 }

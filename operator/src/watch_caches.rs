@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use futures::channel::mpsc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
@@ -21,6 +22,7 @@ use crate::cache_key::{
 };
 use crate::kinds::for_each_kind;
 use crate::trim;
+use crate::warm_ledger::WarmLedger;
 
 /// Nodes without a shim's Pod.
 pub(crate) struct AbsentShims {
@@ -63,6 +65,8 @@ macro_rules! declare_caches {
             $(pub $cache: WatchCache<$cached, CacheKey>,)+
             pub(crate) observed_nodes: RwLock<Arc<Nodes>>,
             pub(crate) absent_shims: AbsentShims,
+            /// The warm session claims that this process has made.
+            pub warm_ledger: WarmLedger,
             pub(crate) senders: TriggerSenders,
         }
 
@@ -89,7 +93,7 @@ macro_rules! declare_caches {
                 let writers = CacheWriters { $($cache: $cache.0.1,)+ };
                 let senders = TriggerSenders { $($cache: $cache.1.0,)+ };
                 let triggers = Triggers { $($cache: $cache.1.1,)+ };
-                let caches = WatchCaches { $($cache: $cache.0.0,)+ observed_nodes: RwLock::default(), absent_shims: AbsentShims::new(), senders };
+                let caches = WatchCaches { $($cache: $cache.0.0,)+ observed_nodes: RwLock::default(), absent_shims: AbsentShims::new(), warm_ledger: WarmLedger::new(jiff::Timestamp::now()), senders };
                 (Arc::new(caches), writers, triggers)
             }
 

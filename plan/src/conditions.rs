@@ -116,7 +116,8 @@ pub struct Event {
     pub note: String,
 }
 
-/// The Events of a change of conditions: for each that became True, that is False for a reason to warn of, or that says that an agent stopped. They come
+/// The Events of a change of conditions: for each that became True, that is False for a reason to warn of, or that says that an agent stopped or
+/// takes no warm session claim. They come
 /// in the order in which conditions become true. Each message comes once, although Ready repeats it.
 #[must_use]
 pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event> {
@@ -132,7 +133,9 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
         let routine = [condition::ACCEPTED, condition::MANIFEST_CURRENT, condition::SCOPE_ENFORCED].contains(&c.type_.as_str());
         let good = c.status == ConditionStatus::True && !routine;
         let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
-        if (warning || good || stopped) && !events.iter().any(|e| e.note == c.message) {
+        // An agent that starts some seconds later than others of its project.
+        let cold = c.status != ConditionStatus::True && c.type_ == condition::SESSION_READY && c.reason == reason::NO_WARM_SESSION;
+        if (warning || good || stopped || cold) && !events.iter().any(|e| e.note == c.message) {
             let summary = c.type_ == condition::READY || c.reason == reason::ALL_MET;
             let reason = if good && summary { c.type_.as_str() } else { c.reason.as_str() };
             events.push(Event { warning, reason: reason.to_owned(), note: c.message.clone() });

@@ -32,6 +32,7 @@ pub mod step;
 mod stored;
 pub mod tree;
 pub mod visibility;
+pub mod warm;
 pub mod workspace;
 pub mod yoipod;
 

@@ -38,6 +38,21 @@ pub fn is_session_claim(name: &str) -> bool {
     name.ends_with(SESSION_SUFFIX)
 }
 
+/// Name of a session claim that is made before an agent needs it. No name of a YoiPod has a dot, so no YoiPod's own claim has such a name.
+#[must_use]
+pub fn warm_claim(project_uid: &str, nanosecond: i128, number: usize) -> String {
+    let digest = sha256(&json(&(project_uid, nanosecond.to_string(), number)));
+    format!("{WARM_PREFIX}{}{SESSION_SUFFIX}", digest.get(..12).unwrap_or_default())
+}
+
+const WARM_PREFIX: &str = "warm.";
+
+/// Whether a claim of this name was made before an agent needed it.
+#[must_use]
+pub fn is_warm_claim(name: &str) -> bool {
+    name.starts_with(WARM_PREFIX) && is_session_claim(name)
+}
+
 /// Name of the ConfigMap that holds a YoiPod's manifest. `digest` is of all that the map holds, in hex.
 #[must_use]
 pub fn manifest(yoipod: &str, digest: &str) -> String {

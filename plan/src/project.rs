@@ -24,6 +24,7 @@ use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
 use crate::tree::base_set::{BaseSet, ObservedBase};
 use crate::tree::progress::Progress;
+use crate::warm;
 
 /// Everything that the decision about a project reads, gathered once.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct Observed {
     pub trees: Vec<Arc<AgentWorkspace>>,
     /// Pods of this project that look at its git repository.
     pub looks: Vec<Arc<ObservedPod>>,
+    /// Its warm session claims.
+    pub warm: warm::Observed,
     /// All nodes of the cluster.
     pub nodes: Arc<Nodes>,
     /// Those of the namespace.
@@ -55,6 +58,7 @@ struct ProjectInput<'a> {
     bases: Vec<ObservedBase<'a>>,
     origins: &'a BTreeSet<String>,
     looks: Vec<Stored<'a, ObservedPod>>,
+    warm: &'a warm::Observed,
     nodes: &'a Nodes,
 }
 
@@ -79,6 +83,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
         bases: ObservedBase::all(&seen.bases),
         origins: &seen.origins,
         looks: Stored::all(&seen.looks).into_iter().filter(|pod| pod.is_controlled_by(project.uid())).collect(),
+        warm: &seen.warm,
         nodes: &seen.nodes,
     };
     let plan = match project.spec.unknown_field() {
@@ -100,8 +105,8 @@ fn unknown_field_plan(input: &ProjectInput<'_>, field: &str, now: jiff::Timestam
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, conditions::unknown_field(field));
     conditions.set_ready(&[condition::SOURCE_READY], "");
-    let YoiProjectStatus { generation, path, refresh, .. } = input.status.clone();
-    input.plan(Vec::new(), YoiProjectStatus { generation, path, refresh, ..YoiProjectStatus::default() }, conditions, None)
+    let YoiProjectStatus { generation, path, refresh, warm, .. } = input.status.clone();
+    input.plan(Vec::new(), YoiProjectStatus { generation, path, refresh, warm, ..YoiProjectStatus::default() }, conditions, None)
 }
 
 fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
@@ -123,6 +128,10 @@ fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp
     steps.extend(refresh.steps);
     let requeue_after = requeue_after.into_iter().chain(refresh.requeue_after).min();
 
+    let warm = warm::plan(input.project, input.status.warm.as_deref(), input.warm, &base_set, input.nodes, settings, now);
+    steps.extend(warm.steps);
+    let requeue_after = requeue_after.into_iter().chain(warm.requeue_after).min();
+
     let no_node = base_set.no_node();
     let sealed_condition = match (sealed.len(), living.is_empty(), &no_node) {
         (0, true, Some(no_node)) => no_node.clone(),
@@ -142,12 +151,15 @@ fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp
     if let Some(refreshed) = refresh.condition {
         conditions.set(condition::REFRESHED, refreshed);
     }
+    if let Some(sessions_warm) = warm.condition {
+        conditions.set(condition::SESSIONS_WARM, sessions_warm);
+    }
     conditions.set_ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
     let path = base_set.tree_path().map(str::to_owned);
     let generation = generation(&base_set, &sealed);
     input.plan(
         steps,
-        YoiProjectStatus { generation, path, refresh: refresh.status, ..YoiProjectStatus::default() },
+        YoiProjectStatus { generation, path, refresh: refresh.status, warm: warm.status, ..YoiProjectStatus::default() },
         conditions,
         requeue_after,
     )

@@ -28,6 +28,8 @@ pub struct Settings {
     pub runtime_digest: Option<String>,
     /// StorageClass of session claims that name none; the cluster's default when absent.
     pub default_session_class: Option<String>,
+    /// How many warm session claims there may be in the whole cluster; none are made when 0.
+    pub most_warm_sessions: usize,
     /// How agents reach the gateway; part of every manifest.
     pub gateway: Gateway,
     /// The presets of the chart, by their names.
@@ -51,6 +53,7 @@ impl Settings {
             image_pull_policy: None,
             runtime_digest: None,
             default_session_class: None,
+            most_warm_sessions: MOST_WARM_SESSIONS,
             gateway,
             presets: BTreeMap::new(),
             git_proxy: None,
@@ -58,6 +61,9 @@ impl Settings {
         }
     }
 }
+
+/// [`Settings::most_warm_sessions`], where nobody says otherwise. Only projects that ask for warm claims have any, so this only bounds a mistake.
+pub const MOST_WARM_SESSIONS: usize = 50;
 
 /// [`Settings::scratch_limit`], where nobody says otherwise.
 pub const SCRATCH_LIMIT: &str = "10Gi";

@@ -76,6 +76,21 @@ pub enum Step {
         /// Empty for a claim that the garbage collector must not delete.
         owners: Vec<OwnerReference>,
     },
+    /// Creates a warm session claim for the project that controls it. Refused or not, the project's other steps go on: agents start without it.
+    MakeWarmClaim(Box<PersistentVolumeClaim>),
+    /// Makes a warm session claim that of a YoiPod. Fails when it has changed since it was observed, so that only one takes it.
+    TakeWarmClaim {
+        /// The claim.
+        claim: Target,
+        /// The resource version that was observed.
+        resource_version: String,
+        /// Name of the YoiPod.
+        yoipod: String,
+        /// Its UID.
+        made_for: String,
+        /// As in [`Step::OwnClaim`].
+        owners: Vec<OwnerReference>,
+    },
     /// Removes the scheduler's choice of node from a claim, so that it chooses again. That is the provisioner's task, and the operator provisions
     /// these claims.
     UnselectNode {
@@ -126,6 +141,13 @@ pub enum Step {
     },
     /// Deletes an object, with its UID as precondition.
     Delete(Target),
+    /// Deletes an object unless it has changed since it was observed.
+    DeleteUnchanged {
+        /// The object.
+        of: Target,
+        /// The resource version that was observed.
+        resource_version: String,
+    },
 }
 
 /// One object, by its identity and not only by its name.
@@ -193,13 +215,15 @@ impl Step {
             Step::EnsurePod(p) => named("create", Kind::Pod, &p.metadata.name),
             Step::EnsureNetworkPolicy(n) => format!("apply NetworkPolicy {}", n.metadata.name.as_deref().unwrap_or("")),
             Step::OwnClaim { claim, .. } => format!("set the owners of {claim}"),
+            Step::MakeWarmClaim(c) => named("create warm", Kind::Claim, &c.metadata.name),
+            Step::TakeWarmClaim { claim, yoipod, .. } => format!("give {claim} to YoiPod {yoipod}"),
             Step::UnselectNode { claim, times: _ } => format!("let the scheduler choose another node for {claim}"),
             Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
             Step::SetTokens { pod, .. } => format!("set the limit of tokens of {pod}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::SetNodeCondition { of, condition, .. } => format!("set {}={:?} of {of}", condition.type_, condition.status),
-            Step::Delete(target) => format!("delete {target}"),
+            Step::Delete(target) | Step::DeleteUnchanged { of: target, .. } => format!("delete {target}"),
         }
     }
 }

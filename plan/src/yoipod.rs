@@ -17,6 +17,7 @@ mod reader_spec;
 mod run;
 mod session;
 mod waiting_container;
+mod warm_session;
 mod yoipod_conditions;
 mod yoipod_input;
 mod yoipod_teardown;
@@ -38,6 +39,7 @@ pub use crate::observed_pod::run_generation;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::delete_all;
+use crate::warm;
 pub use run::{is_finished, is_stopped, keep_command};
 pub use session::MADE_FOR;
 use yoipod_input::YoiPodInput;
@@ -61,10 +63,12 @@ pub struct Observed {
     pub parent: Option<Arc<AgentWorkspace>>,
     /// Pods with this YoiPod's name as label: of agents, readers and pushers.
     pub pods: Vec<Arc<ObservedPod>>,
-    /// The one called [`session_claim_name`].
+    /// The one called [`session_claim_name`]. While the status names none and there is no such claim: a claim with the label of this YoiPod that was warm.
     pub session_claim: Option<Arc<PersistentVolumeClaim>>,
     /// The volume that this claim is bound to.
     pub session_volume: Option<Arc<PersistentVolume>>,
+    /// Warm session claims that it may take.
+    pub warm: warm::Candidates,
     /// ConfigMaps with this YoiPod's name as label.
     pub manifests: Vec<Arc<ConfigMap>>,
     /// All nodes of the cluster.
@@ -80,10 +84,12 @@ pub fn workspace_name(yoipod: &YoiPod) -> &str {
     named.map_or_else(|| name(&yoipod.metadata), |r| r.name.as_str())
 }
 
-/// Name of the claim that holds a YoiPod's session: the one that it names, else one derived from its own name.
+/// Name of the claim that holds a YoiPod's session: the one that its spec names, else the warm one that it has chosen, else one derived from its own name.
 #[must_use]
 pub fn session_claim_name(yoipod: &YoiPod) -> String {
-    yoipod.spec.session.claim_name.clone().unwrap_or_else(|| names::session_claim(name(&yoipod.metadata)))
+    let warm = || yoipod.status.as_ref()?.session_claim_name.clone().filter(|name| names::is_warm_claim(name));
+    let named = yoipod.spec.session.claim_name.clone();
+    named.or_else(warm).unwrap_or_else(|| names::session_claim(name(&yoipod.metadata)))
 }
 
 /// What to make and delete for an agent, and its conditions. An object that no API server has stored gets an empty plan.
@@ -118,6 +124,7 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
     let reader = reader::plan(input, &run, settings, now);
     let push = push::plan(input, settings, now);
     let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, push.pushed, now);
+    let session_claim_name = run.session_claim_name.clone();
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
     // So do pushers that have ended: a push ends although the agent's own Pod cannot be made.
     let mut steps = delete_unused_manifests(input, [&run.record.manifest, &run.next_manifest]);
@@ -137,7 +144,7 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
             uid: lost_tree::record(input, accepted.is_ok()),
             node_name: input.workspace.and_then(|workspace| workspace.node_name()).map(str::to_owned),
         }),
-        session_claim_name: Some(input.session_claim_name.clone()),
+        session_claim_name,
         reader: reader.pod.map(|pod| ReaderStatus { requested_at: None, pod: Some(pod) }),
         push: push.status.map(Box::new),
         conditions,

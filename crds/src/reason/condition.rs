@@ -67,6 +67,9 @@ conditions! {
     REFRESHED = "Refreshed" {
         "YoiProject" by OPERATOR: "The last look at its git repository did not fail, and trees are made from the commit that it found. A project that was never looked at has no such condition.";
     }
+    SESSIONS_WARM = "SessionsWarm" {
+        "YoiProject" by OPERATOR: "Of a project with `spec.warm`: at least one warm session claim stands ready, or none is needed.";
+    }
     BOUND = "Bound" {
         "AgentWorkspace" by OPERATOR: "Of a workspace with a claim: the claim is bound to the tree.";
     }

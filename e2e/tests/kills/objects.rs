@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use yoi_crds::YoiPeer;
+use yoi_crds::{YoiPeer, YoiProject};
 use yoi_e2e::test_namespace::{TestNamespace, TestObject};
 
 use crate::churn::Churn;
@@ -21,7 +21,7 @@ pub struct ObjectName {
     agent: Option<String>,
 }
 
-/// Lists all objects of the namespace but workspaces and YoiPods, which [`Churn::pending`] checks.
+/// Lists all objects of the namespace but workspaces and YoiPods, which [`Churn::pending`] checks, and warm session claims.
 pub async fn list(ns: &TestNamespace) -> Result<BTreeSet<ObjectName>> {
     async fn add<K: TestObject>(ns: &TestNamespace, all: &mut BTreeSet<ObjectName>) -> Result<()> {
         let listed = ns.api::<K>().list(&ListParams::default()).await?.items;
@@ -39,7 +39,16 @@ pub async fn list(ns: &TestNamespace) -> Result<BTreeSet<ObjectName>> {
     add::<Secret>(ns, &mut all).await?;
     add::<NetworkPolicy>(ns, &mut all).await?;
     add::<YoiPeer>(ns, &mut all).await?;
+    let projects = ns.api::<YoiProject>().list(&ListParams::default()).await?.items;
+    let warm: BTreeSet<String> = projects.iter().flat_map(warm_claims).collect();
+    all.retain(|object| object.kind != "PersistentVolumeClaim" || !warm.contains(&object.name));
     Ok(all)
+}
+
+/// The claims that stand ready for the project's next agents. They come and go; one that its project does not list is nobody's.
+fn warm_claims(project: &YoiProject) -> Vec<String> {
+    let warm = project.status.as_ref().and_then(|status| status.warm.as_deref());
+    warm.into_iter().flat_map(|warm| &warm.claims).map(|claim| claim.name.clone()).collect()
 }
 
 /// Returns a sentence for each object that was not there at the beginning, is not this round's, and is not the only Pod of an agent.

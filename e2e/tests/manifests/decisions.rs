@@ -178,6 +178,7 @@ fn base_of(steps: &[Step]) -> Option<AgentWorkspace> {
 fn plan_project(mut object: YoiProject, all: &mut Decision) {
     set_server_metadata(&mut object.metadata, "55555555-0000-4000-8000-000000000000");
     let mut seen = project::Observed {
+        warm: yoi_plan::warm::Observed::default(),
         looks: Vec::new(),
         project: Arc::new(object),
         terminating: false,
@@ -217,6 +218,7 @@ fn plan_workspace(mut object: AgentWorkspace, full: bool, all: &mut Decision) {
     if let Some(project) = &project {
         let first = project::plan(
             &project::Observed {
+                warm: yoi_plan::warm::Observed::default(),
                 looks: Vec::new(),
                 project: Arc::clone(project),
                 terminating: false,
@@ -296,6 +298,7 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
         object.spec.desired_state = yoi_crds::pod::DesiredState::Running;
     }
     let mut seen = yoipod::Observed {
+        warm: yoi_plan::warm::Candidates::default(),
         terminating: false,
         project: Some(Arc::clone(&project)),
         workspace: by_ref.filter(|_| full).map(|w| named_workspace(&w.name)),

@@ -110,6 +110,7 @@ fn prepare() -> Value {
 
 fn prepared(mut project: Value) -> Value {
     project["prepare"] = prepare();
+    project["warm"] = json!({ "sessions": 2, "claimTemplate": { "storageClassName": "plain", "size": "1Gi" } });
     project
 }
 
@@ -275,6 +276,7 @@ fn status(kind: Kind) -> Value {
         Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions, "path": "/workspace",
             "refresh": { "source": "0123456789", "lookedAt": "2026-01-01T00:00:00Z", "failure": "f", "revision": "r", "since": "2026-01-01T00:00:00Z",
                 "inUse": "r", "request": "now" },
+            "warm": { "claims": [{ "name": "c", "uid": "u", "node": "n" }], "failure": { "message": "m", "at": "2026-01-01T00:00:00Z" } },
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",

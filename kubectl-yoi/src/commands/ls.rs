@@ -7,7 +7,7 @@ mod watch;
 mod workspaces;
 
 use kube::ResourceExt;
-use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod};
+use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::visibility::PeerLink;
 
 use crate::args::{ListFilter, ListKind, LsOptions, OutputFormat};
@@ -74,6 +74,11 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
                 let with: Vec<YoiPod> = pods.objects.iter().filter(|pod| agents::has_session(pod)).cloned().collect();
                 tables.push(table(&SessionRows, &Listed { objects: with, unreadable: Vec::new() }, &options));
             }
+            if args.what == Some(ListKind::Sessions) {
+                // Whoever may not read projects sees the sessions all the same.
+                let projects = cluster.list_each::<YoiProject>(all, None).await.unwrap_or(Listed::EMPTY);
+                tables.extend(warm_lines(&projects.objects));
+            }
             if wanted(ListKind::Workspaces) {
                 tables.push(table(&WorkspaceRows, &workspaces, &options));
             }
@@ -98,6 +103,18 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
             show::print_as(format, &show::list(&items)?)
         }
     }
+}
+
+/// What stands ready for agents that are still to come: no session yet, and of no agent.
+fn warm_lines(projects: &[YoiProject]) -> Option<String> {
+    let line = |project: &YoiProject| {
+        let claims = project.status.as_ref()?.warm.as_ref()?.claims.len();
+        let title = format!("{}/{}", project.namespace().unwrap_or_default(), project.name_any());
+        (claims > 0)
+            .then(|| format!("YoiProject {title}: {claims} warm session claim{} for its next agents\n", if claims == 1 { "" } else { "s" }))
+    };
+    let lines: String = projects.iter().filter_map(line).collect();
+    (!lines.is_empty()).then_some(lines)
 }
 
 /// The names of objects for programs; nothing where they are not wanted.

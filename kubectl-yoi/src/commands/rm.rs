@@ -21,6 +21,7 @@ use crate::error::{Error, tell_former};
 use crate::show;
 use loss::Objection;
 use purge::Session;
+pub use purge::left_by;
 pub use trees::rm_trees;
 
 /// How many agents are deleted side by side.

@@ -13,10 +13,8 @@ use yoi_crds::pod::{
 };
 use yoi_crds::source::{NamedRef, ProjectRevision, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodSpec, YoiProject};
-use yoi_plan::names;
-use yoi_plan::yoipod::MADE_FOR;
 
-use super::peer;
+use super::{peer, rm};
 use crate::args::{ModelApiName, ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions};
 use crate::cluster::Cluster;
 use crate::error::{Error, RefusalKind};
@@ -96,12 +94,12 @@ async fn check(cluster: &Cluster, args: &RunOptions, project: &YoiProject) -> Re
 /// A session that an earlier agent of this name has left: the operator would neither take nor overwrite it.
 async fn check_former_session(cluster: &Cluster, args: &RunOptions) -> Result<(), Error> {
     let RunOptions { name, project, .. } = args;
-    let claim = names::session_claim(name);
     // Whoever may not read claims learns it from the operator.
-    let left = cluster.get_opt::<PersistentVolumeClaim>(&claim).await.ok().flatten();
-    if !left.is_some_and(|claim| claim.annotations().contains_key(MADE_FOR)) || cluster.get_opt::<YoiPod>(name).await?.is_some() {
+    let Some(left) = rm::left_by(cluster, name).await.ok().flatten() else { return Ok(()) };
+    if cluster.get_opt::<YoiPod>(name).await?.is_some() {
         return Ok(());
     }
+    let claim = left.name_any();
     let operation = format!("run {}", cluster.display_name::<YoiPod>(name));
     let next = format!(
         "go on with that session: {}\n  or:   begin anew, and lose that session: {}",

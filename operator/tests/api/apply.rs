@@ -191,3 +191,27 @@ async fn what_the_view_lacks_is_asked_for_before_a_finalizer_goes() {
     assert!(apply_to_server(&step(Kind::Volume), move |_| mine.clone()).await.0.is_err());
     assert!(apply_to_server(&step(Kind::Volume), move |_| theirs.clone()).await.0.is_ok());
 }
+
+/// The Pod of the next step needs the claim, and a session that somebody took meanwhile must stay.
+#[tokio::test]
+async fn a_warm_claim_is_taken_and_given_back_only_as_it_was_seen() {
+    let owners = Vec::new();
+    let take =
+        Step::TakeWarmClaim { claim: target(Kind::Claim), resource_version: "41".into(), yoipod: "a".into(), made_for: "u".into(), owners };
+    let (outcome, requests) = apply_to_server(&take, |_| (200, json!({"metadata": {"name": "x"}}))).await;
+    outcome.expect("it is taken");
+    let [request] = &requests[..] else { panic!("one request: {requests:?}") };
+    let wanted = json!({"metadata": {"uid": "the-uid", "resourceVersion": "41", "labels": {"yoi.dev/warm": null, "yoi.dev/yoipod": "a"},
+        "annotations": {"yoi.dev/yoipod-uid": "u"}, "ownerReferences": []}});
+    assert_eq!((request.method.as_str(), &request.body), ("PATCH", &wanted));
+    for outdated in [apply_to_server(&take, |_| conflict()).await.0, apply_to_server(&take, |_| not_found()).await.0] {
+        assert!(matches!(&outdated, Err(e @ Error::Outdated { .. }) if e.is_quiet()), "{outdated:?}");
+    }
+
+    let give_back = Step::DeleteUnchanged { of: target(Kind::Claim), resource_version: "41".into() };
+    let (outcome, requests) = apply_to_server(&give_back, |_| success()).await;
+    outcome.expect("it is deleted");
+    let [request] = &requests[..] else { panic!("one request: {requests:?}") };
+    assert_eq!(request.body["preconditions"], json!({"uid": "the-uid", "resourceVersion": "41"}));
+    assert!(apply_to_server(&give_back, |_| conflict()).await.0.is_ok(), "an agent has taken it");
+}

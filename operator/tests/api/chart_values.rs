@@ -4,7 +4,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_yaml::Value;
-use yoi_plan::settings::{SCRATCH_LIMIT, agent_resources, populator_resources};
+use yoi_plan::settings::{MOST_WARM_SESSIONS, SCRATCH_LIMIT, agent_resources, populator_resources};
 
 fn chart(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/yoi-operator").join(name);
@@ -19,6 +19,7 @@ fn the_values_are_the_defaults_of_the_operator() {
     assert_eq!(resources("resources"), agent_resources());
     assert_eq!(resources("populatorResources"), populator_resources());
     assert_eq!(agents["scratchLimit"].as_str(), Some(SCRATCH_LIMIT));
+    assert_eq!(agents["warmSessions"].as_u64(), u64::try_from(MOST_WARM_SESSIONS).ok());
     // Kubernetes takes a limit for the request where there is none, and a node would hold few agents.
     let requests = agent_resources().requests.unwrap_or_default();
     assert!(agent_resources().limits.unwrap_or_default().keys().all(|name| requests.contains_key(name)));

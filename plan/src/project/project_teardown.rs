@@ -11,6 +11,7 @@ use super::Observed;
 use crate::conditions::{ConditionSet, namespace_terminating};
 use crate::step::Plan;
 use crate::stored::Stored;
+use crate::warm;
 
 /// Names in a message; of more there is only the number.
 const MOST_NAMES: usize = 5;
@@ -47,7 +48,8 @@ pub(super) fn with_ready(project: Stored<'_, YoiProject>, ready: ConditionValue,
     conditions.set(condition::READY, ready);
     let status =
         YoiProjectStatus { observed_generation: project.meta().generation, conditions: conditions.into_conditions(), ..before.clone() };
-    Plan { status: Some(status), ..Plan::nothing() }
+    let steps = warm::teardown(project, before.warm.as_deref(), &seen.warm);
+    Plan { steps, status: Some(status), requeue_after: None }
 }
 
 fn names_of(agents: &[&str], trees: &[&str]) -> String {

@@ -54,7 +54,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result
             let message = former_session(yoipod.name(), yoipod.namespace(), claim.name(), volume);
             Err(ConditionValue::no(reason::INVALID_SPEC, message))
         }
-        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) => {
+        SessionClaim::Named(Some(_)) | SessionClaim::Own(_) | SessionClaim::Undecided | SessionClaim::Chosen(_) => {
             let is_renewed = input.project.is_some() && manifest_current::waits_for_a_change(input);
             Ok(Accepted { project: input.project, resolved, is_renewed })
         }

@@ -108,6 +108,11 @@ impl<'a> Placement<'a> {
         self.agent.is_none_or(|agent| self.input.nodes.is_allowed_by(node, agent))
     }
 
+    /// Whether the scheduler may send the agent's Pod to the node, as far as is known here: its room is not.
+    pub(super) fn lets_in(&self, node: &str) -> bool {
+        self.is_selected(node) && self.input.nodes.0.get(node).is_some_and(|node| node.refusal(self.tolerations()).is_none())
+    }
+
     fn tolerations(&self) -> &'a [Toleration] {
         self.agent.map(|agent| agent.tolerations.as_slice()).unwrap_or_default()
     }

@@ -105,7 +105,7 @@ fn claim<'a>(input: &YoiPodInput<'a>) -> Result<Stored<'a, PersistentVolumeClaim
         SessionClaim::Named(None) => {
             Err(ConditionValue::no(reason::SOURCE_NOT_FOUND, format!("PersistentVolumeClaim {title} does not exist")))
         }
-        SessionClaim::Own(None) | SessionClaim::Former(_) => {
+        SessionClaim::Own(None) | SessionClaim::Former(_) | SessionClaim::Undecided | SessionClaim::Chosen(_) => {
             Err(ConditionValue::no(reason::NO_SESSION, "the agent has never run, so there is nothing to read"))
         }
     }

@@ -11,6 +11,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 
 use super::acceptance::Accepted;
 use super::placement::Placement;
+use super::session::SessionPlan;
 use super::yoipod_input::YoiPodInput;
 use super::{create, lost_tree, pod_spec, reader, session, yoipod_conditions};
 use crate::conditions::value_of;
@@ -68,11 +69,31 @@ pub(super) struct RunPlan<'a> {
     pub no_room: bool,
     /// The scheduler has found no node for the Pod for some time, and no other Pod follows that may go to more nodes.
     pub unschedulable: bool,
+    /// The claim that the status names; see [`session::SessionPlan`].
+    pub session_claim_name: Option<String>,
+    /// Why no warm session claim is taken, in the round that decides it.
+    pub cold: Option<String>,
 }
 
 impl<'a> RunPlan<'a> {
     fn new(state: RunState<'a>, steps: Vec<Step>, record: RunRecord) -> Self {
-        RunPlan { state, steps, record, next_manifest: None, requeue_after: None, no_room: false, unschedulable: false }
+        RunPlan {
+            state,
+            steps,
+            record,
+            next_manifest: None,
+            requeue_after: None,
+            no_room: false,
+            unschedulable: false,
+            session_claim_name: None,
+            cold: None,
+        }
+    }
+
+    /// The steps of the session's claim come first.
+    fn with_session(self, session: SessionPlan) -> Self {
+        let SessionPlan { steps, claim_name, is_there: _, cold } = session;
+        RunPlan { session_claim_name: claim_name, cold, ..self.after(steps) }
     }
 
     fn after(self, earlier: Vec<Step>) -> Self {
@@ -90,21 +111,28 @@ pub(super) fn plan<'a>(
     let record = record_before(input);
     if !is_wanted(input) {
         let state = RunState::NotWanted { stopping: !input.own_pods.is_empty() };
-        return RunPlan::new(state, delete_all(input.own_pods.iter().copied()), record);
+        return RunPlan::new(state, delete_all(input.own_pods.iter().copied()), record).with_session(session::keep(input));
     }
     match (input.own_pods.split_first(), accepted) {
-        (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record),
+        (None, Err(why)) => RunPlan::new(RunState::Waits(why.clone()), Vec::new(), record).with_session(session::keep(input)),
         // One writer or one reader: some session volumes cannot be mounted by both, and what is read must not change meanwhile.
-        (None, Ok(_)) if !input.readers.is_empty() => RunPlan::new(RunState::Starting, Vec::new(), record),
-        (None, Ok(accepted)) if accepted.is_renewed && record.manifest.is_some() => {
-            start(input, accepted, settings, record.renewed(), now).after(session::steps(input, settings))
+        (None, Ok(_)) if !input.readers.is_empty() => {
+            RunPlan::new(RunState::Starting, Vec::new(), record).with_session(session::keep(input))
         }
-        (None, Ok(accepted)) => start(input, accepted, settings, record, now).after(session::steps(input, settings)),
+        (None, Ok(accepted)) => {
+            let is_renewed = accepted.is_renewed && record.manifest.is_some();
+            let session = session::plan(input, Some(accepted), settings, now);
+            let record = if is_renewed { record.renewed() } else { record };
+            start(input, accepted, &session, settings, record, now).with_session(session)
+        }
+        (Some((newest, _)), Ok(_) | Err(_)) if let Some(session) = session::give_back(input, *newest) => {
+            RunPlan::new(RunState::Starting, Vec::new(), record).with_session(session)
+        }
         // What the spec no longer finds is not needed any more: there is a Pod.
         (Some((newest, older)), Ok(_) | Err(_)) => {
-            let mut steps = session::steps(input, settings);
-            steps.extend(delete_all(older.iter().copied()));
-            keep(input, *newest, accepted.ok(), settings, record, now).after(steps)
+            let session = session::plan(input, accepted.ok(), settings, now);
+            let older = delete_all(older.iter().copied());
+            keep(input, *newest, accepted.ok(), settings, record, now).after(older).with_session(session)
         }
     }
 }
@@ -296,6 +324,7 @@ fn was_no_room(input: &YoiPodInput<'_>) -> bool {
 fn start<'a>(
     input: &YoiPodInput<'a>,
     accepted: &Accepted<'_>,
+    session: &SessionPlan,
     settings: &Settings,
     record: RunRecord,
     now: jiff::Timestamp,
@@ -327,7 +356,7 @@ fn start<'a>(
     };
     // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
     let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();
-    if !is_recorded || input.session_claim.any_claim().is_none() {
+    if !is_recorded || !session.is_there {
         return RunPlan { no_room, ..RunPlan::new(RunState::Starting, Vec::new(), record) };
     }
     let (runtime_digest, able) = match runtime(input, settings, &nodes) {

@@ -167,8 +167,17 @@ fn workspace_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue
 /// True when the volume is there, and the runtime has locked and replayed the log on it.
 fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     let title = &input.session_claim_name;
+    if let Some(cold) = &run.cold {
+        return ConditionValue::no(reason::NO_WARM_SESSION, cold.clone());
+    }
+    // While its claim is made and waits for its volume, it says why no warm one was taken.
+    let before = find(&input.before.conditions, condition::SESSION_READY).filter(|before| before.reason == reason::NO_WARM_SESSION);
+    let pending = |reason, message| match before {
+        Some(before) => value_of(ConditionStatus::False, &before.reason, &before.message),
+        None => ConditionValue::no(reason, message),
+    };
     let Some(claim) = input.session_claim.any_claim() else {
-        return ConditionValue::no(reason::CREATING, format!("claim {title} does not exist yet"));
+        return pending(reason::CREATING, format!("claim {title} does not exist yet"));
     };
     match claim.phase() {
         ClaimPhase::Lost => ConditionValue::no(reason::CLAIM_LOST, format!("claim {title} lost its volume")),
@@ -180,7 +189,7 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
             }
             _ => ConditionValue::no(reason::STARTING, format!("claim {title} is bound; the runtime has not reported yet")),
         },
-        ClaimPhase::Other => ConditionValue::no(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for its volume")),
+        ClaimPhase::Other => pending(reason::WAITING_FOR_CONTROLLER, format!("claim {title} waits for its volume")),
     }
 }
 

@@ -7,11 +7,12 @@ use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
 use super::session::MADE_FOR;
 use super::{Observed, session_claim_name, workspace_name};
-use crate::meta;
 use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
 use crate::stored::Stored;
 use crate::tree::base_set::ObservedBase;
+use crate::warm::Candidates;
+use crate::{meta, names};
 
 /// The claim that holds the session.
 #[derive(Clone, Copy)]
@@ -22,15 +23,26 @@ pub(super) enum SessionClaim<'a> {
     Own(Option<Stored<'a, PersistentVolumeClaim>>),
     /// It was made for a former YoiPod of this name.
     Former(Stored<'a, PersistentVolumeClaim>),
+    /// There is none, and whether the plan takes a warm one or makes one is not decided.
+    Undecided,
+    /// The status names this warm one, and it is not taken yet.
+    Chosen(Stored<'a, PersistentVolumeClaim>),
 }
 
 impl<'a> SessionClaim<'a> {
     fn new(yoipod: Stored<'_, YoiPod>, claim: Option<Stored<'a, PersistentVolumeClaim>>) -> Self {
         let made_for = |claim: Stored<'_, PersistentVolumeClaim>| meta::annotation(claim.meta(), MADE_FOR) == Some(yoipod.uid().as_str());
+        let recorded = yoipod.get().status.as_ref().and_then(|status| status.session_claim_name.as_deref());
+        let is_warm = recorded.is_some_and(names::is_warm_claim);
         match claim {
             _ if yoipod.spec.session.claim_name.is_some() => SessionClaim::Named(claim),
-            Some(claim) if !made_for(claim) => SessionClaim::Former(claim),
-            _ => SessionClaim::Own(claim),
+            Some(claim) if made_for(claim) => SessionClaim::Own(Some(claim)),
+            Some(claim) if is_warm && meta::annotation(claim.meta(), MADE_FOR).is_none() => SessionClaim::Chosen(claim),
+            // Another agent was faster, or the claim is gone.
+            Some(_) | None if is_warm => SessionClaim::Undecided,
+            Some(claim) => SessionClaim::Former(claim),
+            None if recorded.is_none() => SessionClaim::Undecided,
+            None => SessionClaim::Own(None),
         }
     }
 
@@ -38,7 +50,8 @@ impl<'a> SessionClaim<'a> {
     pub(super) fn any_claim(self) -> Option<Stored<'a, PersistentVolumeClaim>> {
         match self {
             SessionClaim::Named(claim) | SessionClaim::Own(claim) => claim,
-            SessionClaim::Former(claim) => Some(claim),
+            SessionClaim::Former(claim) | SessionClaim::Chosen(claim) => Some(claim),
+            SessionClaim::Undecided => None,
         }
     }
 }
@@ -66,6 +79,7 @@ pub(super) struct YoiPodInput<'a> {
     pub session_claim_name: String,
     pub session_claim: SessionClaim<'a>,
     pub session_volume: Option<Stored<'a, PersistentVolume>>,
+    pub warm: &'a Candidates,
     pub manifests: Vec<Stored<'a, ConfigMap>>,
     pub nodes: &'a Nodes,
 }
@@ -79,7 +93,14 @@ impl<'a> YoiPodInput<'a> {
         let (readers, pushers): (Vec<_>, Vec<_>) = own_others.partition(|pod| pod.is_reader());
         let mut own_pods: Vec<_> = pods.iter().copied().filter(|pod| pod.is_controlled_by(yoipod.uid())).collect();
         own_pods.sort_by_key(|pod| Reverse(pod.run_generation));
-        let session_claim = Stored::of(&seen.session_claim);
+        let claim = Stored::of(&seen.session_claim);
+        let session_claim = SessionClaim::new(yoipod, claim);
+        let session_claim_name = match session_claim {
+            SessionClaim::Undecided => names::session_claim(yoipod.name()),
+            SessionClaim::Former(claim) => claim.name().to_owned(),
+            SessionClaim::Named(_) | SessionClaim::Own(_) | SessionClaim::Chosen(_) => session_claim_name(yoipod.get()),
+        };
+        let session_volume = Stored::of(&seen.session_volume).filter(|volume| is_bound_to(*volume, session_claim.any_claim()));
         Some(YoiPodInput {
             yoipod,
             terminating: seen.terminating,
@@ -94,9 +115,10 @@ impl<'a> YoiPodInput<'a> {
             own_pods,
             readers,
             pushers,
-            session_claim_name: session_claim_name(yoipod.get()),
-            session_claim: SessionClaim::new(yoipod, session_claim),
-            session_volume: Stored::of(&seen.session_volume).filter(|volume| is_bound_to(*volume, session_claim)),
+            session_claim_name,
+            session_claim,
+            session_volume,
+            warm: &seen.warm,
             manifests: Stored::all(&seen.manifests),
             nodes: &seen.nodes,
         })

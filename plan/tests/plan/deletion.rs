@@ -88,6 +88,7 @@ fn status<S>(plan: Plan<S>) -> S {
 
 fn going(agents: Vec<Arc<YoiPod>>, trees: Vec<Arc<AgentWorkspace>>) -> project::Observed {
     project::Observed {
+        warm: yoi_plan::warm::Observed::default(),
         looks: Vec::new(),
         project: a_project("https://git.example/a", deleted()),
         terminating: false,

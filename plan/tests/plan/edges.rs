@@ -65,6 +65,7 @@ fn git_project(path: &str) -> Arc<YoiProject> {
 /// The base of `project` on `node`, sealed.
 fn base_on(project: &Arc<YoiProject>, node: &str) -> Arc<AgentWorkspace> {
     let seen = project::Observed {
+        warm: yoi_plan::warm::Observed::default(),
         looks: Vec::new(),
         project: project.clone(),
         terminating: false,
@@ -210,6 +211,7 @@ fn a_base_on_a_node_that_is_gone_makes_room_for_another() {
     let project = git_project("/workspace");
     let lost = base_on(&project, "gone");
     let seen = project::Observed {
+        warm: yoi_plan::warm::Observed::default(),
         looks: Vec::new(),
         project,
         terminating: false,
@@ -325,6 +327,7 @@ fn a_base_that_its_node_never_begins_is_tried_on_another() {
         base.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(made));
         let bases = vec![Arc::new(base)];
         let seen = project::Observed {
+            warm: yoi_plan::warm::Observed::default(),
             looks: Vec::new(),
             project: project.clone(),
             terminating: false,
@@ -525,6 +528,7 @@ fn a_base_whose_node_lost_the_tree_goes_and_is_made_again() {
     let reported = json!({"nodeName": "n1", "origin": {"kind": "Empty"}, "conditions": [gone, is_true("Populated"), is_true("Sealed")]});
     lost.status = Some(serde_json::from_value(reported).expect("a status"));
     let seen = |bases| project::Observed {
+        warm: yoi_plan::warm::Observed::default(),
         looks: Vec::new(),
         project: project.clone(),
         terminating: false,

@@ -11,6 +11,7 @@ mod no_node;
 mod programs;
 mod projects;
 mod refresh;
+mod warm;
 mod workspaces;
 
 use std::collections::BTreeSet;
@@ -85,6 +86,7 @@ fn git_project(url: &str) -> Arc<YoiProject> {
 
 fn project_with(project: &Arc<YoiProject>, bases: &[Arc<AgentWorkspace>], nodes: &Arc<Nodes>) -> project::Observed {
     project::Observed {
+        warm: yoi_plan::warm::Observed::default(),
         looks: Vec::new(),
         project: project.clone(),
         terminating: false,

@@ -37,6 +37,7 @@ pub fn workspace_with(workspace: Arc<AgentWorkspace>, nodes: Arc<Nodes>) -> work
 
 pub fn yoipod_with(yoipod: Arc<YoiPod>, nodes: Arc<Nodes>) -> yoipod::Observed {
     yoipod::Observed {
+        warm: yoi_plan::warm::Candidates::default(),
         yoipod,
         terminating: false,
         project: None,

@@ -84,6 +84,7 @@ fn a_value_of_another_version_is_reported_and_nothing_is_made_or_deleted() {
 
     for spec in [json!({"source": {"tomorrow": {}}}), json!({"source": {"empty": {}}, "provider": "Tomorrow"})] {
         let seen = project::Observed {
+            warm: yoi_plan::warm::Observed::default(),
             looks: Vec::new(),
             project: made(json!({"metadata": meta("p", json!({})), "spec": spec})),
             terminating: false,
@@ -223,6 +224,7 @@ fn a_base_of_another_namespace_version_or_name_is_not_a_projects_base() {
         made(json!({"metadata": meta("p", json!({})), "spec": {"source": {"git": {"url": "https://git.example/a"}}}}));
     let plan = |bases: Vec<Arc<yoi_crds::AgentWorkspace>>| {
         let seen = project::Observed {
+            warm: yoi_plan::warm::Observed::default(),
             looks: Vec::new(),
             project: project.clone(),
             terminating: false,

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeCl
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use yoi_crds::name::annotation::{GIVEN_BACK, REMINDED, SELECTED_NODE, TOKENS};
+use yoi_crds::name::label::{WARM, YOIPOD};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, controller, deleting, uid};
 use yoi_plan::step::{Kind, Step, Target};
@@ -286,6 +287,25 @@ impl Cluster {
                 let news = |c: &PersistentVolumeClaim| c.metadata.owner_references.as_ref() != Some(owners);
                 self.patch::<PersistentVolumeClaim>(claim, news, |c| c.metadata.owner_references = Some(owners.clone()))
             }
+            Step::MakeWarmClaim(o) => {
+                let mut claim = (**o).clone();
+                claim.metadata.finalizers = Some(vec!["kubernetes.io/pvc-protection".to_owned()]);
+                self.ensure(Kind::Claim, claim)
+            }
+            Step::TakeWarmClaim { claim, resource_version, yoipod, made_for, owners } => {
+                let there = self.get::<PersistentVolumeClaim>(&claim.name).filter(|c| uid(&c.metadata) == claim.uid);
+                if there.is_none_or(|c| c.metadata.resource_version.as_ref() != Some(resource_version)) {
+                    return Answer::Quiet;
+                }
+                self.change::<PersistentVolumeClaim>(&claim.name, |c| {
+                    let labels = c.metadata.labels.get_or_insert_default();
+                    labels.remove(WARM);
+                    labels.insert(YOIPOD.to_owned(), yoipod.clone());
+                    c.metadata.annotations.get_or_insert_default().insert(MADE_FOR.to_owned(), made_for.clone());
+                    c.metadata.owner_references = Some(owners.clone());
+                });
+                Answer::Done
+            }
             Step::UnselectNode { claim, times } => self.patch::<PersistentVolumeClaim>(
                 claim,
                 |_| true,
@@ -342,6 +362,10 @@ impl Cluster {
                 Answer::Done
             }
             Step::Delete(target) => self.delete(target),
+            Step::DeleteUnchanged { of, resource_version } => {
+                let is_same = self.by_uid(of.kind, &of.uid).is_some_and(|m| m.resource_version.as_ref() == Some(resource_version));
+                if is_same { self.delete(of) } else { Answer::Done }
+            }
         }
     }
 

@@ -265,8 +265,10 @@ impl Coverage {
     }
 }
 
-/// In these worlds no program asks for a login. The runtime's tests of programs have that reason.
-const NOT_HERE: [Reason; 1] = [reason::PROGRAM_LOGIN_NEEDED];
+/// In these worlds no program asks for a login, which the runtime's tests of programs have, and no project for warm claims, which `tests/plan/nodes/warm.rs`
+/// has.
+const NOT_HERE: [Reason; 6] =
+    [reason::PROGRAM_LOGIN_NEEDED, reason::NO_WARM_SESSION, reason::SESSIONS_WARM, reason::WARMING, reason::WARM_OFF, reason::WARM_REFUSED];
 
 fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().filter(|r| !NOT_HERE.contains(r)).map(|r| r.as_str()).collect()
@@ -299,6 +301,9 @@ fn variant(step: &Step) -> &'static str {
         Step::EnsurePod(_) => "EnsurePod populator",
         Step::EnsureNetworkPolicy(_) => "EnsureNetworkPolicy",
         Step::OwnClaim { .. } => "OwnClaim",
+        Step::MakeWarmClaim(_) => "MakeWarmClaim",
+        Step::TakeWarmClaim { .. } => "TakeWarmClaim",
+        Step::DeleteUnchanged { .. } => "DeleteUnchanged",
         Step::UnselectNode { .. } => "UnselectNode",
         Step::NudgeClaim { .. } => "NudgeClaim",
         Step::SetTokens { .. } => "SetTokens",

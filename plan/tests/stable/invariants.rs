@@ -133,6 +133,29 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             let mine = c.by_uid(Kind::Pod, &pod.uid).is_none_or(|m| controlled_by(m, &about.uid));
             require(mine, "an object that is not ours is patched", step)
         }
+        Step::MakeWarmClaim(claim) => {
+            making(&claim.metadata)?;
+            let labelled = label_of(&claim.metadata, label::WARM).is_some() && controlled_by(&claim.metadata, &about.uid);
+            require(labelled, "a warm claim is made for another object", step)?;
+            let unclaimed = annotation(&claim.metadata, MADE_FOR).is_none() && claim.spec.as_ref().is_some_and(|s| s.volume_name.is_none());
+            require(unclaimed, "a warm claim is born with a session", step)
+        }
+        Step::TakeWarmClaim { claim, resource_version, made_for, owners, .. } => {
+            target(claim)?;
+            require(*made_for == about.uid && owners.iter().all(|o| o.uid == about.uid), "a claim is given to another object", step)?;
+            let Some(there) = c.by_uid(Kind::Claim, &claim.uid) else { return Ok(()) };
+            require(c.ours.contains_key(&claim.uid), "a claim that a user made is taken as warm", step)?;
+            let same = there.resource_version.as_ref() == Some(resource_version);
+            require(!same || annotation(there, MADE_FOR).is_none() && !deleting(there), "a warm claim is handed on", step)
+        }
+        Step::DeleteUnchanged { of, resource_version } => {
+            target(of)?;
+            let Some(there) = c.by_uid(of.kind, &of.uid) else { return Ok(()) };
+            let same = there.resource_version.as_ref() == Some(resource_version);
+            require(c.ours.contains_key(&of.uid), "an object that is not ours is deleted", step)?;
+            require(!same || annotation(there, MADE_FOR).is_none(), "a session is deleted", step)?;
+            require(!same || controlled_by(there, &about.uid), "another object's part is deleted", step)
+        }
         Step::UnselectNode { claim, times } => {
             target(claim)?;
             let mine = c.by_uid(Kind::Claim, &claim.uid).is_none_or(|m| controlled_by(m, &about.uid));
@@ -317,6 +340,13 @@ fn deleted(c: &Cluster, about: &About, t: &Target, step: &Step) -> Verdict {
         return require(ttl || anew, "a workspace deletes itself unasked", step);
     }
     require(c.ours.contains_key(&t.uid), "an object that is not ours is deleted", step)?;
+    // One that was warm goes again while nothing was ever said in it: its node had no room.
+    let agent = c.now.yoipods.values().find(|y| uid(&y.metadata) == about.uid);
+    let is_silent = agent.is_some_and(|y| y.status.as_ref().is_none_or(|s| s.report.is_none() && s.session.is_none()));
+    let is_given_back = t.kind == Kind::Claim && names::is_warm_claim(&t.name) && annotation(there, MADE_FOR) == Some(&about.uid);
+    if is_given_back {
+        return require(is_silent || !about.fresh, "a session is deleted", step);
+    }
     require(annotation(there, MADE_FOR).is_none(), "a session is deleted", step)?;
     let fits = match t.kind {
         Kind::Volume => t.name == names::volume(&about.uid),

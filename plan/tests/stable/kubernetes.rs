@@ -17,7 +17,7 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::workspace::claim::tree_behind;
 
 use crate::cluster::{Cluster, Machine, Object, at};
-use crate::{looks, prepared, pushes};
+use crate::{looks, prepared, pushes, warm};
 
 /// The label that session volumes are bound to a node by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -98,6 +98,7 @@ pub fn everyone(c: &mut Cluster) {
     namespace_controller(c);
     collect_garbage(c);
     pod_collector(c);
+    warm::bind(c);
     volumes(c);
     scheduler(c);
     kubelets(c);

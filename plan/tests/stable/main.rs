@@ -22,6 +22,7 @@ mod prepared;
 mod pushes;
 mod quotas;
 mod users;
+mod warm;
 
 use cluster::{Cluster, Violation};
 use coverage::Coverage;

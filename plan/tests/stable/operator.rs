@@ -25,6 +25,7 @@ use crate::cluster::{Answer, Cluster, Object, Objects, Violation, at};
 use crate::faults::Fault;
 use crate::invariants::{self, About};
 use crate::kubernetes::nodes;
+use crate::warm;
 
 /// Kinds that are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,6 +248,7 @@ impl Operator {
         let trees = view.workspaces.values().filter(|w| w.spec.source.project.as_ref().is_some_and(|p| p.name == title)).cloned().collect();
         let looks = self.pods.values().filter(|p| controlled_by(&p.metadata, uid(&object.metadata))).cloned().collect();
         let seen = project::Observed {
+            warm: warm::observed(c, view, &object),
             looks,
             agents,
             trees,
@@ -328,6 +330,7 @@ impl Operator {
         let volume = session_claim.as_ref().and_then(|c| view.volumes.get(c.spec.as_ref()?.volume_name.as_ref()?));
         let mine = |meta: &ObjectMeta| label_of(meta, label::YOIPOD) == Some(title);
         let seen = yoipod::Observed {
+            warm: warm::candidates(view, &object, project.as_deref()),
             terminating: view.terminating,
             users: view.yoipods.values().filter(|y| workspace_name(y) == works_in).cloned().collect(),
             bases: bases(view, &parents.into_iter().flatten().collect::<Vec<_>>()),

@@ -97,6 +97,7 @@ fn project(c: &mut Cluster, random: &mut Random) {
     let prepare = prepared::any(random);
     let mut object = YoiProject::new(title, made(json!({"source": source, "path": path, "defaults": defaults})));
     object.spec.prepare.clone_from(&prepare);
+    object.spec.warm = crate::warm::any(random);
     if prepare.is_some() {
         c.coverage.feature("project: prepare");
     }

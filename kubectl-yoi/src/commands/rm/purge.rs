@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use yoi_crds::YoiPod;
+use yoi_crds::name::label;
 use yoi_plan::names;
 use yoi_plan::nodes::Nodes;
 use yoi_plan::yoipod::MADE_FOR;
@@ -23,6 +24,17 @@ pub struct Session {
     volume: Option<String>,
     /// The agent that it is deleted with.
     agent: Option<String>,
+}
+
+/// The claim with the session that an agent of this name has left: one of its own name, or one that was warm.
+pub async fn left_by(cluster: &Cluster, agent: &str) -> Result<Option<PersistentVolumeClaim>, Error> {
+    let is_session = |claim: &PersistentVolumeClaim| claim.annotations().contains_key(MADE_FOR);
+    let own: Option<PersistentVolumeClaim> = cluster.get_opt(&names::session_claim(agent)).await?;
+    if let Some(own) = own.filter(is_session) {
+        return Ok(Some(own));
+    }
+    let labelled: Vec<PersistentVolumeClaim> = cluster.list(false, Some(&format!("{}={agent}", label::YOIPOD))).await?;
+    Ok(labelled.into_iter().find(|claim| is_session(claim) && names::is_warm_claim(&claim.name_any())))
 }
 
 impl Session {
@@ -41,8 +53,7 @@ impl Session {
 
     /// The session that an agent of this name has left.
     pub async fn left_by(cluster: &Cluster, agent: &str) -> Result<Option<Self>, Error> {
-        let claim: Option<PersistentVolumeClaim> = cluster.get_opt(&names::session_claim(agent)).await?;
-        Ok(claim.filter(|claim| claim.annotations().contains_key(MADE_FOR)).map(|claim| Session::new(claim, None)))
+        Ok(left_by(cluster, agent).await?.map(|claim| Session::new(claim, None)))
     }
 
     pub fn name(&self) -> String {

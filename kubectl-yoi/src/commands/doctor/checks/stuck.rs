@@ -1,6 +1,7 @@
 //! Deletions that do not end, volumes that are left over, and sessions that are kept on purpose.
 
 mod kept_sessions;
+mod warm_sessions;
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
 use kube::ResourceExt;
@@ -27,6 +28,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     found.extend(listed(&observed.namespaces).iter().filter_map(|n| stuck_namespace(observed, n)));
     found.extend(listed(&observed.volumes).iter().filter_map(|v| left_over_volume(observed, v)));
     found.extend(kept_sessions::check(observed));
+    found.extend(warm_sessions::check(observed));
     let complete = observed.yoipods.is_ok()
         && observed.workspaces.is_ok()
         && observed.projects.is_ok()

@@ -1,0 +1,82 @@
+//! Warm session claims: which projects ask for them, what the operator sees of them, and the provisioner that binds them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
+use yoi_crds::name::{annotation::SELECTED_NODE, label};
+use yoi_crds::warm::Warm;
+use yoi_crds::{YoiPod, YoiProject};
+use yoi_plan::meta::{annotation, controlled_by, deleting, label as label_of, name, uid};
+use yoi_plan::warm::class::Classes;
+use yoi_plan::warm::{Candidates, Made, Observed};
+use yoi_plan::yoipod::session_claim_name;
+
+use crate::cluster::{Cluster, Objects};
+use crate::kubernetes::{LOCAL, provision};
+use crate::users::{Random, made};
+
+/// Whether projects of the worlds ask for warm claims. These worlds have never run: whoever turns this on adds the steps, the feature and the reasons of
+/// warm claims to what `coverage` asks for.
+const ON: bool = false;
+
+/// What a project asks for. It draws nothing of its own, so that the worlds stay as they are.
+pub fn any(random: &Random) -> Option<Box<Warm>> {
+    let warm = json!({"sessions": random.0 / 3 % 3, "claimTemplate": {"storageClassName": LOCAL, "size": "2Gi"}});
+    (ON && random.0.is_multiple_of(3)).then(|| Box::new(made(warm)))
+}
+
+fn classes() -> Classes {
+    let class = json!({"metadata": {"name": LOCAL}, "provisioner": "example.com/local", "volumeBindingMode": "WaitForFirstConsumer"});
+    Classes(vec![Arc::new(made(class))])
+}
+
+fn is_warm(claim: &PersistentVolumeClaim) -> bool {
+    label_of(&claim.metadata, label::WARM).is_some()
+}
+
+/// The process knows the UIDs of all that it has made, however old its view is.
+pub fn observed(c: &Cluster, view: &Objects, project: &YoiProject) -> Observed {
+    let of_project = |claim: &&Arc<PersistentVolumeClaim>| is_warm(claim) && controlled_by(&claim.metadata, uid(&project.metadata));
+    let known = c.now.claims.values().filter(of_project).filter(|claim| c.ours.contains_key(uid(&claim.metadata)));
+    let entry = |claim: &Arc<PersistentVolumeClaim>| {
+        let is_unseen = !view.claims.contains_key(name(&claim.metadata));
+        let node = annotation(&claim.metadata, SELECTED_NODE).unwrap_or_default().to_owned();
+        (uid(&claim.metadata).to_owned(), Made { node, is_unseen })
+    };
+    Observed {
+        claims: view.claims.values().filter(of_project).cloned().collect(),
+        made: known.map(entry).collect::<BTreeMap<_, _>>(),
+        refusal: None,
+        in_cluster: c.now.claims.values().filter(|claim| is_warm(claim)).count(),
+        classes: classes(),
+    }
+}
+
+pub fn candidates(view: &Objects, yoipod: &YoiPod, project: Option<&YoiProject>) -> Candidates {
+    let of_project = |claim: &Arc<PersistentVolumeClaim>| {
+        is_warm(claim) && project.is_some_and(|project| controlled_by(&claim.metadata, uid(&project.metadata)))
+    };
+    let is_chosen = |claim: &Arc<PersistentVolumeClaim>| {
+        let others = view.yoipods.values().filter(|other| uid(&other.metadata) != uid(&yoipod.metadata));
+        others.map(|other| session_claim_name(other)).any(|chosen| chosen == name(&claim.metadata))
+    };
+    let claims: Vec<_> = view.claims.values().filter(|claim| of_project(claim) && !is_chosen(claim)).cloned().collect();
+    let volumes = claims.iter().filter_map(|claim| view.volumes.get(claim.spec.as_ref()?.volume_name.as_ref()?)).cloned().collect();
+    Candidates { claims, volumes, classes: classes() }
+}
+
+/// The provisioner makes the volume of a claim whose node is chosen, while that node answers.
+pub fn bind(c: &mut Cluster) {
+    let waits = |claim: &&Arc<PersistentVolumeClaim>| is_warm(claim) && !deleting(&claim.metadata);
+    let waiting: Vec<_> =
+        c.now.claims.values().filter(waits).filter(|x| x.spec.as_ref().is_some_and(|s| s.volume_name.is_none())).cloned().collect();
+    for claim in waiting {
+        let has_volume = c.now.volumes.contains_key(&format!("pvc-{}", uid(&claim.metadata)));
+        let node = annotation(&claim.metadata, SELECTED_NODE).filter(|node| c.alive(node)).map(str::to_owned);
+        if let Some(node) = node.filter(|_| !has_volume) {
+            provision(c, &claim, &node);
+        }
+    }
+}
