@@ -22,5 +22,6 @@ mod readers;
 mod refresh;
 mod schema;
 mod tool_output;
+mod trees;
 mod workspaces;
 mod writes;
