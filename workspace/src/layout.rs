@@ -56,7 +56,7 @@ impl Layout {
             ExpectedRoot::Named(wanted) => return other(Some(wanted)),
         }
         let name = create_layout(&root, found).map_err(wrap)?;
-        let projects = Projects::of(root.as_fd());
+        let projects = Projects::of(root.as_fd(), name);
         Ok(Self { root, name, locks: Locks::default(), faults, projects })
     }
 
