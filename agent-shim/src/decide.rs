@@ -5,4 +5,5 @@ pub mod orphan;
 pub mod provision;
 pub mod publish;
 pub mod record_diff;
+pub mod unclaimed;
 pub mod workspace_status;

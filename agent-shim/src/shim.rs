@@ -5,7 +5,7 @@
 //! - [`publish_records`], [`runtime_store`], [`workspaces`], `pod_sockets`, `keyed_locks`, `metrics`: one thing each.
 //! - [`state`]: all of them together.
 //! - [`recovery`], [`data_root`], [`change_list`], [`provisioning`]: work on trees. [`publishing`]: volumes of Pods.
-//! - [`record_sweep`], [`orphans`]: clean up what a crash or a deletion left.
+//! - [`record_sweep`], [`orphans`], [`unclaimed`]: clean up what a crash, a deletion or a lost node left.
 //! - `csi_service`, `registration`, `provision_controller`, `node_report`, [`health`]: who calls, and what is reported.
 
 mod authority;
@@ -30,6 +30,7 @@ mod registration;
 pub mod required_tasks;
 pub mod runtime_store;
 pub mod state;
+pub mod unclaimed;
 pub mod usage;
 mod workspace_report;
 pub mod workspaces;
@@ -151,6 +152,7 @@ async fn run(args: ShimArgs) -> Result<(), ShimError> {
     let mut tasks = RequiredTasks::default();
     tasks.spawn("the provision controller", provision_controller::run(state.clone(), client.clone(), inputs).in_current_span());
     tasks.spawn("the usage of trees", usage::run(state.clone(), client.clone()).in_current_span());
+    tasks.spawn("the trees that no object claims", unclaimed::run(state.clone(), client.clone()).in_current_span());
     tasks.spawn("the report of the node", node_report::run(state.clone(), client).in_current_span());
     let result = serve_sockets(&state, health, &mut tasks).await;
     state.stop.cancel();

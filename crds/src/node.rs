@@ -8,7 +8,7 @@ use crate::condition::Condition;
 use crate::source::ProviderName;
 
 /// What one node offers, as its shim reports it. Named like the node.
-#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "yoi.dev",
     version = "v1alpha1",
@@ -29,7 +29,13 @@ use crate::source::ProviderName;
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-pub struct WorkspaceNodeSpec {}
+pub struct WorkspaceNodeSpec {
+    /// UIDs of trees and bases that a person gives up: of those in `status.unclaimed`. The node destroys each of them, unless an AgentWorkspace has
+    /// that UID or something uses it. `kubectl yoi trees discard` writes it. What is gone may stay here: a UID is never used again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 36), regex(pattern = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")))]
+    pub discard: Vec<String>,
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -52,10 +58,67 @@ pub struct WorkspaceNodeStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(max = 64))]
     pub host_sources: Vec<OfferedHostSource>,
+    /// What the node's disk holds and no AgentWorkspace claims. Absent while there is nothing of that kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unclaimed: Option<UnclaimedTrees>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 8))]
     pub conditions: Vec<Condition>,
+}
+
+/// Trees and bases that no AgentWorkspace claims by its UID: their objects were deleted while the node was lost, or the cluster was made anew. They
+/// stay until a person discards them, because somebody may have worked in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnclaimedTrees {
+    /// How many there are that are no bases.
+    pub trees: i64,
+    /// How many bases there are.
+    pub bases: i64,
+    /// What all of them have on the disk for themselves, as far as it was measured.
+    pub exclusive_bytes: i64,
+    /// At most 50 of them. What takes most comes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["uid".into()]))]
+    #[schemars(length(max = 50))]
+    pub items: Vec<UnclaimedTree>,
+}
+
+/// The most entries of [`UnclaimedTrees::items`].
+pub const MAX_UNCLAIMED_ITEMS: usize = 50;
+
+/// A tree that no AgentWorkspace claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnclaimedTree {
+    /// The UID of the object that it was made for.
+    #[schemars(length(max = 36))]
+    pub uid: String,
+    /// Whether it is a base, which a project makes anew. In any other tree somebody may have worked.
+    pub base: bool,
+    /// Namespace and name of that object, as `team/alice`. Absent if an earlier version made the tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 320))]
+    pub object: Option<String>,
+    /// The generation that it is a base of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub generation: Option<String>,
+    /// When it was made, as RFC 3339. Absent if the file system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub created_at: Option<String>,
+    /// Sum of the sizes of its files. Absent until it is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logical_bytes: Option<i64>,
+    /// What no other tree shares with it. Absent until it is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive_bytes: Option<i64>,
+    /// Why it was not destroyed although `spec.discard` names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub refused: Option<String>,
 }
 
 /// A folder of the node that trees can be made from.

@@ -17,7 +17,8 @@ pub use agents::{
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
 pub use trees::{
-    ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
+    ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions, WorkspaceCommand,
+    WorkspaceCreateOptions, WorkspaceRmOptions,
 };
 
 const EXIT_CODES: &str = "Exit codes:
@@ -136,6 +137,9 @@ pub enum Command {
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
+    /// List the trees on nodes' disks that no AgentWorkspace claims, as after a node was lost and came back, and discard them.
+    #[command(after_help = examples::TREES)]
+    Trees(TreesOptions),
     /// Look for what is wrong with Yoi on this cluster, and say the command that fixes it.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorOptions),
@@ -205,6 +209,8 @@ impl Command {
             Command::Rm(args) => args.dry_run.dry_run,
             Command::Take(args) => args.dry_run.dry_run,
             Command::Refresh(args) => args.dry_run.dry_run,
+            Command::Trees(TreesOptions { command: Some(TreesCommand::Discard(args)), .. }) => args.dry_run.dry_run,
+            Command::Trees(TreesOptions { command: None, .. }) => None,
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,

@@ -21,5 +21,6 @@ pub mod steer;
 pub mod stop_start;
 pub mod take;
 pub mod top;
+pub mod trees;
 pub mod version;
 pub mod workspace;

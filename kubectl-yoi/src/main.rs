@@ -99,6 +99,7 @@ async fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, *args).await,
         Command::Workspace(WorkspaceCommand::Ls(filter)) => commands::workspace::ls(&cluster, output, &filter).await,
         Command::Workspace(WorkspaceCommand::Rm(args)) => commands::rm::rm_trees(&cluster, output, &args).await,
+        Command::Trees(args) => commands::trees::trees(&cluster, output, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
         Command::Completion { .. } | Command::Explain { .. } | Command::Crds | Command::Version(_) => Ok(()),
     }

@@ -22,7 +22,7 @@ macro_rules! for_each_kind {
             workspaces:       AgentWorkspace,               AgentWorkspace,               "agentworkspaces",        namespaced, None,                identity,          workspace_keys, workspace_changed, reconcile;
             yoipods:          YoiPod,                       YoiPod,                       "yoipods",                namespaced, None,                identity,          yoipod_keys,    yoipod_changed,    reconcile;
             peers:            YoiPeer,                      YoiPeer,                      "yoipeers",               namespaced, None,                identity,          peer_keys,      no_triggers,       reconcile;
-            workspace_nodes:  WorkspaceNode,                WorkspaceNode,                "workspacenodes",         cluster,    None,                identity,          name_keys,      nodes_changed,     maintain;
+            workspace_nodes:  WorkspaceNode,                WorkspaceNode,                "workspacenodes",         cluster,    None,                trim::offer,       name_keys,      nodes_changed,     maintain;
             pods:             Pod,                          ObservedPod,                  "pods",                   namespaced, Some(label::ROLE),   ObservedPod::from, pod_keys,       part_changed,      only_cache;
             claims:           PersistentVolumeClaim,        PersistentVolumeClaim,        "persistentvolumeclaims", namespaced, None,                trim::claim,       claim_keys,     part_changed,      maintain;
             volumes:          PersistentVolume,             PersistentVolume,             "persistentvolumes",      cluster,    None,                trim::volume,      volume_keys,    part_changed,      only_cache;

@@ -1,4 +1,4 @@
-//! Takes out of claims, volumes and nodes what no plan reads: the caches hold every one of them for as long as it exists.
+//! Takes out of claims, volumes, nodes and WorkspaceNodes what no plan reads: the caches hold every one of them for as long as it exists.
 //!
 //! `yoi-plan` must not read what is taken out here. Nothing is ever written back from a cache.
 
@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, PersistentVolumeSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::WorkspaceNode;
+use yoi_crds::node::WorkspaceNodeSpec;
 use yoi_crds::name::label;
 
 /// A claim with its metadata, its volume and its phase; of a warm session claim also its class and its size.
@@ -39,6 +41,16 @@ pub fn volume(mut volume: PersistentVolume) -> PersistentVolume {
     });
     volume.status = None;
     volume
+}
+
+/// A WorkspaceNode without the trees that no object claims. People read and discard those, and a change of them concerns no plan.
+#[must_use]
+pub fn offer(mut offer: WorkspaceNode) -> WorkspaceNode {
+    offer.spec = WorkspaceNodeSpec::default();
+    if let Some(status) = &mut offer.status {
+        status.unclaimed = None;
+    }
+    offer
 }
 
 /// A node with its name, its labels, its cordon, its taints, and since when it is ready or not. The kubelet's heartbeats change nothing of that.

@@ -63,6 +63,30 @@ pub struct Record {
     /// written.
     #[serde(rename = "of", default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
+    /// What people call the tree, for as long as it has a record. None if an earlier version wrote the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<TreeLabel>,
+}
+
+/// What people call a tree. It outlives [`Record::object`], and nothing is ever decided by it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeLabel {
+    /// The object that the tree was made for, in the caller's format.
+    pub object: String,
+    /// The generation that the tree is a base of. None if it is no base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<String>,
+}
+
+/// What the record of a new tree says beside how the tree is made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecordDetails {
+    /// How much the tree may take on the disk.
+    pub quota: Option<Quota>,
+    /// See [`Record::object`].
+    pub object: Option<String>,
+    /// See [`Record::label`].
+    pub label: Option<TreeLabel>,
 }
 
 /// Everything that the journal holds.
@@ -211,7 +235,7 @@ impl Journal {
     /// Records the intent to make a tree. Returns `Creating`, or the state of an equal record that is there already.
     /// Errors: `Conflict` if the record there is not equal, `Transition` if the tree is to be destroyed.
     pub fn begin_create(&self, uid: Uid, provider: ProviderKind, origin: TreeOrigin) -> Result<RecordState, JournalError> {
-        self.begin_create_for(uid, provider, origin, None, None)
+        self.begin_create_for(uid, provider, origin, RecordDetails::default())
     }
 
     /// Like [`Journal::begin_create`], with the quota of the tree and the object that it is made for. A record that is there already keeps
@@ -221,8 +245,7 @@ impl Journal {
         uid: Uid,
         provider: ProviderKind,
         origin: TreeOrigin,
-        quota: Option<Quota>,
-        object: Option<String>,
+        details: RecordDetails,
     ) -> Result<RecordState, JournalError> {
         match self.get(uid)? {
             Some(r) if r.provider != provider || r.origin != origin => Err(JournalError::Conflict { uid }),
@@ -232,7 +255,8 @@ impl Journal {
             Some(r) => Ok(r.state),
             None => {
                 let since = self.change_base(origin)?;
-                self.write(&Record { uid, provider, origin, state: RecordState::Creating, since, quota, object })?;
+                let RecordDetails { quota, object, label } = details;
+                self.write(&Record { uid, provider, origin, state: RecordState::Creating, since, quota, object, label })?;
                 Ok(RecordState::Creating)
             }
         }

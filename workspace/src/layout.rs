@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::StepContext;
@@ -56,7 +56,7 @@ impl Layout {
             ExpectedRoot::Named(wanted) => return other(Some(wanted)),
         }
         let name = create_layout(&root, found).map_err(wrap)?;
-        let projects = Projects::of(root.as_fd());
+        let projects = Projects::of(root.as_fd(), name);
         Ok(Self { root, name, locks: Locks::default(), faults, projects })
     }
 
@@ -193,7 +193,7 @@ impl Layout {
                     return Ok(());
                 };
                 let looked = match dir::open(&dir, file_name) {
-                    Ok(entry) => read_marker(&entry, uid),
+                    Ok(entry) => read_marker(&entry, uid).map(|marker| (marker, created_seconds(&entry))),
                     // Another call removed it after the directory was read.
                     Err(Errno::NOENT) => return Ok(()),
                     // A file, a link or a mount point is no entry of ours.
@@ -204,7 +204,7 @@ impl Layout {
                     Err(e) => Err(e).step("open the entry"),
                 };
                 match looked {
-                    Ok(marker) => found.entries.push(DataRootEntry { uid, location, marker }),
+                    Ok((marker, created_seconds)) => found.entries.push(DataRootEntry { uid, location, marker, created_seconds }),
                     Err(e) => found.unreadable.push(UnreadableEntry { uid, why: format!("{parent}/{text}: {e}: {}", e.source) }),
                 }
                 Ok(())
@@ -279,6 +279,12 @@ pub(crate) fn read_marker(entry: impl AsFd, uid: Uid) -> Result<Option<Marker>, 
         Err(Errno::NOENT | Errno::INVAL) => Ok(None),
         Err(e) => Err(e).step("read the marker"),
     }
+}
+
+/// When an entry was made. Only people read it, so an error is no reason to know nothing of the entry.
+fn created_seconds(entry: &OwnedFd) -> Option<i64> {
+    let found = rustix::fs::statx(entry, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    (found.stx_mask & StatxFlags::BTIME.bits() != 0).then_some(found.stx_btime.tv_sec)
 }
 
 fn unlink(dir: &OwnedFd, name: &str) -> Result<(), SysError> {

@@ -65,7 +65,7 @@ pub use data_root::{DataRoot, ExpectedRoot, PublishError, RootOptions};
 pub use error::{Error, ErrorReason, SysError};
 pub use faults::{CommandFault, FaultPoint, Faults, NoFaults, PlantedFault};
 pub use host_folder::HostFolder;
-pub use journal::{ChangeBase, Journal, JournalError, Record, RecordState};
+pub use journal::{ChangeBase, Journal, JournalError, Record, RecordDetails, RecordState, TreeLabel};
 pub use loopback::ensure_loop_btrfs;
 pub use model::{
     CaptureMethod, Captured, Change, ChangeKind, CloneAccess, DataRootEntry, DiskUsage, EntryLocation, Inventory, Marker, NodeKind, Owner,

@@ -326,6 +326,9 @@ pub struct DataRootEntry {
     pub location: EntryLocation,
     /// None if it has no marker, or the marker of another UID.
     pub marker: Option<Marker>,
+    /// When it was made, in seconds since 1970. None if the file system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_seconds: Option<i64>,
 }
 
 /// Everything in the data root, as found.

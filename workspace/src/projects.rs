@@ -2,8 +2,9 @@
 //!
 //! # Project ids
 //! A tree that is made gets an id, and everything in it inherits that. The id is taken by making the link `projects/<id>`, which one caller
-//! can do, with the UID of the tree as its text. The search for a free id begins at one that is computed from the UID, and passes over ids
-//! that are taken here or that the file system counts something for. The link is made before the first file that bears the id, and removed
+//! can do, with the UID of the tree as its text. The search for a free id begins at one that is computed from the UID and the name of the data
+//! root, and passes over ids that are taken here or that the file system counts something for. No agent sees that name: else one could give
+//! its files all the ids that another tree may have, and that tree could not be made. The link is made before the first file that bears the id, and removed
 //! after the last: journals of these file systems keep that order over a power cut. A crash between finds the link by its text.
 //!
 //! # Caveats
@@ -31,12 +32,18 @@ const WINDOW: u32 = 64;
 /// Whether a data root counts by project.
 pub(crate) struct Projects {
     why_not: Option<String>,
+    /// The name of the data root.
+    name: Uid,
 }
 
 impl Projects {
-    /// Asks the file system, once for all trees.
-    pub fn of(root: BorrowedFd) -> Self {
-        let why_not = match enforces(root) {
+    /// Asks the file system, once for all trees of the data root of this name.
+    pub fn of(root: BorrowedFd, name: Uid) -> Self {
+        Self { why_not: Self::why_not_at(root), name }
+    }
+
+    fn why_not_at(root: BorrowedFd) -> Option<String> {
+        match enforces(root) {
             _ if ioctl::is_btrfs(root).unwrap_or(false) => {
                 Some("plain folders on Btrfs have no quota; trees of provider Btrfs can".to_owned())
             }
@@ -47,8 +54,7 @@ impl Projects {
                     .to_owned(),
             ),
             Err(e) => Some(format!("the file system of the data root does not say whether it has project quotas: {e}")),
-        };
-        Self { why_not }
+        }
     }
 
     /// Why nothing is counted; None if it is.
@@ -66,9 +72,9 @@ impl Projects {
         if self.why_not.is_some() {
             return Ok(false);
         }
-        let id = match find(root, uid)? {
+        let id = match self.find(root, uid)? {
             Some(id) => id,
-            None => take(root, uid)?,
+            None => self.take(root, uid)?,
         };
         set_project(entry, id, true)?;
         Ok(true)
@@ -76,7 +82,7 @@ impl Projects {
 
     /// Why nothing is counted now: whoever keeps the node may have turned quotas off since the data root was opened.
     fn why_not_now(&self, root: BorrowedFd) -> Option<String> {
-        self.why_not.clone().or_else(|| Self::of(root).why_not)
+        self.why_not.clone().or_else(|| Self::why_not_at(root))
     }
 
     /// Limits the tree, or ends that.
@@ -86,7 +92,7 @@ impl Projects {
             (Some(reason), Some(_)) => return Ok(QuotaState::unsupported(reason)),
             (None, _) => {}
         }
-        let Some(id) = find(root, uid)? else {
+        let Some(id) = self.find(root, uid)? else {
             return Ok(match quota {
                 None => QuotaState::Enforced,
                 Some(_) => QuotaState::unsupported("the tree was made when its file system did not count by project"),
@@ -101,7 +107,7 @@ impl Projects {
         if self.why_not_now(root).is_some() {
             return Ok(None);
         }
-        let Some(id) = find(root, uid)? else { return Ok(None) };
+        let Some(id) = self.find(root, uid)? else { return Ok(None) };
         Ok(Some(counted(root, id).step("read the counter of the project")?.space))
     }
 
@@ -110,13 +116,42 @@ impl Projects {
         if self.why_not.is_some() {
             return Ok(());
         }
-        let Some(id) = find(root, uid)? else { return Ok(()) };
+        let Some(id) = self.find(root, uid)? else { return Ok(()) };
         // The next tree with this id begins without a limit.
         set_limit(root, id, 0).step("end the limit of the project")?;
         match rustix::fs::unlinkat(open(root)?, name(id), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e).step("give back a project id"),
         }
+    }
+
+    /// The id of a tree. Looks at all candidates: those before it may have been given back.
+    fn find(&self, root: BorrowedFd, uid: Uid) -> Result<Option<u32>, SysError> {
+        let (projects, text) = (open(root)?, uid.to_string());
+        for id in candidates(self.name, uid).chain(former_candidates(uid)) {
+            match rustix::fs::readlinkat(&projects, name(id), Vec::new()) {
+                Ok(found) if found.to_bytes() == text.as_bytes() => return Ok(Some(id)),
+                Ok(_) | Err(Errno::NOENT | Errno::INVAL) => {}
+                Err(e) => return Err(e).step("read a project id"),
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&self, root: BorrowedFd, uid: Uid) -> Result<u32, SysError> {
+        let (projects, text) = (open(root)?, uid.to_string());
+        for id in candidates(self.name, uid) {
+            // Somebody else uses this id, or files of a tree that is gone are still open.
+            if counted(root, id).step("read the counter of a project")?.is_used() {
+                continue;
+            }
+            match rustix::fs::symlinkat(&*text, &projects, name(id)) {
+                Ok(()) => return Ok(id),
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e).step("take a project id"),
+            }
+        }
+        Err(io::Error::other("all that this tree may have are taken")).step("take a project id")
     }
 }
 
@@ -129,11 +164,22 @@ fn name(id: u32) -> String {
     format!("{id:08x}")
 }
 
-/// The ids that a tree may have, in the order in which they are tried.
-fn candidates(uid: Uid) -> impl Iterator<Item = u32> {
-    // FNV-1a: the last bytes of most UIDs are random, and those of a test are not.
-    let hash = uid.to_string().bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    (0..WINDOW).map(move |n| FIRST_ID | (hash.wrapping_add(n) & ID_MASK))
+/// The ids that a tree may have, in the order in which they are tried. An agent sees the UID and the id of its own tree, so the hash tells nothing of
+/// the name.
+fn candidates(root_name: Uid, uid: Uid) -> impl Iterator<Item = u32> {
+    let hash = blake3::hash(format!("{root_name} {uid}").as_bytes());
+    let first = hash.as_bytes().iter().take(4).fold(0, |first, byte| first << 8 | u32::from(*byte));
+    ids_from(first)
+}
+
+/// The ids that an earlier version took for a tree.
+fn former_candidates(uid: Uid) -> impl Iterator<Item = u32> {
+    // FNV-1a.
+    ids_from(uid.to_string().bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)))
+}
+
+fn ids_from(first: u32) -> impl Iterator<Item = u32> {
+    (0..WINDOW).map(move |n| FIRST_ID | (first.wrapping_add(n) & ID_MASK))
 }
 
 fn open(root: BorrowedFd) -> Result<OwnedFd, SysError> {
@@ -142,35 +188,6 @@ fn open(root: BorrowedFd) -> Result<OwnedFd, SysError> {
         Err(e) => return Err(e).step("make the directory of project ids"),
     }
     dir::open(root, PROJECTS).step("open the directory of project ids")
-}
-
-/// The id of a tree. Looks at all candidates: those before it may have been given back.
-fn find(root: BorrowedFd, uid: Uid) -> Result<Option<u32>, SysError> {
-    let (projects, text) = (open(root)?, uid.to_string());
-    for id in candidates(uid) {
-        match rustix::fs::readlinkat(&projects, name(id), Vec::new()) {
-            Ok(found) if found.to_bytes() == text.as_bytes() => return Ok(Some(id)),
-            Ok(_) | Err(Errno::NOENT | Errno::INVAL) => {}
-            Err(e) => return Err(e).step("read a project id"),
-        }
-    }
-    Ok(None)
-}
-
-fn take(root: BorrowedFd, uid: Uid) -> Result<u32, SysError> {
-    let (projects, text) = (open(root)?, uid.to_string());
-    for id in candidates(uid) {
-        // Somebody else uses this id, or files of a tree that is gone are still open.
-        if counted(root, id).step("read the counter of a project")?.is_used() {
-            continue;
-        }
-        match rustix::fs::symlinkat(&*text, &projects, name(id)) {
-            Ok(()) => return Ok(id),
-            Err(Errno::EXIST) => {}
-            Err(e) => return Err(e).step("take a project id"),
-        }
-    }
-    Err(io::Error::other("all that this tree may have are taken")).step("take a project id")
 }
 
 /// `struct fsxattr`.
@@ -283,10 +300,12 @@ mod tests {
 
     #[test]
     fn each_tree_has_its_own_row_of_ids_and_all_are_in_our_range() {
-        let first = |n: u8| candidates(Uid::from_bytes([n; 16])).next().unwrap();
-        assert_ne!(first(1), first(2));
+        let of = |root: u8, n: u8| candidates(Uid::from_bytes([root; 16]), Uid::from_bytes([n; 16])).collect::<Vec<u32>>();
+        assert_ne!(of(9, 1)[0], of(9, 2)[0]);
+        // An agent that knows the UID of a tree does not know its ids.
+        assert!(of(8, 1).iter().all(|id| !of(9, 1).contains(id)));
         for n in 0..=255 {
-            let ids: Vec<u32> = candidates(Uid::from_bytes([n; 16])).collect();
+            let ids = of(9, n);
             assert_eq!(ids.len(), WINDOW as usize);
             assert!(ids.iter().all(|id| id & !ID_MASK == FIRST_ID));
         }

@@ -1,7 +1,7 @@
 //! The status of the WorkspaceNode.
 
 use yoi_crds::condition::{self, ConditionValue};
-use yoi_crds::node::{Capacity, OfferedHostSource, OfferedProvider, WorkspaceNodeStatus};
+use yoi_crds::node::{Capacity, OfferedHostSource, OfferedProvider, UnclaimedTrees, WorkspaceNodeStatus};
 use yoi_crds::reason::{self, Reason, condition as type_};
 use yoi_crds::source::ProviderName;
 use yoi_workspace::{Probe, ProviderKind};
@@ -52,6 +52,7 @@ pub fn status(
         kernel: Some(offers.kernel.release.clone()),
         runtime_digests: digests.iter().map(|d| d.as_str().to_owned()).collect(),
         host_sources: before.host_sources.clone(),
+        unclaimed: before.unclaimed.clone(),
         conditions: vec![
             condition::condition(&before.conditions, type_::JOURNAL_READABLE, journal_value(damaged), generation, now),
             condition::condition(&before.conditions, type_::READY, value, generation, now),
@@ -80,6 +81,19 @@ pub fn with_host_sources(
     }
     let changed = after.or_else(|| before.cloned())?;
     Some(WorkspaceNodeStatus { host_sources, ..changed })
+}
+
+/// The same with the trees that no object claims. `unclaimed` is None while nobody has looked: then the status keeps what it says of them.
+pub fn with_unclaimed(
+    before: Option<&WorkspaceNodeStatus>,
+    after: Option<WorkspaceNodeStatus>,
+    unclaimed: Option<Option<UnclaimedTrees>>,
+) -> Option<WorkspaceNodeStatus> {
+    let Some(unclaimed) = unclaimed.filter(|unclaimed| before.and_then(|before| before.unclaimed.as_ref()) != unclaimed.as_ref()) else {
+        return after;
+    };
+    let changed = after.or_else(|| before.cloned())?;
+    Some(WorkspaceNodeStatus { unclaimed, ..changed })
 }
 
 fn journal_value(damaged: &[String]) -> ConditionValue {
@@ -176,6 +190,23 @@ mod tests {
         };
         assert_eq!(again(&there), None);
         assert!(again(&[]).unwrap().host_sources.iter().all(|s| !s.available));
+    }
+
+    #[test]
+    fn trees_that_no_object_claims_are_written_once_and_stay_until_somebody_has_looked() {
+        let found = |trees| Some(UnclaimedTrees { trees, ..UnclaimedTrees::default() });
+        let with = |before: Option<&WorkspaceNodeStatus>, unclaimed| {
+            with_unclaimed(before, status(before, &offers(905), None, &[], &[], 1, "t0"), unclaimed)
+        };
+        let first = with(None, Some(found(2))).unwrap();
+        assert_eq!((first.unclaimed.clone(), first.providers.len()), (found(2), 1));
+        for same in [None, Some(found(2))] {
+            assert_eq!(with(Some(&first), same), None);
+        }
+        assert_eq!(with(Some(&first), Some(found(1))).unwrap().unclaimed, found(1));
+        let none = with(Some(&first), Some(None)).unwrap();
+        assert_eq!((&none.unclaimed, none.capacity.clone()), (&None, first.capacity));
+        assert_eq!(with(Some(&none), Some(None)), None);
     }
 
     #[test]

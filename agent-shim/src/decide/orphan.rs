@@ -1,7 +1,7 @@
 //! Trees whose objects a complete listing of this node's workspaces does not show.
 
 use yoi_crds::AgentWorkspace;
-use yoi_workspace::{Record, RecordState};
+use yoi_workspace::{Record, RecordState, TreeLabel};
 
 /// The name of the object that the journal records for a tree, as `namespace/name`, so that the API server can be asked about it later.
 ///
@@ -10,6 +10,13 @@ pub fn journaled_name(ws: &AgentWorkspace) -> Option<String> {
     let meta = &ws.metadata;
     let (namespace, name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
     ws.spec.base.is_none().then(|| format!("{namespace}/{name}"))
+}
+
+/// What the journal calls a tree or a base for as long as it has a record, so that people can be told whose it was.
+pub fn label(ws: &AgentWorkspace) -> Option<TreeLabel> {
+    let meta = &ws.metadata;
+    let object = format!("{}/{}", meta.namespace.as_deref()?, meta.name.as_deref()?);
+    Some(TreeLabel { object, generation: ws.spec.base.as_ref().map(|base| base.generation.clone()) })
 }
 
 /// How to find out whether a tree is an orphan.

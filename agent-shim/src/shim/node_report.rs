@@ -85,7 +85,9 @@ async fn report(state: &ShimState, client: &Client) -> Result<(), NodeReportErro
         let generation = object.metadata.generation.unwrap_or_default();
         let (before, listed) = (object.status.as_ref(), &state.host_sources);
         let after = node_status::status(before, &found, failure.as_ref(), digests, &damaged, generation, now);
-        node_status::with_host_sources(before, after, listed, &available)
+        let after = node_status::with_host_sources(before, after, listed, &available);
+        state.unclaimed.set_wishes(&object.spec.discard);
+        node_status::with_unclaimed(before, after, state.unclaimed.status())
     };
     Ok(apply(client, &state.node, status).await?)
 }

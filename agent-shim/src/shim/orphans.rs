@@ -152,8 +152,8 @@ pub async fn destroy_orphan(state: &ShimState, uid: Uid) {
     let mut failures = 0;
     loop {
         match destroy_unused_tree(state, uid).await {
-            Ok(true) => return,
-            Ok(false) => {}
+            Ok(Ok(())) => return,
+            Ok(Err(_)) => {}
             Err(error) => {
                 tracing::warn!(%uid, error = error_chain(&error), "the tree of a workspace that is gone was not destroyed; tried again")
             }

@@ -55,6 +55,7 @@ pub async fn run(state: Arc<ShimState>, client: Client, inputs: StateInputs) {
         if change.listed {
             // The queue had the names of the listed objects before the cache had the objects.
             changed.workspaces.all().iter().for_each(|ws| changed.requeue(ws));
+            changed.unclaimed.wake();
         }
     });
     let events = events.inspect(move |event| match event {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason::{self, condition as type_};
-use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Quota, Record, TreeOrigin, Uid};
+use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Quota, Record, RecordDetails, TreeOrigin, Uid};
 
 use super::error::Error;
 use super::state::ShimState;
@@ -121,10 +121,11 @@ async fn adopt(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Result<Provi
         tracing::error!("a tree that stood is on no disk of this node");
         return Ok(ProvisionOutcome::retry(workspace_status::not_provisioned(None, reason::TREE_LOST, TREE_LOST_MESSAGE)));
     };
-    let (sealed, of) = (sealed.is_some(), orphan::journaled_name(ws));
+    let sealed = sealed.is_some();
+    let details = RecordDetails { quota, object: orphan::journaled_name(ws), label: orphan::label(ws) };
     state
         .journal(move |j| {
-            j.begin_create_for(uid, provider, origin, quota, of)?;
+            j.begin_create_for(uid, provider, origin, details)?;
             j.record_created(uid)?;
             if sealed { j.begin_seal(uid).and_then(|()| j.record_sealed(uid)) } else { Ok(()) }
         })
@@ -167,10 +168,11 @@ async fn create(
     because: &str,
     making: TreeOrigin,
 ) -> Result<ProvisionOutcome, Error> {
-    let (started, of, quota) = (Instant::now(), orphan::journaled_name(ws), provision::wanted_quota(ws));
+    let (started, quota) = (Instant::now(), provision::wanted_quota(ws));
+    let details = RecordDetails { quota, object: orphan::journaled_name(ws), label: orphan::label(ws) };
     state
         .journal(move |j| {
-            j.begin_create_for(uid, provider, making, quota, of)?;
+            j.begin_create_for(uid, provider, making, details)?;
             // The record of an earlier attempt may have another one.
             j.begin_set_quota(uid, quota)
         })
@@ -259,15 +261,16 @@ async fn seal(state: &ShimState, ws: &AgentWorkspace, uid: Uid, provider: Provid
     Ok(ProvisionOutcome::await_change(StatusUpdate { volume: Some(volume), ..update.with(type_::SEALED, value) }))
 }
 
-/// Destroys the tree of a workspace that no longer exists, by its UID alone. Returns false while Pods still mount the tree, and after a refusal
-/// of the disk: the caller tries again later.
-pub async fn destroy_unused_tree(state: &ShimState, uid: Uid) -> Result<bool, Error> {
+/// Destroys the tree of a workspace that no longer exists, by its UID alone. The inner error says why it is still there: Pods mount it, or the disk
+/// refused. The caller tries again later.
+pub async fn destroy_unused_tree(state: &ShimState, uid: Uid) -> Result<Result<(), String>, Error> {
     let _tree = state.tree_locks.lock(uid).await;
-    if state.publish_records.count_for_tree(uid) > 0 {
-        return Ok(false);
+    let mounts = state.publish_records.count_for_tree(uid);
+    if mounts > 0 {
+        return Ok(Err(format!("{mounts} mounts of the tree are left")));
     }
     let (record, _) = record_or_damage(state.record(uid).await)?;
-    Ok(destroy_locked(state, uid, record.is_some()).await?.is_ok())
+    Ok(destroy_locked(state, uid, record.is_some()).await?.map_err(|(_, message)| message))
 }
 
 /// Destroys the tree while its lock is held. The inner error is the reason and message of a refusal.

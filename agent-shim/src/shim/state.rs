@@ -23,6 +23,7 @@ use super::pauses::Pauses;
 use super::pod_sockets::PodSockets;
 use super::publish_records::PublishRecords;
 use super::runtime_store::RuntimeStore;
+use super::unclaimed::Unclaimed;
 use super::usage::TreeUsages;
 use super::workspaces::{WorkspaceWriter, Workspaces};
 use crate::args::driver_dir;
@@ -89,6 +90,8 @@ pub struct ShimState {
     pub serving: AtomicBool,
     /// What the trees of this node take, as last measured.
     pub usages: TreeUsages,
+    /// The trees of this node that no object claims.
+    pub unclaimed: Unclaimed,
     /// When this node was last reported, or this process started.
     pub reported_at: Mutex<Instant>,
 }
@@ -151,6 +154,7 @@ impl ShimState {
             change_list_pauses: Pauses::default(),
             serving: AtomicBool::new(false),
             usages: TreeUsages::default(),
+            unclaimed: Unclaimed::default(),
             reported_at: Mutex::new(Instant::now()),
         };
         Ok((state, StateInputs { writer, requeued }))

@@ -2,9 +2,9 @@
 
 use crate::fixtures::{record, workspace};
 use serde_json::json;
-use yoi_agent_shim::decide::orphan::{OrphanCheck, check_orphan, journaled_name};
+use yoi_agent_shim::decide::orphan::{OrphanCheck, check_orphan, journaled_name, label};
 use yoi_workspace::ProviderKind::Copy;
-use yoi_workspace::{Record, RecordState};
+use yoi_workspace::{Record, RecordState, TreeLabel};
 
 #[test]
 fn the_api_server_is_asked_about_trees_that_are_no_base_and_whose_object_is_named() {
@@ -23,5 +23,10 @@ fn the_api_server_is_asked_about_trees_that_are_no_base_and_whose_object_is_name
 #[test]
 fn the_name_of_a_base_is_not_recorded() {
     assert_eq!(journaled_name(&workspace(1, json!({}))).as_deref(), Some("team/ws-1"));
-    assert_eq!(journaled_name(&workspace(1, json!({ "spec": { "base": { "generation": "g", "node": "n" } } }))), None);
+    let base = workspace(1, json!({ "spec": { "base": { "generation": "g", "node": "n" } } }));
+    assert_eq!(journaled_name(&base), None);
+    // What people are told has the name of either.
+    for (ws, generation) in [(&workspace(1, json!({})), None), (&base, Some("g".to_owned()))] {
+        assert_eq!(label(ws), Some(TreeLabel { object: "team/ws-1".into(), generation }));
+    }
 }

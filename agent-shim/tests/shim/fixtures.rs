@@ -52,6 +52,7 @@ pub fn record(n: u8, provider: ProviderKind, state: RecordState) -> Record {
         since: ChangeBase::Nothing,
         quota: None,
         object: Some(format!("team/ws-{n}")),
+        label: None,
     }
 }
 
@@ -150,6 +151,7 @@ impl FakeMounter {
                     uid: *uid,
                     location: EntryLocation::Live,
                     marker: Some(marker.clone()),
+                    created_seconds: Some(1_700_000_000),
                 };
                 Response::Trees(Inventory { entries: trees.iter().map(entry).collect(), ..Inventory::default() })
             }

@@ -23,4 +23,5 @@ mod real_disk;
 mod required_tasks;
 mod skip;
 mod test_shim;
+mod unclaimed;
 mod workspace_status;

@@ -45,10 +45,10 @@ async fn the_tree_of_an_orphan_is_destroyed_by_its_uid() {
     assert_eq!(shim.mounter.take_requests().len(), 2, "made and destroyed");
 }
 
-type Asked = Arc<Mutex<Vec<String>>>;
+pub type Asked = Arc<Mutex<Vec<String>>>;
 
 /// An API server that gives these answers, and the last of them ever after.
-fn server(answers: &[(u16, String)]) -> (Client, Asked) {
+pub fn server(answers: &[(u16, String)]) -> (Client, Asked) {
     let asked = Asked::default();
     let (requests, answers) = (asked.clone(), answers.to_vec());
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -61,7 +61,7 @@ fn server(answers: &[(u16, String)]) -> (Client, Asked) {
     (Client::new(service, "default"), asked)
 }
 
-fn error_status(code: u16, reason: &str, details: Value) -> (u16, String) {
+pub fn error_status(code: u16, reason: &str, details: Value) -> (u16, String) {
     let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "message": "no",
         "details": details, "code": code });
     (code, status.to_string())
@@ -100,7 +100,7 @@ async fn list_and_wait(shim: &TestShim, living: &[AgentWorkspace], client: Clien
 }
 
 /// Trees on the disk; the journal must name the same.
-fn standing(shim: &TestShim) -> Vec<Uid> {
+pub fn standing(shim: &TestShim) -> Vec<Uid> {
     let trees: Vec<Uid> = shim.mounter.trees.lock().unwrap().keys().copied().collect();
     let records: Vec<Uid> = shim.state.journal.read().unwrap().records.iter().map(|r| r.uid).collect();
     assert_eq!(trees, records);

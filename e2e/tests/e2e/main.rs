@@ -22,6 +22,7 @@ mod readers;
 mod refresh;
 mod schema;
 mod tool_output;
+mod trees;
 mod warm;
 mod workspaces;
 mod writes;

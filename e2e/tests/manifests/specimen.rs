@@ -199,7 +199,7 @@ pub fn all() -> Vec<Specimen> {
                     "revision": "0123456789abcdef0123456789abcdef01234567" } }),
             ),
         ),
-        of(Kind::WorkspaceNode, "node", "", json!({})),
+        of(Kind::WorkspaceNode, "node", "", json!({ "discard": ["0197c0de-0000-4000-8000-000000000001"] })),
     ];
     for (turns, label) in ROTATIONS.into_iter().enumerate() {
         let mut spec = project(json!({ "empty": {} }));
@@ -299,6 +299,9 @@ fn status(kind: Kind) -> Value {
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "exclusiveBytes": 1, "entries": 1 }, "conditions": conditions }),
         Kind::WorkspaceNode => json!({ "providers": [{ "name": "Copy", "available": true, "reason": "here" }],
             "capacity": { "totalBytes": 2, "freeBytes": 1, "total": "2", "free": "1" }, "kernel": "6",
-            "hostSources": [{ "name": "clone", "available": true, "path": "/src/clone", "namespaces": ["default"] }], "runtimeDigests": ["d"], "conditions": conditions }),
+            "hostSources": [{ "name": "clone", "available": true, "path": "/src/clone", "namespaces": ["default"] }], "runtimeDigests": ["d"],
+            "unclaimed": { "trees": 1, "bases": 0, "exclusiveBytes": 1, "items": [{ "uid": "0197c0de-0000-4000-8000-000000000001", "base": false,
+                "object": "team/a", "generation": "g", "createdAt": "2026-01-01T00:00:00Z", "logicalBytes": 1, "exclusiveBytes": 1, "refused": "r" }] },
+            "conditions": conditions }),
     }
 }

@@ -104,6 +104,7 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
         { "apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "00000000-0000-4000-8000-000000000000" }] } });
     let made = json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "WorkspaceNode", "metadata": { "name": format!("{}-third", there.1) }, "spec": {} });
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "stolen" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    let discard = json!({ "spec": { "discard": ["00000000-0000-4000-8000-000000000000"] } });
     let asks_token = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": [] } });
     let attempts: Vec<(&str, String, Option<&Value>)> = vec![
         ("PATCH", status("far"), Some(&hint)),
@@ -120,6 +121,7 @@ async fn attempts(ns: &TestNamespace, here: (&Pod, &str), there: (&Pod, &str)) -
         ("PATCH", object("near"), Some(&label)),
         ("PATCH", object("near"), Some(&owned)),
         ("PATCH", object("near"), Some(&finalizers)),
+        ("PATCH", node(here.1), Some(&discard)),
     ];
     let status_with = |field: &str, value: Value| json!({ "status": { field: value } });
     let uid = "00000000-0000-4000-8000-000000000000";

@@ -106,6 +106,14 @@ pub const WORKSPACE_RM: &str = "Examples:
   kubectl yoi workspace rm ci-1 ci-2               # says what it would delete
   kubectl yoi workspace rm ci-1 ci-2 --force
   kubectl yoi workspace rm -l pipeline=nightly --force";
+pub const TREES: &str = "Examples:
+  kubectl yoi trees                                 # of all nodes
+  kubectl yoi trees --node worker-1 -o json
+  kubectl yoi trees discard worker-1 --bases --force";
+pub const TREES_DISCARD: &str = "Examples:
+  kubectl yoi trees discard worker-1 0197c0de-0000-4000-8000-000000000001           # says what it would discard
+  kubectl yoi trees discard worker-1 0197c0de-0000-4000-8000-000000000001 --force
+  kubectl yoi trees discard worker-1 --bases --force";
 pub const DOCTOR: &str = "Examples:
   kubectl yoi doctor
   kubectl yoi doctor -A -o json";

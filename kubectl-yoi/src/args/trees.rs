@@ -1,4 +1,4 @@
-//! The flags of `ls` and of the verbs about workspaces.
+//! The flags of `ls` and of the verbs about workspaces and about trees without one.
 
 use std::time::Duration;
 
@@ -49,6 +49,41 @@ pub enum WorkspaceCommand {
     /// Delete trees that nobody uses, with what is in them. Only tells what it would do without --force.
     #[command(after_help = super::examples::WORKSPACE_RM)]
     Rm(WorkspaceRmOptions),
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct TreesOptions {
+    /// Only of this node.
+    #[arg(long, value_name = "NODE", value_parser = subdomain)]
+    pub node: Option<String>,
+    #[command(subcommand)]
+    pub command: Option<TreesCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TreesCommand {
+    /// Give up trees that no AgentWorkspace claims, with what is in them. Only tells what it would do without --force.
+    #[command(after_help = super::examples::TREES_DISCARD)]
+    Discard(TreesDiscardOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct TreesDiscardOptions {
+    /// The node whose disk holds them.
+    #[arg(value_name = "NODE", value_parser = subdomain)]
+    pub node: String,
+    /// The UIDs, as `kubectl yoi trees` lists them.
+    #[arg(value_name = "UID", required_unless_present = "bases")]
+    pub uids: Vec<String>,
+    /// All listed bases of that node: projects make theirs anew.
+    #[arg(long, conflicts_with = "uids")]
+    pub bases: bool,
+    /// Really give them up. A tree that a workspace claims, or that something uses, stays all the same.
+    #[arg(short, long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub dry_run: PlainDryRunOption,
 }
 
 #[derive(Debug, Args)]

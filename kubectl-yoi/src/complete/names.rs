@@ -8,7 +8,7 @@ use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use yoi_crds::reason::ALL;
-use yoi_crds::{AgentWorkspace, YoiPod, YoiProject};
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
 
 use crate::args::ClusterOptions;
 use crate::cluster::Cluster;
@@ -22,7 +22,7 @@ pub async fn names_of(value_name: &str, options: &ClusterOptions) -> Vec<(String
     match value_name {
         "REASON" => return ALL.iter().map(|reason| (reason.as_str().to_owned(), Some(reason.meaning().to_owned()))).collect(),
         "PRESET" => return PRESETS.map(|name| (name.to_owned(), None)).into(),
-        "AGENT" | "PROJECT" | "WORKSPACE" | "CLAIM" | "NAMESPACE" => {}
+        "AGENT" | "PROJECT" | "WORKSPACE" | "CLAIM" | "NAMESPACE" | "NODE" => {}
         _ => return Vec::new(),
     }
     let patience = PATIENCE * options.patience_percent() / 100;
@@ -43,6 +43,7 @@ async fn ask(value_name: &str, options: &ClusterOptions) -> Option<Vec<String>> 
             Some(workspaces.iter().filter(|w| w.spec.base.is_none()).map(ResourceExt::name_any).collect())
         }
         "CLAIM" => names(cluster.api::<PersistentVolumeClaim>()).await,
+        "NODE" => names(Api::<WorkspaceNode>::all(cluster.client)).await,
         "NAMESPACE" => names(Api::<Namespace>::all(cluster.client)).await,
         _ => None,
     }

@@ -155,6 +155,7 @@ pub fn collection(kind: &str) -> String {
         "YoiPod" | "YoiProject" | "YoiPeer" | "AgentWorkspace" => format!("/apis/yoi.dev/v1alpha1/namespaces/ns/{plural}"),
         "Deployment" | "DaemonSet" => format!("/apis/apps/v1/namespaces/ns/{plural}"),
         "PersistentVolume" | "Namespace" => format!("/api/v1/{plural}"),
+        "WorkspaceNode" => format!("/apis/yoi.dev/v1alpha1/{plural}"),
         _ => format!("/api/v1/namespaces/ns/{plural}"),
     }
 }
@@ -234,7 +235,7 @@ fn read(server: &ApiServer, request: &Request) -> Response {
         return respond(200, object.to_string());
     }
     // A list of every namespace is the list of the only one.
-    let here = if path.contains("/namespaces/") || path.starts_with("/api/v1/p") || path == "/api/v1/namespaces" {
+    let here = if path.contains("/namespaces/") || path.starts_with("/api/v1/p") || path == "/api/v1/namespaces" || path.ends_with("/workspacenodes") {
         path.clone()
     } else {
         let (group, plural) = parent(path);
@@ -243,7 +244,7 @@ fn read(server: &ApiServer, request: &Request) -> Response {
     let of = |key: &str| parent(key).0 == here;
     let plural = parent(&here).1;
     let known =
-        ["yoipods", "yoiprojects", "yoipeers", "agentworkspaces", "persistentvolumeclaims", "persistentvolumes", "namespaces", "pods"];
+        ["yoipods", "yoiprojects", "yoipeers", "agentworkspaces", "persistentvolumeclaims", "persistentvolumes", "namespaces", "pods", "workspacenodes"];
     if !known.contains(&plural) && !["deployments", "daemonsets"].contains(&plural) {
         return not_found(path);
     }

@@ -17,5 +17,6 @@ mod rm;
 mod steering;
 mod stopped;
 mod terminal;
+mod trees;
 mod waiting;
 mod workspaces;

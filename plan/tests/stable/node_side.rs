@@ -171,7 +171,7 @@ fn offers(c: &mut Cluster) {
 
 fn first_offer(c: &mut Cluster, node: &str) {
     if c.alive(node) && !c.now.machines[node].metadata.labels.as_ref().is_some_and(|l| l.contains_key("no-shim")) {
-        let mut offer = WorkspaceNode::new(node, yoi_crds::node::WorkspaceNodeSpec {});
+        let mut offer = WorkspaceNode::new(node, yoi_crds::node::WorkspaceNodeSpec::default());
         offer.status = Some(offered(c, node, true));
         c.create(offer);
     }
@@ -184,6 +184,7 @@ pub fn offered(c: &Cluster, node: &str, ready: bool) -> yoi_crds::WorkspaceNodeS
     let provider = OfferedProvider { name: yoi_crds::source::ProviderName::Btrfs, available: ready, reason: "here".into() };
     yoi_crds::WorkspaceNodeStatus {
         host_sources: host_sources::offered(c, node),
+        unclaimed: None,
         providers: vec![provider],
         capacity: Some(Capacity::new(quotas::TOTAL, free)),
         kernel: None,

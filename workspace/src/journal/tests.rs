@@ -67,6 +67,7 @@ fn half_written_records_are_removed_and_damaged_ones_are_named() {
         since: ChangeBase::Nothing,
         quota: None,
         object: None,
+        label: None,
     };
     std::fs::write(at.join(format!("{other}.json")), serde_json::to_string(&record).unwrap()).unwrap();
     assert!(matches!(journal.get(other), Err(JournalError::Parse { .. })));
@@ -130,7 +131,7 @@ fn the_quota_of_a_tree_is_recorded_before_it_is_set_and_outlives_every_state() {
     let (_dir, journal) = journal();
     let quota = |mib: u64| Some(Quota::new(mib << 20).unwrap());
     assert!(matches!(journal.begin_set_quota(UID, quota(1)), Err(JournalError::NotFound { .. })));
-    journal.begin_create_for(UID, ProviderKind::Copy, EMPTY, quota(10), None).unwrap();
+    journal.begin_create_for(UID, ProviderKind::Copy, EMPTY, RecordDetails { quota: quota(10), ..RecordDetails::default() }).unwrap();
     assert_eq!(journal.get(UID).unwrap().unwrap().quota, quota(10));
     journal.record_created(UID).unwrap();
     journal.begin_set_quota(UID, quota(20)).unwrap();
@@ -143,13 +144,19 @@ fn the_quota_of_a_tree_is_recorded_before_it_is_set_and_outlives_every_state() {
 #[test]
 fn the_object_of_a_tree_stays_in_its_record() {
     let (dir, journal) = journal();
-    journal.begin_create_for(UID, ProviderKind::Copy, EMPTY, None, Some("team/ws".into())).unwrap();
+    let label = TreeLabel { object: "team/ws".into(), generation: Some("g".into()) };
+    let details = RecordDetails { object: Some("team/ws".into()), label: Some(label.clone()), ..RecordDetails::default() };
+    journal.begin_create_for(UID, ProviderKind::Copy, EMPTY, details).unwrap();
     journal.record_created(UID).unwrap();
     journal.begin_create(UID, ProviderKind::Copy, EMPTY).unwrap();
     journal.begin_destroy(UID).unwrap();
     assert_eq!(journal.get(UID).unwrap().unwrap().object.as_deref(), Some("team/ws"));
     let text = std::fs::read_to_string(dir.path().join("journal").join(format!("{UID}.json"))).unwrap();
     assert!(text.contains(r#""of":"team/ws""#) && text.contains(r#""making":"#), "the spelling on disk: {text}");
+    // What people call it stays when the record may no longer be a reason to destroy the tree.
+    journal.forget_object(UID).unwrap();
+    let record = journal.get(UID).unwrap().unwrap();
+    assert_eq!((record.object, record.label), (None, Some(label)));
 
     // Another writer is writing at this moment.
     let half = dir.path().join("journal").join(format!("{}.json.tmp", Uid::from_bytes([8; 16])));

@@ -91,7 +91,7 @@ impl OneTree {
             let sealed = sealed.then_some(Seal { manifest, transid: None });
             Marker { quota, sealed, ..Marker::new(UID, ProviderKind::Copy, origin) }
         };
-        let entry = |location, marker| DataRootEntry { uid: UID, location, marker };
+        let entry = |location, marker| DataRootEntry { uid: UID, location, marker, created_seconds: None };
         let building = self.building.map(|marked| entry(EntryLocation::Building, marked.then(|| marker(false, None))));
         let live = self.live.map(|sealed| entry(EntryLocation::Live, Some(marker(sealed, self.quotas.1))));
         let trash = self.trash.map(|marked| entry(EntryLocation::Trash, marked.then(|| marker(false, None))));
@@ -107,6 +107,7 @@ impl OneTree {
                 since: crate::journal::ChangeBase::Unknown,
                 quota: self.quotas.0,
                 object: None,
+                label: None,
             })
             .collect();
         (JournalContents { records, damaged: vec![] }, Inventory { entries, ..Inventory::default() })
@@ -199,7 +200,7 @@ fn of_a_tree_whose_record_or_entry_cannot_be_read_nothing_is_touched_and_the_oth
             } else {
                 found.unreadable = vec![crate::UnreadableEntry { uid: UID, why: "input/output error".into() }];
             }
-            found.entries.push(DataRootEntry { uid: other, location: EntryLocation::Building, marker: None });
+            found.entries.push(DataRootEntry { uid: other, location: EntryLocation::Building, marker: None, created_seconds: None });
             let plan = recover(&journal, &found);
             assert_eq!(plan.steps, [RecoveryStep::Disk(DiskStep::Discard { uid: other })], "{start:?}");
             assert_eq!((plan.orphans, plan.lost), (vec![], vec![]), "{start:?}");
@@ -253,6 +254,6 @@ fn steps_and_markers_keep_their_spelling() {
     };
     assert!(serde_json::to_string(&of_host).unwrap().len() < 1024, "on XFS a link holds at most 1024 bytes");
     assert_eq!(serde_json::from_str::<Marker>(&text).unwrap(), marker);
-    let entry = DataRootEntry { uid: UID, location: EntryLocation::Trash, marker: None };
+    let entry = DataRootEntry { uid: UID, location: EntryLocation::Trash, marker: None, created_seconds: None };
     assert_eq!(serde_json::to_string(&entry).unwrap(), r#"{"uid":"07070707-0707-0707-0707-070707070707","place":"Trash","marker":null}"#);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use yoi_workspace::{
-    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, Quota, RecordState, TreeOrigin, Uid,
+    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, Quota, RecordDetails, RecordState, TreeOrigin, Uid,
 };
 
 use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, open_root, read_in, recover, unmount_below, write_in};
@@ -60,7 +60,7 @@ fn lifecycle(root: &DataRoot, journal: &Journal, (kind, quota): Trees, skipped: 
     let create = |uid: Uid, origin: TreeOrigin| {
         let quota = quota.filter(|_| uid != base);
         if skipped != SkippedIntent::Creating {
-            journal.begin_create_for(uid, kind, origin, quota, None).unwrap();
+            journal.begin_create_for(uid, kind, origin, RecordDetails { quota, ..RecordDetails::default() }).unwrap();
         }
         match origin {
             TreeOrigin::Empty { owner } => provider.create_empty(uid, owner).unwrap(),
@@ -68,7 +68,7 @@ fn lifecycle(root: &DataRoot, journal: &Journal, (kind, quota): Trees, skipped: 
             TreeOrigin::Host { .. } => unreachable!("no host folder is in this life"),
         };
         if skipped == SkippedIntent::Creating {
-            journal.begin_create_for(uid, kind, origin, quota, None).unwrap();
+            journal.begin_create_for(uid, kind, origin, RecordDetails { quota, ..RecordDetails::default() }).unwrap();
         }
         if quota.is_some() {
             provider.set_quota(uid, quota).unwrap();
@@ -159,7 +159,7 @@ fn repeat_lifecycle(root: &DataRoot, journal: &Journal, (kind, quota): Trees) {
         provider.seal(base).unwrap();
         for n in [2, 3] {
             let (uid, origin) = (nth_uid(n), TreeOrigin::Clone { from: base, access: CloneAccess::ReadWrite });
-            journal.begin_create_for(uid, kind, origin, quota, None).unwrap();
+            journal.begin_create_for(uid, kind, origin, RecordDetails { quota, ..RecordDetails::default() }).unwrap();
             provider.clone_tree(uid, base, CloneAccess::ReadWrite).unwrap();
             if quota.is_some() {
                 provider.set_quota(uid, quota).unwrap();

@@ -14,6 +14,7 @@ mod rights;
 mod sources;
 mod stuck;
 mod tokens;
+mod unclaimed;
 mod versions;
 
 #[cfg(test)]
@@ -30,6 +31,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("aggregation", aggregation::check),
     ("tokens", tokens::check),
     ("nodes", nodes::check),
+    ("trees", unclaimed::check),
     ("classes", classes::check),
     ("dns", dns::check),
     ("policies", policies::check),

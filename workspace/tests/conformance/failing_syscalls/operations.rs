@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use yoi_workspace::plan::{self, RecoveryStep};
-use yoi_workspace::{DataRoot, Journal, ProviderKind, Quota, TreeOrigin, Uid};
+use yoi_workspace::{DataRoot, Journal, ProviderKind, Quota, RecordDetails, TreeOrigin, Uid};
 
 use crate::host;
 
@@ -59,7 +59,7 @@ pub(super) fn make_without_journal(process: &Process, uid: Uid, origin: TreeOrig
 
 pub(super) fn make_as_the_shim(process: &Process, uid: Uid, origin: TreeOrigin) -> Outcome {
     let quota = process.quota.filter(|_| matches!(origin, TreeOrigin::Clone { .. }));
-    described(process.journal.begin_create_for(uid, process.kind, origin, quota, None))?;
+    described(process.journal.begin_create_for(uid, process.kind, origin, RecordDetails { quota, ..RecordDetails::default() }))?;
     if let Err(error) = make_without_journal(process, uid, origin) {
         described(process.journal.begin_destroy(uid).and_then(|()| process.journal.record_destroyed(uid)))?;
         return Err(error);

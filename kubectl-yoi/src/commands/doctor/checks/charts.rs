@@ -1,12 +1,15 @@
 //! Operator, gateway and shim, as the charts install them.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt;
 
 use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed, replicas};
 use super::{or_ok, pod};
+use crate::show;
 
 /// Much longer than the Lease's duration, because the clocks of the holder and of this machine differ.
 const STALE_SECONDS: i64 = 60;
@@ -21,7 +24,7 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         found.extend(shim_findings(observed));
     }
     let complete = observed.deployments.is_ok() && observed.daemon_sets.is_ok() && observed.leases.is_ok() && observed.nodes.is_ok();
-    or_ok(found, complete, "charts", || "operator, gateway and shim are up, and one operator leads".to_owned())
+    or_ok(found, complete, "charts", || format!("operator, gateway and shim are up; {}", leader_text(observed)))
 }
 
 fn install_command(observed: &ObservedCluster) -> String {
@@ -50,9 +53,30 @@ fn operator_findings(observed: &ObservedCluster) -> Vec<Finding> {
         return vec![Finding::error(display_name(operator), "it is scaled to 0: no object of ours is acted on", command)];
     }
     if let Some(why) = unavailable_replicas(observed, operator) {
+        let why = format!("{why}; {}", leader_text(observed));
         return vec![Finding::error(display_name(operator), why, describe_command(observed, "yoi-operator"))];
     }
     lease_finding(observed).into_iter().collect()
+}
+
+fn operator_lease(observed: &ObservedCluster) -> Option<&Lease> {
+    listed(&observed.leases).iter().find(|l| l.name_any() == "yoi-operator")
+}
+
+/// Which of the operator's replicas acts, since when, and when it was last heard of.
+fn leader_text(observed: &ObservedCluster) -> String {
+    let spec = operator_lease(observed).and_then(|lease| lease.spec.clone()).unwrap_or_default();
+    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else { return "no operator leads".to_owned() };
+    let age = |time: Option<MicroTime>| time.map(|t| show::duration(observed.age(t.0)));
+    let since = age(spec.acquire_time).map(|age| format!(" for {age}")).unwrap_or_default();
+    let renewed = age(spec.renew_time).map(|age| format!(", renewed {age} ago")).unwrap_or_default();
+    format!("{holder} leads{since}{renewed}")
+}
+
+/// The Pod of the operator that leads, if it can be told.
+pub(super) fn leader_pod(observed: &ObservedCluster) -> Option<&Pod> {
+    let holder = operator_lease(observed)?.spec.as_ref()?.holder_identity.as_deref()?;
+    listed(&observed.our_pods).iter().find(|p| holder.contains(&p.name_any()))
 }
 
 fn lease_finding(observed: &ObservedCluster) -> Option<Finding> {
@@ -180,6 +204,17 @@ mod tests {
         let other = serde_json::from_value(json!({ "metadata": { "name": "m", "labels": { "a.b/c": "d" } } })).unwrap();
         observed.nodes.as_mut().unwrap().push(other);
         assert_eq!(expect_finding(&observed, "charts", "a.b/c=d").severity, super::super::Severity::Note);
+    }
+
+    #[test]
+    fn who_leads_is_told_with_its_age_also_while_a_replica_is_missing() {
+        let mut observed = healthy();
+        let spec = observed.leases.as_mut().unwrap()[0].spec.as_mut().unwrap();
+        spec.acquire_time = serde_json::from_value(json!("2026-11-21T11:00:00.000000Z")).unwrap();
+        let leads = "yoi-operator-1 leads for 60m, renewed 2s ago";
+        expect_finding(&observed, "charts", leads);
+        observed.deployments.as_mut().unwrap()[0].spec.as_mut().unwrap().replicas = Some(2);
+        assert!(expect_finding(&observed, "charts", "1 of 2 replicas are available").message.contains(leads));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What each node offers, and how much of its data root is free.
 
+mod ready;
+
 use kube::ResourceExt;
 use yoi_crds::WorkspaceNode;
 use yoi_crds::condition::{Condition, ConditionStatus, find};
@@ -17,6 +19,7 @@ const GIB: i64 = 1 << 30;
 
 pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
     let mut found: Vec<Finding> = listed(&observed.workspace_nodes).iter().flat_map(|node| node_findings(observed, node)).collect();
+    found.extend(ready::findings(observed));
     if let (Ok(nodes), Ok(offers)) = (&observed.nodes, &observed.workspace_nodes) {
         for offer in offers.iter().filter(|o| !nodes.iter().any(|n| n.name_any() == o.name_any())) {
             let command = format!("kubectl delete workspacenode {}", offer.name_any());
