@@ -10,12 +10,11 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::conversation::RunSettings;
-use yoi_engine::driver::{Driver, ModelPatience, SecretRenewal};
+use yoi_engine::driver::{Agent, Driver, ModelPatience, SecretRenewal};
 use yoi_engine::error_text::error_text;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::program::agent::ProgramAgent;
 use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
@@ -100,13 +99,15 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
         Err(failure) => (None, Some(failure)),
     };
-    let model = match endpoint {
-        _ if is_program => None,
-        Some(endpoint) if !secret_missing => {
-            Some(Arc::new(FallbackModels::new(endpoint, &settings.model_secrets.of(endpoint), settings.timeouts)?))
+    let agent = match (&program, endpoint) {
+        // A program that is not in the image comes with another Pod: its task waits for that.
+        (Some(program), _) if secret_missing || !program.is_in_image() => Agent::Blocked(Some(program.role())),
+        (Some(program), _) => Agent::Program(program.clone()),
+        (None, None) if !is_program => return Err(AgentError::NoModel),
+        (None, Some(endpoint)) if !is_program && !secret_missing => {
+            Agent::Builtin(Arc::new(FallbackModels::new(endpoint, &settings.model_secrets.of(endpoint), settings.timeouts)?))
         }
-        Some(_) => None,
-        None => return Err(AgentError::NoModel),
+        (None, _) => Agent::Blocked(None),
     };
 
     let secrets = Arc::new(SecretRestart::new(&settings.session, &settings.pod_uid, settings.secret_restart, tools.clone(), stop.clone()));
@@ -150,9 +151,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         stop: &stop,
         opened: &opened,
         tools: tools.clone(),
-        model,
-        program,
-        may_run: !secret_missing,
+        agent,
         processes,
         tree,
         token_limit,
@@ -239,10 +238,7 @@ struct AgentProcess<'a> {
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
     tools: ToolRunner,
-    model: Option<Arc<FallbackModels>>,
-    program: Option<Arc<ProgramAgent>>,
-    /// False: a Secret is missing.
-    may_run: bool,
+    agent: Agent,
     processes: Arc<ProcessSupervisor>,
     tree: Arc<Tree>,
     token_limit: watch::Receiver<Option<u64>>,
@@ -315,10 +311,7 @@ impl AgentProcess<'_> {
         self.opened.send_replace(Some(open.clone()));
         let driver = Driver {
             session: open.clone(),
-            model: self.model.clone(),
-            program: self.program.clone(),
-            // A program that is not in the image comes with another Pod: its task waits for that.
-            may_run: self.may_run && self.program.as_ref().is_none_or(|program| program.is_in_image()),
+            agent: self.agent.clone(),
             tools: self.tools.clone(),
             retries: self.settings.retries,
             patience: ModelPatience {

@@ -8,7 +8,7 @@ use yoi_wire::control::DeltaKind;
 use yoi_wire::entry::{TokenUsage, ToolCall};
 
 use super::model_call::{ModelCallTask, TokenAccount};
-use super::{EffectHandle, EffectKind, Running};
+use super::{Agent, EffectHandle, EffectKind, Running};
 use crate::conversation::{CallEnd, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
 use crate::tools::LiveOutput;
 
@@ -35,7 +35,7 @@ impl Running<'_> {
     }
 
     pub(super) fn call_model(&mut self, effect: EffectId, request: PromptRequest, summary: bool, tokens: TokenUsage) {
-        let Some(model) = &self.driver.model else {
+        let Agent::Builtin(model) = &self.driver.agent else {
             let failure = ModelFailed::new(ModelFailureKind::Unreachable, "the model cannot be used");
             let _ = self.events.send(ConversationEvent::ModelFailed { effect, failure });
             return;

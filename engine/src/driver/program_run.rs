@@ -12,7 +12,7 @@ use uuid::Uuid;
 use yoi_wire::control::DeltaKind;
 use yoi_wire::entry::{Image, OfferedTool, TokenUsage, ToolCall, ToolOutcome};
 
-use super::Running;
+use super::{Agent, Running};
 use crate::conversation::program::ProgramEnd;
 use crate::conversation::{AskId, CallEnd, ConversationEvent, EffectId};
 use crate::open_session::OpenSession;
@@ -197,7 +197,8 @@ impl RunBudget for Budget {
 
 impl Running<'_> {
     pub(super) fn run_program(&mut self, effect: EffectId, input: String, session: Option<String>, tokens: TokenUsage) {
-        let Some(agent) = self.driver.program.clone() else { return };
+        let Agent::Program(agent) = &self.driver.agent else { return };
+        let agent = agent.clone();
         let program_run = Arc::new(ProgramRun {
             effect,
             events: self.events.clone(),
