@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
 use yoi_wire::control::ControlResponse;
-use yoi_wire::entry::{AgentConfig, Body, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
+use yoi_wire::entry::{AgentConfig, Body, CallFrom, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
 use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
@@ -21,7 +21,7 @@ use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
 use crate::open_session::{OpenSession, PersonRequest};
 use crate::program::agent::ProgramAgent;
-use crate::tools::ToolRunner;
+use crate::tools::ToolGate;
 
 mod effects;
 mod model_call;
@@ -96,8 +96,8 @@ pub struct Driver {
     pub session: Arc<OpenSession>,
     /// What answers.
     pub agent: Agent,
-    /// Runs tool calls.
-    pub tools: ToolRunner,
+    /// Decides about tool calls, and runs them.
+    pub tools: ToolGate,
     /// Waits between calls of the model.
     pub retries: RetryPolicy,
     /// How long calls of the model are tried.
@@ -154,7 +154,7 @@ impl Driver {
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
-        let mut state = ConversationState::new(self.tools.read_only_tools()).for_program(self.agent.role());
+        let mut state = ConversationState::new(self.tools.runner().tools().read_only()).for_program(self.agent.role());
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
@@ -281,8 +281,9 @@ impl Running<'_> {
                         }
                     }
                     Intent::Check { effect, calls } => {
-                        let results = block_in_place(|| calls.iter().map(|call| self.driver.tools.check(call)).collect());
-                        events.push_back(ConversationEvent::Checked { effect, results });
+                        let decisions =
+                            block_in_place(|| calls.iter().map(|call| self.driver.tools.begin(call, CallFrom::Model)).collect());
+                        events.push_back(ConversationEvent::Checked { effect, decisions });
                     }
                     Intent::Run { effect, call } => self.run_tool(effect, call),
                     Intent::End { effect } => {
@@ -345,7 +346,7 @@ impl Running<'_> {
         let entries = block_in_place(|| self.driver.session.append(bodies))?;
         self.driver.observer.on_entries_logged();
         if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
-            self.driver.tools.start_run();
+            self.driver.tools.runner().start_run();
         }
         log_entries(&entries);
         Ok(entries)
@@ -371,7 +372,7 @@ impl Running<'_> {
                         ConversationEvent::ModelFailed { effect, failure }
                     }
                     EffectKind::Tool => {
-                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), millis: 0 };
+                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), refused: None, millis: 0 };
                         ConversationEvent::Ended { effect, end }
                     }
                     EffectKind::Program => {

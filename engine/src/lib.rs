@@ -3,6 +3,7 @@
 //! | Module | Does |
 //! |---|---|
 //! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
+//! | [`decision`] | says whether a call of a tool may begin, and why not |
 //! | [`driver`] | carries out what the conversation decides |
 //! | [`live_feed`] | shows attached clients what is not in the log yet |
 //! | [`model`] | calls the model's endpoint |
@@ -19,6 +20,7 @@
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
+pub mod decision;
 pub mod driver;
 pub mod error_text;
 mod estimate;

@@ -15,9 +15,9 @@ use yoi_engine::error_text::error_text;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
+use yoi_engine::tools::{ToolGate, ToolRunner};
 use yoi_engine::tree_context::tree_context;
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
@@ -93,7 +93,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers::new(caller.clone())), manifest.limits);
+    let tools = ToolGate::new(ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers::new(caller.clone())), manifest.limits));
     let is_program = manifest.program.is_some();
     let (program, unusable) = match setup {
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
@@ -166,7 +166,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
             stop.cancelled().await;
         }
     }
-    tools.stop_all().await;
+    tools.runner().stop_all().await;
 
     if !secret_missing {
         status.set_stopping();
@@ -237,7 +237,7 @@ struct AgentProcess<'a> {
     status: &'a RuntimeStatus,
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
-    tools: ToolRunner,
+    tools: ToolGate,
     agent: Agent,
     processes: Arc<ProcessSupervisor>,
     tree: Arc<Tree>,

@@ -15,6 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, readlinkat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use uuid::Uuid;
+use yoi_wire::entry::RefusalClass;
 
 /// The most links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -34,6 +35,17 @@ pub enum PathError {
     Changed { given: String },
     #[error("{given:?}: {source}")]
     Io { given: String, source: io::Error },
+}
+
+impl PathError {
+    /// The class of a refusal; `None` for a failure of the system.
+    pub fn class(&self) -> Option<RefusalClass> {
+        match self {
+            Self::Outside { .. } | Self::Changed { .. } => Some(RefusalClass::SandboxViolation),
+            Self::Loop { .. } | Self::NotAPath { .. } => Some(RefusalClass::InvalidPath),
+            Self::Io { .. } => None,
+        }
+    }
 }
 
 /// An open root folder.

@@ -15,10 +15,10 @@ use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::program::calls::ProgramCalls;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{LiveOutput, ToolRunner};
+use yoi_engine::tools::{LiveOutput, ToolGate, ToolRunner};
 use yoi_runtime::program_socket::{BoundSocket, ProgramSocket, SocketGrant};
 use yoi_test_support::{eventually, in_time};
-use yoi_wire::entry::{OfferedTool, ToolCall, ToolOutcome};
+use yoi_wire::entry::{CallFrom, OfferedTool, ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
 const TOKEN: &str = "token-of-the-run";
@@ -28,7 +28,7 @@ const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
 struct Run {
     log: Mutex<Vec<Value>>,
     disk: Semaphore,
-    tools: ToolRunner,
+    tools: ToolGate,
 }
 
 impl ProgramCalls for Run {
@@ -49,14 +49,14 @@ impl ProgramCalls for Run {
 
     fn run_tool(&self, call: ToolCall) -> BoxFuture<'_, CallEnd> {
         async move {
-            let end = self.tools.run(&call, &LiveOutput::discard()).await;
-            CallEnd { outcome: end.outcome, output: end.output, images: end.images, millis: 0 }
+            let end = self.tools.run(&call, CallFrom::Mcp, &LiveOutput::discard()).await;
+            CallEnd { outcome: end.outcome, output: end.output, images: end.images, refused: end.refused, millis: 0 }
         }
         .boxed()
     }
 
     fn offered(&self) -> Vec<OfferedTool> {
-        self.tools.offered().into_iter().filter(|tool| OFFERED.contains(&tool.name.as_str())).collect()
+        self.tools.offered(CallFrom::Mcp)
     }
 }
 
@@ -71,7 +71,8 @@ fn setup() -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     let shell = Shell::new(Arc::new(ProcessSupervisor::new(root.clone(), "a", &[])));
-    let tools = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default());
+    let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default());
+    let tools = ToolGate::new(runner);
     let run = Arc::new(Run { log: Mutex::default(), disk: Semaphore::new(Semaphore::MAX_PERMITS >> 1), tools });
     let socket = ProgramSocket::serve(BoundSocket::bind(&folder.path().join("socket")).unwrap()).unwrap();
     let grant = socket.allow(TOKEN, run.clone());
