@@ -40,18 +40,26 @@ pub struct Refusal {
     pub class: RefusalClass,
     /// What the model reads. It begins with the word of the class.
     pub message: String,
+    /// The rule of the policy that refuses it, where one does.
+    pub rule: Option<String>,
 }
 
 impl Refusal {
     /// `why` follows the word of the class.
     #[must_use]
     pub fn new(class: RefusalClass, why: impl fmt::Display) -> Self {
-        Self { class, message: format!("{}: {why}", class.word()) }
+        Self::with_message(class, format!("{}: {why}", class.word()))
+    }
+
+    /// `message` is the whole of what the model reads.
+    #[must_use]
+    pub fn with_message(class: RefusalClass, message: String) -> Self {
+        Self { class, message, rule: None }
     }
 
     /// The refusal as the log has it.
     #[must_use]
     pub fn record(&self, from: CallFrom) -> CallDecision {
-        CallDecision { from, refused: Some(self.class) }
+        CallDecision { from, refused: Some(self.class), rule: self.rule.clone() }
     }
 }

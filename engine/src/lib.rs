@@ -9,6 +9,7 @@
 //! | [`model`] | calls the model's endpoint |
 //! | [`open_session`] | holds log and inbox of the open session |
 //! | [`tools`] | checks and runs tool calls |
+//! | [`policy`] | says what the policy allows; it reads no disk |
 //! | [`processes`] | starts, ends and reaps programs |
 //! | [`frame`] | keeps them from what is not theirs |
 //! | [`program`] | drives a program that is the agent |
@@ -30,6 +31,7 @@ pub mod live_feed;
 pub mod model;
 pub mod open_session;
 pub mod peers;
+pub mod policy;
 pub mod processes;
 pub mod program;
 pub mod tools;

@@ -34,6 +34,7 @@ use unconfirmed::UnconfirmedMessages;
 use crate::decision::Refusal;
 use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
+use crate::policy::{Place, Policy};
 
 /// Runs the tools of one conversation, behind a [`ToolGate`].
 #[derive(Clone)]
@@ -46,8 +47,8 @@ pub struct ToolRunner {
 impl ToolRunner {
     /// The built-in tools, with slots of a project of their own. `peers` answers ListPods and SendToPeerPod.
     #[must_use]
-    pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits) -> Self {
-        let context = ToolContext { tree, shell, peers, limits, unconfirmed: UnconfirmedMessages::default() };
+    pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits, policy: Arc<Policy>) -> Self {
+        let context = ToolContext { tree, shell, peers, limits, policy, unconfirmed: UnconfirmedMessages::default() };
         Self { tools: ToolSet::builtin(), context: Arc::new(context), slots: Slots::new(ProjectSlots::default()) }
     }
 
@@ -70,6 +71,24 @@ impl ToolRunner {
     /// Checks whether a call fits its tool. Has no side effects.
     fn check(&self, call: &ToolCall) -> Result<(), Refusal> {
         self.tools.find(&call.tool)?.check(&self.context, &normalize(&call.args))
+    }
+
+    /// What the policy says.
+    fn policy(&self) -> &Policy {
+        &self.context.policy
+    }
+
+    /// Asks the policy about a call of any tool, a program's own included. Has no side effects.
+    fn check_policy(&self, call: &ToolCall) -> Result<(), Refusal> {
+        let tree = &self.context.tree;
+        let locate = |given: &str| match tree.locate(given) {
+            Ok(path) => Place::Inside(path),
+            Err(PathError::Io { .. }) => tree.names_of(given).map_or(Place::Outside, Place::Inside),
+            Err(PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. }) => {
+                Place::Outside
+            }
+        };
+        self.policy().check(&call.tool, &call.args, &locate)
     }
 
     /// Runs a call when a slot is free.
@@ -103,7 +122,7 @@ impl From<PathError> for CallResult {
     fn from(error: PathError) -> Self {
         let message = without_os_error_number(&error.to_string());
         match error.class() {
-            Some(class) => CallResult::refused(Refusal { class, message }),
+            Some(class) => CallResult::refused(Refusal::with_message(class, message)),
             None => CallResult::failed(message),
         }
     }

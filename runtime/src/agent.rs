@@ -14,6 +14,7 @@ use yoi_engine::driver::{Agent, Driver, ModelPatience, SecretRenewal};
 use yoi_engine::error_text::error_text;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
+use yoi_engine::policy::{Policy, PolicyError};
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
@@ -55,6 +56,8 @@ pub enum AgentError {
     Tree { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Model(#[from] ModelError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error("failed to find a model in the manifest")]
     NoModel,
 }
@@ -93,7 +96,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let tools = ToolGate::new(ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers::new(caller.clone())), manifest.limits));
+    let policy = Arc::new(Policy::new(&manifest.policy)?);
+    let peers = Arc::new(GatewayPeers::new(caller.clone()));
+    let tools = ToolGate::new(ToolRunner::new(tree.clone(), shell, peers, manifest.limits, policy));
     let is_program = manifest.program.is_some();
     let (program, unusable) = match setup {
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),

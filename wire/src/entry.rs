@@ -374,7 +374,11 @@ mod tests {
                 output: "o".into(),
                 images: Vec::new(),
                 millis: None,
-                decision: Some(CallDecision { from: CallFrom::Hook, refused: Some(RefusalClass::SandboxViolation) }),
+                decision: Some(CallDecision {
+                    from: CallFrom::Hook,
+                    refused: Some(RefusalClass::SandboxViolation),
+                    rule: Some("r".into()),
+                }),
             }),
             Body::RunEnded(RunEnded {
                 run_id: "run-7".into(),
@@ -443,7 +447,7 @@ mod tests {
         let body =
             json!({ "callId": "c", "tool": "Shell", "decision": { "from": "carrierPigeon", "refused": "FeathersMissing", "by": "x" } });
         let started: ToolStarted = serde_json::from_value(body).unwrap();
-        assert_eq!(started.decision, Some(CallDecision { from: CallFrom::Unknown, refused: Some(RefusalClass::Unknown) }));
+        assert_eq!(started.decision, Some(CallDecision { from: CallFrom::Unknown, refused: Some(RefusalClass::Unknown), rule: None }));
         let allowed = serde_json::to_value(CallDecision::allowed(CallFrom::Mcp)).unwrap();
         assert_eq!(allowed, json!({ "from": "mcp" }));
     }

@@ -139,7 +139,7 @@ impl ConversationState {
         let mut bodies = Vec::new();
         for (call, decision) in waiting.into_iter().zip(decisions) {
             let whole = !cut || call.request.as_ref().is_some_and(|request| request.args.is_object());
-            let cut_call = || Decision::Refuse(Refusal { class: RefusalClass::InvalidArgs, message: CUT_CALL.to_owned() });
+            let cut_call = || Decision::Refuse(Refusal::with_message(RefusalClass::InvalidArgs, CUT_CALL.to_owned()));
             let decision = if whole { decision } else { cut_call() };
             bodies.push(decided(&call.call_id, &call.tool, CallFrom::Model, &decision));
         }
@@ -152,7 +152,7 @@ impl ConversationState {
     pub(super) fn end_call(&mut self, call_id: String, end: Option<CallEnd>, intents: &mut Vec<Intent>) {
         let body = match end {
             Some(CallEnd { outcome, output, images, refused, millis }) => {
-                let decision = refused.map(|class| CallDecision { from: CallFrom::Model, refused: Some(class) });
+                let decision = refused.map(|class| CallDecision { from: CallFrom::Model, refused: Some(class), rule: None });
                 Body::ToolEnded(ToolEnded { call_id, outcome, output, images, millis: Some(millis), decision })
             }
             None => tool_ended(&call_id, ToolOutcome::Failed, ENDED_BY_PERSON),

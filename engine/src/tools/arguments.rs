@@ -34,8 +34,8 @@ pub fn read<T: DeserializeOwned>(args: &Value) -> Result<T, Refusal> {
 
 /// The arguments do not fit: `why` names the argument and what was expected of it.
 pub fn invalid(why: impl std::fmt::Display) -> Refusal {
-    let Refusal { class, message } = Refusal::new(RefusalClass::InvalidArgs, why);
-    Refusal { class, message: truncate(message, MAX_MESSAGE_BYTES) }
+    let refusal = Refusal::new(RefusalClass::InvalidArgs, why);
+    Refusal { message: truncate(refusal.message, MAX_MESSAGE_BYTES), ..refusal }
 }
 
 /// Models send a call without arguments as null, as an empty string or as an empty object.

@@ -31,7 +31,8 @@ impl ToolGate {
     /// The tools that whoever asks is offered.
     #[must_use]
     pub fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
-        self.runner.offered().into_iter().filter(|tool| is_exposed(&tool.name, to)).collect()
+        let is_offered = |tool: &OfferedTool| is_exposed(&tool.name, to) && self.runner.policy().exposes(&tool.name);
+        self.runner.offered().into_iter().filter(is_offered).collect()
     }
 
     /// Decides whether a call may begin. Has no side effects. The caller logs the decision before anything follows from it.
@@ -52,14 +53,15 @@ impl ToolGate {
     fn check(&self, call: &ToolCall, from: CallFrom) -> Result<(), Refusal> {
         // A program's own tool has a schema that only the program knows.
         if from == CallFrom::Hook {
-            return Ok(());
+            return self.runner.check_policy(call);
         }
         self.runner.tools().find(&call.tool)?;
         if !is_exposed(&call.tool, from) {
             let why = format_args!("{} is not for a program; there are {}", call.tool, FOR_PROGRAMS.join(", "));
             return Err(Refusal::new(RefusalClass::ToolNotExposed, why));
         }
-        self.runner.check(call)
+        self.runner.check(call)?;
+        self.runner.check_policy(call)
     }
 }
 

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use yoi_wire::entry::{CallFrom, RefusalClass, ToolOutcome};
+use yoi_wire::policy::ToolPolicy;
 
 use super::slots::{CONVERSATION_SLOTS, PROJECT_SLOTS};
 use super::*;
@@ -15,6 +16,7 @@ use crate::processes::ProcessSupervisor;
 
 mod arguments;
 mod files;
+mod policy;
 mod searches;
 
 /// A tree at `outer/root`, beside the file `outer/secret`.
@@ -34,6 +36,15 @@ impl Fixture {
 
     /// `prepare` gets the folder around the tree, and what starts its processes.
     fn with(limits: RunLimits, prepare: impl FnOnce(&Path, &mut ProcessSupervisor)) -> Self {
+        Self::build(limits, &ToolPolicy::default(), prepare)
+    }
+
+    fn with_policy(policy: &ToolPolicy) -> Self {
+        Self::build(RunLimits::default(), policy, |_, _| {})
+    }
+
+    fn build(limits: RunLimits, policy: &ToolPolicy, prepare: impl FnOnce(&Path, &mut ProcessSupervisor)) -> Self {
+        let policy = Policy::new(policy).unwrap();
         let outer = tempfile::tempdir().unwrap();
         let root = outer.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -41,7 +52,7 @@ impl Fixture {
         let mut processes = ProcessSupervisor::new(root.clone(), "a", &[]);
         prepare(outer.path(), &mut processes);
         let shell = Shell::new(Arc::new(processes));
-        let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), limits);
+        let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), limits, Arc::new(policy));
         Self { outer, gate: ToolGate::new(runner) }
     }
 

@@ -18,6 +18,7 @@ use super::tree::Tree;
 use super::unconfirmed::UnconfirmedMessages;
 use crate::decision::Refusal;
 use crate::peers::Peers;
+use crate::policy::Policy;
 
 /// A tool that the model can call. Most tools are a [`TypedTool`], which is one of these.
 pub trait Tool: Send + Sync {
@@ -122,6 +123,8 @@ pub struct ToolContext {
     pub peers: Arc<dyn Peers>,
     /// Limits of a call.
     pub limits: RunLimits,
+    /// What calls may do.
+    pub policy: Arc<Policy>,
     pub(super) unconfirmed: UnconfirmedMessages,
 }
 
@@ -134,9 +137,7 @@ impl ToolContext {
 
     /// Checks that a path lies in the tree.
     pub(super) fn check_path(&self, path: &str) -> Result<(), Refusal> {
-        self.tree
-            .check(path)
-            .map_err(|error| Refusal { class: error.class().unwrap_or(RefusalClass::InvalidPath), message: error.to_string() })
+        self.tree.check(path).map_err(|error| Refusal::with_message(error.class().unwrap_or(RefusalClass::InvalidPath), error.to_string()))
     }
 
     /// Runs `operation` on the tree, on a thread that may block, for at most the time limit of a call.

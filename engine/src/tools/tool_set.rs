@@ -41,9 +41,9 @@ impl ToolSet {
     pub fn find(&self, name: &str) -> Result<&dyn Tool, Refusal> {
         self.0.iter().find(|tool| tool.name() == name).map(Box::as_ref).ok_or_else(|| {
             let names: Vec<&str> = self.0.iter().map(|tool| tool.name()).collect();
-            let Refusal { class, message } =
+            let refusal =
                 Refusal::new(RefusalClass::UnknownTool, format_args!("there is no tool {name:?}; there are {}", names.join(", ")));
-            Refusal { class, message: truncate(message, arguments::MAX_MESSAGE_BYTES) }
+            Refusal { message: truncate(refusal.message, arguments::MAX_MESSAGE_BYTES), ..refusal }
         })
     }
 }

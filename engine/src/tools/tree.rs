@@ -113,6 +113,13 @@ impl Tree {
         Ok(self.resolve(given)?.path())
     }
 
+    /// The names of a path that cannot be resolved, such as one below a folder that may not be entered; `None` when they are not beneath the root.
+    #[must_use]
+    pub fn names_of(&self, given: &str) -> Option<PathBuf> {
+        let names = self.names_beneath(Path::new(given))?;
+        names.iter().all(|name| name != "..").then(|| names.iter().collect())
+    }
+
     /// Opens a regular file by a path that holds no link, such as [`Tree::locate`] returns.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
 use yoi_engine::conversation::CallEnd;
 use yoi_engine::peers::NoPeers;
+use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::program::calls::ProgramCalls;
 use yoi_engine::tools::shell::Shell;
@@ -20,6 +21,7 @@ use yoi_runtime::program_socket::{BoundSocket, ProgramSocket, SocketGrant};
 use yoi_test_support::{eventually, in_time};
 use yoi_wire::entry::{CallFrom, OfferedTool, ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::ToolPolicy;
 
 const TOKEN: &str = "token-of-the-run";
 const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
@@ -71,7 +73,8 @@ fn setup() -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     let shell = Shell::new(Arc::new(ProcessSupervisor::new(root.clone(), "a", &[])));
-    let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default());
+    let policy = Arc::new(Policy::new(&ToolPolicy::default()).unwrap());
+    let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default(), policy);
     let tools = ToolGate::new(runner);
     let run = Arc::new(Run { log: Mutex::default(), disk: Semaphore::new(Semaphore::MAX_PERMITS >> 1), tools });
     let socket = ProgramSocket::serve(BoundSocket::bind(&folder.path().join("socket")).unwrap()).unwrap();
@@ -151,7 +154,7 @@ async fn a_call_that_is_not_in_the_log_is_blocked_with_a_sentence() {
     let hook = ["hook", "before"];
     let not_run = "The call was not run, because it must be in the agent's log first: ";
     let sentence = blocked(setup.command(&hook, "another token"), &before()).await;
-    assert_eq!(sentence, format!("{not_run}the token is not that of the current run, so nothing was done.\n"));
+    assert_eq!(sentence, "The call was not run: the token is not that of the current run, so nothing was done.\n");
     let sentence = blocked(setup.command(&hook, TOKEN), "no JSON").await;
     assert!(
         sentence.starts_with(&format!("{not_run}failed to understand what the program tells of the call: it is no JSON")),
@@ -167,7 +170,7 @@ async fn a_call_that_is_not_in_the_log_is_blocked_with_a_sentence() {
     assert!(setup.log().is_empty());
     setup.run.disk.close();
     let sentence = blocked(setup.command(&hook, TOKEN), &before()).await;
-    assert_eq!(sentence, format!("{not_run}the disk of the session is full.\n"));
+    assert_eq!(sentence, "The call was not run: the disk of the session is full.\n");
 }
 
 /// A client of the MCP server.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use yoi_engine::decision::{Decision, Refusal};
+use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
@@ -15,6 +16,7 @@ use yoi_line::{Dial, RequestClient, TextSource, Timings};
 use yoi_runtime::gateway_peers::GatewayPeers;
 use yoi_wire::entry::{CallFrom, RefusalClass, ToolCall};
 use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::ToolPolicy;
 
 /// The content that Write writes.
 pub const WRITTEN: &str = "written by the tool";
@@ -57,6 +59,7 @@ impl RuntimeTools {
             Arc::new(shell),
             Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway))),
             RunLimits::default(),
+            Arc::new(Policy::new(&ToolPolicy::default()).unwrap()),
         );
         Self { gate: ToolGate::new(runner), runtime }
     }

@@ -26,8 +26,14 @@ pub enum RefusalClass {
     InvalidPath,
     /// There is no such tool.
     UnknownTool,
-    /// The tool is there, and not for whoever asked.
+    /// The tool is there, and not for whoever asked, or the policy allows no call of it.
     ToolNotExposed,
+    /// The policy does not allow the call.
+    ToolDenied,
+    /// A path is a file that may hold secrets.
+    SensitivePathDenied,
+    /// The policy does not allow a host or a scheme, or no host is named.
+    NetworkDenied,
     /// The arguments do not fit the tool, or were cut off.
     InvalidArgs,
     /// No slot of the conversation or of the project came free in time, or there are as many background commands as there may be.
@@ -46,6 +52,9 @@ impl RefusalClass {
             Self::InvalidPath => "invalid_path",
             Self::UnknownTool => "unknown_tool",
             Self::ToolNotExposed => "tool_not_exposed",
+            Self::ToolDenied => "tool_denied",
+            Self::SensitivePathDenied => "sensitive_path_denied",
+            Self::NetworkDenied => "network_denied",
             Self::InvalidArgs => "invalid_args",
             Self::SlotsFull => "slots_full",
             Self::Unknown => "refused",
@@ -63,12 +72,15 @@ pub struct CallDecision {
     /// Why it was refused; absent: it was allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusalClass>,
+    /// The rule of the policy that refused it, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 impl CallDecision {
     /// The call may begin.
     #[must_use]
     pub fn allowed(from: CallFrom) -> Self {
-        Self { from, refused: None }
+        Self { from, refused: None, rule: None }
     }
 }

@@ -454,8 +454,9 @@ fn a_refused_call_of_a_program_is_in_the_log_before_its_hook_hears_of_it() {
     let refused = simulation.hook(1, call("bad"));
     assert_eq!(refused, Some(Err("no".to_owned())));
     assert!(simulation.kinds().ends_with("Assistant ToolEnded"), "{}", simulation.kinds());
-    let decision = CallDecision { from: CallFrom::Hook, refused: Some(RefusalClass::InvalidArgs) };
-    assert!(matches!(&simulation.log.last().unwrap().body, Body::ToolEnded(end) if end.decision.as_ref() == Some(&decision)));
+    let decision = CallDecision { from: CallFrom::Hook, refused: Some(RefusalClass::InvalidArgs), rule: None };
+    let is_recorded = matches!(&simulation.log.last().unwrap().body, Body::ToolEnded(end) if end.decision.as_ref() == Some(&decision));
+    assert!(is_recorded, "the log does not have the decision");
     // The program tells of it once more, as a call that failed.
     let entries = simulation.log.len();
     simulation.say(vec![started("bad"), ended("bad")]);

@@ -43,7 +43,7 @@ pub fn calls(ids: &[&str]) -> Assistant {
 /// The gate refuses a call with the id `bad`.
 pub fn decision(call: &ToolCall) -> Decision {
     match call.call_id.as_str() {
-        "bad" => Decision::Refuse(Refusal { class: RefusalClass::InvalidArgs, message: "no".to_owned() }),
+        "bad" => Decision::Refuse(Refusal::with_message(RefusalClass::InvalidArgs, "no".to_owned())),
         _ => Decision::Allow,
     }
 }

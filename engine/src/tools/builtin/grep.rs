@@ -14,6 +14,7 @@ use yoi_wire::entry::ToolOutcome;
 use yoi_wire::manifest::RunLimits;
 
 use crate::decision::Refusal;
+use crate::policy::Policy;
 use crate::tools::arguments::{invalid, not_empty, not_null};
 use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::search::{Search, StopSearch, glob};
@@ -125,7 +126,8 @@ impl TypedTool for Grep {
         // Some time is left to say what was found until then.
         let (stop, _cancel) = StopSearch::after(default_time_limit(&context.limits).mul_f64(0.9));
         let search = Search { path: args.path().to_owned(), ignored_too: args.ignored_too, stop };
-        context.search_tree(move |tree| grep(tree, &search, &query)).await
+        let policy = context.policy.clone();
+        context.search_tree(move |tree| grep(tree, &search, &query, &policy)).await
     }
 }
 
@@ -166,7 +168,7 @@ impl Found {
     }
 }
 
-fn grep(tree: &Tree, search: &Search, query: &Query) -> CallResult {
+fn grep(tree: &Tree, search: &Search, query: &Query, policy: &Policy) -> CallResult {
     let found = Mutex::new(Found::default());
     let visited = search.visit(tree, false, || {
         let mut searcher = SearcherBuilder::new()
@@ -178,7 +180,7 @@ fn grep(tree: &Tree, search: &Search, query: &Query) -> CallResult {
             .build();
         let found = &found;
         move |path: &Path| {
-            if query.glob.as_ref().is_some_and(|glob| !glob.is_match(path)) {
+            if query.glob.as_ref().is_some_and(|glob| !glob.is_match(path)) || policy.hides(path) {
                 return;
             }
             let mut sink = Collect { query, found: FileLines::default() };

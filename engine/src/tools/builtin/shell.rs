@@ -72,7 +72,7 @@ impl TypedTool for Shell {
         match context.shell.start_background(&args.command) {
             Ok(id) => CallResult::succeeded(format!("started in the background as {id}; read it with ShellOutput, end it with ShellStop")),
             Err(error @ BackgroundError::Full { .. }) => {
-                CallResult::refused(Refusal { class: RefusalClass::SlotsFull, message: error.to_string() })
+                CallResult::refused(Refusal::with_message(RefusalClass::SlotsFull, error.to_string()))
             }
             Err(error @ (BackgroundError::Unknown { .. } | BackgroundError::Start { .. })) => CallResult::failed(error.to_string()),
         }
