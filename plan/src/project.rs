@@ -19,6 +19,7 @@ use crate::conditions::{self, ConditionSet};
 use crate::network;
 use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
+use crate::policy;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
@@ -140,6 +141,9 @@ fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp
     conditions.set(condition::SEALED, sealed_condition);
     if let Some(refreshed) = refresh.condition {
         conditions.set(condition::REFRESHED, refreshed);
+    }
+    if let Some(policy) = &input.project.get().spec.policy {
+        conditions.set(condition::POLICY_VALID, policy::condition(policy));
     }
     conditions.set_ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
     let path = base_set.tree_path().map(str::to_owned);

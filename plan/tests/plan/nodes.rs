@@ -7,6 +7,7 @@ mod hints;
 mod host;
 mod lost;
 mod manifests;
+mod policies;
 mod programs;
 mod projects;
 mod refresh;
