@@ -15,6 +15,8 @@ mod open_enum;
 pub mod peer;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod pod;
+#[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
+pub mod policy;
 pub mod prepare;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod project;

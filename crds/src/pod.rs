@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::open_enum::open_enum;
+use crate::policy::Policy;
 use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
 pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
@@ -89,6 +90,9 @@ pub struct YoiPodSpec {
     pub limits: Limits,
     #[serde(default, skip_serializing_if = "Compaction::is_empty")]
     pub compaction: Compaction,
+    /// Narrows the policy of the project for this agent. A change counts from its next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Box<Policy>>,
 }
 
 /// An existing workspace, or the form of a new one.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::pod::{Model, PodSettings};
+use crate::policy::Policy;
 use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner};
@@ -49,6 +50,9 @@ pub struct YoiProjectSpec {
     /// Runs in every base before it is sealed: what it builds is in every tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<Box<Prepare>>,
+    /// What calls of tools may do in every agent of this project. A change counts from an agent's next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Box<Policy>>,
     /// For YoiPods of this project that do not say otherwise.
     #[serde(default)]
     pub defaults: PodDefaults,

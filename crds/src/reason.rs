@@ -630,6 +630,15 @@ reasons! {
     @person MANIFEST_DAMAGED = "ManifestDamaged",
         "To make a new manifest of the spec and the project as they are now, refresh the agent.",
         "kubectl yoi start $NAME -n $NAMESPACE --refresh";
+    /// A line of the policy is not understood, or a YoiPod's allows more than its project's. The agent goes on under the last valid policy; one that never
+    /// ran does not start.
+    @person POLICY_INVALID = "PolicyInvalid",
+        "The message names the line and what is wrong with it: change `spec.policy` there.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// The policy is valid, and the agent was started under another one.
+    POLICY_AT_NEXT_START = "PolicyAtNextStart",
+        "Start the agent again to have it under the policy as it is now.",
+        "kubectl yoi restart $NAME -n $NAMESPACE";
     /// Both members exist and are bound by UID.
     MEMBERS_BOUND = "MembersBound";
     /// A member does not exist.

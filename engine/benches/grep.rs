@@ -16,12 +16,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use yoi_engine::peers::NoPeers;
+use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{LiveOutput, ToolRunner};
-use yoi_wire::entry::{ToolCall, ToolOutcome};
+use yoi_engine::tools::{LiveOutput, ToolGate, ToolRunner};
+use yoi_wire::entry::{CallFrom, ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::ToolPolicy;
 
 const FILES: usize = 57_000;
 const FILES_PER_FOLDER: usize = 100;
@@ -49,7 +51,10 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _entered = runtime.enter();
     let shell = Shell::new(Arc::new(ProcessSupervisor::new(temp.path().to_owned(), "bench", &[])));
-    let runner = ToolRunner::new(Arc::new(Tree::open(temp.path()).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default());
+    let policy = Arc::new(Policy::new(&ToolPolicy::default()).expect("there is no rule"));
+    let runner =
+        ToolRunner::new(Arc::new(Tree::open(temp.path()).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default(), policy);
+    let runner = ToolGate::new(runner);
     let rows: Vec<Value> = PATTERNS
         .iter()
         .map(|(name, pattern)| {
@@ -101,9 +106,9 @@ fn fill(tree: &Path, files: usize) {
 }
 
 /// Returns the number of matching lines.
-async fn grep(runner: &ToolRunner, pattern: &str) -> usize {
+async fn grep(runner: &ToolGate, pattern: &str) -> usize {
     let call = ToolCall { call_id: "call".into(), tool: "Grep".into(), args: json!({ "pattern": pattern }) };
-    let end = runner.run(&call, &LiveOutput::discard()).await;
+    let end = runner.run(&call, CallFrom::Model, &LiveOutput::discard()).await;
     assert_eq!(end.outcome, ToolOutcome::Succeeded, "{}", end.output);
     let totals = end.output.lines().last().unwrap_or_default();
     let count = totals.split(" matching lines").next().and_then(|before| before.rsplit([' ', '[']).next());

@@ -30,7 +30,7 @@ mod told_calls;
 mod written_call;
 
 pub use event::{
-    AskId, CallEnd, ConversationEvent, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
+    AskId, CallEnd, ConversationEvent, DecidedCall, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
 };
 pub use prompt::{Prompt, project};
 
@@ -344,9 +344,9 @@ impl ConversationState {
             ConversationEvent::Used { usage, reason } => {
                 self.append(vec![Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason })], intents);
             }
-            ConversationEvent::Checked { effect, results } => {
+            ConversationEvent::Checked { effect, decisions } => {
                 let Some(Effect::Check) = self.effects.remove(&effect) else { return };
-                self.take_checks(results, intents);
+                self.take_decisions(decisions, intents);
             }
             ConversationEvent::Ended { effect, end } => {
                 let Some(Effect::Tool { call_id, .. }) = self.effects.remove(&effect) else { return };
@@ -360,7 +360,7 @@ impl ConversationState {
             },
             ConversationEvent::Noticed { reason, message } => self.append(vec![notice(reason, message)], intents),
             ConversationEvent::ProgramSaid { effect, ask, said } => self.take_words(effect, ask, said, intents),
-            ConversationEvent::ProgramCall { effect, ask, call } => self.take_program_call(effect, ask, call, intents),
+            ConversationEvent::ProgramCall { effect, ask, call } => self.take_program_call(effect, ask, *call, intents),
             ConversationEvent::ProgramEnded { effect, end } => {
                 let Some(Effect::Program) = self.effects.remove(&effect) else { return };
                 self.take_program_end(&end, intents);

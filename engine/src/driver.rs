@@ -8,20 +8,20 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
-use yoi_wire::control::{ControlRequest, ControlResponse};
-use yoi_wire::entry::{AgentConfig, Body, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
+use yoi_wire::control::ControlResponse;
+use yoi_wire::entry::{AgentConfig, Body, CallFrom, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
 use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
-use crate::conversation::program::ProgramEnd;
+use crate::conversation::program::{ProgramEnd, ProgramRole};
 use crate::conversation::{
     AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings, StartInput, apply,
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
-use crate::open_session::OpenSession;
+use crate::open_session::{OpenSession, PersonRequest};
 use crate::program::agent::ProgramAgent;
-use crate::tools::ToolRunner;
+use crate::tools::ToolGate;
 
 mod effects;
 mod model_call;
@@ -63,29 +63,43 @@ pub struct FailedCall {
     pub reason: ReportReason,
 }
 
-/// A person's request, and where its answer goes.
-#[derive(Debug)]
-pub struct Asked {
-    /// The person's authenticated user name.
-    pub user: String,
-    /// The request.
-    pub request: ControlRequest,
-    /// Takes the answer. It is dropped when the session closes first.
-    pub answer: oneshot::Sender<ControlResponse>,
+/// What answers the inputs of a conversation.
+#[derive(Clone, Debug)]
+pub enum Agent {
+    /// The engine's own loop, over this model.
+    Builtin(Arc<FallbackModels>),
+    /// A program.
+    Program(Arc<ProgramAgent>),
+    /// Nothing for now, and inputs are kept: the model's key is missing, or the program is not there. The conversation is that of this program, or of the
+    /// engine's own loop.
+    Blocked(Option<ProgramRole>),
+}
+
+impl Agent {
+    fn role(&self) -> Option<ProgramRole> {
+        match self {
+            Self::Builtin(_) => None,
+            Self::Program(program) => Some(program.role()),
+            Self::Blocked(role) => role.clone(),
+        }
+    }
+
+    fn may_run(&self) -> bool {
+        match self {
+            Self::Builtin(_) | Self::Program(_) => true,
+            Self::Blocked(_) => false,
+        }
+    }
 }
 
 /// Drives one conversation.
 pub struct Driver {
     /// Log, inbox and live feed.
     pub session: Arc<OpenSession>,
-    /// `None`: the model's key is missing.
-    pub model: Option<Arc<FallbackModels>>,
-    /// The program that is the agent, in place of the model.
-    pub program: Option<Arc<ProgramAgent>>,
-    /// False: the model or the program cannot be used, and inputs are kept.
-    pub may_run: bool,
-    /// Runs tool calls.
-    pub tools: ToolRunner,
+    /// What answers.
+    pub agent: Agent,
+    /// Decides about tool calls, and runs them.
+    pub tools: ToolGate,
     /// Waits between calls of the model.
     pub retries: RetryPolicy,
     /// How long calls of the model are tried.
@@ -142,8 +156,7 @@ impl Driver {
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
-        let mut state =
-            ConversationState::new(self.tools.read_only_tools()).for_program(self.program.as_ref().map(|program| program.role()));
+        let mut state = ConversationState::new(self.tools.runner().tools().read_only()).for_program(self.agent.role());
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
@@ -152,12 +165,12 @@ impl Driver {
             runtime,
             task: self.task.clone(),
             settings: self.settings,
-            may_run: self.may_run,
+            may_run: self.agent.may_run(),
             config,
             segment: self.session.pointer().map(|pointer| pointer.segment).unwrap_or_default(),
         };
         let (events, mut received) = mpsc::unbounded_channel();
-        let mut asked = self.session.take_asked();
+        let mut requests = self.session.take_requests();
         let mut token_limit = self.token_limit.clone();
         token_limit.borrow_and_update();
         let mut running = Running {
@@ -193,7 +206,7 @@ impl Driver {
                 // Before messages: a run that one of them starts has the limit that was set before.
                 Ok(()) = token_limit.changed() => ConversationEvent::TokenLimit(*token_limit.borrow_and_update()),
                 () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
-                Some(Asked { user, request, answer }) = asked.recv() => {
+                Some(PersonRequest { user, request, answer }) = requests.recv() => {
                     running.next_ask += 1;
                     running.asks.insert(running.next_ask, answer);
                     ConversationEvent::Asked { ask: running.next_ask, user, request }
@@ -271,8 +284,9 @@ impl Running<'_> {
                         }
                     }
                     Intent::Check { effect, calls } => {
-                        let results = block_in_place(|| calls.iter().map(|call| self.driver.tools.check(call)).collect());
-                        events.push_back(ConversationEvent::Checked { effect, results });
+                        let decisions =
+                            block_in_place(|| calls.iter().map(|call| self.driver.tools.begin(call, CallFrom::Model)).collect());
+                        events.push_back(ConversationEvent::Checked { effect, decisions });
                     }
                     Intent::Run { effect, call } => self.run_tool(effect, call),
                     Intent::End { effect } => {
@@ -315,7 +329,10 @@ impl Running<'_> {
 
     /// While nothing runs, an endpoint's other Secrets are read although a fallback has answered in its place.
     fn renew_secrets(&self) {
-        let refused = self.driver.model.as_ref().and_then(|model| model.refused_for());
+        let refused = match &self.driver.agent {
+            Agent::Builtin(model) => model.refused_for(),
+            Agent::Program(_) | Agent::Blocked(_) => None,
+        };
         if refused.is_some_and(|refused| self.driver.secrets.due_in(refused).is_zero()) {
             self.driver.secrets.renew();
         }
@@ -332,7 +349,7 @@ impl Running<'_> {
         let entries = block_in_place(|| self.driver.session.append(bodies))?;
         self.driver.observer.on_entries_logged();
         if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
-            self.driver.tools.start_run();
+            self.driver.tools.runner().start_run();
         }
         log_entries(&entries);
         Ok(entries)
@@ -358,7 +375,7 @@ impl Running<'_> {
                         ConversationEvent::ModelFailed { effect, failure }
                     }
                     EffectKind::Tool => {
-                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), millis: 0 };
+                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), refused: None, millis: 0 };
                         ConversationEvent::Ended { effect, end }
                     }
                     EffectKind::Program => {

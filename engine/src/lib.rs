@@ -3,11 +3,13 @@
 //! | Module | Does |
 //! |---|---|
 //! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
+//! | [`decision`] | says whether a call of a tool may begin, and why not |
 //! | [`driver`] | carries out what the conversation decides |
 //! | [`live_feed`] | shows attached clients what is not in the log yet |
 //! | [`model`] | calls the model's endpoint |
 //! | [`open_session`] | holds log and inbox of the open session |
 //! | [`tools`] | checks and runs tool calls |
+//! | [`policy`] | says what the policy allows; it reads no disk |
 //! | [`processes`] | starts, ends and reaps programs |
 //! | [`frame`] | keeps them from what is not theirs |
 //! | [`program`] | drives a program that is the agent |
@@ -19,6 +21,7 @@
 //! | [`error_text`] | errors in words |
 
 pub mod conversation;
+pub mod decision;
 pub mod driver;
 pub mod error_text;
 mod estimate;
@@ -28,6 +31,7 @@ pub mod live_feed;
 pub mod model;
 pub mod open_session;
 pub mod peers;
+pub mod policy;
 pub mod processes;
 pub mod program;
 pub mod tools;

@@ -12,11 +12,21 @@ use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{AgentConfig, AgentRef, Body, Carried, Entry, FORMAT, SegmentReason, SegmentStarted, SessionStarted};
 use yoi_wire::hub::SessionPointer;
 
-use crate::driver::Asked;
 use crate::live_feed::LiveFeed;
 
 /// Requests of people that wait for the conversation. Further ones take turns.
 const MAX_WAITING_REQUESTS: usize = 32;
+
+/// A person's request, and where its answer goes.
+#[derive(Debug)]
+pub struct PersonRequest {
+    /// The person's authenticated user name.
+    pub user: String,
+    /// The request.
+    pub request: ControlRequest,
+    /// Takes the answer. It is dropped when the session closes first.
+    pub answer: oneshot::Sender<ControlResponse>,
+}
 
 /// An open session. The conversation writes its log; requests of the gateway read the log and fill the inbox.
 #[derive(Debug)]
@@ -30,8 +40,8 @@ pub struct OpenSession {
     appended: watch::Sender<u64>,
     /// What attached clients see.
     pub feed: LiveFeed,
-    asks: mpsc::Sender<Asked>,
-    asked: Mutex<Option<mpsc::Receiver<Asked>>>,
+    requests: mpsc::Sender<PersonRequest>,
+    received_requests: Mutex<Option<mpsc::Receiver<PersonRequest>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,11 +70,11 @@ impl OpenSession {
         };
         let session = log.session();
         let inbox = Inbox::open(lock, session, &replay.state)?;
-        let (asks, asked) = mpsc::channel(MAX_WAITING_REQUESTS);
+        let (requests, received) = mpsc::channel(MAX_WAITING_REQUESTS);
         let open = Self {
             feed: LiveFeed::new(replay.state.last_seq),
-            asks,
-            asked: Mutex::new(Some(asked)),
+            requests,
+            received_requests: Mutex::new(Some(received)),
             log: Mutex::new(Some(log)),
             inbox: Mutex::new(inbox),
             message_stored: Notify::new(),
@@ -141,14 +151,14 @@ impl OpenSession {
     /// Asks the conversation for something, and returns its answer; `None` when the session closes first.
     pub async fn ask(&self, user: String, request: ControlRequest) -> Option<ControlResponse> {
         let (answer, answered) = oneshot::channel();
-        self.asks.send(Asked { user, request, answer }).await.ok()?;
+        self.requests.send(PersonRequest { user, request, answer }).await.ok()?;
         answered.await.ok()
     }
 
     /// The requests of people, for the one that drives the conversation. A second call gets a channel without senders.
     #[must_use]
-    pub fn take_asked(&self) -> mpsc::Receiver<Asked> {
-        lock(&self.asked).take().unwrap_or_else(|| mpsc::channel(1).1)
+    pub fn take_requests(&self) -> mpsc::Receiver<PersonRequest> {
+        lock(&self.received_requests).take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
     /// Stores a message in the inbox, durable on return, and notifies the conversation.
@@ -190,7 +200,7 @@ impl OpenSession {
     /// Closes the log and trims it. Nothing is lost when that fails.
     pub fn close(&self) {
         self.feed.close();
-        lock(&self.asked).take();
+        lock(&self.received_requests).take();
         if let Some(log) = lock(&self.log).take()
             && let Err(error) = log.close()
         {

@@ -129,8 +129,9 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
             continue;
         }
         let warning = c.status != ConditionStatus::True && Reason::from_name(&c.reason).is_some_and(Reason::warns);
-        // Nobody needs to hear that a spec makes sense, that a manifest is what spec and project say, or that each run is in its frame.
-        let routine = [condition::ACCEPTED, condition::MANIFEST_CURRENT, condition::SCOPE_ENFORCED].contains(&c.type_.as_str());
+        // Nobody needs to hear that a spec or a policy makes sense, that a manifest is what spec and project say, or that each run is in its frame.
+        let routine = [condition::ACCEPTED, condition::POLICY_VALID, condition::MANIFEST_CURRENT, condition::SCOPE_ENFORCED]
+            .contains(&c.type_.as_str());
         let good = c.status == ConditionStatus::True && !routine;
         let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
         // An agent that starts some seconds later than others of its project.

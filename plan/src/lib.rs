@@ -25,6 +25,7 @@ pub mod nodes;
 pub mod nudge_deleting_claims;
 mod observed_pod;
 pub mod peer;
+mod policy;
 pub mod project;
 mod restricted;
 pub mod settings;

@@ -19,6 +19,7 @@ use crate::conditions::{self, ConditionSet};
 use crate::network;
 use crate::nodes::Nodes;
 use crate::observed_pod::ObservedPod;
+use crate::policy;
 use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::{Stored, delete_all};
@@ -153,6 +154,9 @@ fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp
     }
     if let Some(sessions_warm) = warm.condition {
         conditions.set(condition::SESSIONS_WARM, sessions_warm);
+    }
+    if let Some(policy) = &input.project.get().spec.policy {
+        conditions.set(condition::POLICY_VALID, policy::condition(policy));
     }
     conditions.set_ready(&[condition::SOURCE_READY, condition::SEALED], "workspaces can be made from this project");
     let path = base_set.tree_path().map(str::to_owned);

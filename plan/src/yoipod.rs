@@ -10,6 +10,7 @@ mod model_endpoint;
 mod placement;
 mod pod_settings;
 pub mod pod_spec;
+mod policy_valid;
 mod program;
 pub mod push;
 mod reader;

@@ -10,15 +10,15 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::conversation::RunSettings;
-use yoi_engine::driver::{Driver, ModelPatience, SecretRenewal};
+use yoi_engine::driver::{Agent, Driver, ModelPatience, SecretRenewal};
 use yoi_engine::error_text::error_text;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
+use yoi_engine::policy::{Policy, PolicyError};
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::program::agent::ProgramAgent;
-use yoi_engine::tools::ToolRunner;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
+use yoi_engine::tools::{ToolGate, ToolRunner};
 use yoi_engine::tree_context::tree_context;
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
@@ -56,6 +56,8 @@ pub enum AgentError {
     Tree { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Model(#[from] ModelError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error("failed to find a model in the manifest")]
     NoModel,
 }
@@ -95,20 +97,24 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
     let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let tools = ToolRunner::new(tree.clone(), shell, Arc::new(GatewayPeers::new(caller.clone())), manifest.limits);
-    tokio::spawn(report_background(tools.background_count(), status.clone()));
+    let policy = Arc::new(Policy::new(&manifest.policy)?);
+    let peers = Arc::new(GatewayPeers::new(caller.clone()));
+    let tools = ToolGate::new(ToolRunner::new(tree.clone(), shell, peers, manifest.limits, policy));
+    tokio::spawn(report_background(tools.runner().background_count(), status.clone()));
     let is_program = manifest.program.is_some();
     let (program, unusable) = match setup {
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
         Err(failure) => (None, Some(failure)),
     };
-    let model = match endpoint {
-        _ if is_program => None,
-        Some(endpoint) if !secret_missing => {
-            Some(Arc::new(FallbackModels::new(endpoint, &settings.model_secrets.of(endpoint), settings.timeouts)?))
+    let agent = match (&program, endpoint) {
+        // A program that is not in the image comes with another Pod: its task waits for that.
+        (Some(program), _) if secret_missing || !program.is_in_image() => Agent::Blocked(Some(program.role())),
+        (Some(program), _) => Agent::Program(program.clone()),
+        (None, None) if !is_program => return Err(AgentError::NoModel),
+        (None, Some(endpoint)) if !is_program && !secret_missing => {
+            Agent::Builtin(Arc::new(FallbackModels::new(endpoint, &settings.model_secrets.of(endpoint), settings.timeouts)?))
         }
-        Some(_) => None,
-        None => return Err(AgentError::NoModel),
+        (None, _) => Agent::Blocked(None),
     };
 
     let secrets = Arc::new(SecretRestart::new(&settings.session, &settings.pod_uid, settings.secret_restart, tools.clone(), stop.clone()));
@@ -155,9 +161,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         stop: &stop,
         opened: &opened,
         tools: tools.clone(),
-        model,
-        program,
-        may_run: !secret_missing,
+        agent,
         processes,
         tree,
         token_limit,
@@ -172,7 +176,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
             stop.cancelled().await;
         }
     }
-    tools.stop_all().await;
+    tools.runner().stop_all().await;
 
     if !secret_missing {
         status.set_stopping();
@@ -243,11 +247,8 @@ struct AgentProcess<'a> {
     status: &'a RuntimeStatus,
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
-    tools: ToolRunner,
-    model: Option<Arc<FallbackModels>>,
-    program: Option<Arc<ProgramAgent>>,
-    /// False: a Secret is missing.
-    may_run: bool,
+    tools: ToolGate,
+    agent: Agent,
     processes: Arc<ProcessSupervisor>,
     tree: Arc<Tree>,
     token_limit: watch::Receiver<Option<u64>>,
@@ -320,10 +321,7 @@ impl AgentProcess<'_> {
         self.opened.send_replace(Some(open.clone()));
         let driver = Driver {
             session: open.clone(),
-            model: self.model.clone(),
-            program: self.program.clone(),
-            // A program that is not in the image comes with another Pod: its task waits for that.
-            may_run: self.may_run && self.program.as_ref().is_none_or(|program| program.is_in_image()),
+            agent: self.agent.clone(),
             tools: self.tools.clone(),
             retries: self.settings.retries,
             patience: ModelPatience {

@@ -1,12 +1,12 @@
 //! What the model is given beside the conversation, by the manifest.
 
 use yoi_engine::model::system_prompt;
-use yoi_engine::tools::ToolRunner;
-use yoi_wire::entry::{AgentConfig, ModelConfig};
+use yoi_engine::tools::ToolGate;
+use yoi_wire::entry::{AgentConfig, CallFrom, ModelConfig};
 use yoi_wire::manifest::{AgentManifest, ModelApi, ModelEndpoint, ModelProvider};
 
 /// Forms the configuration that the log records.
-pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolRunner, tree_context: String) -> AgentConfig {
+pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolGate, tree_context: String) -> AgentConfig {
     let model = manifest.model.clone().map(|endpoint| {
         let api = api(&endpoint).to_owned();
         let ModelEndpoint { name, max_output_tokens, effort, .. } = endpoint;
@@ -21,7 +21,7 @@ pub fn agent_config(manifest: &AgentManifest, digest: &str, tools: &ToolRunner, 
     }
     AgentConfig {
         system: vec![system_prompt(manifest), tree_context],
-        tools: tools.offered(),
+        tools: tools.offered(CallFrom::Model),
         model: model.unwrap_or_default(),
         manifest_digest: digest.to_owned(),
     }

@@ -69,6 +69,7 @@ pub async fn run(moment: HookMoment, end: &ProgramEnd, stdin: impl Read) -> Resu
 #[must_use]
 pub fn sentence(moment: HookMoment, error: &HookError) -> String {
     let consequence = match moment {
+        HookMoment::Before if matches!(error, HookError::Refused(_)) => "The call was not run",
         HookMoment::Before => "The call was not run, because it must be in the agent's log first",
         HookMoment::After => "The end of the call is not in the agent's log",
     };

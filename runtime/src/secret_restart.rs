@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::driver::SecretRenewal;
 use yoi_engine::open_session::disk;
-use yoi_engine::tools::ToolRunner;
+use yoi_engine::tools::ToolGate;
 use yoi_session::{Error, Lock};
 
 /// How much sooner than [`SecretRestart::settled`] the process ends when nothing is lost by it.
@@ -22,7 +22,7 @@ const SOONER: u32 = 10;
 /// Ends the process for another content of the Secrets.
 pub struct SecretRestart {
     stop: CancellationToken,
-    tools: ToolRunner,
+    tools: ToolGate,
     /// After how long a run of the container the kubelet forgets those before.
     settled: Duration,
     started: Instant,
@@ -41,14 +41,14 @@ struct Facts {
 impl SecretRestart {
     /// `session` is the session volume; its lock tells later processes of the Pod that they are not the first one. So this is made before the lock is
     /// taken. The volume is closed to the agent, which could otherwise have each process taken for the first.
-    pub fn new(session: &Path, pod_uid: &str, settled: Duration, tools: ToolRunner, stop: CancellationToken) -> Self {
+    pub fn new(session: &Path, pod_uid: &str, settled: Duration, tools: ToolGate, stop: CancellationToken) -> Self {
         Self { stop, tools, settled, started: Instant::now(), first_of_pod: is_first_of_pod(session, pod_uid) }
     }
 }
 
 impl SecretRenewal for SecretRestart {
     fn due_in(&self, refused_for: Duration) -> Duration {
-        let background = self.tools.has_background();
+        let background = self.tools.runner().has_background();
         due_in(self.settled, Facts { first_of_pod: self.first_of_pod, uptime: self.started.elapsed(), background, refused_for })
     }
 

@@ -134,8 +134,15 @@ fn turn(n: usize) -> [Body; 3] {
     let output = "   Compiling yoi-session v0.1.0 (/tree/session)\nwarning: \"unused\" é\n".repeat(n * 7 % 118);
     [
         Body::Assistant(Assistant { text: "I look at what the compiler says.".into(), tool_calls: vec![call], ..Assistant::default() }),
-        Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool: "Shell".into() }),
-        Body::ToolEnded(ToolEnded { call_id, outcome: ToolOutcome::Succeeded, output, images: Vec::new(), millis: Some(7) }),
+        Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool: "Shell".into(), decision: None }),
+        Body::ToolEnded(ToolEnded {
+            call_id,
+            outcome: ToolOutcome::Succeeded,
+            output,
+            images: Vec::new(),
+            millis: Some(7),
+            decision: None,
+        }),
     ]
 }
 

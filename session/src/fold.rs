@@ -280,6 +280,7 @@ impl LogState {
                 output: output.to_owned(),
                 images: Vec::new(),
                 millis: None,
+                decision: None,
             })
         });
         let run = self.open_run.iter().filter(|run| !run.paused).map(|run| {

@@ -4,6 +4,7 @@
 
 mod answer;
 mod control;
+mod decision;
 mod prompt;
 mod raw_body;
 mod segment;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 pub use answer::{AnswerPart, Assistant, Image, StopReason, TokenUsage, ToolCall, UsageWithoutAnswer};
 pub use control::{Abandoned, Paused, Requester, Resumed, Rewound, RolledBack};
+pub use decision::{CallDecision, CallFrom, RefusalClass};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
 pub use segment::{
@@ -227,6 +229,9 @@ pub struct ToolStarted {
     pub call_id: String,
     /// Name of the tool.
     pub tool: String,
+    /// That it may begin; absent in logs of earlier versions, and when a program did not ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<CallDecision>,
 }
 
 /// How a tool call ended.
@@ -261,6 +266,9 @@ pub struct ToolEnded {
     /// Milliseconds between start and end, by the monotonic clock; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub millis: Option<u64>,
+    /// Of a call that was refused: who asked, and why not; absent in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<CallDecision>,
 }
 
 /// How a run ended.
@@ -347,13 +355,31 @@ mod tests {
             Body::RunStarted(RunStarted { run_id: "run-7".into(), cause: vec!["m".into()] }),
             Body::Assistant(Assistant { text: "t".into(), tool_calls: vec![call], usage, ..Assistant::default() }),
             Body::Assistant(Assistant { text: String::new(), tool_calls: Vec::new(), usage: None, ..Assistant::default() }),
-            Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into() }),
+            Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into(), decision: None }),
+            Body::ToolStarted(ToolStarted {
+                call_id: "c".into(),
+                tool: "Shell".into(),
+                decision: Some(CallDecision::allowed(CallFrom::Model)),
+            }),
             Body::ToolEnded(ToolEnded {
                 call_id: "c".into(),
                 outcome: ToolOutcome::TimedOut,
                 output: "o".into(),
                 images: Vec::new(),
                 millis: Some(1),
+                decision: None,
+            }),
+            Body::ToolEnded(ToolEnded {
+                call_id: "c".into(),
+                outcome: ToolOutcome::Refused,
+                output: "o".into(),
+                images: Vec::new(),
+                millis: None,
+                decision: Some(CallDecision {
+                    from: CallFrom::Hook,
+                    refused: Some(RefusalClass::SandboxViolation),
+                    rule: Some("r".into()),
+                }),
             }),
             Body::RunEnded(RunEnded {
                 run_id: "run-7".into(),
@@ -409,10 +435,22 @@ mod tests {
 
     #[test]
     fn a_line_reads_as_the_format_says() {
-        let started = entry(Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into() }));
+        let started = entry(Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into(), decision: None }));
         let shape = json!({ "id": "01a1ff01-550d-7789-8e0d-ecf23596a350", "seq": 7, "run": 2, "at": "2026-02-28T23:59:59.999Z",
             "kind": "ToolStarted", "body": { "callId": "c", "tool": "Shell" } });
         assert_eq!(serde_json::to_value(&started).unwrap(), shape);
+    }
+
+    #[test]
+    fn a_decision_of_an_earlier_version_is_absent_and_one_of_a_newer_version_is_read() {
+        let ended: ToolEnded = serde_json::from_value(json!({ "callId": "c", "outcome": "refused", "output": "" })).unwrap();
+        assert_eq!(ended.decision, None);
+        let body =
+            json!({ "callId": "c", "tool": "Shell", "decision": { "from": "carrierPigeon", "refused": "FeathersMissing", "by": "x" } });
+        let started: ToolStarted = serde_json::from_value(body).unwrap();
+        assert_eq!(started.decision, Some(CallDecision { from: CallFrom::Unknown, refused: Some(RefusalClass::Unknown), rule: None }));
+        let allowed = serde_json::to_value(CallDecision::allowed(CallFrom::Mcp)).unwrap();
+        assert_eq!(allowed, json!({ "from": "mcp" }));
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod manifest;
 pub mod node;
 pub mod open;
 pub mod people;
+pub mod policy;
 pub mod preset;
 pub mod push;
 

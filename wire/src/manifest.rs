@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::AgentRef;
+use crate::policy::ToolPolicy;
 use crate::preset::Preset;
 
 /// The content of `manifest.json` in the manifest ConfigMap.
@@ -35,6 +36,9 @@ pub struct AgentManifest {
     /// When and how far the conversation is compacted.
     #[serde(default)]
     pub compaction: CompactionLimits,
+    /// What calls of tools may do; absent in manifests of earlier versions.
+    #[serde(default, skip_serializing_if = "ToolPolicy::is_empty")]
+    pub policy: ToolPolicy,
     /// Bytes of a segment of the session after which the next one begins; absent: 64 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment_bytes: Option<u64>,

@@ -52,7 +52,7 @@ pub struct YoiPodStatus {
     /// Of the agent's commits to a branch of the project's repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Box<PushStatus>>,
-    /// Operator: Accepted, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Pushed, Ready.
+    /// Operator: Accepted, PolicyValid, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Pushed, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]

@@ -39,6 +39,10 @@ conditions! {
         "YoiPod" by OPERATOR: "The spec makes sense, and what it names exists.";
         "YoiPeer" by OPERATOR: "Both members exist and are bound by their UIDs.";
     }
+    POLICY_VALID = "PolicyValid" {
+        "YoiProject" by OPERATOR: "Every line of its `spec.policy` is understood. A project without a policy has no such condition.";
+        "YoiPod" by OPERATOR: "Every line of its project's policy and of its own is understood, and its own only narrows. An agent for which nobody names a policy has no such condition.";
+    }
     SOURCE_READY = "SourceReady" {
         "YoiProject" by OPERATOR: "The source was fetched into a base, and the project's `prepare` has succeeded there, if there is one.";
     }

@@ -99,6 +99,15 @@ fn agent(workspace: Value, session: Value) -> Value {
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
         "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600 }, "compaction": { "at": 80_000, "keep": 10_000 },
+        "policy": policy(),
+    })
+}
+
+fn policy() -> Value {
+    json!({
+        "deny": ["Shell(git push *)", "mcp__files__remove"], "allow": ["Shell", "Read(docs/**)", "WebFetch(domain:example.org)"],
+        "sensitiveFiles": { "add": ["*.tfstate"], "except": [".env.example"] },
+        "network": { "hosts": ["example.org"], "schemes": ["https"] },
     })
 }
 
@@ -126,7 +135,7 @@ pub fn all() -> Vec<Specimen> {
     let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete", "segmentSize": "1Mi" });
     let named = json!({ "claimName": "kept", "retain": "Retain" });
     let project = |source: Value| {
-        json!({ "source": source, "path": "/workspace/tree", "owner": { "uid": 1000, "gid": 1000 }, "provider": "Auto",
+        json!({ "source": source, "path": "/workspace/tree", "owner": { "uid": 1000, "gid": 1000 }, "provider": "Auto", "policy": policy(),
             "defaults": { "model": model(), "pod": pod(), "quota": "1Gi" } })
     };
     let tree = |source: Value, more: Value| {

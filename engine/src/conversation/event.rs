@@ -5,11 +5,13 @@ use std::sync::Arc;
 use yoi_session::inbox::InboxMessage;
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{
-    AgentConfig, Assistant, Body, Carried, Entry, Image, PromptItem, RuntimeStarted, SegmentReason, TokenUsage, ToolCall, ToolOutcome,
+    AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, PromptItem, RefusalClass, RuntimeStarted, SegmentReason, TokenUsage,
+    ToolCall, ToolOutcome,
 };
 use yoi_wire::manifest::{CompactionLimits, Task};
 
 use super::program::ProgramEnd;
+use crate::decision::Decision;
 use crate::program::event::ProgramEvent;
 
 /// Names one effect of this process. An end whose effect the conversation does not wait for changes nothing.
@@ -76,12 +78,12 @@ pub enum ConversationEvent {
         /// Why there was no answer, in one CamelCase word.
         reason: String,
     },
-    /// Whether the calls may run, in their order; `Err` has what the model reads.
+    /// Whether the calls may run, in their order.
     Checked {
         /// The effect of [`Intent::Check`].
         effect: EffectId,
         /// For each call.
-        results: Vec<Result<(), String>>,
+        decisions: Vec<Decision>,
     },
     /// A running call has ended.
     Ended {
@@ -108,10 +110,10 @@ pub enum ConversationEvent {
     ProgramCall {
         /// The effect of [`Intent::RunProgram`].
         effect: EffectId,
-        /// Who waits until its start is in the log.
+        /// Who waits until its start, or its refusal, is in the log.
         ask: AskId,
-        /// The call.
-        call: ToolCall,
+        /// The call, and whether it may begin.
+        call: Box<DecidedCall>,
     },
     /// The program's process has ended.
     ProgramEnded {
@@ -142,6 +144,17 @@ pub enum ConversationEvent {
     Stopping,
 }
 
+/// A call of a program, and what the tool gate says to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecidedCall {
+    /// The call.
+    pub call: ToolCall,
+    /// Who asks.
+    pub from: CallFrom,
+    /// Whether it may begin.
+    pub decision: Decision,
+}
+
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallEnd {
@@ -151,6 +164,8 @@ pub struct CallEnd {
     pub output: String,
     /// Pictures beside it.
     pub images: Vec<Image>,
+    /// Why it was refused after all, with outcome Refused.
+    pub refused: Option<RefusalClass>,
     /// Milliseconds since its start.
     pub millis: u64,
 }
@@ -281,7 +296,7 @@ pub enum Intent {
         /// The effect of [`Intent::CallModel`].
         effect: EffectId,
     },
-    /// Ask policy; then [`ConversationEvent::Checked`].
+    /// Ask the tool gate; then [`ConversationEvent::Checked`].
     Check {
         /// For the event.
         effect: EffectId,

@@ -94,7 +94,7 @@ pub(super) struct ProgramState {
     /// Its model has answered in the open run, and the program has told of no answer since. A call may have begun that the log does not have.
     asked: bool,
     /// Who waits until the running append is durable.
-    pub(super) unacknowledged: Vec<(AskId, String)>,
+    pub(super) unacknowledged: Vec<(AskId, Result<String, String>)>,
 }
 
 /// What this process knows of the run under way.

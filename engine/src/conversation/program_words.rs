@@ -6,9 +6,10 @@ use serde_json::json;
 use yoi_wire::entry::{Assistant, Body, Extension, Notice, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
 
 use super::program::{LINE_EXTENSION, OUTPUT_EXTENSION, RESULT_EXTENSION, SESSION_EXTENSION};
-use super::run::tool_ended;
+use super::run::{decided, tool_ended};
 use super::told_calls::{MAX_OPEN_CALLS, ToldCall, bounded_name};
-use super::{AskId, ConversationState, Effect, EffectId, Intent};
+use super::{AskId, ConversationState, DecidedCall, Effect, EffectId, Intent};
+use crate::decision::Decision;
 use crate::program::event::ProgramEvent;
 
 const LOST_CALL: &str =
@@ -31,27 +32,28 @@ impl ConversationState {
         for event in said {
             self.take_word(event, &mut bodies);
         }
-        self.append_and_acknowledge(ask, String::new(), bodies, intents);
+        self.append_and_acknowledge(ask, Ok(String::new()), bodies, intents);
     }
 
-    fn append_and_acknowledge(&mut self, ask: AskId, call_id: String, bodies: Vec<Body>, intents: &mut Vec<Intent>) {
+    fn append_and_acknowledge(&mut self, ask: AskId, result: Result<String, String>, bodies: Vec<Body>, intents: &mut Vec<Intent>) {
         match &mut self.program {
             Some(program) if !bodies.is_empty() => {
-                program.unacknowledged.push((ask, call_id));
+                program.unacknowledged.push((ask, result));
                 self.append(bodies, intents);
             }
-            _ => intents.push(Intent::Acknowledge { ask, result: Ok(call_id) }),
+            _ => intents.push(Intent::Acknowledge { ask, result }),
         }
     }
 
     /// All that was appended is durable.
     pub(super) fn acknowledge(&mut self, intents: &mut Vec<Intent>) {
         let Some(program) = &mut self.program else { return };
-        intents.extend(program.unacknowledged.drain(..).map(|(ask, call_id)| Intent::Acknowledge { ask, result: Ok(call_id) }));
+        intents.extend(program.unacknowledged.drain(..).map(|(ask, result)| Intent::Acknowledge { ask, result }));
     }
 
     /// A hook tells that a call is about to begin, or asks for a tool of Yoi's.
-    pub(super) fn take_program_call(&mut self, effect: EffectId, ask: AskId, call: ToolCall, intents: &mut Vec<Intent>) {
+    pub(super) fn take_program_call(&mut self, effect: EffectId, ask: AskId, decided_call: DecidedCall, intents: &mut Vec<Intent>) {
+        let DecidedCall { call, from, decision } = decided_call;
         let over = self.ending.is_some() || !self.is_running_program(effect);
         let api = self.api();
         let Some(program) = self.program.as_mut().filter(|_| !over) else {
@@ -77,8 +79,9 @@ impl ConversationState {
                 if known.call_id != told.call_id {
                     run.aliases.insert(told.call_id, known.call_id.clone());
                 }
-                if known.started.is_none() {
-                    bodies.push(Body::ToolStarted(ToolStarted { call_id: known.call_id.clone(), tool: known.tool }));
+                // One that its own output has told of is not begun a second time. It ends when it is refused now.
+                if known.started.is_none() || decision != Decision::Allow {
+                    bodies.push(decided(&known.call_id, &known.tool, from, &decision));
                 }
                 known.call_id
             }
@@ -91,14 +94,24 @@ impl ConversationState {
                 self.end_lost_calls(1, &mut bodies);
                 let call = ToolCall { call_id: call_id.clone(), tool: tool.clone(), args };
                 bodies.push(Body::Assistant(Assistant { tool_calls: vec![call], api, ..Assistant::default() }));
-                bodies.push(Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool }));
+                bodies.push(decided(&call_id, &tool, from, &decision));
                 call_id
             }
         };
+        let result = match decision {
+            Decision::Allow => Ok(call_id.clone()),
+            Decision::Refuse(refusal) => Err(refusal.message),
+        };
         if let Some(program) = &mut self.program {
-            program.run.ended.remove(&call_id);
+            match &result {
+                Ok(_) => program.run.ended.remove(&call_id),
+                Err(_) => {
+                    program.run.ended.insert(call_id.clone(), ());
+                    program.run.told.take(|other| other.call_id == call_id);
+                }
+            }
         }
-        self.append_and_acknowledge(ask, call_id, bodies, intents);
+        self.append_and_acknowledge(ask, result, bodies, intents);
     }
 
     /// Ends the oldest calls, so that `new` more have room among those that are open.
@@ -175,7 +188,7 @@ impl ConversationState {
                     if self.tool_of(&call_id, bodies).is_none() {
                         self.end_lost_calls(1, bodies);
                     }
-                    bodies.push(Body::ToolStarted(ToolStarted { call_id, tool }));
+                    bodies.push(Body::ToolStarted(ToolStarted { call_id, tool, decision: None }));
                 }
             }
             ProgramEvent::CallEnded { call_id, outcome, output } => {
@@ -198,12 +211,12 @@ impl ConversationState {
                     };
                     // A call that the program refused did not begin.
                     if outcome != ToolOutcome::Refused {
-                        bodies.push(Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool }));
+                        bodies.push(Body::ToolStarted(ToolStarted { call_id: call_id.clone(), tool, decision: None }));
                     }
                 }
                 run.ended.insert(call_id.clone(), ());
                 run.told.take(|other| other.call_id == call_id);
-                bodies.push(Body::ToolEnded(ToolEnded { call_id, outcome, output, images: Vec::new(), millis: None }));
+                bodies.push(Body::ToolEnded(ToolEnded { call_id, outcome, output, images: Vec::new(), millis: None, decision: None }));
             }
             ProgramEvent::Usage(usage) => {
                 bodies.push(Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason: "Program".to_owned() }));

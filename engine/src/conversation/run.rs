@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use yoi_wire::entry::{
-    Assistant, Body, CompactionReason, RunOutcome, StopReason, SystemItem, ToolCall, ToolEnded, ToolOutcome, ToolStarted,
+    Assistant, Body, CallDecision, CallFrom, CompactionReason, RefusalClass, RunOutcome, StopReason, SystemItem, ToolCall, ToolEnded,
+    ToolOutcome, ToolStarted,
 };
 
 use super::written_call::written_call;
 use super::{CallEnd, ConversationState, Effect, Intent, ModelCall, ModelFailed, ModelFailureKind, PromptRequest, facts};
+use crate::decision::{Decision, Refusal};
 
 /// How often in a row an answer that was cut off at the output limit is gone on with.
 const MAX_CONTINUATIONS: u32 = 3;
@@ -23,7 +25,30 @@ const ENDED_BY_PERSON: &str = "A person ended this tool while it ran. It may hav
 
 /// The result of a call that did not run or whose end says nothing of its own.
 pub(super) fn tool_ended(call_id: &str, outcome: ToolOutcome, output: &str) -> Body {
-    Body::ToolEnded(ToolEnded { call_id: call_id.to_owned(), outcome, output: output.to_owned(), images: Vec::new(), millis: None })
+    Body::ToolEnded(ToolEnded {
+        call_id: call_id.to_owned(),
+        outcome,
+        output: output.to_owned(),
+        images: Vec::new(),
+        millis: None,
+        decision: None,
+    })
+}
+
+/// The entry that follows from a decision: the start of the call, or its refusal.
+pub(super) fn decided(call_id: &str, tool: &str, from: CallFrom, decision: &Decision) -> Body {
+    let record = Some(decision.record(from));
+    match decision {
+        Decision::Allow => Body::ToolStarted(ToolStarted { call_id: call_id.to_owned(), tool: tool.to_owned(), decision: record }),
+        Decision::Refuse(refusal) => Body::ToolEnded(ToolEnded {
+            call_id: call_id.to_owned(),
+            outcome: ToolOutcome::Refused,
+            output: refusal.message.clone(),
+            images: Vec::new(),
+            millis: None,
+            decision: record,
+        }),
+    }
 }
 
 impl ConversationState {
@@ -107,18 +132,16 @@ impl ConversationState {
         self.read_only_tools.contains(tool)
     }
 
-    /// Logs the starts of all checked calls in one append.
-    pub(super) fn take_checks(&mut self, results: Vec<Result<(), String>>, intents: &mut Vec<Intent>) {
+    /// Logs what was decided about the calls in one append.
+    pub(super) fn take_decisions(&mut self, decisions: Vec<Decision>, intents: &mut Vec<Intent>) {
         let cut = self.facts.last_stop == Some(StopReason::Length);
         let waiting: Vec<_> = self.log.open_calls.iter().filter(|call| call.started.is_none()).collect();
         let mut bodies = Vec::new();
-        for (call, result) in waiting.into_iter().zip(results) {
+        for (call, decision) in waiting.into_iter().zip(decisions) {
             let whole = !cut || call.request.as_ref().is_some_and(|request| request.args.is_object());
-            bodies.push(match result {
-                _ if !whole => tool_ended(&call.call_id, ToolOutcome::Refused, CUT_CALL),
-                Ok(()) => Body::ToolStarted(ToolStarted { call_id: call.call_id.clone(), tool: call.tool.clone() }),
-                Err(output) => tool_ended(&call.call_id, ToolOutcome::Refused, &output),
-            });
+            let cut_call = || Decision::Refuse(Refusal::with_message(RefusalClass::InvalidArgs, CUT_CALL.to_owned()));
+            let decision = if whole { decision } else { cut_call() };
+            bodies.push(decided(&call.call_id, &call.tool, CallFrom::Model, &decision));
         }
         if !bodies.is_empty() {
             self.append(bodies, intents);
@@ -128,8 +151,9 @@ impl ConversationState {
     /// Logs the end of a running call; without `end`, a person ended it.
     pub(super) fn end_call(&mut self, call_id: String, end: Option<CallEnd>, intents: &mut Vec<Intent>) {
         let body = match end {
-            Some(CallEnd { outcome, output, images, millis }) => {
-                Body::ToolEnded(ToolEnded { call_id, outcome, output, images, millis: Some(millis) })
+            Some(CallEnd { outcome, output, images, refused, millis }) => {
+                let decision = refused.map(|class| CallDecision { from: CallFrom::Model, refused: Some(class), rule: None });
+                Body::ToolEnded(ToolEnded { call_id, outcome, output, images, millis: Some(millis), decision })
             }
             None => tool_ended(&call_id, ToolOutcome::Failed, ENDED_BY_PERSON),
         };

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 use yoi_wire::control::DeltaKind;
-use yoi_wire::entry::{TokenUsage, ToolCall};
+use yoi_wire::entry::{CallFrom, TokenUsage, ToolCall};
 
 use super::model_call::{ModelCallTask, TokenAccount};
-use super::{EffectHandle, EffectKind, Running};
+use super::{Agent, EffectHandle, EffectKind, Running};
 use crate::conversation::{CallEnd, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
-use crate::tools::LiveOutput;
+use crate::tools::{CallResult, LiveOutput};
 
 impl Running<'_> {
     fn spawn(
@@ -35,7 +35,7 @@ impl Running<'_> {
     }
 
     pub(super) fn call_model(&mut self, effect: EffectId, request: PromptRequest, summary: bool, tokens: TokenUsage) {
-        let Some(model) = &self.driver.model else {
+        let Agent::Builtin(model) = &self.driver.agent else {
             let failure = ModelFailed::new(ModelFailureKind::Unreachable, "the model cannot be used");
             let _ = self.events.send(ConversationEvent::ModelFailed { effect, failure });
             return;
@@ -67,10 +67,10 @@ impl Running<'_> {
             let started = Instant::now();
             let (id, tool) = (call.call_id.clone(), call.tool.clone());
             let live = LiveOutput::new(move |text| session.feed.add(DeltaKind::ToolOutput, Some((&id, &tool)), text));
-            let end = tools.run(&call, &live).await;
+            let CallResult { outcome, output, images, refused } = tools.run(&call, CallFrom::Model, &live).await;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(tool = call.tool, call = call.call_id, outcome = ?end.outcome, millis, "tool ended");
-            ConversationEvent::Ended { effect, end: CallEnd { outcome: end.outcome, output: end.output, images: end.images, millis } }
+            tracing::info!(tool = call.tool, call = call.call_id, ?outcome, millis, "tool ended");
+            ConversationEvent::Ended { effect, end: CallEnd { outcome, output, images, refused, millis } }
         };
         self.spawn(effect, EffectKind::Tool, Arc::default(), end);
     }
@@ -78,7 +78,7 @@ impl Running<'_> {
     pub(super) fn end_background(&mut self, effect: EffectId) {
         let tools = self.driver.tools.clone();
         let end = async move {
-            tools.stop_all().await;
+            tools.runner().stop_all().await;
             ConversationEvent::Gone { effect }
         };
         self.spawn(effect, EffectKind::Tool, Arc::default(), end);

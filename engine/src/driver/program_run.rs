@@ -8,23 +8,22 @@ use std::time::Instant;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::block_in_place;
 use uuid::Uuid;
 use yoi_wire::control::DeltaKind;
-use yoi_wire::entry::{Image, OfferedTool, TokenUsage, ToolCall, ToolOutcome};
+use yoi_wire::entry::{CallFrom, OfferedTool, TokenUsage, ToolCall, ToolOutcome};
 
-use super::Running;
+use super::{Agent, Running};
 use crate::conversation::program::ProgramEnd;
-use crate::conversation::{AskId, CallEnd, ConversationEvent, EffectId};
+use crate::conversation::{AskId, CallEnd, ConversationEvent, DecidedCall, EffectId};
 use crate::open_session::OpenSession;
 use crate::program::access::{RunBudget, UsedUp};
 use crate::program::agent::{ProgramAgent, ProgramVersion};
 use crate::program::calls::ProgramCalls;
 use crate::program::event::ProgramEvent;
 use crate::program::run::{ProgramLog, RunInput, run};
-use crate::tools::{LiveOutput, ToolRunner};
+use crate::tools::{CallResult, LiveOutput, ToolGate};
 
-/// The tools of Yoi's that a program is offered. It has its own for everything else.
-const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
 const SESSION_CLOSED: &str = "the agent's session is closed, so nothing more of this run begins";
 
 /// Who waits until something is in the log.
@@ -69,7 +68,7 @@ struct ProgramRun {
     events: mpsc::UnboundedSender<ConversationEvent>,
     waiting: Arc<Acknowledgements>,
     session: Arc<OpenSession>,
-    tools: ToolRunner,
+    tools: ToolGate,
     /// The proxy counts the tokens, so what the program says of them is left out.
     counted_by_proxy: AtomicBool,
 }
@@ -98,9 +97,11 @@ impl ProgramRun {
         let _ = self.ask(|ask| ConversationEvent::ProgramSaid { effect, ask, said }).await;
     }
 
-    async fn begin_call(&self, call: ToolCall) -> Result<String, String> {
+    /// Has the call decided about, and waits until the decision is durable: the id that the call has in the log, or why it may not begin.
+    async fn begin_call(&self, call: ToolCall, from: CallFrom) -> Result<String, String> {
+        let decision = block_in_place(|| self.tools.begin(&call, from));
         let effect = self.effect;
-        self.ask(|ask| ConversationEvent::ProgramCall { effect, ask, call }).await
+        self.ask(|ask| ConversationEvent::ProgramCall { effect, ask, call: Box::new(DecidedCall { call, from, decision }) }).await
     }
 }
 
@@ -116,7 +117,7 @@ impl ProgramLog for ProgramRun {
 
 impl ProgramCalls for ProgramRun {
     fn call_starts(&self, call: ToolCall) -> BoxFuture<'_, Result<(), String>> {
-        async { self.begin_call(call).await.map(|_| ()) }.boxed()
+        async { self.begin_call(call, CallFrom::Hook).await.map(|_| ()) }.boxed()
     }
 
     fn call_ended(&self, call_id: String, outcome: ToolOutcome, output: String) -> BoxFuture<'_, ()> {
@@ -126,31 +127,24 @@ impl ProgramCalls for ProgramRun {
     fn run_tool(&self, call: ToolCall) -> BoxFuture<'_, CallEnd> {
         async move {
             let begun = Instant::now();
-            let end = |outcome, output, images: Vec<Image>| {
-                let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                CallEnd { outcome, output, images, millis }
+            let result = match self.begin_call(call.clone(), CallFrom::Mcp).await {
+                Ok(call_id) => {
+                    let result = self.tools.run(&call, CallFrom::Mcp, &LiveOutput::discard()).await;
+                    let (outcome, output) = (result.outcome, result.output.clone());
+                    self.tell(vec![ProgramEvent::CallEnded { call_id, outcome, output }]).await;
+                    result
+                }
+                Err(message) => CallResult::new(ToolOutcome::Refused, message),
             };
-            if !OFFERED.contains(&call.tool.as_str()) {
-                let message = format!("unknown_tool: there is no tool {:?}; there are {}", call.tool, OFFERED.join(", "));
-                return end(ToolOutcome::Refused, message, Vec::new());
-            }
-            if let Err(message) = self.tools.check(&call) {
-                return end(ToolOutcome::Refused, message, Vec::new());
-            }
-            let call_id = match self.begin_call(call.clone()).await {
-                Ok(call_id) => call_id,
-                Err(message) => return end(ToolOutcome::Refused, message, Vec::new()),
-            };
-            let result = self.tools.run(&call, &LiveOutput::discard()).await;
-            let (outcome, output) = (result.outcome, result.output.clone());
-            self.tell(vec![ProgramEvent::CallEnded { call_id, outcome, output }]).await;
-            end(result.outcome, result.output, result.images)
+            let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let CallResult { outcome, output, images, refused } = result;
+            CallEnd { outcome, output, images, refused, millis }
         }
         .boxed()
     }
 
     fn offered(&self) -> Vec<OfferedTool> {
-        self.tools.offered().into_iter().filter(|tool| OFFERED.contains(&tool.name.as_str())).collect()
+        self.tools.offered(CallFrom::Mcp)
     }
 }
 
@@ -197,7 +191,8 @@ impl RunBudget for Budget {
 
 impl Running<'_> {
     pub(super) fn run_program(&mut self, effect: EffectId, input: String, session: Option<String>, tokens: TokenUsage) {
-        let Some(agent) = self.driver.program.clone() else { return };
+        let Agent::Program(agent) = &self.driver.agent else { return };
+        let agent = agent.clone();
         let program_run = Arc::new(ProgramRun {
             effect,
             events: self.events.clone(),

@@ -7,8 +7,14 @@ fn entry(seq: u64, body: Body) -> Entry {
 }
 
 fn tool_end(seq: u64, call_id: &str) -> Entry {
-    let end =
-        ToolEnded { call_id: call_id.to_owned(), outcome: ToolOutcome::Succeeded, output: String::new(), images: Vec::new(), millis: None };
+    let end = ToolEnded {
+        call_id: call_id.to_owned(),
+        outcome: ToolOutcome::Succeeded,
+        output: String::new(),
+        images: Vec::new(),
+        millis: None,
+        decision: None,
+    };
     entry(seq, Body::ToolEnded(end))
 }
 

@@ -3,8 +3,10 @@
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use yoi_wire::entry::RefusalClass;
 
 use super::output_limit::truncate;
+use crate::decision::Refusal;
 
 /// Bytes of a message about wrong arguments, which repeats parts of them.
 pub const MAX_MESSAGE_BYTES: usize = 1024;
@@ -12,8 +14,8 @@ pub const MAX_MESSAGE_BYTES: usize = 1024;
 /// Checks and reads the arguments of a call.
 ///
 /// # Errors
-/// The message for the model: which argument is wrong, and what was expected.
-pub fn read<T: DeserializeOwned>(args: &Value) -> Result<T, String> {
+/// Which argument is wrong, and what was expected.
+pub fn read<T: DeserializeOwned>(args: &Value) -> Result<T, Refusal> {
     if !args.is_object() {
         // The model's text stays a string where it is no JSON: it broke off, or lacks an escape.
         let cause = if args.is_string() {
@@ -21,13 +23,19 @@ pub fn read<T: DeserializeOwned>(args: &Value) -> Result<T, String> {
         } else {
             "expected an object"
         };
-        return Err(format!("invalid_args: the arguments: {cause}, got {}", type_of(args)));
+        return Err(invalid(format_args!("the arguments: {cause}, got {}", type_of(args))));
     }
     serde_path_to_error::deserialize(args).map_err(|error| {
         let path = error.path();
         let at = if path.iter().len() == 0 { String::new() } else { format!("/{path}: ") };
-        truncate(format!("invalid_args: {at}{}", error.inner()), MAX_MESSAGE_BYTES)
+        invalid(format_args!("{at}{}", error.inner()))
     })
+}
+
+/// The arguments do not fit: `why` names the argument and what was expected of it.
+pub fn invalid(why: impl std::fmt::Display) -> Refusal {
+    let refusal = Refusal::new(RefusalClass::InvalidArgs, why);
+    Refusal { message: truncate(refusal.message, MAX_MESSAGE_BYTES), ..refusal }
 }
 
 /// Models send a call without arguments as null, as an empty string or as an empty object.

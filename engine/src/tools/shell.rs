@@ -24,7 +24,7 @@ use background::BackgroundProcesses;
 use memory_kills::MemoryKills;
 use script::Script;
 
-use super::tool::{CallResult, LiveOutput};
+use super::result::{CallResult, LiveOutput};
 use crate::error_text::without_os_error_number;
 use crate::processes::{ProcessSupervisor, SupervisedProcess};
 

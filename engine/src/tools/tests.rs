@@ -5,20 +5,24 @@ use std::path::{Path, PathBuf};
 use futures::FutureExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use yoi_wire::entry::ToolOutcome;
+use yoi_wire::entry::{CallFrom, RefusalClass, ToolOutcome};
+use yoi_wire::policy::ToolPolicy;
 
+use super::slots::{CONVERSATION_SLOTS, PROJECT_SLOTS};
 use super::*;
+use crate::decision::Decision;
 use crate::peers::NoPeers;
 use crate::processes::ProcessSupervisor;
 
 mod arguments;
 mod files;
+mod policy;
 mod searches;
 
 /// A tree at `outer/root`, beside the file `outer/secret`.
 struct Fixture {
     outer: TempDir,
-    runner: ToolRunner,
+    gate: ToolGate,
 }
 
 impl Fixture {
@@ -32,6 +36,15 @@ impl Fixture {
 
     /// `prepare` gets the folder around the tree, and what starts its processes.
     fn with(limits: RunLimits, prepare: impl FnOnce(&Path, &mut ProcessSupervisor)) -> Self {
+        Self::build(limits, &ToolPolicy::default(), prepare)
+    }
+
+    fn with_policy(policy: &ToolPolicy) -> Self {
+        Self::build(RunLimits::default(), policy, |_, _| {})
+    }
+
+    fn build(limits: RunLimits, policy: &ToolPolicy, prepare: impl FnOnce(&Path, &mut ProcessSupervisor)) -> Self {
+        let policy = Policy::new(policy).unwrap();
         let outer = tempfile::tempdir().unwrap();
         let root = outer.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -39,8 +52,8 @@ impl Fixture {
         let mut processes = ProcessSupervisor::new(root.clone(), "a", &[]);
         prepare(outer.path(), &mut processes);
         let shell = Shell::new(Arc::new(processes));
-        let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), limits);
-        Self { outer, runner }
+        let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), limits, Arc::new(policy));
+        Self { outer, gate: ToolGate::new(runner) }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -54,7 +67,15 @@ impl Fixture {
     }
 
     async fn run(&self, tool: &str, args: Value) -> CallResult {
-        self.runner.run(&call(tool, args), &LiveOutput::discard()).await
+        self.gate.run(&call(tool, args), CallFrom::Model, &LiveOutput::discard()).await
+    }
+
+    /// Why a call of the model may not begin.
+    fn refuse(&self, tool: &str, args: Value) -> Refusal {
+        match self.gate.begin(&call(tool, args), CallFrom::Model) {
+            Decision::Refuse(refusal) => refusal,
+            Decision::Allow => panic!("the call of {tool} may begin"),
+        }
     }
 
     async fn succeed(&self, tool: &str, args: Value) -> String {
@@ -81,14 +102,14 @@ async fn p25_a_call_that_finds_no_slot_waits_for_one() {
     assert_eq!(fixture.succeed("Shell", json!({"command": "mkfifo gate"})).await, "[exit code 0]");
     let waiting = call("Shell", json!({"command": "read line < gate; echo $line"}));
     let live = LiveOutput::discard();
-    let mut held: Vec<_> = (0..CONVERSATION_SLOTS).map(|_| fixture.runner.run(&waiting, &live).boxed()).collect();
+    let mut held: Vec<_> = (0..CONVERSATION_SLOTS).map(|_| fixture.gate.run(&waiting, CallFrom::Model, &live).boxed()).collect();
     for running in &mut held {
         assert!(futures::poll!(running).is_pending());
     }
     let read = call("Read", json!({"path": "file"}));
-    let mut read = fixture.runner.run(&read, &live).boxed();
+    let mut read = fixture.gate.run(&read, CallFrom::Model, &live).boxed();
     assert!(futures::poll!(&mut read).is_pending());
-    assert_eq!(fixture.runner.conversation.available_permits(), 0);
+    assert_eq!(fixture.gate.runner().slots.conversation.available_permits(), 0);
     // Dropping one call frees its slot. The others go on.
     held.pop();
     assert_eq!(read.await.output, "     1\ttext");
@@ -103,23 +124,60 @@ async fn p25_a_call_that_finds_no_slot_waits_for_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn p25_a_call_that_gets_no_slot_within_its_time_is_refused_and_has_done_nothing() {
     let fixture = Fixture::with_limits(RunLimits { tool_seconds: 1, ..RunLimits::default() });
-    let _all = fixture.runner.conversation.clone().acquire_many_owned(4).await.unwrap();
+    let _all = fixture.gate.runner().slots.conversation.clone().acquire_many_owned(4).await.unwrap();
     let end = fixture.run("Write", json!({"path": "new", "content": "x"})).await;
-    assert_eq!(end.outcome, ToolOutcome::Refused);
-    assert!(end.output.starts_with("slots_full: within 1 s"), "{}", end.output);
+    assert_eq!((end.outcome, end.refused), (ToolOutcome::Refused, Some(RefusalClass::SlotsFull)));
+    assert_eq!(end.output, "slots_full: within 1 s none of the 4 calls in flight in this conversation ended; nothing was done");
     assert!(!fixture.path("new").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p25_conversations_of_a_project_share_its_slots_and_a_call_learns_which_limit_it_waited_for() {
+    let project = ProjectSlots::default();
+    let conversations = [(); 3].map(|()| Slots::new(project.clone()));
+    let soon = std::time::Duration::from_millis(1);
+    let mut taken = Vec::new();
+    for conversation in &conversations[..2] {
+        for _ in 0..CONVERSATION_SLOTS {
+            taken.push(conversation.take(std::time::Duration::from_secs(60)).await.unwrap());
+        }
+    }
+    assert_eq!(taken.len(), PROJECT_SLOTS);
+    let refused = conversations[0].take(soon).await.unwrap_err();
+    assert!(refused.message.contains("in this conversation"), "{}", refused.message);
+    let refused = conversations[2].take(soon).await.unwrap_err();
+    assert!(refused.message.contains("in this project"), "{}", refused.message);
+    // Two wait, and whoever came first is first.
+    let limit = std::time::Duration::from_secs(60);
+    let mut waiting: Vec<_> = (0..2).map(|_| conversations[2].take(limit).boxed()).collect();
+    for slot in &mut waiting {
+        assert!(futures::poll!(slot).is_pending());
+    }
+    drop(taken.pop());
+    assert!(futures::poll!(&mut waiting[1]).is_pending());
+    assert!(futures::poll!(&mut waiting[0]).is_ready());
 }
 
 #[test]
 fn calls_that_only_read_say_so() {
     let fixture = Fixture::new();
-    let reading: Vec<String> = fixture
-        .runner
-        .offered()
-        .into_iter()
-        .map(|tool| tool.name)
-        .filter(|name| fixture.runner.reads_only(&call(name, json!({}))))
-        .collect();
-    assert_eq!(reading, ["ShellOutput", "Read", "Grep", "Glob", "List", "ListPods"]);
-    assert!(!fixture.runner.reads_only(&call("Rm", json!({}))));
+    let reading = fixture.gate.runner().tools().read_only();
+    assert_eq!(reading.into_iter().collect::<Vec<_>>(), ["Glob", "Grep", "List", "ListPods", "Read", "ShellOutput"]);
+}
+
+#[test]
+fn a_program_has_only_the_tools_that_it_is_offered_and_its_hook_asks_for_tools_of_its_own() {
+    let fixture = Fixture::new();
+    let offered = |to| fixture.gate.offered(to).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
+    assert_eq!(offered(CallFrom::Mcp), ["ListPods", "SendToPeerPod"]);
+    assert_eq!(offered(CallFrom::Hook), [""; 0]);
+    let class = |tool: &str, from| match fixture.gate.begin(&call(tool, json!({})), from) {
+        Decision::Allow => None,
+        Decision::Refuse(refusal) => Some(refusal.class),
+    };
+    assert_eq!(class("ListPods", CallFrom::Mcp), None);
+    assert_eq!(class("SendToPeerPod", CallFrom::Mcp), Some(RefusalClass::InvalidArgs));
+    assert_eq!(class("Read", CallFrom::Mcp), Some(RefusalClass::ToolNotExposed));
+    assert_eq!(class("Rm", CallFrom::Mcp), Some(RefusalClass::UnknownTool));
+    assert_eq!(class("Bash", CallFrom::Hook), None);
 }

@@ -1,6 +1,5 @@
 //! What a tool is.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,20 +7,23 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use yoi_wire::entry::{Image, OfferedTool, ToolOutcome};
+use yoi_wire::entry::{OfferedTool, RefusalClass, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
 use super::arguments;
+use super::result::{CallResult, LiveOutput};
 use super::schema::schema_of;
 use super::shell::Shell;
 use super::tree::Tree;
 use super::unconfirmed::UnconfirmedMessages;
+use crate::decision::Refusal;
 use crate::peers::Peers;
+use crate::policy::Policy;
 
 /// A tool that the model can call. Most tools are a [`TypedTool`], which is one of these.
 pub trait Tool: Send + Sync {
     /// The name by which the model calls it.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// The tool as the model is offered it.
     fn offered(&self, limits: &RunLimits) -> OfferedTool;
@@ -32,8 +34,8 @@ pub trait Tool: Send + Sync {
     /// Checks whether a call may begin. Has no side effects.
     ///
     /// # Errors
-    /// The message for the model.
-    fn check(&self, context: &ToolContext, args: &Value) -> Result<(), String>;
+    /// Why not.
+    fn check(&self, context: &ToolContext, args: &Value) -> Result<(), Refusal>;
 
     /// How long a call may take, also while it waits for its turn.
     fn time_limit(&self, limits: &RunLimits, args: &Value) -> Duration;
@@ -60,8 +62,8 @@ pub trait TypedTool: Send + Sync {
     /// Checks what the type of the arguments cannot. Has no side effects.
     ///
     /// # Errors
-    /// The message for the model.
-    fn check(&self, _context: &ToolContext, _args: &Self::Args) -> Result<(), String> {
+    /// Why not.
+    fn check(&self, _context: &ToolContext, _args: &Self::Args) -> Result<(), Refusal> {
         Ok(())
     }
 
@@ -75,7 +77,7 @@ pub trait TypedTool: Send + Sync {
 }
 
 impl<T: TypedTool> Tool for T {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         T::NAME
     }
 
@@ -87,7 +89,7 @@ impl<T: TypedTool> Tool for T {
         T::READS_ONLY
     }
 
-    fn check(&self, context: &ToolContext, args: &Value) -> Result<(), String> {
+    fn check(&self, context: &ToolContext, args: &Value) -> Result<(), Refusal> {
         TypedTool::check(self, context, &arguments::read(args)?)
     }
 
@@ -99,7 +101,7 @@ impl<T: TypedTool> Tool for T {
         Box::pin(async move {
             match arguments::read(&args) {
                 Ok(args) => TypedTool::run(self, context, args, live).await,
-                Err(message) => CallResult::refused(message),
+                Err(refusal) => CallResult::refused(refusal),
             }
         })
     }
@@ -121,6 +123,8 @@ pub struct ToolContext {
     pub peers: Arc<dyn Peers>,
     /// Limits of a call.
     pub limits: RunLimits,
+    /// What calls may do.
+    pub policy: Arc<Policy>,
     pub(super) unconfirmed: UnconfirmedMessages,
 }
 
@@ -129,6 +133,11 @@ impl ToolContext {
     #[must_use]
     pub fn output_bytes(&self) -> usize {
         self.limits.tool_output_bytes as usize
+    }
+
+    /// Checks that a path lies in the tree.
+    pub(super) fn check_path(&self, path: &str) -> Result<(), Refusal> {
+        self.tree.check(path).map_err(|error| Refusal::with_message(error.class().unwrap_or(RefusalClass::InvalidPath), error.to_string()))
     }
 
     /// Runs `operation` on the tree, on a thread that may block, for at most the time limit of a call.
@@ -159,71 +168,4 @@ pub(super) async fn with_timeout(limit: Duration, end: impl Future<Output = Call
     tokio::time::timeout(limit, end)
         .await
         .unwrap_or_else(|_| CallResult::new(ToolOutcome::TimedOut, format!("[the time limit of {} s was reached]", limit.as_secs())))
-}
-
-/// How a call ended, and its output for the model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallResult {
-    /// How it ended.
-    pub outcome: ToolOutcome,
-    /// What the model reads.
-    pub output: String,
-    /// Pictures that the model sees beside the output.
-    pub images: Vec<Image>,
-}
-
-impl CallResult {
-    /// A result without pictures.
-    #[must_use]
-    pub fn new(outcome: ToolOutcome, output: impl Into<String>) -> Self {
-        Self { outcome, output: output.into(), images: Vec::new() }
-    }
-
-    /// The tool did what it was asked.
-    #[must_use]
-    pub fn succeeded(output: impl Into<String>) -> Self {
-        Self::new(ToolOutcome::Succeeded, output)
-    }
-
-    /// The tool ran, and reports an error.
-    #[must_use]
-    pub fn failed(output: impl Into<String>) -> Self {
-        Self::new(ToolOutcome::Failed, output)
-    }
-
-    /// The call did not begin.
-    #[must_use]
-    pub fn refused(output: impl Into<String>) -> Self {
-        Self::new(ToolOutcome::Refused, output)
-    }
-}
-
-/// Takes the output of a call while the call runs, for people who watch. It is called on the thread of the call, so it must not block.
-#[derive(Clone)]
-pub struct LiveOutput(Arc<dyn Fn(&str) + Send + Sync>);
-
-impl LiveOutput {
-    /// `sink` is called with each piece of output. Together the pieces are the output before it is bounded.
-    pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(sink))
-    }
-
-    /// Nobody watches.
-    #[must_use]
-    pub fn discard() -> Self {
-        Self::new(|_| {})
-    }
-
-    /// Passes a piece of output on.
-    pub fn send(&self, text: &str) {
-        if !text.is_empty() {
-            (self.0)(text);
-        }
-    }
-}
-
-impl fmt::Debug for LiveOutput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LiveOutput")
-    }
 }

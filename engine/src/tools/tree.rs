@@ -15,6 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, readlinkat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use uuid::Uuid;
+use yoi_wire::entry::RefusalClass;
 
 /// The most links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -34,6 +35,17 @@ pub enum PathError {
     Changed { given: String },
     #[error("{given:?}: {source}")]
     Io { given: String, source: io::Error },
+}
+
+impl PathError {
+    /// The class of a refusal; `None` for a failure of the system.
+    pub fn class(&self) -> Option<RefusalClass> {
+        match self {
+            Self::Outside { .. } | Self::Changed { .. } => Some(RefusalClass::SandboxViolation),
+            Self::Loop { .. } | Self::NotAPath { .. } => Some(RefusalClass::InvalidPath),
+            Self::Io { .. } => None,
+        }
+    }
 }
 
 /// An open root folder.
@@ -99,6 +111,13 @@ impl Tree {
     /// It leads out of the tree, or cannot be resolved.
     pub fn locate(&self, given: &str) -> Result<PathBuf, PathError> {
         Ok(self.resolve(given)?.path())
+    }
+
+    /// The names of a path that cannot be resolved, such as one below a folder that may not be entered; `None` when they are not beneath the root.
+    #[must_use]
+    pub fn names_of(&self, given: &str) -> Option<PathBuf> {
+        let names = self.names_beneath(Path::new(given))?;
+        names.iter().all(|name| name != "..").then(|| names.iter().collect())
     }
 
     /// Opens a regular file by a path that holds no link, such as [`Tree::locate`] returns.

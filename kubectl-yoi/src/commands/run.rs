@@ -148,6 +148,7 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
         session: SessionSettings { claim_name: args.claim, ..SessionSettings::default() },
         limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), ..limits },
         compaction: Compaction::default(),
+        policy: None,
     })
 }
 

@@ -3,10 +3,11 @@
 use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
+use yoi_wire::policy::ToolPolicy;
 
 use super::manifest::{self, Resolved};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
-use super::{create, manifest_current, pod_settings, program};
+use super::{create, manifest_current, pod_settings, policy_valid, program};
 use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
@@ -16,6 +17,8 @@ pub(super) struct Accepted<'a> {
     /// An agent that has its tree needs no project any more.
     pub project: Option<Stored<'a, YoiProject>>,
     pub resolved: Resolved,
+    /// Of its next run.
+    pub policy: ToolPolicy,
     /// The project is not what the agent was last started with, and the agent waits for a change: its next manifest is of the project as it is.
     pub is_renewed: bool,
 }
@@ -33,6 +36,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result
         return Err(ConditionValue::no(reason::INVALID_SPEC, format!("volume {name} is one of the agent's own: take another name")));
     }
     accept_workspace(input)?;
+    let policy = policy_valid::in_force(input)?;
     let owner = create::tree_owner(input, input.project);
     let path = create::tree_path(input, input.project);
     let checked = pod_settings::check(&resolved.pod, path.as_deref(), owner, &input.session_claim_name);
@@ -56,7 +60,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result
         }
         SessionClaim::Named(Some(_)) | SessionClaim::Own(_) | SessionClaim::Undecided | SessionClaim::Chosen(_) => {
             let is_renewed = input.project.is_some() && manifest_current::waits_for_a_change(input);
-            Ok(Accepted { project: input.project, resolved, is_renewed })
+            Ok(Accepted { project: input.project, resolved, policy, is_renewed })
         }
     }
 }

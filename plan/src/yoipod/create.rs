@@ -25,7 +25,7 @@ pub(super) struct CreatedPod {
 
 /// Digest of the manifest and the Pod's settings as the spec, the project and the operator have them now.
 pub(super) fn settings_digest(accepted: &Accepted<'_>, yoipod: Stored<'_, YoiPod>, path: &str, settings: &Settings) -> String {
-    let mut manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, settings);
+    let mut manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, &accepted.policy, settings);
     // It reaches the Pod that is there.
     manifest.limits.tokens = None;
     let image = accepted.resolved.pod.image.as_ref().unwrap_or(&settings.agent_image);
@@ -59,7 +59,7 @@ pub(super) fn pod(
     nodes: NodeChoice,
 ) -> CreatedPod {
     let (yoipod, ShownTree { workspace, path }) = (input.yoipod, tree);
-    let manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, settings);
+    let manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, &accepted.policy, settings);
     let (map, manifest) = manifest::config_map(yoipod, &manifest, &accepted.resolved);
     let exists = input.manifests.iter().any(|m| m.name() == manifest.name && m.is_controlled_by(yoipod.uid()));
     let pod = pod_spec::pod(pod_spec::PodContext {

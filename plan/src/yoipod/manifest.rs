@@ -11,6 +11,7 @@ use yoi_crds::quota::quota_bytes;
 use yoi_crds::{YoiPod, YoiPodSpec};
 use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, RunLimits, Task};
+use yoi_wire::policy::ToolPolicy;
 
 use super::model_endpoint::wire_model;
 use super::program::wire_program;
@@ -64,6 +65,8 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         session,
         limits,
         compaction,
+        // It is taken as it is with each start.
+        policy: _,
     } = &yoipod.spec;
     // A running agent has taken another limit of tokens already.
     let limits = Limits { tokens: None, ..*limits };
@@ -143,7 +146,7 @@ pub fn task(yoipod: &YoiPod) -> Option<Task> {
 
 /// What the runtime reads at its start. `path` is where it sees the tree.
 #[must_use]
-pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, settings: &Settings) -> AgentManifest {
+pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy: &ToolPolicy, settings: &Settings) -> AgentManifest {
     let YoiPodSpec { limits, compaction, .. } = yoipod.spec;
     let segment_size = yoipod.spec.session.segment_size.as_deref();
     AgentManifest {
@@ -163,6 +166,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, setting
             ..RunLimits::default()
         },
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
+        policy: policy.clone(),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
 }

@@ -78,7 +78,11 @@ pub(super) fn condition(input: &YoiPodInput<'_>, manifest: Option<&ManifestRef>)
     Some(ConditionValue::no(reason::PROJECT_CHANGED, message))
 }
 
-fn last_manifest<'a, 'b>(input: &YoiPodInput<'a>, last: Option<&'b ManifestRef>) -> Option<(&'b ManifestRef, Stored<'a, ConfigMap>)> {
+/// The ConfigMap of a manifest, if it is there.
+pub(super) fn last_manifest<'a, 'b>(
+    input: &YoiPodInput<'a>,
+    last: Option<&'b ManifestRef>,
+) -> Option<(&'b ManifestRef, Stored<'a, ConfigMap>)> {
     let last = last?;
     let map = input.manifests.iter().copied().find(|map| map.name() == last.name && map.is_controlled_by(input.yoipod.uid()))?;
     Some((last, map))

@@ -9,7 +9,7 @@ use yoi_wire::hub::TaskState;
 use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{lost_node, lost_tree, manifest, manifest_current, pod_spec, waiting_container};
+use super::{lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -51,6 +51,9 @@ pub(super) fn conditions(
     }
     if let Some(current) = manifest_current::condition(input, run.record.manifest.as_ref()) {
         conditions.set(condition::MANIFEST_CURRENT, current);
+    }
+    if let Some(policy) = policy_valid::condition(input, run.record.manifest.as_ref()) {
+        conditions.set(condition::POLICY_VALID, policy);
     }
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
     if let Some(reader_ready) = reader_ready {

@@ -8,6 +8,7 @@ mod host;
 mod lost;
 mod manifests;
 mod no_node;
+mod policies;
 mod programs;
 mod projects;
 mod refresh;

@@ -46,7 +46,13 @@ impl ProgramCalls for Told {
                 std::future::pending::<()>().await;
             }
             let output = call.args["output"].as_str().unwrap_or_default().repeat(1 << 20);
-            CallEnd { outcome: ToolOutcome::Succeeded, output: format!("{} {output}", call.tool), images: Vec::new(), millis: 0 }
+            CallEnd {
+                outcome: ToolOutcome::Succeeded,
+                output: format!("{} {output}", call.tool),
+                images: Vec::new(),
+                refused: None,
+                millis: 0,
+            }
         }
         .boxed()
     }

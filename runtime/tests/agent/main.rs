@@ -15,6 +15,7 @@ mod generated_history;
 mod harness;
 mod messages;
 mod people;
+mod policies;
 mod program_children;
 mod programs;
 mod prompt_cache;

@@ -11,15 +11,17 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
 use yoi_engine::conversation::CallEnd;
 use yoi_engine::peers::NoPeers;
+use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::program::calls::ProgramCalls;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{LiveOutput, ToolRunner};
+use yoi_engine::tools::{LiveOutput, ToolGate, ToolRunner};
 use yoi_runtime::program_socket::{BoundSocket, ProgramSocket, SocketGrant};
 use yoi_test_support::{eventually, in_time};
-use yoi_wire::entry::{OfferedTool, ToolCall, ToolOutcome};
+use yoi_wire::entry::{CallFrom, OfferedTool, ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::ToolPolicy;
 
 const TOKEN: &str = "token-of-the-run";
 const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
@@ -28,7 +30,7 @@ const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
 struct Run {
     log: Mutex<Vec<Value>>,
     disk: Semaphore,
-    tools: ToolRunner,
+    tools: ToolGate,
 }
 
 impl ProgramCalls for Run {
@@ -49,14 +51,14 @@ impl ProgramCalls for Run {
 
     fn run_tool(&self, call: ToolCall) -> BoxFuture<'_, CallEnd> {
         async move {
-            let end = self.tools.run(&call, &LiveOutput::discard()).await;
-            CallEnd { outcome: end.outcome, output: end.output, images: end.images, millis: 0 }
+            let end = self.tools.run(&call, CallFrom::Mcp, &LiveOutput::discard()).await;
+            CallEnd { outcome: end.outcome, output: end.output, images: end.images, refused: end.refused, millis: 0 }
         }
         .boxed()
     }
 
     fn offered(&self) -> Vec<OfferedTool> {
-        self.tools.offered().into_iter().filter(|tool| OFFERED.contains(&tool.name.as_str())).collect()
+        self.tools.offered(CallFrom::Mcp)
     }
 }
 
@@ -71,7 +73,9 @@ fn setup() -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     let shell = Shell::new(Arc::new(ProcessSupervisor::new(root.clone(), "a", &[])));
-    let tools = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default());
+    let policy = Arc::new(Policy::new(&ToolPolicy::default()).unwrap());
+    let runner = ToolRunner::new(Arc::new(Tree::open(&root).unwrap()), Arc::new(shell), Arc::new(NoPeers), RunLimits::default(), policy);
+    let tools = ToolGate::new(runner);
     let run = Arc::new(Run { log: Mutex::default(), disk: Semaphore::new(Semaphore::MAX_PERMITS >> 1), tools });
     let socket = ProgramSocket::serve(BoundSocket::bind(&folder.path().join("socket")).unwrap()).unwrap();
     let grant = socket.allow(TOKEN, run.clone());
@@ -150,7 +154,7 @@ async fn a_call_that_is_not_in_the_log_is_blocked_with_a_sentence() {
     let hook = ["hook", "before"];
     let not_run = "The call was not run, because it must be in the agent's log first: ";
     let sentence = blocked(setup.command(&hook, "another token"), &before()).await;
-    assert_eq!(sentence, format!("{not_run}the token is not that of the current run, so nothing was done.\n"));
+    assert_eq!(sentence, "The call was not run: the token is not that of the current run, so nothing was done.\n");
     let sentence = blocked(setup.command(&hook, TOKEN), "no JSON").await;
     assert!(
         sentence.starts_with(&format!("{not_run}failed to understand what the program tells of the call: it is no JSON")),
@@ -166,7 +170,7 @@ async fn a_call_that_is_not_in_the_log_is_blocked_with_a_sentence() {
     assert!(setup.log().is_empty());
     setup.run.disk.close();
     let sentence = blocked(setup.command(&hook, TOKEN), &before()).await;
-    assert_eq!(sentence, format!("{not_run}the disk of the session is full.\n"));
+    assert_eq!(sentence, "The call was not run: the disk of the session is full.\n");
 }
 
 /// A client of the MCP server.

@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use yoi_engine::decision::{Decision, Refusal};
+use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{CallResult, LiveOutput, ToolRunner};
+use yoi_engine::tools::{CallResult, LiveOutput, ToolGate, ToolRunner};
 use yoi_line::{Dial, RequestClient, TextSource, Timings};
 use yoi_runtime::gateway_peers::GatewayPeers;
-use yoi_wire::entry::ToolCall;
+use yoi_wire::entry::{CallFrom, RefusalClass, ToolCall};
 use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::ToolPolicy;
 
 /// The content that Write writes.
 pub const WRITTEN: &str = "written by the tool";
@@ -35,7 +38,7 @@ pub fn calls(path: &str) -> [(&'static str, Value); 3] {
 
 /// The runtime's tools.
 pub struct RuntimeTools {
-    runner: ToolRunner,
+    gate: ToolGate,
     runtime: Runtime,
 }
 
@@ -56,8 +59,9 @@ impl RuntimeTools {
             Arc::new(shell),
             Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway))),
             RunLimits::default(),
+            Arc::new(Policy::new(&ToolPolicy::default()).unwrap()),
         );
-        Self { runner, runtime }
+        Self { gate: ToolGate::new(runner), runtime }
     }
 
     fn call(tool: &str, args: &Value) -> ToolCall {
@@ -67,11 +71,14 @@ impl RuntimeTools {
 
 impl PathTools for RuntimeTools {
     fn check(&self, tool: &str, args: &Value) -> Option<String> {
-        self.runner.check(&Self::call(tool, args)).err()
+        match self.gate.begin(&Self::call(tool, args), CallFrom::Model) {
+            Decision::Allow => None,
+            Decision::Refuse(refusal) => Some(refusal.message),
+        }
     }
 
     fn run(&self, tool: &str, args: &Value) -> CallResult {
-        let end = self.runtime.block_on(self.runner.run(&Self::call(tool, args), &LiveOutput::discard()));
+        let end = self.runtime.block_on(self.gate.run(&Self::call(tool, args), CallFrom::Model, &LiveOutput::discard()));
         // The files have one line, whose number Read puts before it.
         let output = end.output.strip_prefix("     1\t").map(str::to_owned);
         CallResult { output: output.unwrap_or(end.output.clone()), ..end }
@@ -123,7 +130,9 @@ impl PathTools for PrefixCheck {
 
     fn run(&self, tool: &str, args: &Value) -> CallResult {
         let given = args["path"].as_str().unwrap_or_default();
-        let Some(path) = self.place(given) else { return CallResult::refused("sandbox_violation") };
+        let Some(path) = self.place(given) else {
+            return CallResult::refused(Refusal::new(RefusalClass::SandboxViolation, "it leads out"));
+        };
         // Avoids waiting for the writer of the FIFO.
         if path.exists() && !path.is_file() {
             return CallResult::failed("it is not a regular file");

@@ -113,7 +113,7 @@ pub fn asks(calls: &[&str]) -> Body {
 }
 
 pub fn tool_started(id: &str) -> Body {
-    Body::ToolStarted(ToolStarted { call_id: id.into(), tool: "shell".into() })
+    Body::ToolStarted(ToolStarted { call_id: id.into(), tool: "shell".into(), decision: None })
 }
 
 pub fn tool_ended(id: &str) -> Body {
@@ -123,5 +123,6 @@ pub fn tool_ended(id: &str) -> Body {
         output: "ok".into(),
         images: Vec::new(),
         millis: Some(3),
+        decision: None,
     })
 }

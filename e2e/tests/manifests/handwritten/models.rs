@@ -24,6 +24,20 @@ pub(super) fn models(t: &mut Table) {
     for (field, n) in [("at", 999), ("at", -1), ("keep", -1), ("at", 1_000_000_001)] {
         t.expect_refused("model", a, &[("/spec/compaction", json!({ field: n }))], field);
     }
+    for field in ["deny", "allow"] {
+        for rule in ["", "Shell(", "Shell()", "(x)", "Shell (x)", "7z", "Shell(x", "a/b"] {
+            t.expect_refused("policy", a, &[("/spec/policy", json!({ field: [rule] }))], field);
+        }
+        for rule in ["Shell", "Shell(a (b) *)", "mcp__a__b", "Read(**)"] {
+            t.expect_accepted("policy", a, &[("/spec/policy", json!({ field: [rule] }))]);
+        }
+        t.expect_refused("policy", a, &[("/spec/policy", json!({ field: vec!["Shell"; 129] }))], field);
+    }
+    for host in ["", "*.example.org", "-a", "a..b", "https://example.org", "example.org:443"] {
+        t.expect_refused("policy", a, &[("/spec/policy", json!({ "network": { "hosts": [host] } }))], "hosts");
+    }
+    t.expect_refused("policy", a, &[("/spec/policy", json!({ "network": { "schemes": ["HTTP"] } }))], "schemes");
+    t.expect_accepted("policy", a, &[("/spec/policy", json!({ "network": {} }))]);
     for tokens in [0_i64, -1, 1_000_000_000_000_001] {
         t.expect_refused("model", a, &[("/spec/limits/tokens", json!(tokens))], "tokens");
     }

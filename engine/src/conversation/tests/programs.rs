@@ -1,6 +1,9 @@
 use serde_json::json;
 use yoi_wire::control::{ControlAction, ControlReason};
-use yoi_wire::entry::{Assistant, Body, Entry, Extension, RunOutcome, SegmentReason, TokenUsage, ToolCall, ToolEnded, ToolOutcome};
+use yoi_wire::entry::{
+    Assistant, Body, CallDecision, CallFrom, Entry, Extension, RefusalClass, RunOutcome, SegmentReason, TokenUsage, ToolCall, ToolEnded,
+    ToolOutcome,
+};
 use yoi_wire::hub::{Activity, TaskState};
 
 use super::super::program::{ProgramEnd, ProgramExit, ProgramRole};
@@ -47,6 +50,10 @@ fn succeeded() -> ProgramEvent {
     ProgramEvent::Result { succeeded: true, message: None }
 }
 
+fn decided(call: ToolCall) -> Box<DecidedCall> {
+    Box::new(DecidedCall { decision: super::simulation::decision(&call), from: CallFrom::Hook, call })
+}
+
 fn exit(exit: ProgramExit) -> ProgramEnd {
     ProgramEnd { exit, last_words: "oh no".to_owned(), expects_result: true, turns_used_up: None }
 }
@@ -63,7 +70,7 @@ impl Simulation {
 
     fn hook(&mut self, ask: AskId, call: ToolCall) -> Option<Result<String, String>> {
         let effect = self.effect();
-        self.send(ConversationEvent::ProgramCall { effect, ask, call });
+        self.send(ConversationEvent::ProgramCall { effect, ask, call: decided(call) });
         self.acknowledged.iter().find(|(other, _)| *other == ask).map(|(_, result)| result.clone())
     }
 
@@ -140,7 +147,7 @@ fn a_program_without_sessions_of_its_own_begins_anew_each_time() {
 fn a_call_is_durable_before_the_hook_gets_its_answer() {
     let mut simulation = running();
     let effect = simulation.effect();
-    simulation.queue.push_back(ConversationEvent::ProgramCall { effect, ask: 7, call: call("one") });
+    simulation.queue.push_back(ConversationEvent::ProgramCall { effect, ask: 7, call: decided(call("one")) });
     assert!(simulation.step());
     assert!(simulation.kinds().ends_with("Assistant ToolStarted"), "{}", simulation.kinds());
     assert!(simulation.acknowledged.is_empty(), "answered before both entries are durable");
@@ -223,7 +230,7 @@ fn a_paused_program_ends_and_goes_on_in_its_session_and_what_comes_late_changes_
     assert_eq!((simulation.state.activity(), simulation.effects.len()), (Activity::Paused, 0));
     let entries = simulation.log.len();
     simulation.send(ConversationEvent::ProgramSaid { effect: late, ask: 8, said: vec![says("late")] });
-    simulation.send(ConversationEvent::ProgramCall { effect: late, ask: 9, call: call("late") });
+    simulation.send(ConversationEvent::ProgramCall { effect: late, ask: 9, call: decided(call("late")) });
     simulation.send(ConversationEvent::ProgramEnded { effect: late, end: exit(ProgramExit::Code(0)) });
     assert_eq!(simulation.log.len(), entries);
     assert!(simulation.acknowledged.iter().filter(|(ask, _)| *ask >= 8).all(|(_, result)| result.is_err()));
@@ -446,4 +453,24 @@ fn a_new_segment_carries_the_session_and_only_what_the_program_was_not_given() {
     simulation.run_process();
     let (input, resumed) = simulation.programs.last().unwrap();
     assert_eq!((input.as_str(), resumed.as_deref()), ("[message from agent b]\ntext of m", Some("s1")));
+}
+
+#[test]
+fn a_refused_call_of_a_program_is_in_the_log_before_its_hook_hears_of_it() {
+    let mut simulation = running();
+    let refused = simulation.hook(1, call("bad"));
+    assert_eq!(refused, Some(Err("no".to_owned())));
+    assert!(simulation.kinds().ends_with("Assistant ToolEnded"), "{}", simulation.kinds());
+    let decision = CallDecision { from: CallFrom::Hook, refused: Some(RefusalClass::InvalidArgs), rule: None };
+    let is_recorded = matches!(&simulation.log.last().unwrap().body, Body::ToolEnded(end) if end.decision.as_ref() == Some(&decision));
+    assert!(is_recorded, "the log does not have the decision");
+    // The program tells of it once more, as a call that failed.
+    let entries = simulation.log.len();
+    simulation.say(vec![started("bad"), ended("bad")]);
+    assert_eq!(simulation.log.len(), entries, "{}", simulation.kinds());
+    // One that its output told first ends as refused, too.
+    let mut simulation = running();
+    simulation.say(vec![asks(&["bad"])]);
+    assert_eq!(simulation.hook(2, call("bad")), Some(Err("no".to_owned())));
+    assert!(simulation.kinds().ends_with("RunStarted Assistant ToolEnded"), "{}", simulation.kinds());
 }

@@ -4,13 +4,14 @@ use serde_json::json;
 use yoi_session::inbox::{InboxMessage, Sender, Wake};
 use yoi_wire::control::{ControlAction, ControlReason, ControlRequest, ControlResponse};
 use yoi_wire::entry::{
-    AgentConfig, AgentRef, Assistant, Body, Entry, FORMAT, Input, PeerMessage, PromptItem, RunOutcome, RuntimeStarted, SegmentReason,
-    SegmentStarted, SessionStarted, StopReason, TokenUsage, ToolCall, ToolOutcome,
+    AgentConfig, AgentRef, Assistant, Body, Entry, FORMAT, Input, PeerMessage, PromptItem, RefusalClass, RunOutcome, RuntimeStarted,
+    SegmentReason, SegmentStarted, SessionStarted, StopReason, TokenUsage, ToolCall, ToolOutcome,
 };
 use yoi_wire::hub::TaskState;
 use yoi_wire::manifest::Task;
 
 use super::super::*;
+use crate::decision::{Decision, Refusal};
 
 pub fn name(name: &str) -> AgentRef {
     AgentRef { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
@@ -37,6 +38,14 @@ pub fn calls(ids: &[&str]) -> Assistant {
     let tool = |id: &str| if id.starts_with("read") { "Read" } else { "Shell" }.to_owned();
     let call = |id: &&str| ToolCall { call_id: (*id).to_owned(), tool: tool(id), args: json!({"command": id}) };
     Assistant { tool_calls: ids.iter().map(call).collect(), ..answer("") }
+}
+
+/// The gate refuses a call with the id `bad`.
+pub fn decision(call: &ToolCall) -> Decision {
+    match call.call_id.as_str() {
+        "bad" => Decision::Refuse(Refusal::with_message(RefusalClass::InvalidArgs, "no".to_owned())),
+        _ => Decision::Allow,
+    }
 }
 
 pub fn failed(kind: ModelFailureKind) -> ModelFailed {
@@ -191,8 +200,8 @@ impl Simulation {
             Intent::Acknowledge { ask, result } => self.acknowledged.push((ask, result)),
             Intent::RetryModel { .. } => self.retried += 1,
             Intent::Check { effect, calls } => {
-                let results = calls.iter().map(|call| if call.call_id == "bad" { Err("no".to_owned()) } else { Ok(()) }).collect();
-                self.queue.push_back(ConversationEvent::Checked { effect, results });
+                let decisions = calls.iter().map(decision).collect();
+                self.queue.push_back(ConversationEvent::Checked { effect, decisions });
             }
             Intent::Run { effect, call } => {
                 self.ran.push(call.call_id.clone());
@@ -219,7 +228,7 @@ impl Simulation {
             },
             Held::Tool(call) => {
                 let output = format!("out of {}", call.call_id);
-                let end = CallEnd { outcome: ToolOutcome::Succeeded, output, images: Vec::new(), millis: 1 };
+                let end = CallEnd { outcome: ToolOutcome::Succeeded, output, images: Vec::new(), refused: None, millis: 1 };
                 ConversationEvent::Ended { effect, end }
             }
             Held::Background | Held::Program => ConversationEvent::Gone { effect },

@@ -6,9 +6,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yoi_wire::manifest::RunLimits;
 
+use crate::decision::Refusal;
 use crate::error_text::without_os_error_number;
-use crate::tools::arguments::{not_empty, not_null, some_not_empty};
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool};
+use crate::tools::arguments::{invalid, not_empty, not_null, some_not_empty};
+use crate::tools::result::{CallResult, LiveOutput};
+use crate::tools::tool::{ToolContext, TypedTool};
 use crate::tools::tree::Tree;
 
 /// The longest file that Edit reads into memory.
@@ -54,14 +56,14 @@ struct Replacement {
 }
 
 impl Args {
-    fn replacements(&self) -> Result<Vec<Replacement>, String> {
+    fn replacements(&self) -> Result<Vec<Replacement>, Refusal> {
         match (&self.old, &self.new, &self.edits) {
             (Some(old), Some(new), None) => Ok(vec![Replacement { old: old.clone(), new: new.clone(), all: self.all }]),
             (None, None, Some(edits)) if !edits.is_empty() && !self.all => Ok(edits.clone()),
-            (Some(_), None, None) => Err("invalid_args: missing field `new`".to_owned()),
-            (None, _, None) => Err("invalid_args: missing field `old`, or `edits`".to_owned()),
-            (None, None, Some(edits)) if edits.is_empty() => Err("invalid_args: /edits: must not be empty".to_owned()),
-            (_, _, Some(_)) => Err("invalid_args: /edits: give either `edits`, or `old`, `new` and `all`".to_owned()),
+            (Some(_), None, None) => Err(invalid("missing field `new`")),
+            (None, _, None) => Err(invalid("missing field `old`, or `edits`")),
+            (None, None, Some(edits)) if edits.is_empty() => Err(invalid("/edits: must not be empty")),
+            (_, _, Some(_)) => Err(invalid("/edits: give either `edits`, or `old`, `new` and `all`")),
         }
     }
 }
@@ -76,15 +78,15 @@ impl TypedTool for Edit {
             .to_owned()
     }
 
-    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), String> {
+    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
         args.replacements()?;
-        context.tree.check(&args.path).map_err(|error| error.to_string())
+        context.check_path(&args.path)
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
         match args.replacements() {
             Ok(replacements) => context.run_on_tree(move |tree| edit(tree, &args.path, &replacements)).await,
-            Err(message) => CallResult::refused(message),
+            Err(refusal) => CallResult::refused(refusal),
         }
     }
 }

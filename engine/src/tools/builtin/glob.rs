@@ -10,10 +10,11 @@ use serde::Deserialize;
 use yoi_wire::entry::ToolOutcome;
 use yoi_wire::manifest::RunLimits;
 
-use crate::tools::arguments::{MAX_MESSAGE_BYTES, not_empty, not_null};
-use crate::tools::output_limit::truncate;
+use crate::decision::Refusal;
+use crate::tools::arguments::{invalid, not_empty, not_null};
+use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::search::{Search, StopSearch, glob};
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit};
+use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 use crate::tools::tree::Tree;
 
 /// The most paths of one answer.
@@ -39,9 +40,8 @@ pub struct Args {
 }
 
 impl Args {
-    fn glob(&self) -> Result<GlobMatcher, String> {
-        let invalid = |problem| truncate(format!("invalid_args: /pattern: {:?} {problem}", self.pattern), MAX_MESSAGE_BYTES);
-        glob(&self.pattern).map_err(invalid)
+    fn glob(&self) -> Result<GlobMatcher, Refusal> {
+        glob(&self.pattern).map_err(|problem| invalid(format_args!("/pattern: {:?} {problem}", self.pattern)))
     }
 
     fn path(&self) -> &str {
@@ -58,15 +58,15 @@ impl TypedTool for Glob {
         format!("Find files by a pattern of their paths. Returns paths relative to the root of the tree, sorted, at most {MAX_PATHS}.")
     }
 
-    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), String> {
+    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
         args.glob()?;
-        context.tree.check(args.path()).map_err(|error| error.to_string())
+        context.check_path(args.path())
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
         let matcher = match args.glob() {
             Ok(matcher) => matcher,
-            Err(message) => return CallResult::refused(message),
+            Err(refusal) => return CallResult::refused(refusal),
         };
         // Some time is left to say what was found until then.
         let (stop, _cancel) = StopSearch::after(default_time_limit(&context.limits).mul_f64(0.9));

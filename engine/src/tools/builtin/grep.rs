@@ -13,10 +13,12 @@ use serde::Deserialize;
 use yoi_wire::entry::ToolOutcome;
 use yoi_wire::manifest::RunLimits;
 
-use crate::tools::arguments::{MAX_MESSAGE_BYTES, not_empty, not_null};
-use crate::tools::output_limit::truncate;
+use crate::decision::Refusal;
+use crate::policy::Policy;
+use crate::tools::arguments::{invalid, not_empty, not_null};
+use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::search::{Search, StopSearch, glob};
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit};
+use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 use crate::tools::tree::Tree;
 
 const DEFAULT_LINES: u32 = 250;
@@ -80,8 +82,8 @@ impl Args {
         self.path.as_deref().unwrap_or(".")
     }
 
-    fn query(&self, bytes: usize) -> Result<Query, String> {
-        let invalid = |name: &str, problem: String| truncate(format!("invalid_args: /{name}: {problem}"), MAX_MESSAGE_BYTES);
+    fn query(&self, bytes: usize) -> Result<Query, Refusal> {
+        let invalid = |name: &str, problem: String| invalid(format_args!("/{name}: {problem}"));
         let mut regex = RegexMatcherBuilder::new();
         // `^` and `$` stand for a line's begin and end, also where it ends in CRLF.
         regex.case_insensitive(self.ignore_case).multi_line(true).crlf(true).line_terminator(Some(b'\n'));
@@ -111,20 +113,21 @@ impl TypedTool for Grep {
             .to_owned()
     }
 
-    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), String> {
+    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
         args.query(0)?;
-        context.tree.check(args.path()).map_err(|error| error.to_string())
+        context.check_path(args.path())
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
         let query = match args.query(context.output_bytes().saturating_sub(RESERVED_FOR_NOTES)) {
             Ok(query) => query,
-            Err(message) => return CallResult::refused(message),
+            Err(refusal) => return CallResult::refused(refusal),
         };
         // Some time is left to say what was found until then.
         let (stop, _cancel) = StopSearch::after(default_time_limit(&context.limits).mul_f64(0.9));
         let search = Search { path: args.path().to_owned(), ignored_too: args.ignored_too, stop };
-        context.search_tree(move |tree| grep(tree, &search, &query)).await
+        let policy = context.policy.clone();
+        context.search_tree(move |tree| grep(tree, &search, &query, &policy)).await
     }
 }
 
@@ -165,7 +168,7 @@ impl Found {
     }
 }
 
-fn grep(tree: &Tree, search: &Search, query: &Query) -> CallResult {
+fn grep(tree: &Tree, search: &Search, query: &Query, policy: &Policy) -> CallResult {
     let found = Mutex::new(Found::default());
     let visited = search.visit(tree, false, || {
         let mut searcher = SearcherBuilder::new()
@@ -177,7 +180,7 @@ fn grep(tree: &Tree, search: &Search, query: &Query) -> CallResult {
             .build();
         let found = &found;
         move |path: &Path| {
-            if query.glob.as_ref().is_some_and(|glob| !glob.is_match(path)) {
+            if query.glob.as_ref().is_some_and(|glob| !glob.is_match(path)) || policy.hides(path) {
                 return;
             }
             let mut sink = Collect { query, found: FileLines::default() };

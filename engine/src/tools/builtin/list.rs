@@ -7,9 +7,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yoi_wire::manifest::RunLimits;
 
+use crate::decision::Refusal;
 use crate::error_text::without_os_error_number;
 use crate::tools::arguments::not_null;
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool};
+use crate::tools::result::{CallResult, LiveOutput};
+use crate::tools::tool::{ToolContext, TypedTool};
 use crate::tools::tree::Tree;
 
 /// The most entries of one answer.
@@ -43,8 +45,8 @@ impl TypedTool for List {
             .to_owned()
     }
 
-    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), String> {
-        context.tree.check(args.path()).map_err(|error| error.to_string())
+    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
+        context.check_path(args.path())
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {

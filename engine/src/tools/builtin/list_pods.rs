@@ -6,7 +6,8 @@ use yoi_wire::hub::{VisibilityReason, VisiblePod};
 use yoi_wire::manifest::RunLimits;
 
 use super::peers_error_sentence;
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit, with_timeout};
+use crate::tools::result::{CallResult, LiveOutput};
+use crate::tools::tool::{ToolContext, TypedTool, default_time_limit, with_timeout};
 
 /// Tells which other agents this one sees.
 pub struct ListPods;

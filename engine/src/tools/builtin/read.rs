@@ -7,12 +7,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yoi_wire::entry::{Image, ToolOutcome};
+use yoi_wire::entry::Image;
 use yoi_wire::manifest::RunLimits;
 
+use crate::decision::Refusal;
 use crate::error_text::without_os_error_number;
 use crate::tools::arguments::not_null;
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool};
+use crate::tools::result::{CallResult, LiveOutput};
+use crate::tools::tool::{ToolContext, TypedTool};
 use crate::tools::tree::Tree;
 
 const DEFAULT_LINES: u64 = 2000;
@@ -55,8 +57,8 @@ impl TypedTool for Read {
             .to_owned()
     }
 
-    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), String> {
-        context.tree.check(&args.path).map_err(|error| error.to_string())
+    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
+        context.check_path(&args.path)
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
@@ -89,9 +91,8 @@ fn read(tree: &Tree, args: &Args, bytes: usize) -> CallResult {
             // A picture that no model takes would be refused in every later request, too.
             Ok(_) if let Some(fault) = image_fault(&content) => CallResult::failed(format!("{path:?} {fault}")),
             Ok(_) => CallResult {
-                outcome: ToolOutcome::Succeeded,
-                output: format!("{path}: {media_type}, {} bytes", content.len()),
-                images: vec![Image { media_type: media_type.to_owned(), data: BASE64_STANDARD.encode(content) }],
+                images: vec![Image { media_type: media_type.to_owned(), data: BASE64_STANDARD.encode(&content) }],
+                ..CallResult::succeeded(format!("{path}: {media_type}, {} bytes", content.len()))
             },
             Err(error) => failed(error),
         };

@@ -11,7 +11,8 @@ use yoi_wire::manifest::RunLimits;
 use super::peers_error_sentence;
 use crate::peers::{Peers, PeersError};
 use crate::tools::arguments::not_empty;
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit};
+use crate::tools::result::{CallResult, LiveOutput};
+use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 use crate::tools::unconfirmed::UnconfirmedMessages;
 
 /// Tries to send one message. Sending it again is safe, because it has an id.

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use yoi_wire::entry::RefusalClass;
 use yoi_wire::manifest::RunLimits;
 
-use crate::tools::arguments::{not_empty, not_null};
+use crate::decision::Refusal;
+use crate::tools::arguments::{invalid, not_empty, not_null};
+use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::shell::{BackgroundError, MAX_BACKGROUND};
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit};
+use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 
 /// The longest time that a call may ask for.
 const MAX_SECONDS: u64 = 3600;
@@ -47,11 +50,11 @@ impl TypedTool for Shell {
         )
     }
 
-    fn check(&self, _context: &ToolContext, args: &Args) -> Result<(), String> {
+    fn check(&self, _context: &ToolContext, args: &Args) -> Result<(), Refusal> {
         match args.timeout_seconds {
-            Some(seconds) if seconds.get() > MAX_SECONDS => Err(format!("invalid_args: /timeoutSeconds: must be at most {MAX_SECONDS}")),
+            Some(seconds) if seconds.get() > MAX_SECONDS => Err(invalid(format_args!("/timeoutSeconds: must be at most {MAX_SECONDS}"))),
             Some(_) if args.background => {
-                Err("invalid_args: /timeoutSeconds: a command in the background has no time limit; end it with ShellStop".to_owned())
+                Err(invalid("/timeoutSeconds: a command in the background has no time limit; end it with ShellStop"))
             }
             Some(_) | None => Ok(()),
         }
@@ -68,7 +71,9 @@ impl TypedTool for Shell {
         }
         match context.shell.start_background(&args.command) {
             Ok(id) => CallResult::succeeded(format!("started in the background as {id}; read it with ShellOutput, end it with ShellStop")),
-            Err(error @ BackgroundError::Full { .. }) => CallResult::refused(error.to_string()),
+            Err(error @ BackgroundError::Full { .. }) => {
+                CallResult::refused(Refusal::with_message(RefusalClass::SlotsFull, error.to_string()))
+            }
             Err(error @ (BackgroundError::Unknown { .. } | BackgroundError::Start { .. })) => CallResult::failed(error.to_string()),
         }
     }

@@ -6,9 +6,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yoi_wire::manifest::RunLimits;
 
-use crate::tools::arguments::{not_empty, not_null};
+use crate::decision::Refusal;
+use crate::tools::arguments::{invalid, not_empty, not_null};
+use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::shell::BackgroundOutput;
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool, default_time_limit};
+use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 
 /// The longest time that a call may wait.
 const MAX_WAIT_SECONDS: u32 = 3600;
@@ -47,9 +49,9 @@ impl TypedTool for ShellOutput {
         "Read what a background command wrote since it was last read, and whether it still runs or how it ended.".to_owned()
     }
 
-    fn check(&self, _context: &ToolContext, args: &Args) -> Result<(), String> {
+    fn check(&self, _context: &ToolContext, args: &Args) -> Result<(), Refusal> {
         match args.wait_seconds {
-            Some(seconds) if seconds > MAX_WAIT_SECONDS => Err(format!("invalid_args: /waitSeconds: must be at most {MAX_WAIT_SECONDS}")),
+            Some(seconds) if seconds > MAX_WAIT_SECONDS => Err(invalid(format_args!("/waitSeconds: must be at most {MAX_WAIT_SECONDS}"))),
             Some(_) | None => Ok(()),
         }
     }

@@ -6,7 +6,8 @@ use yoi_wire::manifest::RunLimits;
 
 use super::shell_output::describe;
 use crate::tools::arguments::not_empty;
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool};
+use crate::tools::result::{CallResult, LiveOutput};
+use crate::tools::tool::{ToolContext, TypedTool};
 
 /// Bytes of an output's limit that are kept free for the line about its state.
 const RESERVED_FOR_STATUS: usize = 300;

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yoi_wire::manifest::RunLimits;
 
-use crate::tools::tool::{CallResult, LiveOutput, ToolContext, TypedTool};
+use crate::decision::Refusal;
+use crate::tools::result::{CallResult, LiveOutput};
+use crate::tools::tool::{ToolContext, TypedTool};
 
 /// Writes a file.
 pub struct Write;
@@ -26,8 +28,8 @@ impl TypedTool for Write {
         "Write a text file, whole, with the folders it needs. What stood there is replaced.".to_owned()
     }
 
-    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), String> {
-        context.tree.check(&args.path).map_err(|error| error.to_string())
+    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
+        context.check_path(&args.path)
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {

@@ -13,7 +13,7 @@ use super::script::Script;
 use super::terminal_text::TerminalText;
 use super::{PIPE_DRAIN_TIMEOUT, StartedCommand, describe_end, end_line, read_rest};
 use crate::tools::output_limit::BoundedOutput;
-use crate::tools::tool::{CallResult, LiveOutput};
+use crate::tools::result::{CallResult, LiveOutput};
 
 /// The longest path of a directory, with its newline.
 const MAX_REPORT_BYTES: usize = 4097;

@@ -57,11 +57,11 @@ fn p22_bad_arguments_are_refused_with_their_path() {
         ("SendToPeerPod", json!({"to": "", "message": "m"}), "/to: must not be empty"),
         ("SendToPeerPod", json!({"to": "b", "message": ""}), "/message: must not be empty"),
     ] {
-        assert_eq!(fixture.runner.check(&call(tool, args)).unwrap_err(), format!("invalid_args: {sentence}"));
+        assert_eq!(fixture.refuse(tool, args).message, format!("invalid_args: {sentence}"));
     }
-    let pattern = fixture.runner.check(&call("Grep", json!({"pattern": "(a"}))).unwrap_err();
+    let pattern = fixture.refuse("Grep", json!({"pattern": "(a"})).message;
     assert!(pattern.starts_with("invalid_args: /pattern: ") && pattern.contains("unclosed group"), "{pattern}");
-    let unknown = fixture.runner.check(&call("Rm", json!({}))).unwrap_err();
+    let unknown = fixture.refuse("Rm", json!({})).message;
     assert!(unknown.starts_with("unknown_tool: there is no tool \"Rm\"; there are Shell,"), "{unknown}");
 }
 
@@ -79,7 +79,7 @@ fn a_message_about_wrong_arguments_repeats_only_a_part_of_them() {
         ("Glob", json!({"pattern": format!("{{{long}")})),
         (long.as_str(), json!({})),
     ] {
-        assert!(fixture.runner.check(&call(tool, args)).unwrap_err().len() <= MAX_MESSAGE_BYTES);
+        assert!(fixture.refuse(tool, args).message.len() <= MAX_MESSAGE_BYTES);
     }
 }
 
@@ -87,12 +87,12 @@ fn a_message_about_wrong_arguments_repeats_only_a_part_of_them() {
 #[test]
 fn the_schema_and_the_type_require_the_same_arguments() {
     let fixture = Fixture::new();
-    for tool in fixture.runner.offered() {
+    for tool in fixture.gate.offered(CallFrom::Model) {
         let required: Vec<&str> = tool.schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         for name in &required {
             let others = required.iter().filter(|other| *other != name);
             let args: Value = others.map(|other| ((*other).to_owned(), json!("text"))).collect::<serde_json::Map<_, _>>().into();
-            let message = fixture.runner.check(&call(&tool.name, args)).unwrap_err();
+            let message = fixture.refuse(&tool.name, args).message;
             assert_eq!(message, format!("invalid_args: missing field `{name}`"));
         }
     }
@@ -100,7 +100,7 @@ fn the_schema_and_the_type_require_the_same_arguments() {
 
 #[test]
 fn the_model_is_offered_the_tools_of_the_golden_file() {
-    let offered = serde_json::to_string_pretty(&Fixture::new().runner.offered()).unwrap() + "\n";
+    let offered = serde_json::to_string_pretty(&Fixture::new().gate.offered(CallFrom::Model)).unwrap() + "\n";
     if std::env::var_os("YOI_WRITE_GOLDEN").is_some() {
         fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tools/offered.json"), &offered).unwrap();
     }
@@ -124,5 +124,5 @@ fn schemas_use_only_keywords_that_every_endpoint_accepts() {
             assert!(schema["properties"].is_object() && schema["required"].is_array(), "{schema}");
         }
     }
-    Fixture::new().runner.offered().iter().for_each(|tool| check(&tool.schema));
+    Fixture::new().gate.offered(CallFrom::Model).iter().for_each(|tool| check(&tool.schema));
 }

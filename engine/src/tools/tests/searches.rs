@@ -117,7 +117,8 @@ async fn a_search_stays_beneath_the_root_whatever_links_there_are() {
             ("List", json!({"path": path})),
             ("Read", json!({"path": path})),
         ] {
-            assert!(fixture.runner.check(&call(tool, args.clone())).unwrap_err().starts_with("sandbox_violation"), "{tool} {path}");
+            let refusal = fixture.refuse(tool, args.clone());
+            assert!(refusal.class == RefusalClass::SandboxViolation && refusal.message.starts_with("sandbox_violation"), "{tool} {path}");
             let end = fixture.run(tool, args).await;
             assert_eq!(end.outcome, ToolOutcome::Refused, "{tool} {path}: {}", end.output);
         }

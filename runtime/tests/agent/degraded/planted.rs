@@ -74,13 +74,14 @@ async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
             }
             let call = ToolCall { call_id: id.clone(), tool: "Shell".to_owned(), args: args.clone() };
             bodies.push(Body::Assistant(Assistant { text: String::new(), tool_calls: vec![call], usage: None, ..Assistant::default() }));
-            bodies.push(Body::ToolStarted(ToolStarted { call_id: id.clone(), tool: "Shell".to_owned() }));
+            bodies.push(Body::ToolStarted(ToolStarted { call_id: id.clone(), tool: "Shell".to_owned(), decision: None }));
             bodies.push(Body::ToolEnded(ToolEnded {
                 call_id: id.clone(),
                 outcome: ToolOutcome::Succeeded,
                 output: String::new(),
                 images: Vec::new(),
                 millis: None,
+                decision: None,
             }));
             let asked = json!([{"id": id, "type": "function", "function": {"name": "Shell", "arguments": args.to_string()}}]);
             messages.push(json!({"role": "assistant", "content": "", "tool_calls": asked}));

@@ -1,0 +1,61 @@
+//! What an agent's calls of tools may do.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The form of a rule. Whether its tool and its pattern are any is said by the condition PolicyValid.
+const RULE_PATTERN: &str = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}(\(.+\))?$";
+const FILE_PATTERN: &str = r"^[^\x00]+$";
+const HOST_PATTERN: &str = r"^([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)(\.[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)*$";
+const SCHEME_PATTERN: &str = r"^[a-z][a-z0-9+.-]{0,31}$";
+
+/// What calls of tools may do, whoever makes them: the model, a hook of a program, or its MCP client. Rules are `Tool` or `Tool(pattern)`, e.g. `Write`,
+/// `Shell(git push *)`, `Read(docs/**)`, `WebFetch(domain:example.org)`. They are help and not a fence: a command may run a program that does anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Policy {
+    /// A call that one of these rules matches is refused, whatever else allows it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), inner(length(min = 1, max = 512), regex(pattern = RULE_PATTERN)))]
+    pub deny: Vec<String>,
+    /// Every call has to match one of these rules. When absent, all calls that are not denied are allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), inner(length(min = 1, max = 512), regex(pattern = RULE_PATTERN)))]
+    pub allow: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sensitive_files: Option<SensitiveFiles>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<PolicyNetwork>,
+}
+
+/// Files that may hold secrets. No call may name one: `.env`, `.env.*`, `*.pem`, `*.key`, `id_rsa`, `id_ed25519`, and those that are added here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SensitiveFiles {
+    /// More of them, as patterns of paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256), regex(pattern = FILE_PATTERN)))]
+    pub add: Vec<String>,
+    /// Files that are none of them, as patterns of paths, e.g. `.env.example`. A YoiPod names only such as its project names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256), regex(pattern = FILE_PATTERN)))]
+    pub except: Vec<String>,
+}
+
+/// Hosts that the arguments of calls may name. What a command or a program reaches by itself is the cluster's to close.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyNetwork {
+    /// Names of hosts, each with all names below it. None: tools of the network are closed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253), regex(pattern = HOST_PATTERN)))]
+    pub hosts: Vec<String>,
+    /// Schemes of URLs.
+    #[serde(default = "default_schemes")]
+    #[schemars(length(min = 1, max = 8), inner(length(min = 1, max = 32), regex(pattern = SCHEME_PATTERN)))]
+    pub schemes: Vec<String>,
+}
+
+fn default_schemes() -> Vec<String> {
+    vec!["http".to_owned(), "https".to_owned()]
+}

@@ -1,0 +1,177 @@
+//! The policy of an agent: that of its project, which its own may only narrow.
+
+use yoi_crds::condition::ConditionValue;
+use yoi_crds::policy::{Policy, PolicyNetwork, SensitiveFiles};
+use yoi_crds::reason;
+use yoi_wire::policy::{NetworkPolicy, Rule, RuleError, ToolPolicy, check_host, check_path, is_host_below};
+
+/// The condition PolicyValid of an object whose `spec.policy` this is.
+pub(crate) fn condition(policy: &Policy) -> ConditionValue {
+    match check(policy) {
+        Ok(_) => ConditionValue::yes(reason::VALID, "every line of the policy is understood"),
+        Err(line) => ConditionValue::no(reason::POLICY_INVALID, line),
+    }
+}
+
+/// The policy that both make. `project` is the name of the YoiProject.
+///
+/// # Errors
+/// The line that is wrong or that widens, and why.
+pub(crate) fn narrow(project: &str, of_project: Option<&Policy>, own: Option<&Policy>) -> Result<ToolPolicy, String> {
+    let base = of_project.map(check).transpose().map_err(|line| format!("YoiProject {project}: {line}"))?;
+    let own = own.map(check).transpose()?;
+    match (base, own) {
+        (None, None) => Ok(ToolPolicy::default()),
+        (Some(only), None) => Ok(only.wire()),
+        (base, Some(own)) => own.within(project, base.unwrap_or_default()),
+    }
+}
+
+/// A policy whose lines are understood.
+#[derive(Clone, Default)]
+struct Checked {
+    deny: Vec<Rule>,
+    allow: Vec<Rule>,
+    sensitive: Vec<String>,
+    except: Vec<String>,
+    network: Option<NetworkPolicy>,
+}
+
+fn each<T>(field: &str, lines: &[String], read: impl Fn(&str) -> Result<T, RuleError>) -> Result<Vec<T>, String> {
+    let read = |(index, line): (usize, &String)| read(line).map_err(|why| format!("spec.policy.{field}[{index}]: {line:?} {why}"));
+    lines.iter().enumerate().map(read).collect()
+}
+
+fn check(policy: &Policy) -> Result<Checked, String> {
+    let Policy { deny, allow, sensitive_files, network } = policy;
+    let SensitiveFiles { add, except } = sensitive_files.clone().unwrap_or_default();
+    let network = match network {
+        None => None,
+        Some(PolicyNetwork { hosts, schemes }) => {
+            Some(NetworkPolicy { hosts: each("network.hosts", hosts, check_host)?, schemes: schemes.clone() })
+        }
+    };
+    Ok(Checked {
+        deny: each("deny", deny, Rule::parse)?,
+        allow: each("allow", allow, Rule::parse)?,
+        sensitive: each("sensitiveFiles.add", &add, check_path)?,
+        except: each("sensitiveFiles.except", &except, check_path)?,
+        network,
+    })
+}
+
+impl Checked {
+    fn wire(self) -> ToolPolicy {
+        let Self { deny, allow, sensitive, except, network } = self;
+        let allow = if allow.is_empty() { Vec::new() } else { vec![texts(allow)] };
+        ToolPolicy { deny: texts(deny), allow, sensitive, not_sensitive: except, network }
+    }
+
+    /// Both policies in one, when this one widens nothing.
+    fn within(self, project: &str, base: Checked) -> Result<ToolPolicy, String> {
+        let wider = |field: &str, index: usize, line: &str| {
+            format!(
+                "spec.policy.{field}[{index}]: {line:?} allows more than spec.policy.{field} of YoiProject {project}, which a YoiPod may only narrow"
+            )
+        };
+        if !base.allow.is_empty()
+            && let Some((index, rule)) = first_outside(&self.allow, |rule| base.allow.iter().any(|wide| wide.covers(rule)))
+        {
+            return Err(wider("allow", index, &rule.text));
+        }
+        if let Some((index, file)) = first_outside(&self.except, |file| base.except.contains(file)) {
+            return Err(wider("sensitiveFiles.except", index, file));
+        }
+        if let (Some(own), Some(base)) = (&self.network, &base.network) {
+            if let Some((index, host)) = first_outside(&own.hosts, |host| base.hosts.iter().any(|wide| is_host_below(host, wide))) {
+                return Err(wider("network.hosts", index, host));
+            }
+            if let Some((index, scheme)) = first_outside(&own.schemes, |scheme| base.schemes.contains(scheme)) {
+                return Err(wider("network.schemes", index, scheme));
+            }
+        }
+        let except = if self.except.is_empty() { base.except.clone() } else { self.except };
+        Ok(ToolPolicy {
+            deny: texts(base.deny.into_iter().chain(self.deny).collect()),
+            // Both lists are asked, so that nothing runs under a wider one even where a text misleads.
+            allow: [base.allow, self.allow].into_iter().filter(|rules| !rules.is_empty()).map(texts).collect(),
+            sensitive: base.sensitive.into_iter().chain(self.sensitive).collect(),
+            not_sensitive: except,
+            network: self.network.or(base.network),
+        })
+    }
+}
+
+fn texts(rules: Vec<Rule>) -> Vec<String> {
+    rules.into_iter().map(|rule| rule.text).collect()
+}
+
+fn first_outside<T>(lines: &[T], is_within: impl Fn(&T) -> bool) -> Option<(usize, &T)> {
+    lines.iter().enumerate().find(|(_, line)| !is_within(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(json: serde_json::Value) -> Policy {
+        serde_json::from_value(json).unwrap_or_default()
+    }
+
+    #[test]
+    fn p74_a_yoipod_narrows_the_policy_of_its_project_and_widens_it_in_no_line() {
+        let project = policy(serde_json::json!({
+            "deny": ["Write"], "allow": ["Shell(git *)", "Read"],
+            "sensitiveFiles": { "add": ["*.tfstate"], "except": [".env.example", ".env.test"] },
+            "network": { "hosts": ["example.org"] },
+        }));
+        let narrowed = |own: serde_json::Value| narrow("site", Some(&project), Some(&policy(own)));
+        let own = serde_json::json!({
+            "deny": ["Shell(git push *)"], "allow": ["Bash(git log *)"],
+            "sensitiveFiles": { "except": [".env.example"] },
+            "network": { "hosts": ["docs.example.org"], "schemes": ["https"] },
+        });
+        let both = narrowed(own).unwrap();
+        assert_eq!(both.deny, ["Write", "Shell(git push *)"]);
+        assert_eq!(both.allow, [vec!["Shell(git *)", "Read"], vec!["Bash(git log *)"]]);
+        assert_eq!((both.sensitive, both.not_sensitive), (vec!["*.tfstate".to_owned()], vec![".env.example".to_owned()]));
+        assert_eq!(both.network.unwrap().hosts, ["docs.example.org"]);
+        for (own, line) in [
+            (serde_json::json!({ "allow": ["Read", "Shell"] }), "spec.policy.allow[1]: \"Shell\" allows more than"),
+            (serde_json::json!({ "allow": ["Edit(a)"] }), "spec.policy.allow[0]"),
+            (serde_json::json!({ "sensitiveFiles": { "except": [".env"] } }), "spec.policy.sensitiveFiles.except[0]"),
+            (serde_json::json!({ "network": { "hosts": ["example.com"] } }), "spec.policy.network.hosts[0]"),
+            (serde_json::json!({ "network": { "hosts": [], "schemes": ["ftp"] } }), "spec.policy.network.schemes[0]"),
+        ] {
+            let error = narrowed(own.clone()).unwrap_err();
+            assert!(error.starts_with(line) && error.contains("YoiProject site"), "{own}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_a_yoipod_leaves_out_is_its_projects_and_without_a_project_it_excepts_no_file() {
+        let project = policy(serde_json::json!({ "sensitiveFiles": { "except": ["a.key"] }, "network": { "hosts": ["example.org"] } }));
+        let both = narrow("site", Some(&project), Some(&policy(serde_json::json!({ "deny": ["Write"] })))).unwrap();
+        assert_eq!((both.not_sensitive, both.network.unwrap().schemes.len()), (vec!["a.key".to_owned()], 2));
+        assert!(narrow("site", None, Some(&policy(serde_json::json!({ "sensitiveFiles": { "except": ["a.key"] } })))).is_err());
+        assert!(narrow("site", None, None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named_with_its_place_and_its_cause() {
+        for (own, line) in [
+            (
+                serde_json::json!({ "deny": ["Write", "Shel(x)"] }),
+                "spec.policy.deny[1]: \"Shel(x)\" names the tool \"Shel\", which is none",
+            ),
+            (serde_json::json!({ "allow": ["ListPods(x)"] }), "spec.policy.allow[0]: \"ListPods(x)\" has a pattern"),
+            (serde_json::json!({ "sensitiveFiles": { "add": ["../x"] } }), "spec.policy.sensitiveFiles.add[0]"),
+            (serde_json::json!({ "network": { "hosts": ["-"] } }), "spec.policy.network.hosts[0]"),
+        ] {
+            let error = narrow("site", None, Some(&policy(own.clone()))).unwrap_err();
+            assert!(error.starts_with(line), "{own}: {error}");
+            let of_project = narrow("site", Some(&policy(own)), None).unwrap_err();
+            assert_eq!(of_project, format!("YoiProject site: {error}"));
+        }
+    }
+}
