@@ -17,9 +17,10 @@ pub use agents::{
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
 pub use trees::{
-    ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions, WorkspaceCommand,
+    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions, WorkspaceCommand,
     WorkspaceCreateOptions, WorkspaceRmOptions,
 };
+pub use values::{env_pair, git_url, image_name, namespace_name, object_name};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -68,6 +69,9 @@ pub enum Command {
     /// Start an agent.
     #[command(after_help = examples::RUN)]
     Run(Box<RunOptions>),
+    /// Make a YoiProject of the git clone at hand: its remote, branch and path, and what its devcontainer.json says. Prints it without --apply.
+    #[command(after_help = examples::INIT)]
+    Init(Box<InitOptions>),
     /// List agents, sessions, workspaces and who sees whom.
     #[command(after_help = examples::LS)]
     Ls(LsOptions),
@@ -213,6 +217,8 @@ impl Command {
             Command::Trees(TreesOptions { command: None, .. }) => None,
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
+            // Without --apply it only prints.
+            Command::Init(_) => None,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,
             Command::Diff(_)
             | Command::Patch(_)

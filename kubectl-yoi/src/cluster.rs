@@ -16,6 +16,7 @@ use crate::args::DryRun;
 use crate::error::{Error, ErrorTarget, RefusalKind};
 
 pub use agent_api::{lines, operation};
+pub use connect::{context_name, has_context, place};
 pub use objects::{Listed, UnreadableObject, understood};
 pub use wait::{Wait, blocked};
 

@@ -5,6 +5,7 @@ pub mod diff;
 pub mod doctor;
 pub mod explain;
 pub mod export;
+pub mod init;
 pub mod log;
 pub mod ls;
 pub mod patch;

@@ -10,6 +10,9 @@ use crate::show::one_line;
 pub enum Error {
     #[error("failed to read the cluster's configuration: {source}\n  next: set KUBECONFIG, or give --kubeconfig or --context")]
     Config { source: Box<dyn std::error::Error + Send + Sync> },
+    /// What the words of the line cannot tell alone.
+    #[error("{message}\n  next: {next}")]
+    Usage { message: String, next: String },
     #[error("{what} does not exist\n  next: {next}")]
     Missing { what: String, next: String },
     /// The object was there when the verb began.
@@ -88,6 +91,7 @@ impl Error {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
+            Error::Usage { .. } => 2,
             Error::Missing { .. } | Error::Gone { .. } => 3,
             Error::Refused { kind, .. } => match kind {
                 RefusalKind::Forbidden => 4,
@@ -272,6 +276,7 @@ mod tests {
         fn name(error: &Error) -> &'static str {
             match error {
                 Error::Config { .. } => "Config",
+                Error::Usage { .. } => "Usage",
                 Error::Missing { .. } => "Missing",
                 Error::Gone { .. } => "Gone",
                 Error::Refused { .. } => "Refused",
@@ -311,6 +316,11 @@ mod tests {
             (run, "the run of YoiPod ns/a that read the message did not finish: turn limit reached", 6),
             (cut, "the answer of YoiPod ns/a is not whole: it is cut at 10,000 paths", 7),
             (Error::Config { source: Box::new(source()) }, "set KUBECONFIG", 1),
+            (
+                Error::Usage { message: "no project is named".into(), next: look() },
+                "no project is named\n  next: kubectl yoi ls agents -n ns",
+                2,
+            ),
             (Error::Missing { what: what(), next: look() }, "YoiPod ns/a does not exist\n  next: kubectl yoi ls agents -n ns", 3),
             (Error::Gone { what: what(), next: look() }, "YoiPod ns/a was deleted meanwhile\n  next: kubectl yoi ls agents -n ns", 3),
             (refused_error(RefusalKind::Forbidden), "failed to stop YoiPod ns/a: no\n  next: look", 4),
@@ -328,7 +338,7 @@ mod tests {
             (Error::local("read standard input", source(), "say it"), "failed to read standard input: no such file\n  next: say it", 1),
         ];
         let tested: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
-        assert_eq!(tested.len(), 12, "a variant has no row: {tested:?}");
+        assert_eq!(tested.len(), 13, "a variant has no row: {tested:?}");
         rows
     }
 

@@ -1,26 +1,14 @@
 //! The clone at hand, of which only one branch is ever written. Work tree, index and what is checked out stay as they are.
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use tokio::process::Command;
 use yoi_wire::bundle::BRANCHES;
 
 use crate::bundle_file::{BundleFile, BundleHeader, is_hash};
+use crate::git::{self, CloneRefusal, GitAnswer, no_repository, refusal};
 use crate::show::one_line;
-
-/// Why the clone does not take the commits, and what the user does then.
-#[derive(Debug, PartialEq, Eq)]
-pub struct CloneRefusal {
-    pub message: String,
-    pub next: String,
-}
-
-fn refusal(message: impl Into<String>, next: impl Into<String>) -> CloneRefusal {
-    CloneRefusal { message: message.into(), next: next.into() }
-}
 
 /// What a person reads of a hash.
 pub fn short(hash: &str) -> &str {
@@ -29,14 +17,6 @@ pub fn short(hash: &str) -> &str {
 
 pub struct LocalClone {
     objects: PathBuf,
-}
-
-/// How git ended.
-struct GitAnswer {
-    success: bool,
-    code: Option<i32>,
-    out: String,
-    err: String,
 }
 
 /// Where git finds objects: in the clone, or also among those that are only looked at.
@@ -52,10 +32,9 @@ impl LocalClone {
         let clone = LocalClone { objects: PathBuf::new() };
         let answer = clone.try_git(Objects::OfClone, &["rev-parse", "--path-format=absolute", "--git-path", "objects"], None).await?;
         if !answer.success {
-            let here = std::env::current_dir().unwrap_or_default();
-            return Err(not_opened(&here, answer.err.trim()));
+            return Err(no_repository(&answer));
         }
-        Ok(LocalClone { objects: PathBuf::from(answer.out.trim_end_matches(['\n', '\r'])) })
+        Ok(LocalClone { objects: PathBuf::from(answer.line()) })
     }
 
     /// The commit of a branch.
@@ -177,45 +156,15 @@ impl LocalClone {
     }
 
     async fn try_git(&self, objects: Objects<'_>, args: &[&str], stdin: Option<File>) -> Result<GitAnswer, CloneRefusal> {
-        let mut command = Command::new("git");
-        command.args(args).env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_NO_REPLACE_OBJECTS", "1").kill_on_drop(true);
-        command.stdin(stdin.map_or_else(Stdio::null, Stdio::from));
+        let mut command = git::command(args);
+        if let Some(file) = stdin {
+            command.stdin(Stdio::from(file));
+        }
         if let Objects::WithBundle(bundle) = objects {
             command.env("GIT_OBJECT_DIRECTORY", bundle.objects()).env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&self.objects));
         }
-        let output = command.output().await.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => refusal("there is no git on this machine", "install git, and make sure that it is on PATH"),
-            _ => refusal(format!("git cannot be started: {error}"), "try again"),
-        })?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(GitAnswer { success: output.status.success(), code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) })
+        git::answer(command).await
     }
-}
-
-/// Why git opens no repository here. It leaves alone one that belongs to another user, for one.
-fn not_opened(here: &Path, words: &str) -> CloneRefusal {
-    let words = one_line(words);
-    match here.ancestors().find(|folder| folder.join(".git").exists()) {
-        Some(folder) => {
-            let owner = owner_of(folder).map(|uid| format!(", as `sudo -u '#{uid}' kubectl yoi` does")).unwrap_or_default();
-            refusal(
-                format!("git does not open the repository in {}: {words}", folder.display()),
-                format!("run it as the user whom {} belongs to{owner}", folder.display()),
-            )
-        }
-        None => refusal(format!("{} is in no git repository: {words}", here.display()), "run it in a clone of the project's repository"),
-    }
-}
-
-#[cfg(unix)]
-fn owner_of(folder: &Path) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt;
-    Some(std::fs::metadata(folder).ok()?.uid())
-}
-
-#[cfg(not(unix))]
-fn owner_of(_folder: &Path) -> Option<u32> {
-    None
 }
 
 /// A path in a list, as git reads one: a name may hold the character that parts names.

@@ -4,11 +4,13 @@
 
 mod args;
 mod bundle_file;
+mod clone_project;
 mod cluster;
 mod commands;
 mod complete;
 mod entry_text;
 mod error;
+mod git;
 mod local_clone;
 mod progress;
 mod remedy;
@@ -18,6 +20,7 @@ mod show;
 use std::process::ExitCode;
 
 use args::{Cli, ClusterOptions, Command, WorkspaceCommand};
+use clone_project::CloneProject;
 use cluster::Cluster;
 use error::Error;
 use yoi_wire::control::ControlAction;
@@ -46,7 +49,10 @@ async fn complete(words: &[String], options: &ClusterOptions) -> String {
     let command = Cli::clap_command();
     let mut completion = complete::Completion::new(&command, words);
     if let Some(value_name) = completion.value_name().map(str::to_owned) {
-        for (name, description) in complete::names_of(&value_name, options).await {
+        let mut options = options.clone();
+        // Whatever is wrong with the file, completion says nothing of it.
+        let _ = CloneProject::add_to(&mut options).await;
+        for (name, description) in complete::names_of(&value_name, &options).await {
             completion.offer(&name, description);
         }
     }
@@ -61,12 +67,37 @@ fn completion(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).replace("kubectl__subcmd__yoi", "kubectl__yoi")
 }
 
-async fn run_command(cli: Cli) -> Result<(), Error> {
+/// Adds what the clone at hand remembers of its project, and says so where it is not what the kubeconfig says.
+async fn add_clone(cli: &mut Cli) -> Result<(), Error> {
+    let before = cluster::place(&cli.cluster);
+    let project = match (CloneProject::add_to(&mut cli.cluster).await, &cli.command) {
+        // It is what writes such a file anew.
+        (Err(_), Command::Init(_)) => None,
+        (project, _) => project?,
+    };
+    let after = cluster::place(&cli.cluster);
+    if before != after {
+        eprintln!("{}", CloneProject::sentence(after.0.as_deref(), after.1.as_deref().unwrap_or("default")));
+    }
+    if let (Command::Run(run), Some(project)) = (&mut cli.command, project) {
+        project.fill(run);
+    }
+    Ok(())
+}
+
+async fn run_command(mut cli: Cli) -> Result<(), Error> {
     let output = cli.output;
     match &cli.command {
         Command::Completion { shell } => return show::print(&completion(*shell)),
         Command::Explain { reason } => return commands::explain::explain(output, reason),
         Command::Crds => return commands::explain::crds(),
+        Command::Init(args) if !args.apply => return commands::init::init(&cli.cluster, output, args).await,
+        Command::Version(args) if args.client => return commands::version::version(&cli.cluster, output, args).await,
+        _ => {}
+    }
+    add_clone(&mut cli).await?;
+    match &cli.command {
+        Command::Init(args) => return commands::init::init(&cli.cluster, output, args).await,
         Command::Version(args) => return commands::version::version(&cli.cluster, output, args).await,
         _ => {}
     }
@@ -101,7 +132,7 @@ async fn run_command(cli: Cli) -> Result<(), Error> {
         Command::Workspace(WorkspaceCommand::Rm(args)) => commands::rm::rm_trees(&cluster, output, &args).await,
         Command::Trees(args) => commands::trees::trees(&cluster, output, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
-        Command::Completion { .. } | Command::Explain { .. } | Command::Crds | Command::Version(_) => Ok(()),
+        Command::Completion { .. } | Command::Explain { .. } | Command::Crds | Command::Version(_) | Command::Init(_) => Ok(()),
     }
 }
 

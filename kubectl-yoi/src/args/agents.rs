@@ -12,9 +12,9 @@ pub struct RunOptions {
     /// Name of the new agent.
     #[arg(value_parser = object_name)]
     pub name: String,
-    /// The YoiProject to work in.
+    /// The YoiProject to work in; in a clone that `init --apply` was run in, that one when absent.
     #[arg(short, long, value_parser = object_name)]
-    pub project: String,
+    pub project: Option<String>,
     /// What to do; `-` reads it from standard input.
     #[arg(short, long)]
     pub task: Option<String>,

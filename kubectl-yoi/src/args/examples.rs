@@ -8,6 +8,12 @@ pub const RUN: &str = "Examples:
   kubectl yoi run web -p yoi --program claude --image IMAGE --task \"Mend the build.\" --wait
   kubectl yoi run lint -p yoi --command --task \"all\" --wait -- make lint
   kubectl yoi run dave -p yoi --dry-run=client -o yaml";
+pub const INIT: &str = "Examples:
+  kubectl yoi init                      # prints the project of this clone
+  kubectl yoi init --apply              # then: kubectl yoi run dave --task TASK --wait
+  kubectl yoi init --git-secret clone-key --image registry.example/dev:1 --path /workspace --apply
+  kubectl yoi init --model-provider openai --model MODEL --model-secret model-key/apiKey --program claude --apply
+  kubectl yoi init -n team | kubectl apply -f -";
 pub const LS: &str = "Examples:
   kubectl yoi ls
   kubectl yoi ls agents -o wide

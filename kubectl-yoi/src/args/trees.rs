@@ -4,8 +4,49 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::agents::{DryRunOption, PlainDryRunOption};
-use super::values::{duration, git_url, object_name, quota, subdomain, ttl};
+use yoi_crds::source::TreeOwner;
+
+use super::agents::{DryRunOption, ModelOptions, PlainDryRunOption};
+use super::values::{branch_name, duration, git_url, image_name, object_name, owner, quota, subdomain, ttl};
+
+#[derive(Debug, Args)]
+pub struct InitOptions {
+    /// Make it on the cluster, and let this clone remember it. Without it, it is printed, and nothing is written.
+    #[arg(long)]
+    pub apply: bool,
+    /// Name of the YoiProject; the repository's when absent.
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    pub name: Option<String>,
+    /// The remote that agents clone; when absent the branch's, `origin`, or the only one.
+    #[arg(long, value_name = "REMOTE")]
+    pub remote: Option<String>,
+    /// The address that agents clone, when it is not the remote's.
+    #[arg(long, value_name = "URL", value_parser = git_url)]
+    pub url: Option<String>,
+    /// The branch that agents work from; the one that is checked out when absent.
+    #[arg(short, long, value_name = "BRANCH", value_parser = branch_name)]
+    pub branch: Option<String>,
+    /// Secret with the credentials of the repository: username and password, or ssh-privatekey and known_hosts.
+    #[arg(long, value_name = "SECRET", value_parser = subdomain)]
+    pub git_secret: Option<String>,
+    /// Where agents see the tree; where it is on this machine when absent.
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<String>,
+    /// The user and group, in numbers, that own the tree and that agents run as; the user of devcontainer.json, else the owner of this folder when absent.
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    pub owner: Option<TreeOwner>,
+    /// The agents' image; that of devcontainer.json when absent. It needs git and a shell.
+    #[arg(long, value_name = "IMAGE", value_parser = image_name)]
+    pub image: Option<String>,
+    /// The devcontainer.json that is read; .devcontainer/devcontainer.json or .devcontainer.json when absent.
+    #[arg(long, value_name = "FILE")]
+    pub devcontainer: Option<std::path::PathBuf>,
+    /// Let `run` in this clone start this program, as --program of `run` does.
+    #[arg(long, value_name = "PRESET", value_parser = object_name, requires = "apply")]
+    pub program: Option<String>,
+    #[command(flatten)]
+    pub model: ModelOptions,
+}
 
 #[derive(Debug, Args)]
 pub struct LsOptions {

@@ -74,6 +74,11 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Completion { shell: _ } => verb("completion", &|arg| Useless::of("completion").holds(arg)),
         Command::Crds => verb("crds", &|arg| Useless::of("crds").holds(arg) && !(output(arg) && yaml)),
         Command::Explain { reason: _ } => verb("explain", &|arg| Useless::of("explain").holds(arg)).or(wide),
+        // Without --apply it is told no cluster, and the namespace stands in what it prints.
+        Command::Init(init) if !init.apply => {
+            verb("init without --apply", &|arg| Useless::Cluster.holds(arg) && arg.get_id() != "namespace").or(wide)
+        }
+        Command::Init(_) => wide,
         Command::Version(version) if version.client => verb("version --client", &|arg| Useless::Cluster.holds(arg)),
         Command::Top(_) => wide,
         Command::Diff(diff) if diff.name_only => verb("diff --name-only", &output),

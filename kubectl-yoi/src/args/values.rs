@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use yoi_crds::source::TreeOwner;
+
 /// The names of our objects leave room for what is made from them, as `NAME-session`.
 const LONGEST_NAME: usize = 50;
 /// A DNS label.
@@ -61,6 +63,22 @@ pub fn git_url(text: &str) -> Result<String, String> {
         return Err("a URL has a host, and no spaces, quotes or control characters".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// Accepts `UID` or `UID:GID`, in numbers as the schema takes them.
+pub fn owner(text: &str) -> Result<TreeOwner, String> {
+    let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<i64>().ok().filter(|number| (1..=2_147_483_647).contains(number));
+    let wrong = "an owner is UID:GID in numbers, e.g. 1000:1000, and never root: the user that agents run as";
+    Ok(TreeOwner { uid: number(uid).ok_or(wrong)?, gid: number(gid).ok_or(wrong)? })
+}
+
+/// Accepts the name of an image as the schema does.
+pub fn image_name(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_alphanumeric() || "-._:/@+[]".contains(c);
+    let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');
+    let fits = (1..=512).contains(&text.len()) && begins && text.chars().all(inner);
+    fits.then(|| text.to_owned()).ok_or_else(|| "an image is named as registry.example/team/image:tag".to_owned())
 }
 
 /// Accepts `NAME=VALUE`.

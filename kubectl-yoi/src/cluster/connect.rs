@@ -32,6 +32,29 @@ impl Cluster {
     }
 }
 
+/// The context of the kubeconfig that a command line is about; `None` where there is no kubeconfig, or the line names a server.
+pub fn context_name(options: &ClusterOptions) -> Option<String> {
+    place(options).0
+}
+
+/// Whether the kubeconfig of a command line has a context.
+pub fn has_context(options: &ClusterOptions, name: &str) -> bool {
+    kubeconfig(options).ok().flatten().is_some_and(|file| file.contexts.iter().any(|context| context.name == name))
+}
+
+/// The context and the namespace that a command line is about.
+pub fn place(options: &ClusterOptions) -> (Option<String>, Option<String>) {
+    let file = kubeconfig(options).ok().flatten().filter(|_| options.server.is_none());
+    let context =
+        file.as_ref().and_then(|file| options.context.clone().or_else(|| file.current_context.clone())).filter(|name| !name.is_empty());
+    let of_context = || {
+        let named = file.as_ref()?.contexts.iter().find(|named| Some(&named.name) == context.as_ref())?;
+        named.context.as_ref()?.namespace.clone()
+    };
+    let namespace = options.namespace.clone().or_else(of_context);
+    (context, namespace)
+}
+
 fn config_error(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::Config { source: source.into() }
 }

@@ -13,7 +13,8 @@ use crate::args::{OutputFormat, PullOptions};
 use crate::bundle_file::{BundleFile, BundleHeader};
 use crate::cluster::Cluster;
 use crate::error::{Error, SAME_VERSION};
-use crate::local_clone::{CloneRefusal, LocalClone, short};
+use crate::git::CloneRefusal;
+use crate::local_clone::{LocalClone, short};
 use crate::progress::Progress;
 use crate::show;
 

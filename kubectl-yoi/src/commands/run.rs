@@ -28,10 +28,19 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
         let next = "leave one of them out; for its log as JSON: kubectl yoi log -f -o json";
         return Err(cluster.refused_error::<YoiPod>("run", &args.name, "--follow shows lines for people, and -o is for programs", next));
     }
-    let project: YoiProject = cluster.get(&args.project).await?;
-    check(cluster, &args, &project).await?;
+    let Some(project_name) = args.project.clone() else {
+        let next = format!(
+            "name one: --project PROJECT, of {}; or make one of the clone at hand: kubectl yoi init --apply",
+            cluster.list_command::<YoiProject>()
+        );
+        let message =
+            format!("the project of {} is not named, and this folder is no clone that has one", cluster.display_name::<YoiPod>(&args.name));
+        return Err(Error::Usage { message, next });
+    };
+    let project: YoiProject = cluster.get(&project_name).await?;
+    check(cluster, &args, &project_name, &project).await?;
     let (wait, follows, timeout, peers) = (args.wait, args.follow, args.timeout, args.peer.clone());
-    let (name, spec) = (args.name.clone(), spec(args)?);
+    let (name, spec) = (args.name.clone(), spec(args, &project_name)?);
     let has_task = spec.task.is_some();
     let made = cluster.create(&YoiPod::new(&name, spec)).await?;
     let title = format!("yoipod.yoi.dev/{name}");
@@ -51,15 +60,15 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
             false => end::wait(cluster, &name, &project, has_task, timeout, false).await,
         }
     };
-    let (ended, sentences) = cluster.unless_project_fails(Some(&project.name_any()), timeout, waiting).await?;
+    let (ended, sentences) = cluster.unless_project_fails(Some(&project_name), timeout, waiting).await?;
     show::object(output, &ended, &title, &sentences)
 }
 
 /// Checks what the operator would refuse later.
-async fn check(cluster: &Cluster, args: &RunOptions, project: &YoiProject) -> Result<(), Error> {
+async fn check(cluster: &Cluster, args: &RunOptions, name: &str, project: &YoiProject) -> Result<(), Error> {
     let can_do_without = args.program.command || args.program.credentials.is_some();
     if args.model.model.is_none() && project.spec.defaults.model.is_none() && !can_do_without {
-        let message = format!("neither the command nor {} says which model to use", cluster.display_name::<YoiProject>(&args.project));
+        let message = format!("neither the command nor {} says which model to use", cluster.display_name::<YoiProject>(name));
         let next = "give --model-provider, --model and --model-url, or set spec.defaults.model of the project";
         return Err(cluster.refused_error::<YoiPod>("run", &args.name, message, next));
     }
@@ -74,10 +83,8 @@ async fn check(cluster: &Cluster, args: &RunOptions, project: &YoiProject) -> Re
         cluster.get::<YoiPod>(peer).await?;
     }
     if args.push.is_some() && project.spec.source.git.is_none() {
-        let message = format!(
-            "the source of {} is no git repository, so there is nothing to push to",
-            cluster.display_name::<YoiProject>(&args.project)
-        );
+        let message =
+            format!("the source of {} is no git repository, so there is nothing to push to", cluster.display_name::<YoiProject>(name));
         return Err(cluster.refused_error::<YoiPod>(
             "run",
             &args.name,
@@ -87,13 +94,12 @@ async fn check(cluster: &Cluster, args: &RunOptions, project: &YoiProject) -> Re
     }
     match &args.claim {
         Some(claim) => cluster.get::<PersistentVolumeClaim>(claim).await.map(drop),
-        None => check_former_session(cluster, args).await,
+        None => check_former_session(cluster, &args.name, name).await,
     }
 }
 
 /// A session that an earlier agent of this name has left: the operator would neither take nor overwrite it.
-async fn check_former_session(cluster: &Cluster, args: &RunOptions) -> Result<(), Error> {
-    let RunOptions { name, project, .. } = args;
+async fn check_former_session(cluster: &Cluster, name: &str, project: &str) -> Result<(), Error> {
     // Whoever may not read claims learns it from the operator.
     let Some(left) = rm::left_by(cluster, name).await.ok().flatten() else { return Ok(()) };
     if cluster.get_opt::<YoiPod>(name).await?.is_some() {
@@ -123,11 +129,11 @@ fn agent(program: ProgramOptions, instruction: String) -> Agent {
     }
 }
 
-fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
+fn spec(args: RunOptions, project: &str) -> Result<YoiPodSpec, Error> {
     let model = model(&args.model);
     let fork = args.fork.map(|name| WorkspaceSource { workspace: Some(NamedRef { name }), ..Default::default() });
     let of_revision = |revision| {
-        let project = ProjectRevision { name: args.project.clone(), revision: Some(revision) };
+        let project = ProjectRevision { name: project.to_owned(), revision: Some(revision) };
         WorkspaceSource { project: Some(Box::new(project)), ..Default::default() }
     };
     let source = fork.or_else(|| args.revision.map(of_revision));
@@ -136,7 +142,7 @@ fn spec(args: RunOptions) -> Result<YoiPodSpec, Error> {
     let env = args.env.into_iter().map(|(name, value)| EnvVar { name, value, value_from: None }).collect();
     let limits = Limits::default();
     Ok(YoiPodSpec {
-        project_ref: NamedRef { name: args.project },
+        project_ref: NamedRef { name: project.to_owned() },
         workspace,
         agent: agent(args.program, args.instruction),
         task: args.task.map(super::send::text_or_stdin).transpose()?,
@@ -160,7 +166,8 @@ fn resources(cpu: Option<String>, memory: Option<String>) -> Resources {
     }
 }
 
-fn model(args: &ModelOptions) -> Option<Model> {
+/// The model that the flags say.
+pub fn model(args: &ModelOptions) -> Option<Model> {
     let (provider, name) = (args.model_provider?, args.model.clone()?);
     let auth_secret_ref = args.model_secret.as_ref().map(|text| match text.split_once('/') {
         Some((name, key)) => SecretKeyRef { name: name.to_owned(), key: key.to_owned() },

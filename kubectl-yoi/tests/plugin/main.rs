@@ -8,6 +8,7 @@ mod connection;
 mod diff;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
+mod init;
 mod lists;
 mod log_and_send;
 mod plugin;

@@ -62,7 +62,8 @@ impl Plugin {
     pub fn command(&self, program: &std::path::Path, words: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(words).env("KUBECONFIG", self.folder.path().join("kubeconfig")).env_remove("NO_COLOR").stdin(Stdio::null());
-        command.env("YOI_PATIENCE_PERCENT", self.patience_percent.to_string());
+        // A clone above the working directory may remember a project.
+        command.env("YOI_PATIENCE_PERCENT", self.patience_percent.to_string()).current_dir(self.folder.path());
         command
     }
 

@@ -37,7 +37,8 @@ pub(super) fn plan(project: Stored<'_, YoiProject>, seen: &Observed, now: jiff::
     } else {
         ConditionValue::no(reason::WAITING_FOR_AGENTS, waits_for(project.namespace(), &agents, &trees))
     };
-    with_ready(project, ready, now)
+    let warm = project.status.as_ref().and_then(|status| status.warm.as_deref());
+    Plan { steps: warm::teardown(project, warm, &seen.warm), ..with_ready(project, ready, now) }
 }
 
 /// Nothing to do but to say so. The other conditions and fields stay as they are.
@@ -48,8 +49,7 @@ pub(super) fn with_ready(project: Stored<'_, YoiProject>, ready: ConditionValue,
     conditions.set(condition::READY, ready);
     let status =
         YoiProjectStatus { observed_generation: project.meta().generation, conditions: conditions.into_conditions(), ..before.clone() };
-    let steps = warm::teardown(project, before.warm.as_deref(), &seen.warm);
-    Plan { steps, status: Some(status), requeue_after: None }
+    Plan { steps: Vec::new(), status: Some(status), requeue_after: None }
 }
 
 fn names_of(agents: &[&str], trees: &[&str]) -> String {
