@@ -17,8 +17,8 @@ pub use agents::{
 pub use connection::ClusterOptions;
 pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
 pub use trees::{
-    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions, WorkspaceCommand,
-    WorkspaceCreateOptions, WorkspaceRmOptions,
+    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
+    WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
 };
 pub use values::{env_pair, git_url, image_name, namespace_name, object_name};
 

@@ -184,21 +184,3 @@ fn broken(why: CloneRefusal) -> CloneRefusal {
         "pull again; see what the agent did: kubectl yoi diff",
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repository_that_git_does_not_open_is_named_with_its_owner_and_a_folder_in_none_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let here = folder.path().join("sub");
-        std::fs::create_dir(&here).unwrap();
-        let none = not_opened(&here, "fatal: not a git repository");
-        assert_eq!(none.next, "run it in a clone of the project's repository");
-        std::fs::create_dir(folder.path().join(".git")).unwrap();
-        let other = not_opened(&here, "fatal: detected dubious ownership");
-        assert!(other.message.contains("dubious ownership") && !other.message.contains("in no git repository"), "{other:?}");
-        assert!(other.next.contains(&folder.path().display().to_string()), "{other:?}");
-    }
-}

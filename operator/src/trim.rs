@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::WorkspaceNode;
-use yoi_crds::node::WorkspaceNodeSpec;
 use yoi_crds::name::label;
+use yoi_crds::node::WorkspaceNodeSpec;
 
 /// A claim with its metadata, its volume and its phase; of a warm session claim also its class and its size.
 #[must_use]

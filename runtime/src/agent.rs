@@ -139,7 +139,12 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         dial(&manifest.gateway, &settings.token, &manifest.gateway.lines),
         router(
             read,
-            AgentState { open_session: agent_session, disk_space, token_limit: token_limit.clone(), background: tools.runner().background_count() },
+            AgentState {
+                open_session: agent_session,
+                disk_space,
+                token_limit: token_limit.clone(),
+                background: tools.runner().background_count(),
+            },
         ),
         KeepPolicy::default(),
         Arc::new(random_fraction),

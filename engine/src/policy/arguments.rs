@@ -106,6 +106,9 @@ pub fn hosts_in(args: &Value, everywhere: bool) -> Vec<(Option<String>, String)>
     found
 }
 
+/// How members and elements are visited: [`visit`] or [`visit_all`].
+type Visit = fn(&Value, &str, usize, &mut dyn FnMut(&str, &str));
+
 /// Calls `look` with each text and the name of its member, but for texts that are no arguments.
 fn visit(value: &Value, name: &str, depth: usize, look: &mut dyn FnMut(&str, &str)) {
     if TEXT_NAMES.contains(&name.to_ascii_lowercase().as_str()) && !value.is_object() && !value.is_array() {
@@ -118,13 +121,7 @@ fn visit_all(value: &Value, name: &str, depth: usize, look: &mut dyn FnMut(&str,
     walk(value, name, depth, look, visit_all);
 }
 
-fn walk(
-    value: &Value,
-    name: &str,
-    depth: usize,
-    look: &mut dyn FnMut(&str, &str),
-    next: fn(&Value, &str, usize, &mut dyn FnMut(&str, &str)),
-) {
+fn walk(value: &Value, name: &str, depth: usize, look: &mut dyn FnMut(&str, &str), next: Visit) {
     if depth > MAX_DEPTH {
         return;
     }

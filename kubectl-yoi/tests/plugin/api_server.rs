@@ -235,7 +235,11 @@ fn read(server: &ApiServer, request: &Request) -> Response {
         return respond(200, object.to_string());
     }
     // A list of every namespace is the list of the only one.
-    let here = if path.contains("/namespaces/") || path.starts_with("/api/v1/p") || path == "/api/v1/namespaces" || path.ends_with("/workspacenodes") {
+    let here = if path.contains("/namespaces/")
+        || path.starts_with("/api/v1/p")
+        || path == "/api/v1/namespaces"
+        || path.ends_with("/workspacenodes")
+    {
         path.clone()
     } else {
         let (group, plural) = parent(path);
@@ -243,8 +247,17 @@ fn read(server: &ApiServer, request: &Request) -> Response {
     };
     let of = |key: &str| parent(key).0 == here;
     let plural = parent(&here).1;
-    let known =
-        ["yoipods", "yoiprojects", "yoipeers", "agentworkspaces", "persistentvolumeclaims", "persistentvolumes", "namespaces", "pods", "workspacenodes"];
+    let known = [
+        "yoipods",
+        "yoiprojects",
+        "yoipeers",
+        "agentworkspaces",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "namespaces",
+        "pods",
+        "workspacenodes",
+    ];
     if !known.contains(&plural) && !["deployments", "daemonsets"].contains(&plural) {
         return not_found(path);
     }

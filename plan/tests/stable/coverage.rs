@@ -265,10 +265,29 @@ impl Coverage {
     }
 }
 
-/// In these worlds no program asks for a login, which the runtime's tests of programs have, and no project for warm claims, which `tests/plan/nodes/warm.rs`
-/// has.
-const NOT_HERE: [Reason; 6] =
-    [reason::PROGRAM_LOGIN_NEEDED, reason::NO_WARM_SESSION, reason::SESSIONS_WARM, reason::WARMING, reason::WARM_OFF, reason::WARM_REFUSED];
+/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims,
+/// namespaces that go and nodes that take a session with them in `tests/plan`.
+const NOT_HERE: &[Reason] = &[
+    reason::GIT_MISSING,
+    reason::MODEL_REQUEST_CHANGED,
+    reason::PROGRAM_FAILED,
+    reason::PROGRAM_HOME_FULL,
+    reason::PROGRAM_LOGIN_NEEDED,
+    reason::PROGRAM_SESSION_LOST,
+    reason::PROGRAM_SILENT,
+    reason::PROGRAM_TASK_STOPPED,
+    reason::READER_WITHOUT_GIT,
+    reason::WRITTEN_CALL,
+    reason::POLICY_AT_NEXT_START,
+    reason::POLICY_INVALID,
+    reason::NO_WARM_SESSION,
+    reason::SESSIONS_WARM,
+    reason::WARMING,
+    reason::WARM_OFF,
+    reason::WARM_REFUSED,
+    reason::NAMESPACE_TERMINATING,
+    reason::TREE_AND_SESSION_LOST,
+];
 
 fn reason_names() -> Vec<&'static str> {
     reason::ALL.iter().filter(|r| !NOT_HERE.contains(r)).map(|r| r.as_str()).collect()

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use yoi_workspace::{
-    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, Quota, RecordDetails, RecordState, TreeOrigin, Uid,
+    CloneAccess, DataRoot, EntryLocation, FaultPoint, Faults, Journal, NoFaults, ProviderKind, Quota, RecordDetails, RecordState,
+    TreeOrigin, Uid,
 };
 
 use crate::fixture::{Fixture, current_owner, nothing_to_do, nth_uid, open_root, read_in, recover, unmount_below, write_in};

@@ -217,7 +217,9 @@ impl<'a> AttachStream<'a> {
             }
             Error::Refused { kind: RefusalKind::Forbidden, .. } => false,
             Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
-            Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } => false,
+            Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } | Error::Usage { .. } => {
+                false
+            }
         }
     }
 }

@@ -86,6 +86,8 @@ pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> 
         provider: ProviderName::default(),
         prepare,
         defaults: PodDefaults { model, pod, quota: None },
+        policy: None,
+        warm: None,
     };
     let mut project = YoiProject::new(&name, spec);
     project.metadata.namespace = namespace;
@@ -106,7 +108,8 @@ fn needs_key(url: &str, namespace: Option<&str>) -> CloneRefusal {
 
 /// The fields of a project that say something else than those of the project that was made here.
 pub fn differences(there: &YoiProjectSpec, made: &YoiProjectSpec) -> Vec<&'static str> {
-    let YoiProjectSpec { source, path, owner, provider, prepare, defaults } = there;
+    // A clone says nothing of the policy and of warm claims.
+    let YoiProjectSpec { source, path, owner, provider, prepare, defaults, policy: _, warm: _ } = there;
     let fields = [
         ("spec.source", *source != made.source),
         ("spec.path", *path != made.path),

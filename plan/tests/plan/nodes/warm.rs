@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus};
 use yoi_plan::nodes::Node;
@@ -227,7 +227,7 @@ fn taker(claims: Vec<Arc<PersistentVolumeClaim>>, chosen: Option<&str>, all: Vec
     status.run_generation = Some(1);
     let volume = |(uid, node): &(String, String)| {
         let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]});
-        stored(json!({"metadata": {"name": format!("pv-{uid}"), "uid": format!("pv-{uid}")}, "spec": {
+        stored::<PersistentVolume>(json!({"metadata": {"name": format!("pv-{uid}"), "uid": format!("pv-{uid}")}, "spec": {
             "claimRef": {"uid": uid}, "persistentVolumeReclaimPolicy": "Delete", "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}}))
     };
     let volumes: Vec<_> = names.iter().map(volume).collect();
