@@ -183,16 +183,11 @@ async fn errors_name_objects_that_are_missing_stopped_pending_or_forbidden() -> 
     }
     std::fs::remove_file(nobody)?;
 
-    for (line, words) in [
-        ("log", "<AGENT>"),
-        ("log A", "lower-case"),
-        ("run a", "--project"),
-        ("frobnicate", "unrecognized"),
-        ("stop a --timeout x", "duration"),
-    ] {
+    for (line, words) in [("log", "<AGENT>"), ("log A", "lower-case"), ("frobnicate", "unrecognized"), ("stop a --timeout x", "duration")] {
         let output = ns.yoi(&line.split(' ').collect::<Vec<_>>()).await?;
         ensure!(output.code == 2 && output.err.contains(words) && output.err.contains("--help"), "{line}: {output:?}");
     }
+    check_error(&ns.yoi(&["run", "a"]).await?, 2, &["is not named", "--project PROJECT", "kubectl yoi init --apply"])?;
     // A closed standard output is no error.
     let output = program::run("bash", &["-c", "set -o pipefail; \"$YOI_KUBECTL_YOI\" crds | head -1"], &[], None).await?.exit_ok()?;
     ensure!(output.out == "---\n" && output.err.is_empty(), "{output:?}");

@@ -132,7 +132,8 @@ async fn run_follow_shows_what_the_agent_says_when_it_comes_and_ends_with_its_ta
     running.error_line("PodPending: no room").await?;
     let with = |complete: &str| {
         let mut agent = agent("a", &[("Ready", "True", "AllMet", "fine"), ("TaskComplete", complete, "TaskState", "as it is")]);
-        agent["status"]["session"] = json!({ "id": "018f0000-0000-7000-8000-000000000001" });
+        agent["status"]["session"] =
+            json!({ "id": "018f0000-0000-7000-8000-000000000001", "segment": "018f0000-0000-7000-8000-000000000002" });
         agent
     };
     server.put(with("False"));

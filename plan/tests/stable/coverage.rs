@@ -265,8 +265,8 @@ impl Coverage {
     }
 }
 
-/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims,
-/// namespaces that go and nodes that take a session with them in `tests/plan`.
+/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims
+/// and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::GIT_MISSING,
     reason::MODEL_REQUEST_CHANGED,
@@ -286,7 +286,6 @@ const NOT_HERE: &[Reason] = &[
     reason::WARM_OFF,
     reason::WARM_REFUSED,
     reason::NAMESPACE_TERMINATING,
-    reason::TREE_AND_SESSION_LOST,
 ];
 
 fn reason_names() -> Vec<&'static str> {

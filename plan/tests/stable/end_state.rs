@@ -371,7 +371,9 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
             !is_true(conditions, condition::ACCEPTED) || theirs
         }
         reason::NO_ELIGIBLE_NODE => c.now.offers.is_empty() || !can_populate(c),
-        reason::NODE_LOST => workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n)),
+        reason::NODE_LOST | reason::TREE_AND_SESSION_LOST => {
+            workspace.and_then(|w| w.status.as_ref()?.node_name.clone()).is_some_and(|n| !c.exists(&n))
+        }
         reason::PROJECT_NOT_READY => project_is_not_ready(c, Some(cloned)),
         reason::PROJECT_DELETING => project_is_going(c, cloned) || project_is_going(c, &y.spec.project_ref.name),
         reason::SOURCE_NOT_SEALED | reason::TREE_LOST | reason::PARENT_ON_OTHER_NODE => true,

@@ -36,6 +36,7 @@ pub const EDGES: &[Edge] = &[
     code("e2e/tests/teardown/installation.rs", "charts/"),
     Edge { reader: "gateway/src/metrics.rs", reads: "docs/metrics.md", by: By::TestsIn("metrics") },
     code("gateway/tests/gateway/main.rs", "line/tests/line/certificates.rs"),
+    Edge { reader: "kubectl-yoi/src/complete/names.rs", reads: "charts/yoi-operator/files/presets/", by: By::TestsIn("complete::names") },
     code("kubectl-yoi/tests/plugin/main.rs", "runtime/tests/agent/generated_history.rs"),
     Edge { reader: "operator/src/health.rs", reads: "docs/metrics.md", by: By::TestsIn("health") },
     code("operator/tests/api/chart_values.rs", "charts/yoi-operator/"),

@@ -44,7 +44,7 @@ pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
         name: "leaves somebody who holds the pipe",
         command: "(env -i setsid /bin/sh -c ': MARK; trap \"\" TERM; while :; do sleep 1; done' &) ; sleep 0.3; touch begun; sleep PAUSE; echo left",
         outcome: ToolOutcome::Succeeded,
-        ends_with: "left\n[exit code 0]",
+        ends_with: "that the command left running ended with it; set background for what shall go on]\n[exit code 0]",
     },
     MisbehavingCommand {
         name: "kills all children of the runtime",
