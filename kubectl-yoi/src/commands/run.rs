@@ -55,9 +55,10 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
         return show::object(output, &made, &title, &format!("{title} created\nfollow it: {follow}"));
     }
     let waiting = async {
-        match follows {
-            true => follow::wait(cluster, &name, &project, has_task, timeout).await,
-            false => end::wait(cluster, &name, &project, has_task, timeout, false).await,
+        if follows {
+            follow::wait(cluster, &name, &project, has_task, timeout).await
+        } else {
+            end::wait(cluster, &name, &project, has_task, timeout, false).await
         }
     };
     let (ended, sentences) = cluster.unless_project_fails(Some(&project_name), timeout, waiting).await?;

@@ -1,21 +1,13 @@
 //! `init`: the project of a real clone, and what the clone remembers of it.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
 use crate::plugin::{Output, Plugin};
-
-fn git(folder: &Path, words: &[&str]) -> Result<String> {
-    let mut command = Command::new("git");
-    command.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(words).current_dir(folder);
-    let done = command.output()?;
-    ensure!(done.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&done.stderr));
-    Ok(String::from_utf8(done.stdout)?.trim_end().to_owned())
-}
+use crate::pull::git;
 
 /// A clone whose remote is on another machine.
 struct Scene {

@@ -11,7 +11,8 @@ use crate::api_server::{ApiServer, status};
 use crate::generated_history::{GeneratedHistory, histories, objects_of};
 use crate::plugin::{Output, Plugin, agent};
 
-fn git(folder: &Path, words: &[&str]) -> Result<String> {
+/// Runs git in this folder, and returns what it prints.
+pub fn git(folder: &Path, words: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]).args(words).current_dir(folder);
     let done = command.output()?;

@@ -1,5 +1,6 @@
 //! `run --follow`: as `--wait`, with each entry of the log as a line when it comes.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -38,11 +39,11 @@ pub async fn wait(
             if let Err(error) = shown.await {
                 eprintln!("its log cannot be shown: {}", show::visible(&error.to_string()));
             }
-            pending().await
+            pending::<Infallible>().await
         };
         tokio::select! {
             ended = end::wait(cluster, name, project, has_task, timeout, true) => ended?,
-            () = shown => return Err(cluster.gone_error::<YoiPod>(name)),
+            never = shown => match never {},
         }
     };
     // The end is told by the object, which may be ahead of what came of the log.

@@ -261,21 +261,19 @@ fn taken(seen: &yoipod::Observed) -> (Option<String>, String, Vec<String>) {
     (status.session_claim_name, condition(&status.conditions, "SessionReady").reason.clone(), done.collect())
 }
 
+/// The claim `c` of node `b` once the agent has taken it.
+fn taken_claim() -> Arc<PersistentVolumeClaim> {
+    let annotations = json!({"yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "b"});
+    claim("c", "b", "Bound", 100, json!({"labels": {"yoi.dev/yoipod": "x"}, "ownerReferences": [], "annotations": annotations}))
+}
+
 #[test]
 fn an_agent_first_names_a_warm_claim_then_takes_it_and_its_pod_goes_to_that_node() {
     let (name, _, done) = taken(&taker(vec![bound("c", "b")], None, two()));
     assert_eq!((name.as_deref(), done), (Some("warm.c-session"), vec![]), "only the status");
     let (name, _, done) = taken(&taker(vec![bound("c", "b")], Some("c"), two()));
     assert_eq!((name.as_deref(), done), (Some("warm.c-session"), strings(&["take c", "Pod on b"])));
-    let mine = claim(
-        "c",
-        "b",
-        "Bound",
-        100,
-        json!({"labels": {"yoi.dev/yoipod": "x"}, "ownerReferences": [],
-        "annotations": {"yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "b"}}),
-    );
-    let (name, _, done) = taken(&taker(vec![mine], Some("c"), two()));
+    let (name, _, done) = taken(&taker(vec![taken_claim()], Some("c"), two()));
     assert_eq!((name.as_deref(), done), (Some("warm.c-session"), strings(&["Pod on b"])), "once");
 }
 
@@ -325,18 +323,8 @@ fn an_agent_starts_cold_where_no_warm_claim_is_ours_ready_alike_or_on_a_node_tha
 
 #[test]
 fn a_warm_claim_whose_node_has_no_room_is_given_back_with_the_pod_unless_the_agent_has_run() {
-    let mine = || {
-        claim(
-            "c",
-            "b",
-            "Bound",
-            100,
-            json!({"labels": {"yoi.dev/yoipod": "x"}, "ownerReferences": [],
-            "annotations": {"yoi.dev/yoipod-uid": "x", "volume.kubernetes.io/selected-node": "b"}}),
-        )
-    };
     let with_pod = |spec: Value, pod_status: Value| {
-        let mut seen = taker(vec![mine()], Some("c"), two());
+        let mut seen = taker(vec![taken_claim()], Some("c"), two());
         let bases = seen.bases.clone();
         let of_pod = agent(&bases, seen.nodes.clone(), Some((spec, pod_status)), "Creating");
         seen.pods = of_pod.pods;
