@@ -26,6 +26,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// From the beginning of a round of the controller to that of the next one, at least.
+const pause = 2 * time.Second
+
 func main() {
 	var kubeconfig, node, services, ready string
 	flag.StringVar(&kubeconfig, "kubeconfig", "", "who asks the API server")
@@ -73,16 +76,19 @@ func run(ctx context.Context, kubeconfig, node, services, ready string) error {
 	if err != nil {
 		return err
 	}
+	chains := &ownChains{}
+	for family, handler := range commands {
+		commands[family] = &remembered{IPTablesHandler: handler, chains: chains}
+	}
 	controller, err := netpol.NewNetworkPolicyController(client, config, pods, policies, namespaces, &sync.Mutex{}, commands, sets)
 	if err != nil {
 		return err
 	}
 	var once sync.Once
-	useOwnChains(controller, &ownChains{
-		applied: func() { once.Do(func() { go accept(ready) }) },
-		// What an event asked for would else wait for the next event.
-		failed: func() { time.AfterFunc(time.Second, controller.RequestFullSync) },
-	})
+	chains.applied = func() { once.Do(func() { go accept(ready) }) }
+	// What an event asked for would else wait for the next event.
+	chains.failed = func() { time.AfterFunc(time.Second, controller.RequestFullSync) }
+	useOwnChains(controller, chains)
 	for _, watch := range []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
@@ -98,10 +104,12 @@ func run(ctx context.Context, kubeconfig, node, services, ready string) error {
 		}
 	}
 
-	// The controller says before each round that it lives, and waits until somebody hears it.
+	// The controller says before each round that it lives, and waits until somebody hears it. A round takes up all events before it, so while many Pods
+	// come and go they are spaced; the first one after a pause begins at once.
 	beats := make(chan *healthcheck.ControllerHeartbeat)
 	go func() {
 		for range beats {
+			time.Sleep(pause)
 		}
 	}()
 	var group sync.WaitGroup
