@@ -53,7 +53,9 @@ async fn a_finished_agent_is_read_without_a_trace_and_its_reader_goes_by_itself(
     let ns = TestNamespace::create("reader").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_git_project("p").await?;
-    ns.yoi(&["run", "a", "-p", "p", "-t", "work", "--stop-when-done", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
+    // Not with --wait, which reads the answer, on a slow machine by a reader.
+    ns.yoi(&["run", "a", "-p", "p", "-t", "work", "--stop-when-done"]).await?.exit_ok()?;
+    ns.wait_task_complete("a").await?;
     let at_rest = |a: Option<&YoiPod>| {
         let status = a?.status.as_ref()?;
         (status.pod.is_none() && status.live.is_none()).then_some(())

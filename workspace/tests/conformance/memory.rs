@@ -75,7 +75,7 @@ impl TooMuch {
 
 fn wide(fixture: &Fixture) -> Verdict {
     needs_root!();
-    let (names, limits) = (if thorough() { 40_000 } else { 10_000 }, ChangeLimits { paths: 100, bytes: 64 << 10, ..ChangeLimits::NONE });
+    let (names, limits) = (if thorough() { 20_000 } else { 10_000 }, ChangeLimits { paths: 100, bytes: 64 << 10, ..ChangeLimits::NONE });
     let (provider, mut too_much) = (fixture.provider(), TooMuch::default());
     let (base, path) = fixture.empty();
     fill(&path, "first", names);

@@ -21,7 +21,7 @@ pub enum Part {
     Planted,
     /// Cuts of power between all writes of the guest's disks
     Power,
-    /// 200 attachments while gateways are replaced, and 50 refreshes under agents at work
+    /// 200 attachments while gateways are replaced, 50 refreshes under agents at work, and every manifest against the API server
     Long,
     /// Floods of hostile requests beside ordinary messages
     Abuse,
@@ -34,8 +34,9 @@ pub enum Part {
 const ALL: [Part; 7] = [Part::Rounds, Part::Planted, Part::Power, Part::Long, Part::Abuse, Part::Guest, Part::Benches];
 
 const ROUNDS: u32 = 100;
-/// Tests whose loops are longer here.
-const LONG: [&str; 2] = ["e2e/replacement::attached", "e2e/e2e::refresh"];
+/// Tests whose loops are longer here, or that are only here: the last takes over twenty minutes of the API server.
+const LONG: [&str; 3] =
+    ["e2e/replacement::attached", "e2e/e2e::refresh", "e2e/manifests::p3_the_api_server_rust_and_the_operator_agree_on_every_manifest"];
 
 /// Runs these parts, or all.
 pub fn run(parts: &[Part]) -> Result<ExitCode> {

@@ -161,11 +161,13 @@ pub(super) fn pods(t: &mut Table) {
             t.expect_refused("reference", label, &[(&format!("{pod}/imagePullSecrets"), json!([{ "name": name }]))], "imagePullSecrets");
         }
     }
-    for size in QUANTITIES.into_iter().chain(["0", "1e3", "10u", "0Gi"]) {
-        t.expect_refused("quantity", a, &[("/spec/session/claimTemplate/size", json!(size))], "size");
-    }
-    for size in ["1", "1.5Gi", "500Mi", "100000000000Ti"] {
-        t.expect_accepted("quantity", a, &[("/spec/session/claimTemplate/size", json!(size))]);
+    for (label, size_of) in [(a, "/spec/session/claimTemplate/size"), ("git", "/spec/warm/claimTemplate/size")] {
+        for size in QUANTITIES.into_iter().chain(["0", "1e3", "10u", "0Gi"]) {
+            t.expect_refused("quantity", label, &[(size_of, json!(size))], "size");
+        }
+        for size in ["1", "1.5Gi", "500Mi", "100000000000Ti"] {
+            t.expect_accepted("quantity", label, &[(size_of, json!(size))]);
+        }
     }
     for name in ["Plain", "a b", "", "a_b", "-a", "a..b"] {
         t.expect_refused("reference", a, &[("/spec/session/claimTemplate/storageClassName", json!(name))], "storageClassName");
