@@ -5,7 +5,7 @@
 //!
 //! | May | What |
 //! |---|---|
-//! | write | the tree, `/tmp`, HOME, `/dev`, and the volumes that the Pod's owner mounted |
+//! | write | the tree, `/tmp`, HOME, `/dev`, and in a Pod the volumes that its owner mounted |
 //! | read and run | the image: everything else that is not closed |
 //! | neither | the closed folders: session volume, token, manifest, preset and credentials |
 //!
@@ -79,6 +79,8 @@ pub struct Frame {
     pub write: Vec<PathBuf>,
     /// Closed, with all beneath.
     pub closed: Vec<PathBuf>,
+    /// Open to write is also what is mounted to be written, as the owner of a Pod mounts volumes.
+    pub volumes: bool,
 }
 
 /// The frame cannot be entered.
@@ -100,7 +102,8 @@ impl Frame {
     /// The kernel has Landlock and refuses.
     pub fn enter(&self) -> Result<RestrictionStatus, FrameError> {
         let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?.scope(Scope::from_all(NEWEST))?.create()?;
-        for (path, access) in self.rules(Path::new("/"), &mounted_volumes()) {
+        let volumes = if self.volumes { mounted_volumes() } else { Vec::new() };
+        for (path, access) in self.rules(Path::new("/"), &volumes) {
             // What is gone by now needs no rule.
             let Ok(opened) = fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(&path) else { continue };
             let is_directory = opened.metadata().is_ok_and(|metadata| metadata.is_dir());

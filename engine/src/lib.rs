@@ -1,11 +1,18 @@
-//! The built-in agent, as a library: it drives one conversation. It opens no connection but that to the model and knows no cluster.
+//! The built-in agent, as a library. It opens no connection but that to the model and knows no cluster.
+//!
+//! Whoever embeds it starts with [`engine::Engine`]; `examples/project.rs` is an agent in a terminal.
 //!
 //! | Module | Does |
 //! |---|---|
+//! | [`engine`] | keeps projects |
+//! | [`project`] | a folder, what works in it, and its record |
+//! | [`agent_config`] | what the model is given beside the conversation |
 //! | [`conversation`] | decides what to do next, from state and event; has no clock and does no I/O |
 //! | [`decision`] | says whether a call of a tool may begin, and why not |
 //! | [`driver`] | carries out what the conversation decides |
 //! | [`live_feed`] | shows attached clients what is not in the log yet |
+//! | [`follow`] | puts log and live feed together for whoever follows a session |
+//! | [`log_reads`] | bounds what reads of the log hold in memory |
 //! | [`model`] | calls the model's endpoint |
 //! | [`open_session`] | holds log and inbox of the open session |
 //! | [`tools`] | checks and runs tool calls |
@@ -20,20 +27,25 @@
 //! | `estimate` | tokens by size, where no endpoint has counted them |
 //! | [`error_text`] | errors in words |
 
+pub mod agent_config;
 pub mod conversation;
 pub mod decision;
 pub mod driver;
+pub mod engine;
 pub mod error_text;
 mod estimate;
+pub mod follow;
 pub mod foreign_json;
 pub mod frame;
 pub mod live_feed;
+pub mod log_reads;
 pub mod model;
 pub mod open_session;
 pub mod peers;
 pub mod policy;
 pub mod processes;
 pub mod program;
+pub mod project;
 pub mod tools;
 pub mod tree_context;
 pub mod tree_git;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,14 +12,11 @@ use tokio_util::sync::CancellationToken;
 use yoi_engine::conversation::RunSettings;
 use yoi_engine::driver::{Agent, Driver, ModelPatience, SecretRenewal};
 use yoi_engine::error_text::error_text;
+use yoi_engine::log_reads::LogReads;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
-use yoi_engine::policy::{Policy, PolicyError};
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::tools::shell::Shell;
-use yoi_engine::tools::tree::Tree;
-use yoi_engine::tools::{ToolGate, ToolRunner};
-use yoi_engine::tree_context::tree_context;
+use yoi_engine::project::{ProjectError, ProjectInstance, SEGMENT_BYTES};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::entry::{AgentConfig, RuntimeStarted};
@@ -36,15 +33,13 @@ use crate::log_origin::LogOrigin;
 use crate::program::{program_setup, report_program};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
-use crate::serve::{AgentState, LogReads, ReadState, router};
+use crate::serve::{AgentState, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, report_background, send_reports};
 use crate::token_limit::watch_token_limit;
 
 /// The process ends this long after it was asked to stop, whatever hangs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(9);
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of a segment, unless the agent's owner says otherwise.
-const SEGMENT_BYTES: u64 = 64 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The agent cannot run at all.
@@ -52,12 +47,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 pub enum AgentError {
     #[error("failed to watch signals")]
     Signals(#[source] std::io::Error),
-    #[error("failed to open the tree {}", path.display())]
-    Tree { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error(transparent)]
-    Policy(#[from] PolicyError),
+    Project(#[from] ProjectError),
     #[error("failed to find a model in the manifest")]
     NoModel,
 }
@@ -94,12 +87,10 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     status.set_scope(scope.unwrap_or_default(), processes.has_frame());
     status.set_has_git(processes.has_program("git"));
 
-    let tree = Arc::new(Tree::open(&root).map_err(|source| AgentError::Tree { path: root.clone(), source })?);
-    let shell = Arc::new(Shell::new(processes.clone()));
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let policy = Arc::new(Policy::new(&manifest.policy)?);
     let peers = Arc::new(GatewayPeers::new(caller.clone()));
-    let tools = ToolGate::new(ToolRunner::new(tree.clone(), shell, peers, manifest.limits, policy));
+    let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, &manifest.policy)?;
+    let tools = instance.tools.clone();
     tokio::spawn(report_background(tools.runner().background_count(), status.clone()));
     let is_program = manifest.program.is_some();
     let (program, unusable) = match setup {
@@ -159,19 +150,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         let (program, status) = (program.clone(), status.clone());
         tokio::spawn(async move { report_program(&program, &status).await });
     }
-    let process = AgentProcess {
-        settings: &settings,
-        origin,
-        status: &status,
-        stop: &stop,
-        opened: &opened,
-        tools: tools.clone(),
-        agent,
-        processes,
-        tree,
-        token_limit,
-        secrets,
-    };
+    let process =
+        AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, instance, agent, token_limit, secrets };
     match unusable {
         None => process.run_sessions().await,
         Some(failure) => {
@@ -252,10 +232,8 @@ struct AgentProcess<'a> {
     status: &'a RuntimeStatus,
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
-    tools: ToolGate,
+    instance: ProjectInstance,
     agent: Agent,
-    processes: Arc<ProcessSupervisor>,
-    tree: Arc<Tree>,
     token_limit: watch::Receiver<Option<u64>>,
     secrets: Arc<SecretRestart>,
 }
@@ -293,13 +271,9 @@ impl AgentProcess<'_> {
 
     /// System prompt, tools and model options by the present manifest and tree. What it returns blocks, while it asks git.
     fn form_config(&self) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
-        let (manifest, digest, tools) = (self.settings.manifest.clone(), self.settings.manifest_digest.clone(), self.tools.clone());
-        let (processes, tree, runtime) = (self.processes.clone(), self.tree.clone(), Handle::current());
-        let platform = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
-        Arc::new(move || {
-            let context = runtime.block_on(tree_context(&processes, &tree, None, SystemTime::now(), &platform));
-            agent_config(&manifest, &digest, &tools, context)
-        })
+        let (manifest, digest, instance) = (self.settings.manifest.clone(), self.settings.manifest_digest.clone(), self.instance.clone());
+        let runtime = Handle::current();
+        Arc::new(move || agent_config(&manifest, &digest, &instance.tools, instance.context(&runtime)))
     }
 
     fn take_lock(&self) -> Result<Arc<Lock>, SessionError> {
@@ -327,7 +301,7 @@ impl AgentProcess<'_> {
         let driver = Driver {
             session: open.clone(),
             agent: self.agent.clone(),
-            tools: self.tools.clone(),
+            tools: self.instance.tools.clone(),
             retries: self.settings.retries,
             patience: ModelPatience {
                 total: endpoint.and_then(|endpoint| endpoint.patience_seconds).map(Duration::from_secs),

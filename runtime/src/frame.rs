@@ -29,12 +29,12 @@ pub fn of_agent(settings: &RuntimeSettings, program_home: Option<&Path>) -> Fram
         closed.extend(program.credentials.as_ref().map(PathBuf::from));
         closed.extend(program.preset_file.as_ref().map(PathBuf::from));
     }
-    Frame { write: program_home.map(Path::to_owned).into_iter().collect(), closed }
+    Frame { write: program_home.map(Path::to_owned).into_iter().collect(), closed, volumes: true }
 }
 
 /// The frame of git in a reader.
 pub fn of_reader(session: &Path, token: &Path) -> Frame {
-    Frame { write: Vec::new(), closed: mounted().chain([session.to_owned(), token.to_owned()]).collect() }
+    Frame { write: Vec::new(), closed: mounted().chain([session.to_owned(), token.to_owned()]).collect(), volumes: true }
 }
 
 /// Puts all programs that `processes` starts from now on into the frame, in which they also write the tree, HOME and folders for temporary files.
@@ -87,7 +87,7 @@ mod tests {
             std::os::unix::fs::symlink(root.join(target), root.join(link)).unwrap();
         }
         let home = root.join("session/homes/claude");
-        let mut frame = Frame { write: vec![home.clone()], closed: vec![root.join("session")] };
+        let mut frame = Frame { write: vec![home.clone()], closed: vec![root.join("session")], volumes: true };
         let folders = ["tmp", "tmp/mine", "tmp/whole", "tmp/sound", "tmp/none"].map(|folder| root.join(folder));
         open_own_folders(&mut frame, &[&folders[0], &folders[1], &folders[2], &folders[3], &folders[4], &home]);
         assert_eq!(frame.write, [home, root.join("tmp"), root.join("tmp/other"), root.join("tmp/none")]);

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use yoi_engine::log_reads::LogReads;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_line::{KeepPolicy, LineSet, Resolver};
 
@@ -14,7 +15,7 @@ use crate::agent::{dial, stop_on_signal};
 use crate::args::ReaderSettings;
 use crate::frame;
 use crate::rng::random_fraction;
-use crate::serve::{LogReads, ReadState, stopped_router};
+use crate::serve::{ReadState, stopped_router};
 
 /// The process cannot serve at all.
 #[derive(Debug, thiserror::Error)]

@@ -15,9 +15,10 @@ use bytes::Bytes;
 use futures::stream;
 use http::{StatusCode, header};
 use serde::Deserialize;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use yoi_engine::error_text::error_text;
+use yoi_engine::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking};
 use yoi_engine::open_session::{OpenSession, closed_session_reader};
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
@@ -37,55 +38,6 @@ mod control;
 mod export;
 mod parts;
 mod usage;
-
-/// Entries in one read of the log.
-const ENTRIES_PER_READ: usize = 64;
-/// Bytes of entries in one read of the log, unless one alone is longer.
-const BYTES_PER_READ: u64 = 1 << 20;
-/// Reads of the log at the same time. Further ones take turns.
-const READS_AT_ONCE: usize = 4;
-
-/// Bounds what reads of the log hold in memory, however many people read.
-#[derive(Clone, Debug)]
-pub struct LogReads(Arc<Semaphore>);
-
-impl Default for LogReads {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(READS_AT_ONCE)))
-    }
-}
-
-impl LogReads {
-    /// Reads with what is in `reader`, when it is its turn, and puts it back. `None`: there is no reader, as another read was given up.
-    async fn with<T: Send + 'static>(
-        &self,
-        reader: &mut Option<Reader>,
-        read: impl FnOnce(&mut Reader) -> Result<T, Error> + Send + 'static,
-    ) -> Result<Option<T>, Error> {
-        let Some(mut taken) = reader.take() else { return Ok(None) };
-        let (taken, read) = self
-            .run(move || {
-                let read = read(&mut taken);
-                (taken, read)
-            })
-            .await;
-        *reader = Some(taken);
-        read.map(Some)
-    }
-
-    /// Runs an operation that reads the log, when it is its turn.
-    async fn run<T: Send + 'static>(&self, operation: impl FnOnce() -> T + Send + 'static) -> T {
-        // The semaphore is never closed.
-        let permit = self.0.clone().acquire_owned().await;
-        // The permit goes with the operation, which goes on when nobody waits for it any more.
-        blocking(move || {
-            let result = operation();
-            drop(permit);
-            result
-        })
-        .await
-    }
-}
 
 /// What the requests that only read need. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -261,13 +213,6 @@ impl LogStream {
                 }
             }
         }
-    }
-}
-
-async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(operation).await {
-        Ok(result) => result,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 

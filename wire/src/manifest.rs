@@ -165,6 +165,31 @@ pub struct ModelEndpoint {
     pub fallbacks: Vec<ModelEndpoint>,
 }
 
+impl ModelEndpoint {
+    /// The model of this name, and the defaults for all else.
+    #[must_use]
+    pub fn new(provider: ModelProvider, name: &str) -> Self {
+        Self {
+            provider,
+            name: name.to_owned(),
+            base_url: None,
+            key_secret: None,
+            key_env: None,
+            api: None,
+            max_output_tokens: None,
+            effort: None,
+            timeout_seconds: None,
+            patience_seconds: None,
+            ca: None,
+            ca_env: None,
+            headers: Vec::new(),
+            proxy_url: None,
+            window_tokens: None,
+            fallbacks: Vec::new(),
+        }
+    }
+}
+
 /// A wire format of OpenAI's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ModelApi {

@@ -67,8 +67,8 @@ impl Request {
     }
 }
 
-/// Every target: libraries, programs with tests of their own, test programs that run only by name, and benchmarks, which are only compiled.
-const TARGETS: [&str; 6] = ["--lib", "--bins", "--test", "*", "--bench", "*"];
+/// Every target: libraries, programs with tests of their own, test programs that run only by name, and benchmarks and examples, which are only compiled.
+const TARGETS: [&str; 7] = ["--lib", "--bins", "--test", "*", "--bench", "*", "--examples"];
 
 /// How many tests of a place run at a time. More than there are cores, because most of them wait.
 fn workers(place: Place) -> usize {

@@ -30,6 +30,7 @@ fn a_folder_above_a_closed_one_is_opened_child_by_child_and_links_into_closed_on
         write: ["tree", "session/home/claude"].map(|path| root.join(path)).into(),
         // By the link, as it is mounted.
         closed: ["session", "var/run/yoi"].map(|path| root.join(path)).into(),
+        volumes: true,
     };
     let rules = frame.rules(&root, &[root.join("session")]);
     let of = |path: &str| rules.iter().filter(|(other, _)| *other == root.join(path)).map(|(_, access)| *access).collect::<Vec<_>>();
@@ -52,7 +53,7 @@ fn c23_a_process_of_a_framed_thread_reads_the_image_writes_the_tree_and_reaches_
         fs::create_dir(dir.path().join(path)).unwrap();
     }
     fs::write(dir.path().join("session/log"), "secret").unwrap();
-    let frame = Frame { write: vec![dir.path().join("tree")], closed: vec![dir.path().join("session")] };
+    let frame = Frame { write: vec![dir.path().join("tree")], closed: vec![dir.path().join("session")], volumes: true };
     let shell = |script: &str| {
         // With the variable of a call: tests beside this one end every child of this process that has none.
         let mut command = Command::new("sh");

@@ -50,7 +50,7 @@ impl Setup {
         let supervisor = || ProcessSupervisor::new(path("tree"), "bench", &env);
         let (mut framed, bare) = (supervisor(), supervisor());
         let write = ["tree", "tmp", "home"].map(path).into_iter().chain(["/tmp".into()]).collect();
-        framed.enter_frame(Frame { write, closed: ["session", "token"].map(path).into() }).unwrap();
+        framed.enter_frame(Frame { write, closed: ["session", "token"].map(path).into(), volumes: true }).unwrap();
         Some(Self { dir, framed, bare })
     }
 

@@ -216,7 +216,7 @@ async fn a_link_in_the_place_of_the_folder_for_the_index_leads_nowhere_else() {
         assert!(Command::new("git").args(words).current_dir(&tree).output().unwrap().status.success());
     }
     let mut processes = ProcessSupervisor::new(tree.clone(), "a", &[("TMPDIR".into(), temp.clone().into())]);
-    processes.enter_frame(Frame { write: vec![tree.clone()], closed: vec![closed.clone()] }).unwrap();
+    processes.enter_frame(Frame { write: vec![tree.clone()], closed: vec![closed.clone()], volumes: true }).unwrap();
     let (stop, moved) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut answers = 0;
     let runtime = tokio::runtime::Handle::current();

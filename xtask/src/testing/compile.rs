@@ -74,8 +74,8 @@ impl Compiled {
             return;
         }
         let folder = message["manifest_path"].as_str().and_then(|path| Path::new(path).parent()).unwrap_or(Path::new("."));
-        // A benchmark is only compiled, for the lints.
-        if kind != "bench" {
+        // Benchmarks and examples are only compiled, for the lints.
+        if !["bench", "example"].contains(&kind) {
             self.tests.push(TestProgram {
                 name: program_name(folder, kind, name),
                 package: package_name(message["package_id"].as_str().unwrap_or_default()),

@@ -133,7 +133,7 @@ async fn a_search_reads_no_list_of_files_to_ignore_that_is_closed_to_the_agent()
     }
     let framed = |outer: &Path, processes: &mut ProcessSupervisor| {
         fs::create_dir(outer.join("closed")).unwrap();
-        processes.enter_frame(Frame { write: vec![outer.join("root")], closed: vec![outer.join("closed")] }).unwrap();
+        processes.enter_frame(Frame { write: vec![outer.join("root")], closed: vec![outer.join("closed")], volumes: true }).unwrap();
     };
     let fixture = Fixture::with(RunLimits::default(), framed);
     fs::write(fixture.outer.path().join("closed/list"), "guess\n").unwrap();

@@ -1,0 +1,370 @@
+//! A project in this process: a folder, what works in it, and the record of that.
+//!
+//! The runtime of a Pod shares [`ProjectInstance`] with it. [`crate::engine::Engine`] keeps several.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest as _, Sha256};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use yoi_session::{Error as SessionError, Holder, InboxMessage, Lock, PutOutcome, Sender, Token, Wake};
+use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
+use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStarted};
+use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
+use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::ToolPolicy;
+
+use crate::agent_config::{Prompt, agent_config};
+use crate::conversation::RunSettings;
+use crate::driver::{Agent, ConversationObserver, Driver, FailedCall, ModelPatience, SecretRenewal};
+use crate::error_text::error_text;
+use crate::follow::Follower;
+use crate::frame::{Frame, FrameError, FrameSupport};
+use crate::log_reads::{LogReads, blocking};
+use crate::model::{FallbackModels, ModelError};
+use crate::open_session::{OpenSession, disk};
+use crate::peers::{NoPeers, Peers};
+use crate::policy::{Policy, PolicyError};
+use crate::processes::ProcessSupervisor;
+use crate::tools::shell::Shell;
+use crate::tools::tree::Tree;
+use crate::tools::{ToolGate, ToolRunner};
+use crate::tree_context::tree_context;
+
+mod options;
+#[cfg(test)]
+mod tests;
+
+pub use options::ProjectOptions;
+
+/// Bytes of a segment of the log.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// The namespace of agents that no cluster knows.
+const LOCAL: &str = "local";
+/// Folders of the record beside log and inbox.
+const HOME: &str = "home";
+const TEMP: &str = "tmp";
+
+/// Why a project cannot be started or asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectError {
+    #[error("{id:?} is no id of a project: 1 to 63 lower-case letters, digits and `-`, which is neither first nor last")]
+    Id { id: String },
+    #[error("project {id} runs already in this engine; stop it first")]
+    AlreadyStarted { id: String },
+    #[error("there is no project {id} in this engine")]
+    Unknown { id: String },
+    #[error("failed to use the folder {} as the root of the project", path.display())]
+    Root { path: PathBuf, source: io::Error },
+    #[error("{} cannot hold the record of the project: {why}", path.display())]
+    State { path: PathBuf, why: String },
+    #[error("failed to make {}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error("failed to put the agent's programs into their frame")]
+    Frame(#[from] FrameError),
+    #[error("failed to use the record of the project")]
+    Session(#[from] SessionError),
+    #[error("a project needs a tokio runtime with several threads: its log blocks while it is written")]
+    OneThread,
+    #[error("the project has ended: {why}")]
+    Ended { why: String },
+    #[error("the message was not taken: {limit} messages wait to be read")]
+    InboxFull { limit: usize },
+    #[error("the message was not taken: it has more than {limit} bytes")]
+    TooLong { limit: usize },
+    #[error("the message was not taken: its id is more than an hour old, and ids of that time are forgotten")]
+    TooOld,
+}
+
+/// What the conversations of a project share: its processes, its tree, and the door to its tools.
+#[derive(Clone)]
+pub struct ProjectInstance {
+    /// Starts all programs.
+    pub processes: Arc<ProcessSupervisor>,
+    /// The root, which tools work beneath.
+    pub tree: Arc<Tree>,
+    /// The one door to all tools.
+    pub tools: ToolGate,
+}
+
+impl ProjectInstance {
+    /// The tools work in the root of `processes`.
+    ///
+    /// # Errors
+    /// The root cannot be opened, or the policy cannot be carried out.
+    pub fn new(
+        processes: Arc<ProcessSupervisor>,
+        peers: Arc<dyn Peers>,
+        limits: RunLimits,
+        policy: &ToolPolicy,
+    ) -> Result<Self, ProjectError> {
+        let root = processes.root();
+        let tree = Tree::open(root).map_err(|source| ProjectError::Root { path: root.to_owned(), source })?;
+        let (tree, policy) = (Arc::new(tree), Arc::new(Policy::new(policy)?));
+        let shell = Arc::new(Shell::new(processes.clone()));
+        let tools = ToolGate::new(ToolRunner::new(tree.clone(), shell, peers, limits, policy));
+        Ok(Self { processes, tree, tools })
+    }
+
+    /// What the model is told of the tree as it is now. Blocks, while git is asked, so it is called where that is allowed.
+    pub fn context(&self, runtime: &Handle) -> String {
+        let platform = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+        runtime.block_on(tree_context(&self.processes, &self.tree, None, SystemTime::now(), &platform))
+    }
+}
+
+/// A project that runs.
+pub struct Project {
+    id: String,
+    instance: ProjectInstance,
+    /// `None`: it has ended. The record stays taken for as long as somebody holds the session.
+    session: watch::Receiver<Option<Arc<OpenSession>>>,
+    reads: LogReads,
+    stop: CancellationToken,
+    /// Why it has ended; `None`: it runs.
+    ended: watch::Receiver<Option<String>>,
+    unframed: Option<String>,
+}
+
+impl std::fmt::Debug for Project {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Project").field("id", &self.id).field("root", &self.instance.processes.root()).finish_non_exhaustive()
+    }
+}
+
+impl Project {
+    /// Checks the options, takes the record, and goes on with the conversation that it holds, or begins one.
+    ///
+    /// # Errors
+    /// See [`ProjectError`]. Nothing runs then.
+    pub async fn start(options: ProjectOptions) -> Result<Self, ProjectError> {
+        if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return Err(ProjectError::OneThread);
+        }
+        let options = options.checked()?;
+        Policy::new(&options.policy)?;
+        let model = Arc::new(FallbackModels::new(&options.model, &options.secrets, options.timeouts)?);
+        let (instance, unframed) = instance(&options)?;
+        let (digest, pod_uid) = (digest(&options), Uuid::now_v7().to_string());
+        let form_config = form_config(&instance, &options, &digest, Handle::current());
+        let (session, replay) = {
+            let (state, pod_uid, form_config) = (options.state.clone(), pod_uid.clone(), form_config.clone());
+            let agent = AgentRef { namespace: LOCAL.to_owned(), name: options.id.clone(), uid: options.id.clone() };
+            blocking(move || {
+                let lock = take_lock(&state, pod_uid)?;
+                OpenSession::open(&lock, &agent, &*form_config)
+            })
+            .await?
+        };
+        let runtime = RuntimeStarted { pod_uid, manifest_digest: digest, cut_bytes: replay.cut_bytes() };
+        let stop = CancellationToken::new();
+        // The other end lives as long as the driver.
+        let (tokens, token_limit) = watch::channel(options.limits.tokens);
+        let driver = Driver {
+            session: session.clone(),
+            agent: Agent::Builtin(model),
+            tools: instance.tools.clone(),
+            retries: options.retries,
+            patience: ModelPatience { total: options.model.patience_seconds.map(Duration::from_secs), ..ModelPatience::default() },
+            secrets: Arc::new(Unobserved),
+            observer: Arc::new(Unobserved),
+            random: random_fraction,
+            stop: stop.clone(),
+            task: None,
+            settings: RunSettings {
+                turns_per_run: options.limits.turns_per_run,
+                tokens: options.limits.tokens,
+                compaction: options.compaction,
+                window_tokens: options.model.window_tokens,
+            },
+            token_limit,
+            segment_bytes: SEGMENT_BYTES,
+            form_config,
+        };
+        let (ending, ended) = watch::channel(None);
+        let (opened, open_session) = watch::channel(Some(session));
+        let tools = instance.tools.clone();
+        tokio::spawn(async move {
+            // A task of its own, so that a fault there ends as a stop does: nothing of the project is left, and others go on.
+            let driven = tokio::spawn(async move { driver.drive(replay, runtime).await }).await;
+            tools.runner().stop_all().await;
+            if let Some(session) = opened.send_replace(None) {
+                blocking(move || session.close()).await;
+            }
+            drop(tokens);
+            ending.send_replace(Some(match driven {
+                Ok(Ok(())) => "it was stopped".to_owned(),
+                Ok(Err(error)) => error_text(&error),
+                Err(fault) => format!("a fault of this program: {fault}"),
+            }));
+        });
+        Ok(Self { id: options.id, instance, session: open_session, reads: LogReads::default(), stop, ended, unframed })
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What the kernel lacks to keep programs from what is not theirs, a sentence for people; `None`: nothing.
+    #[must_use]
+    pub fn unframed(&self) -> Option<&str> {
+        self.unframed.as_deref()
+    }
+
+    /// The tools that its policy shows to the model.
+    #[must_use]
+    pub fn tools(&self) -> Vec<OfferedTool> {
+        self.instance.tools.offered(CallFrom::Model)
+    }
+
+    /// Gives the conversation a text, durable on return, and starts a run with it. The same id is the same message, however often it is sent.
+    ///
+    /// # Errors
+    /// It was not taken.
+    pub async fn send(&self, user: &str, id: Uuid, text: &str) -> Result<(), ProjectError> {
+        let session = self.session()?;
+        let message =
+            InboxMessage { id: id.to_string(), from: Sender::Person { user: user.to_owned() }, text: text.to_owned(), wake: Wake::Run };
+        match blocking(move || session.put(message)).await? {
+            PutOutcome::Accepted | PutOutcome::Duplicate => Ok(()),
+            PutOutcome::Full { limit } => Err(ProjectError::InboxFull { limit }),
+            PutOutcome::TooOld => Err(ProjectError::TooOld),
+            PutOutcome::TooLong { limit } => Err(ProjectError::TooLong { limit }),
+        }
+    }
+
+    /// Asks the conversation to pause, go on, cancel, compact or rewind, and returns its answer, which may be a refusal.
+    ///
+    /// # Errors
+    /// The project has ended.
+    pub async fn control(&self, user: &str, action: ControlAction) -> Result<ControlResponse, ProjectError> {
+        let session = self.session()?;
+        let request = ControlRequest { id: Uuid::now_v7().to_string(), action };
+        match session.ask(user.to_owned(), request).await {
+            Some(response) => Ok(response),
+            None => Err(ProjectError::Ended { why: self.why_ended() }),
+        }
+    }
+
+    /// Follows the conversation after `token`, or from its last `tail` entries: each entry and each piece of an answer once, in order.
+    ///
+    /// # Errors
+    /// The project has ended, or the token is none of its record.
+    pub async fn follow(&self, token: Token, tail: Option<usize>) -> Result<Follower, ProjectError> {
+        let session = self.session()?;
+        let follower = Follower::start(&session, token, tail, self.reads.clone(), self.stop.clone()).await?;
+        follower.ok_or_else(|| ProjectError::Ended { why: self.why_ended() })
+    }
+
+    /// Ends what runs, as interrupted, and every process of it. On return its record is closed and may be taken by another.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        // An error: the task that drives is gone.
+        let _ = self.ended.clone().wait_for(Option::is_some).await;
+    }
+
+    /// Waits until it has ended by a stop or by itself, because its record cannot be written, and says why.
+    pub async fn ended(&self) -> String {
+        let _ = self.ended.clone().wait_for(Option::is_some).await;
+        self.why_ended()
+    }
+
+    fn session(&self) -> Result<Arc<OpenSession>, ProjectError> {
+        let open = self.session.borrow().clone().filter(|_| !self.stop.is_cancelled());
+        open.ok_or_else(|| ProjectError::Ended { why: self.why_ended() })
+    }
+
+    fn why_ended(&self) -> String {
+        self.ended.borrow().clone().unwrap_or_else(|| "it is being stopped".to_owned())
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Makes the folders of the record, and puts programs into a frame that leaves them the root, a HOME and a folder for temporary files.
+fn instance(options: &ProjectOptions) -> Result<(ProjectInstance, Option<String>), ProjectError> {
+    let (home, temp) = (options.state.join(HOME), options.state.join(TEMP));
+    for path in [&home, &temp] {
+        std::fs::create_dir_all(path).map_err(|source| ProjectError::Folder { path: path.clone(), source })?;
+    }
+    let mut env = options.env.clone();
+    env.retain(|(name, _)| name != "HOME" && name != "TMPDIR");
+    env.extend([("HOME".into(), home.clone().into()), ("TMPDIR".into(), temp.clone().into())]);
+    let mut processes = ProcessSupervisor::new(options.root.clone(), &options.id, &env);
+    let support = FrameSupport::of_this_kernel();
+    if support.governs_files() {
+        let closed = std::iter::once(options.state.clone()).chain(options.closed.iter().cloned()).collect();
+        processes.enter_frame(Frame { write: vec![options.root.clone(), home, temp], closed, volumes: false })?;
+    }
+    let instance = ProjectInstance::new(Arc::new(processes), Arc::new(NoPeers), options.limits, &options.policy)?;
+    Ok((instance, support.lacks()))
+}
+
+/// Names what the model is given by the options: another one is another entry in the log.
+fn digest(options: &ProjectOptions) -> String {
+    let ProjectOptions { id, root, model, instruction, policy, limits, .. } = options;
+    let settings = serde_json::json!([id, root.to_string_lossy(), model, instruction, policy, limits]);
+    hex::encode(Sha256::digest(settings.to_string()))
+}
+
+fn form_config(
+    instance: &ProjectInstance,
+    options: &ProjectOptions,
+    digest: &str,
+    handle: Handle,
+) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
+    let (instance, options, digest) = (instance.clone(), options.clone(), digest.to_owned());
+    Arc::new(move || {
+        let path = options.root.to_string_lossy();
+        let prompt = Prompt { agent: &options.id, path: &path, instruction: &options.instruction };
+        agent_config(&prompt, Some(&options.model), &instance.tools, instance.context(&handle), &digest)
+    })
+}
+
+/// Whoever takes the record is later than all who had it.
+fn take_lock(state: &Path, pod_uid: String) -> Result<Arc<Lock>, SessionError> {
+    let before = Lock::holders(&*disk(), state).unwrap_or_default();
+    let run_generation = before.iter().map(|holder| holder.run_generation).max().unwrap_or_default() + 1;
+    Lock::take(disk(), state, Holder { run_generation, pod_uid })
+}
+
+/// A number in `0.0..1.0`, to spread calls of the model.
+fn random_fraction() -> f64 {
+    let bits = (Uuid::new_v4().as_u128() >> 64) as u32;
+    f64::from(bits) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// Whoever embeds a project follows its conversation, and gives it other Secrets by a new start.
+struct Unobserved;
+
+impl ConversationObserver for Unobserved {
+    fn on_entries_logged(&self) {}
+    fn on_model_called(&self, _failure: Option<FailedCall>) {}
+    fn on_progress(&self, _activity: Activity, _task: Option<TaskReport>) {}
+    fn on_program_session(&self, _lost: Option<String>) {}
+    fn on_rotated(&self, _session: SessionPointer) {}
+    fn on_wait(&self) {}
+}
+
+impl SecretRenewal for Unobserved {
+    fn due_in(&self, _refused_for: Duration) -> Duration {
+        Duration::MAX
+    }
+
+    fn renew(&self) {}
+}
