@@ -24,7 +24,7 @@ impl Set {
     }
 }
 
-/// In the order of the page.
+/// In the order of the tables that they are in, and of the pictures.
 pub const SETS: [Set; 16] = [
     Set::new("cluster", "agents", "cluster-agents"),
     Set::new("cluster", "attach", "cluster-attach"),
@@ -32,11 +32,11 @@ pub const SETS: [Set; 16] = [
     Set::new("cluster", "messages", "cluster-messages"),
     Set::new("cluster", "objects", "cluster-objects"),
     Set::new("trees", "workspace", "workspace"),
+    Set { side_by_side: Some("A tree of 57,000 files (ms)"), ..Set::new("ways", "providers", "providers") },
+    Set { side_by_side: Some("A tree of 5,000 files, in an emulator (ms)"), ..Set::new("zfs", "providers-zfs", "providers-zfs") },
+    Set::new("zfs", "zfs", "zfs"),
     Set::new("trees", "refresh", "refresh"),
     Set::new("trees", "push", "push"),
-    Set { side_by_side: Some("A tree of 57,000 files (ms)"), ..Set::new("ways", "providers", "providers") },
-    Set::new("zfs", "zfs", "zfs"),
-    Set { side_by_side: Some("A tree of 5,000 files, in an emulator (ms)"), ..Set::new("zfs", "providers-zfs", "providers-zfs") },
     Set::new("runtime", "session", "session"),
     Set::new("runtime", "session-open", "session-open"),
     Set::new("runtime", "tools", "grep"),
