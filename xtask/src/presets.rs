@@ -127,7 +127,10 @@ fn settings_of_the_tree_turn_neither_hooks_nor_the_endpoint_off() {
     // Its folder counts as one that nobody trusts, so that the tree's settings do not count.
     for gemini in [presets["gemini"].clone(), presets["gemini"].clone().with_login()] {
         let settings = json(&gemini, ".gemini/settings.json");
-        assert_eq!((&settings["security"]["folderTrust"]["enabled"], &settings["advanced"]["ignoreLocalEnv"]), (&true.into(), &true.into()));
+        assert_eq!(
+            (&settings["security"]["folderTrust"]["enabled"], &settings["advanced"]["ignoreLocalEnv"]),
+            (&true.into(), &true.into())
+        );
         assert!(gemini.first_args.contains(&"--skip-trust".to_owned()) && !gemini.env.contains_key("GEMINI_CLI_TRUST_WORKSPACE"));
     }
     // These take no settings of a tree that they were not told to trust.

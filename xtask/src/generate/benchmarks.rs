@@ -121,7 +121,8 @@ fn between(page: &str, section: &str, text: &str) -> Result<String> {
 }
 
 fn table(claims: &[(&str, &Row)]) -> String {
-    let mut text = "| set | | n | ours p50 | p99 | bare p50 | p99 | ratio | bar | |\n|---|---|--:|--:|--:|--:|--:|--:|--:|---|\n".to_owned();
+    let mut text =
+        "| set | | n | ours p50 | p99 | bare p50 | p99 | ratio | bar | |\n|---|---|--:|--:|--:|--:|--:|--:|--:|---|\n".to_owned();
     for (set, row) in claims {
         let unit = &row.unit;
         let p99 = |sample: &Sample| sample.p99.map_or_else(String::new, figure);
@@ -130,7 +131,10 @@ fn table(claims: &[(&str, &Row)]) -> String {
         let ratio = row.ratio.map_or_else(String::new, |r| format!("**{r:.2}x**"));
         let bar = row.bar.map_or_else(String::new, |b| if row.ratio.is_some() { format!("{b}x") } else { format!("{b} {unit}") });
         let held = row.bar.map_or("", |_| if row.holds() { "held" } else { "**not held**" });
-        text += &format!("| {set} | {} | {} | {} | {} | {} | {} | {ratio} | {bar} | {held} |\n", row.name, ours.0, ours.1, ours.2, bare.0, bare.1);
+        text += &format!(
+            "| {set} | {} | {} | {} | {} | {} | {} | {ratio} | {bar} | {held} |\n",
+            row.name, ours.0, ours.1, ours.2, bare.0, bare.1
+        );
     }
     text
 }
@@ -204,7 +208,8 @@ mod tests {
         let sample = |p50| Some(Sample { n: 5, p50, p99: Some(2.0 * p50) });
         let row = |name: &str, bare, ratio, bar| Row { name: name.to_owned(), unit: "ms".to_owned(), ours: sample(1.5), bare, ratio, bar };
         let of_name = Row { ours: None, ..row("c (at least 6x)", None, Some(7.0), None) };
-        let rows = vec![row("a", None, None, None), row("b", sample(1.0), Some(1.5), Some(1.2)), of_name, row("d", sample(1.0), Some(1.5), None)];
+        let rows =
+            vec![row("a", None, None, None), row("b", sample(1.0), Some(1.5), Some(1.2)), of_name, row("d", sample(1.0), Some(1.5), None)];
         let page = tables(&[(&SETS[0], Figures { machine: "a laptop".to_owned(), rows })]);
         let lines: Vec<_> = page.lines().filter(|line| !line.is_empty()).collect();
         assert_eq!(lines[0], "Measured: `agents` on a laptop.");
