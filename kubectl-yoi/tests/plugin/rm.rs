@@ -186,8 +186,8 @@ async fn what_runs_is_stopped_and_then_deleted_when_that_is_asked_for() -> Resul
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
     server.put(live("a"));
-    server.control(|kind, object| {
-        if kind == "YoiPod" && object["spec"]["desiredState"] == "Stopped" {
+    server.control(|collection, object| {
+        if collection.ends_with("/yoipods") && object["spec"]["desiredState"] == "Stopped" {
             let generation = object["metadata"]["generation"].clone();
             object["status"] = with_conditions(&[("Ready", "False", "Stopped", "desiredState is Stopped")]);
             object["status"]["observedGeneration"] = generation;
