@@ -7,7 +7,7 @@ use crate::service::{BoxBody, BoxError, boxed};
 use crate::{h2, tls};
 use bytes::Bytes;
 use http::uri::{Authority, InvalidUri, InvalidUriParts, PathAndQuery, Scheme};
-use http::{Method, Request, Response, StatusCode, Uri, Version, header};
+use http::{Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http2::SendRequest;
@@ -153,25 +153,8 @@ impl RequestClient {
     /// [`CallError::Status`] when the status is no success.
     pub async fn post_json<Req: Serialize + ?Sized, Res: DeserializeOwned>(&self, path: &str, body: &Req) -> Result<Res, CallError> {
         let body = serde_json::to_vec(body).map_err(CallError::Encode)?;
-        self.json(Method::POST, path, Some(body)).await
-    }
-
-    /// Returns the response to a GET read as JSON.
-    ///
-    /// # Errors
-    /// [`CallError::Status`] when the status is no success.
-    pub async fn get_json<Res: DeserializeOwned>(&self, path: &str) -> Result<Res, CallError> {
-        self.json(Method::GET, path, None).await
-    }
-
-    async fn json<Res: DeserializeOwned>(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Res, CallError> {
-        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
-        if body.is_some() {
-            request = request.header(header::CONTENT_TYPE, "application/json");
-        }
-        let request = request
-            .body(boxed(Full::from(body.unwrap_or_default())))
-            .map_err(|source| CallError::Path { path: path.to_owned(), source })?;
+        let request = Request::post(path).header(header::ACCEPT, "application/json").header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(boxed(Full::from(body))).map_err(|source| CallError::Path { path: path.to_owned(), source })?;
         let (status, body) = self
             .with_timeout(async {
                 let response = self.send_unlimited(request).await?;
@@ -192,7 +175,7 @@ impl RequestClient {
     }
 
     /// Sends a request on the connection, with authority and bearer token. It sets no timeout: [`RequestClient::call`] limits the time until
-    /// the head, `json` the time until the last byte.
+    /// the head, [`RequestClient::post_json`] the time until the last byte.
     async fn send_unlimited(&self, request: Request<BoxBody>) -> Result<Response<Incoming>, CallError> {
         let dial = &self.shared.dial;
         let mut request = with_authority(request, &dial.server_name)?;

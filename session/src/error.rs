@@ -240,32 +240,6 @@ impl Error {
             Self::UnknownToken { .. } | Self::BadToken { .. } => ErrorReason::TokenUnknown,
         }
     }
-
-    /// Returns whether the same operation may succeed later: the disk may have room by then, or the other holder may be gone.
-    #[must_use]
-    pub fn retryable(&self) -> bool {
-        match self {
-            Self::Disk { .. } | Self::Locked { .. } => true,
-            Self::LowerGeneration { .. }
-            | Self::Damaged { .. }
-            | Self::ChainDamaged { .. }
-            | Self::ForeignAppend { .. }
-            | Self::StateNotCarried { .. }
-            | Self::EmptySegment { .. }
-            | Self::NotCurrent { .. }
-            | Self::LogNewer { .. }
-            | Self::Poisoned { .. }
-            | Self::NoSession { .. }
-            | Self::SessionExists { .. }
-            | Self::AlreadyOpen { .. }
-            | Self::TooLarge { .. }
-            | Self::SegmentTooLarge { .. }
-            | Self::UnknownKind { .. }
-            | Self::Encode { .. }
-            | Self::UnknownToken { .. }
-            | Self::BadToken { .. } => false,
-        }
-    }
 }
 
 fn is_full(error: &io::Error) -> bool {

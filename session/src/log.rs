@@ -235,12 +235,6 @@ impl Log {
         self.chain.last()
     }
 
-    /// Returns the number of that segment in the session, from 1.
-    #[must_use]
-    pub fn segment_number(&self) -> u64 {
-        self.chain.number()
-    }
-
     /// Returns how many bytes of entries that segment holds.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {

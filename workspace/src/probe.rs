@@ -26,6 +26,9 @@ pub struct Probe {
     pub free_bytes: u64,
     /// The running kernel.
     pub kernel: KernelFacts,
+    /// Whether its SELinux is on: then a container runtime may label every file of a tree.
+    #[serde(default)]
+    pub selinux: bool,
     /// Why the data root does not work at all at present. A full one works: its trees can be used and destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<RootFailure>,
@@ -96,7 +99,9 @@ pub(crate) fn probe(layout: &Layout, on_btrfs: bool, overlays: &Overlay, zfs: Op
     let space = match rustix::fs::fstatvfs(root) {
         Ok(space) => space,
         // A Btrfs that has given up does not even say how large it is.
-        Err(_) if failure.is_some() => return Ok(Probe { offers, total_bytes: 0, free_bytes: 0, kernel, failure }),
+        Err(_) if failure.is_some() => {
+            return Ok(Probe { offers, total_bytes: 0, free_bytes: 0, kernel, selinux: selinux_is_on(), failure });
+        }
         Err(e) => return Err(e).step("ask for free space"),
     };
     if space.f_flag.contains(StatVfsMountFlags::RDONLY) {
@@ -110,7 +115,7 @@ pub(crate) fn probe(layout: &Layout, on_btrfs: bool, overlays: &Overlay, zfs: Op
         Some(zfs) => zfs.space().unwrap_or_default(),
         None => Space { total: space.f_blocks * space.f_frsize, free: space.f_bavail * space.f_frsize },
     };
-    Ok(Probe { offers, total_bytes: total, free_bytes: free, kernel, failure })
+    Ok(Probe { offers, total_bytes: total, free_bytes: free, kernel, selinux: selinux_is_on(), failure })
 }
 
 fn try_btrfs(root: BorrowedFd) -> Result<(), SysError> {
@@ -181,5 +186,25 @@ fn offer_copy(root: BorrowedFd) -> (bool, String) {
         Ok(false) => (true, "full copies, slow in the size of the tree".to_owned()),
         Ok(true) => (false, "the data root is read-only".to_owned()),
         Err(e) => (false, format!("the data root cannot be asked: {e}")),
+    }
+}
+
+fn selinux_is_on() -> bool {
+    std::fs::read_to_string("/proc/filesystems").is_ok_and(|text| names_selinuxfs(&text))
+}
+
+/// Whether the kernel has SELinux's own file system, which it registers when SELinux is on.
+fn names_selinuxfs(filesystems: &str) -> bool {
+    filesystems.lines().any(|line| line.split_whitespace().last() == Some("selinuxfs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selinux_is_on_where_its_file_system_is_known() {
+        assert!(names_selinuxfs("nodev\tsysfs\nnodev\tselinuxfs\n\txfs\n"));
+        assert!(!names_selinuxfs("nodev\tsysfs\nnodev\tsecurityfs\n\text4\n"));
     }
 }

@@ -124,6 +124,21 @@ fn settings_of_the_tree_turn_neither_hooks_nor_the_endpoint_off() {
     // It reads no settings of the tree, and so not AGENTS.md by itself.
     assert_eq!(presets["opencode"].env["OPENCODE_DISABLE_PROJECT_CONFIG"], "1");
     assert_eq!(json(&presets["opencode"], ".config/opencode/opencode.json")["instructions"][0], "${tree}/AGENTS.md");
+    // Its folder counts as one that nobody trusts, so that the tree's settings do not count.
+    for gemini in [presets["gemini"].clone(), presets["gemini"].clone().with_login()] {
+        let settings = json(&gemini, ".gemini/settings.json");
+        assert_eq!(
+            (&settings["security"]["folderTrust"]["enabled"], &settings["advanced"]["ignoreLocalEnv"]),
+            (&true.into(), &true.into())
+        );
+        assert!(gemini.first_args.contains(&"--skip-trust".to_owned()) && !gemini.env.contains_key("GEMINI_CLI_TRUST_WORKSPACE"));
+    }
+    // These take no settings of a tree that they were not told to trust.
+    for (name, words) in [("codex", ["trust_level", "--trust"]), ("copilot", ["trustedFolders", "--trust-folder"])] {
+        for preset in [presets[name].clone(), presets[name].clone().with_login()] {
+            assert!(texts(&preset).iter().all(|text| words.iter().all(|word| !text.contains(word))), "{name}");
+        }
+    }
 }
 
 #[test]

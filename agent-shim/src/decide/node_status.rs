@@ -18,6 +18,9 @@ pub struct DataRootFailure {
     pub message: String,
 }
 
+const READY_WITH_SELINUX: &str = "trees can be made on this node. Its SELinux is on: a container runtime that uses it labels every file of a tree when a Pod \
+                                  starts, and a tree of provider Overlay then takes the room of its base";
+
 /// The status to write, or None if the present one is close enough. `failure` says why the data root does not work, and `damaged` has one
 /// sentence for each record that cannot be read.
 pub fn status(
@@ -41,7 +44,7 @@ pub fn status(
     let value = if let Some(DataRootFailure { reason, message }) = failure {
         ConditionValue::no(*reason, message)
     } else if providers.iter().any(|p| p.available) {
-        ConditionValue::yes(reason::ALL_MET, "trees can be made on this node")
+        ConditionValue::yes(reason::ALL_MET, if offers.selinux { READY_WITH_SELINUX } else { "trees can be made on this node" })
     } else {
         ConditionValue::no(reason::PROVIDER_UNAVAILABLE, "no provider works on this node's data root")
     };
@@ -154,12 +157,21 @@ mod tests {
 
     fn probe(offers: Vec<ProviderOffer>, free_bytes: u64) -> Probe {
         let kernel = KernelFacts { release: "6.18".into(), missing: vec![] };
-        Probe { offers, total_bytes: 1000, free_bytes, kernel, failure: None }
+        Probe { offers, total_bytes: 1000, free_bytes, kernel, selinux: false, failure: None }
     }
 
     fn offers(free: u64) -> Probe {
         let providers = vec![ProviderOffer { provider: ProviderKind::Copy, available: true, reason: "works".into() }];
         probe(providers, free)
+    }
+
+    #[test]
+    fn a_node_whose_selinux_is_on_says_what_that_does_to_trees_once() {
+        let probe = Probe { selinux: true, ..offers(900) };
+        let first = status(None, &probe, None, &[], &[], 1, "t0").unwrap();
+        let ready = condition::find(&first.conditions, type_::READY).unwrap();
+        assert!(ready.message.contains("labels every file") && condition::is_true(&first.conditions, type_::READY), "{}", ready.message);
+        assert_eq!(status(Some(&first), &probe, None, &[], &[], 1, "t1"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Trees on this node's disk that no object claims, and which of them a person may discard.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use yoi_crds::node::{MAX_UNCLAIMED_ITEMS, UnclaimedTree, UnclaimedTrees};
@@ -8,6 +9,8 @@ use yoi_workspace::{ChangeBase, DataRootEntry, DiskUsage, EntryLocation, Invento
 
 use super::orphan::{OrphanCheck, check_orphan};
 
+/// How long a base that no object claims is kept, for a look at what happened.
+pub const BASE_GRACE: Duration = Duration::from_hours(1);
 /// Letters of a refusal in the status.
 const MAX_REFUSAL: usize = 1000;
 
@@ -38,6 +41,12 @@ pub fn held_trees(records: &[Record], disk: &Inventory) -> Vec<HeldTree> {
         Some(HeldTree { uid: entry.uid, is_base, label, created_seconds: entry.created_seconds })
     };
     disk.entries.iter().filter_map(held).collect()
+}
+
+/// Whether a tree that no object has claimed for so long goes without a person. Nobody has worked in a base, and no object can get its UID again. It stays
+/// while any tree of this disk is counted from it, so that an overlay that a person wants to look into can be shown.
+pub fn goes_by_itself(tree: &HeldTree, without_object: Duration, records: &[Record]) -> bool {
+    tree.is_base && without_object >= BASE_GRACE && records.iter().all(|record| record.since != ChangeBase::Tree(tree.uid))
 }
 
 /// Why a tree that no object claims is not discarded, although a person says so; None if it may be. `mounts` is of this tree, and `is_claimed` says

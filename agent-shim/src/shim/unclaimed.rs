@@ -1,4 +1,4 @@
-//! Finds the trees of this node that no object claims, has them reported, and destroys those that a person discards.
+//! Finds the trees of this node that no object claims, has them reported, and destroys those that a person discards, and bases after a while.
 //!
 //! The objects of a node that was lost are deleted without it. When its machine comes back, the trees are still there, and only a person can know
 //! whether somebody's work is in one. The wish to discard one stands in the spec of the WorkspaceNode.
@@ -48,8 +48,8 @@ struct Known {
     wishes: BTreeSet<Uid>,
     /// Nobody writes such a tree, so it is measured once.
     usages: HashMap<Uid, DiskUsage>,
-    /// The API server had no object of them. A UID is never given to another object.
-    without_object: HashSet<Uid>,
+    /// The API server had no object of them, and since when that is known. A UID is never given to another object.
+    without_object: HashMap<Uid, Instant>,
     /// It had an object of them, and when.
     with_object: HashMap<Uid, Instant>,
 }
@@ -118,7 +118,7 @@ pub async fn look(state: &ShimState, client: &Client) -> Result<(), UnclaimedErr
     if trees.iter().any(|tree| !is_remembered(state, tree.uid)) {
         remember(state, client, &trees).await?;
     }
-    trees.retain(|tree| state.unclaimed.known().without_object.contains(&tree.uid));
+    trees.retain(|tree| state.unclaimed.known().without_object.contains_key(&tree.uid));
     let refused = discard_wanted(state, client, &mut trees, &records).await?;
     report(state, &trees, &refused);
     measure(state, &trees).await;
@@ -131,13 +131,13 @@ fn forget_others(state: &ShimState, trees: &[HeldTree]) {
     let uids: HashSet<Uid> = trees.iter().map(|tree| tree.uid).collect();
     let mut known = state.unclaimed.known();
     known.usages.retain(|uid, _| uids.contains(uid));
-    known.without_object.retain(|uid| uids.contains(uid));
+    known.without_object.retain(|uid, _| uids.contains(uid));
     known.with_object.retain(|uid, since| uids.contains(uid) && since.elapsed() < CLAIM_MEMORY);
 }
 
 fn is_remembered(state: &ShimState, uid: Uid) -> bool {
     let known = state.unclaimed.known();
-    known.without_object.contains(&uid) || known.with_object.contains_key(&uid)
+    known.without_object.contains_key(&uid) || known.with_object.contains_key(&uid)
 }
 
 /// Asks the API server which of the trees have an object, on whatever node.
@@ -150,7 +150,7 @@ async fn remember(state: &ShimState, client: &Client, trees: &[HeldTree]) -> Res
             known.with_object.insert(*uid, Instant::now());
         } else {
             known.with_object.remove(uid);
-            known.without_object.insert(*uid);
+            known.without_object.entry(*uid).or_insert_with(Instant::now);
         }
     }
     Ok(())
@@ -170,7 +170,8 @@ async fn claimed_uids(client: &Client) -> Result<HashSet<Uid>, UnclaimedError> {
     }
 }
 
-/// Destroys those of the trees that a person wants to discard, and takes them out. Returns why some are still there.
+/// Destroys those of the trees that a person wants to discard, and bases that go by themselves, and takes them out. Returns why some that a person named
+/// are still there.
 async fn discard_wanted(
     state: &ShimState,
     client: &Client,
@@ -178,19 +179,24 @@ async fn discard_wanted(
     records: &[Record],
 ) -> Result<BTreeMap<Uid, String>, UnclaimedError> {
     let wishes = state.unclaimed.known().wishes.clone();
-    let mut wanted: Vec<HeldTree> = trees.iter().filter(|tree| wishes.contains(&tree.uid)).cloned().collect();
+    let since = state.unclaimed.known().without_object.clone();
+    let goes = |tree: &&HeldTree| {
+        wishes.contains(&tree.uid) || since.get(&tree.uid).is_some_and(|since| unclaimed::goes_by_itself(tree, since.elapsed(), records))
+    };
+    let mut wanted: Vec<HeldTree> = trees.iter().filter(goes).cloned().collect();
     let mut refused = BTreeMap::new();
     wanted.retain(|tree| {
         let mounts = state.publish_records.count_for_tree(tree.uid);
         let why = unclaimed::discard_refusal(tree.uid, mounts, records, |uid| state.workspaces.get(uid).is_some());
         why.map(|why| refused.insert(tree.uid, why)).is_none()
     });
+    refused.retain(|uid, _| wishes.contains(uid));
     if wanted.is_empty() {
         return Ok(refused);
     }
     // What was remembered is good enough for a report. Nothing is destroyed that has an object now.
     remember(state, client, trees).await?;
-    trees.retain(|tree| state.unclaimed.known().without_object.contains(&tree.uid));
+    trees.retain(|tree| state.unclaimed.known().without_object.contains_key(&tree.uid));
     wanted.retain(|tree| trees.contains(tree));
     // The disk refuses a base while overlays need it, which may go in the same round.
     wanted.sort_by_key(|tree| tree.is_base);
@@ -199,13 +205,15 @@ async fn discard_wanted(
         let context = LogContext { object: object.clone(), uid: Some(uid.to_string()), ..LogContext::default() };
         match context.scope(provisioning::destroy_unused_tree(state, uid)).await {
             Ok(Ok(())) => {
-                tracing::warn!(%uid, object, "a tree that no object claims is destroyed, because spec.discard names it");
+                let named = wishes.contains(&uid);
+                tracing::warn!(%uid, object, named, "a tree that no object claims is destroyed: spec.discard names it, or it is a base");
                 trees.retain(|tree| tree.uid != uid);
             }
             Ok(Err(why)) => _ = refused.insert(uid, why),
             Err(error) => _ = refused.insert(uid, error_chain(&error)),
         }
     }
+    refused.retain(|uid, _| wishes.contains(uid));
     Ok(refused)
 }
 

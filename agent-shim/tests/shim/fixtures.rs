@@ -143,6 +143,7 @@ impl FakeMounter {
                 total_bytes: 100,
                 free_bytes: 50,
                 kernel: KernelFacts { release: "6.18".into(), missing: vec![] },
+                selinux: false,
                 failure: self.failure.lock().unwrap().clone(),
             }),
             Request::Inventory => {

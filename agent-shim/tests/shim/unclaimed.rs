@@ -3,7 +3,7 @@
 use kube::Client;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
-use yoi_agent_shim::decide::unclaimed::{HeldTree, discard_refusal, status};
+use yoi_agent_shim::decide::unclaimed::{BASE_GRACE, HeldTree, discard_refusal, goes_by_itself, status};
 use yoi_agent_shim::shim::provisioning;
 use yoi_agent_shim::shim::unclaimed::look;
 use yoi_agent_shim::shim::workspaces::uid_of;
@@ -110,6 +110,31 @@ async fn only_what_a_person_names_is_discarded() {
     shim.state.unclaimed.set_wishes(&[uid(1).to_string(), uid(2).to_string()]);
     look(&shim.state, &client).await.unwrap();
     assert_eq!((standing(&shim), shim.state.unclaimed.status()), (vec![uid(3)], Some(None)));
+}
+
+#[tokio::test]
+async fn a_base_that_no_object_has_claimed_for_an_hour_goes_and_nothing_in_which_somebody_may_have_worked_does() {
+    let shim = returned().await;
+    let (client, _) = listing(&[workspace(3, json!({}))]);
+    look(&shim.state, &client).await.unwrap();
+    tokio::time::pause();
+    tokio::time::advance(BASE_GRACE / 2).await;
+    look(&shim.state, &client).await.unwrap();
+    assert_eq!(standing(&shim), [uid(1), uid(2), uid(3)]);
+    tokio::time::advance(BASE_GRACE / 2).await;
+    look(&shim.state, &client).await.unwrap();
+    assert_eq!(standing(&shim), [uid(1), uid(3)]);
+    assert_eq!(uids(&found(&shim)), [uid(1).to_string()]);
+}
+
+#[test]
+fn a_base_stays_while_a_tree_of_its_disk_is_counted_from_it() {
+    let tree = |is_base| HeldTree { uid: uid(2), is_base, label: None, created_seconds: None };
+    let clone = Record { since: ChangeBase::Tree(uid(2)), ..record(3, ProviderKind::Copy, RecordState::Ready) };
+    let records = [record(2, ProviderKind::Copy, RecordState::Sealed), clone];
+    assert!(goes_by_itself(&tree(true), BASE_GRACE, &records[..1]));
+    assert!(!goes_by_itself(&tree(true), BASE_GRACE, &records));
+    assert!(!goes_by_itself(&tree(false), 9 * BASE_GRACE, &records[..1]));
 }
 
 #[tokio::test]

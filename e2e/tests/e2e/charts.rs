@@ -90,6 +90,37 @@ async fn no_role_of_ours_has_a_wildcard() -> Result<()> {
 }
 
 #[tokio::test]
+async fn openshifts_constraints_are_for_each_account_that_has_pods_and_only_where_a_value_says_so() -> Result<()> {
+    ensure!(!render(&[]).await?.exit_ok()?.out.contains("openshift:scc"), "a cluster without OpenShift has no such roles");
+    let more = ["--set", "openshift.enabled=true", "--set", "openshift.anyUserNamespaces={team-a,team-b}"];
+    let objects = render(&more).await?.exit_ok()?.out;
+    let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;
+    let constraint = |account: &str, namespace: &str| {
+        let subject = serde_json::json!([{ "kind": "ServiceAccount", "name": account, "namespace": namespace }]);
+        let bound = documents.iter().find(|object| {
+            let role = object["roleRef"]["name"].as_str().unwrap_or_default();
+            object["kind"] == "RoleBinding" && role.starts_with("system:openshift:") && object["subjects"] == subject
+        })?;
+        (bound["metadata"]["namespace"] == namespace).then(|| bound["roleRef"]["name"].as_str().map(str::to_owned))?
+    };
+    for (kind, wanted) in [("Deployment", "system:openshift:scc:nonroot-v2"), ("DaemonSet", "system:openshift:scc:privileged")] {
+        let all: Vec<_> = documents.iter().filter(|object| object["kind"] == kind).collect();
+        ensure!(!all.is_empty(), "no {kind}");
+        for object in all {
+            let account = object["spec"]["template"]["spec"]["serviceAccountName"].as_str().context("no account")?;
+            let namespace = object["metadata"]["namespace"].as_str().context("no namespace")?;
+            ensure!(constraint(account, namespace).as_deref() == Some(wanted), "{kind} {namespace}/{account}");
+        }
+    }
+    for namespace in ["team-a", "team-b"] {
+        ensure!(constraint("default", namespace).as_deref() == Some("system:openshift:scc:nonroot-v2"), "{namespace}");
+    }
+    let refused = render(&["--set", "openshift.enabled=true", "--set", "gateway.hostNetwork=true"]).await?;
+    ensure!(refused.code != 0 && refused.err.contains("gateway.hostNetwork"), "{refused:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn runtimes_find_gateways_that_are_not_ready_and_the_api_server_only_those_that_are() -> Result<()> {
     let objects = render(&[]).await?.exit_ok()?.out;
     let documents = objects.split("\n---").map(serde_yaml::from_str::<serde_json::Value>).collect::<Result<Vec<_>, _>>()?;

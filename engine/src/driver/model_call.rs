@@ -94,9 +94,10 @@ impl Failures {
     fn add(&mut self, failure: &ModelFailure, paid: bool, waits: bool) -> ModelFailureClass {
         self.count += u32::from(waits);
         self.paid += u32::from(paid);
-        let same = failure.status == 500 && failure.detail == self.last_words;
+        let words = without_numbers(&failure.detail);
+        let same = failure.status == 500 && words == self.last_words;
         self.same = if same { self.same + 1 } else { 1 };
-        self.last_words.clone_from(&failure.detail);
+        self.last_words = words;
         match failure.class {
             ModelFailureClass::Unusable if self.count >= MAX_UNUSABLE_TRIES => ModelFailureClass::WaitForPerson(WaitReason::Answers),
             ModelFailureClass::TryAgain { tries: None } if self.same >= MAX_SAME_ERRORS => {
@@ -105,6 +106,12 @@ impl Failures {
             class => class,
         }
     }
+}
+
+/// The words of a message that are the same each time: numbers and ids of requests are not.
+fn without_numbers(message: &str) -> String {
+    let words = message.split(|letter: char| letter.is_whitespace() || ",;:()[]{}\"'".contains(letter));
+    words.filter(|word| !word.is_empty() && !word.contains(|letter: char| letter.is_ascii_digit())).collect::<Vec<_>>().join(" ")
 }
 
 impl ModelCallTask {

@@ -61,7 +61,7 @@ struct StartedCommand {
     note: String,
 }
 
-/// Reads what is in the pipe by now. Whoever comes after [`PIPE_DRAIN_TIMEOUT`] because the machine is busy misses nothing of it.
+/// Reads everything that is in the pipe now, also when a busy machine schedules the reader only after [`PIPE_DRAIN_TIMEOUT`].
 fn read_rest(pipe: &Receiver, buffer: &mut [u8], mut push: impl FnMut(&[u8])) {
     let mut rest = MAX_PIPE_BYTES;
     while let Ok(read @ 1..) = pipe.try_read(buffer) {

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use yoi_test_support::eventually;
 
 use crate::api_server::{ApiServer, status};
 use crate::plugin::{Plugin, agent, status as with_conditions};
@@ -154,5 +155,47 @@ async fn of_several_none_is_deleted_when_one_of_them_lives() -> Result<()> {
         plugin.run(&forced).await?.expect_code(1)?;
         ensure!(server.object(kind, first).is_some() && server.writes().is_empty(), "{words:?}: {:?}", server.writes());
     }
+    Ok(())
+}
+
+/// None of them goes before each was asked to. One after the other, the first would be waited for in vain.
+#[tokio::test]
+async fn several_are_deleted_side_by_side() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let names = ["a", "b", "c"];
+    for name in names {
+        let mut held = stopped(name);
+        held["metadata"]["finalizers"] = json!(["yoi.dev/operator"]);
+        server.put(held);
+    }
+    let running = plugin.start(&["rm", "--all", "--force"])?;
+    let all_asked = async || (server.writes().iter().filter(|write| write.starts_with("DELETE ")).count() == names.len()).then_some(());
+    eventually("a deletion of each", all_asked).await;
+    for name in names {
+        server.remove("YoiPod", name);
+    }
+    let (code, said) = running.end().await?;
+    ensure!(code == Some(0), "{code:?} {said}");
+    ensure!(names.iter().all(|name| said.contains(&format!("yoipod.yoi.dev/{name} deleted"))), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_runs_is_stopped_and_then_deleted_when_that_is_asked_for() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(live("a"));
+    server.control(|collection, object| {
+        if collection.ends_with("/yoipods") && object["spec"]["desiredState"] == "Stopped" {
+            let generation = object["metadata"]["generation"].clone();
+            object["status"] = with_conditions(&[("Ready", "False", "Stopped", "desiredState is Stopped")]);
+            object["status"]["observedGeneration"] = generation;
+        }
+    });
+    plugin.run(&["rm", "a", "--stop"]).await?.expect_code(2)?;
+    ensure!(server.writes().is_empty(), "without --force: {:?}", server.writes());
+    let done = plugin.run(&["rm", "a", "--force", "--stop"]).await?.expect_code(0)?;
+    ensure!(server.object("YoiPod", "a").is_none() && done.out.contains("deleted"), "{done:?}");
     Ok(())
 }

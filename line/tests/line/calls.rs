@@ -18,12 +18,12 @@ async fn a_call_is_answered_and_a_refusal_says_why() {
     let error = sum(&caller, &[]).await.unwrap_err();
     assert_eq!((error.class(), error.status()), (FailureClass::Answered, Some(StatusCode::UNPROCESSABLE_ENTITY)));
     assert!(error.to_string().ends_with("nothing to add"), "{error}");
-    let missing: Result<(), _> = caller.get_json("/nothing").await;
+    let missing: Result<(), _> = caller.post_json("/nothing", &()).await;
     assert_eq!(missing.unwrap_err().status(), Some(StatusCode::NOT_FOUND));
     let unfit: Result<i64, _> = caller.post_json("/echo", "a word").await;
     assert!(matches!(unfit, Err(CallError::Decode(_))), "{unfit:?}");
     *gateway.state.refuse.lock().unwrap() = Some(StatusCode::FORBIDDEN);
-    let refused: Result<(), _> = caller.get_json("/line").await;
+    let refused: Result<(), _> = caller.post_json("/line", &()).await;
     assert_eq!(refused.unwrap_err().failure().class, FailureClass::Refused);
 }
 
@@ -73,7 +73,7 @@ async fn a_call_that_takes_too_long_ends_and_leaves_the_connection_to_others() {
     let gateway = Gateway::start(&ca).await;
     let caller = RequestClient::new(dial(&ca, gateway.address));
     let impatient = caller.with_limits(RequestLimits { response_timeout: Duration::from_millis(100), max_body: 10 });
-    let late: Result<(), _> = wait_for("the deadline", impatient.get_json("/hold")).await;
+    let late: Result<(), _> = wait_for("the deadline", impatient.post_json("/hold", &())).await;
     assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
     let long: Result<String, _> =
         caller.with_limits(RequestLimits { max_body: 10, ..Default::default() }).post_json("/echo", "eleven bytes").await;

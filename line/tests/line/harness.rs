@@ -130,10 +130,10 @@ impl Gateway {
 
 fn routes(state: Arc<GatewayState>) -> Router {
     Router::new()
-        .route("/line", get(line))
+        .route("/line", get(line).post(line))
         .route("/echo", post(echo))
         .route("/sum", post(sum))
-        .route("/hold", get(hold))
+        .route("/hold", get(hold).post(hold))
         .route("/who", get(who))
         .with_state(state)
 }

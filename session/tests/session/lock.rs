@@ -21,7 +21,7 @@ fn b10_f6_a_second_writer_is_refused_and_told_who_holds_the_lock() {
     let lock = take(&disk, 3).unwrap();
     let error = take(&disk, 4).unwrap_err();
     assert_eq!(error.to_string(), "failed to take the lock /volume/lock: it is held by Pod pod-3 of run generation 3");
-    assert_eq!((error.reason(), error.retryable()), (ErrorReason::SessionLocked, true));
+    assert_eq!(error.reason(), ErrorReason::SessionLocked);
     drop(lock);
     take(&disk, 4).unwrap();
 }
@@ -34,7 +34,6 @@ fn f6_an_earlier_pod_cannot_take_the_lock_again() {
     disk.crash(Retained::Synced);
     let error = take(&disk, 4).unwrap_err();
     assert!(matches!(error, Error::LowerGeneration { ours: 4, seen: 5 }));
-    assert!(!error.retryable());
     // The container starts again in the same Pod.
     drop(take(&disk, 5).unwrap());
     assert_eq!(disk.bytes(Path::new("/volume/lock")).unwrap().split(|byte| *byte == b'\n').count(), 3, "one line a Pod");

@@ -94,7 +94,6 @@ fn f5_what_a_full_disk_refuses_is_not_shown_and_not_in_history() {
             disk.fail(nth, fault, false);
             let error = log.append(&[tool_started("a")], at(), &mut counter()).unwrap_err();
             assert_eq!(error.reason(), ErrorReason::DiskFull);
-            assert!(error.retryable());
             let shown = log.reader().read(yoi_session::Token::Start, 99).unwrap().0;
             assert_eq!(shown.into_iter().map(|raw| raw.entry).collect::<Vec<_>>(), entries);
             let error = log.append(&[notice(1)], at(), &mut counter()).unwrap_err();

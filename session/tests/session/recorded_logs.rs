@@ -71,8 +71,8 @@ fn f15_every_recorded_volume_of_format_1_opens_as_it_did_and_goes_on_in_a_linked
         let new = log.rotate(SegmentReason::Upgraded, config(), carried(&replay.state, 1), at(), &mut ids).unwrap();
         let session = log.session();
         log.close().unwrap();
-        let (log, again) = Log::open(&lock, session, Preallocate::default()).unwrap();
-        assert_eq!((again.entries, log.segment_number()), (new.clone(), 2));
+        let (_log, again) = Log::open(&lock, session, Preallocate::default()).unwrap();
+        assert_eq!(again.entries, new);
         assert_eq!((again.state.delivered, again.state.open_run), (replay.state.delivered, replay.state.open_run));
         let seen = Reader::new(disk, dir.path(), session).read(Token::Start, usize::MAX).unwrap().0;
         assert_eq!(seen.into_iter().map(|stored| stored.entry).collect::<Vec<_>>(), [replay.entries, new].concat());

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// A set of benchmarks that are measured together.
 pub struct Set {
-    /// Its file below `docs/benchmarks`, and the marks around its table in `docs/benchmarks.md`.
+    /// Its file below `docs/benchmarks`.
     pub name: &'static str,
+    /// The marks in `docs/benchmarks.md` around the table that it shares with its neighbours.
+    pub table: &'static str,
     /// The file into which the benchmark writes its rows, without `.json`.
     output: &'static str,
     /// Of a set whose rows without a ratio are named `WAY: WHAT`: they become one table with a line for each way, and a picture of this title.
@@ -17,29 +19,29 @@ pub struct Set {
 }
 
 impl Set {
-    const fn new(name: &'static str, output: &'static str) -> Self {
-        Set { name, output, side_by_side: None }
+    const fn new(table: &'static str, name: &'static str, output: &'static str) -> Self {
+        Set { name, table, output, side_by_side: None }
     }
 }
 
-/// In the order of the page.
+/// In the order of the tables that they are in, and of the pictures.
 pub const SETS: [Set; 16] = [
-    Set::new("agents", "cluster-agents"),
-    Set::new("attach", "cluster-attach"),
-    Set::new("claims", "cluster-claims"),
-    Set::new("messages", "cluster-messages"),
-    Set::new("objects", "cluster-objects"),
-    Set::new("workspace", "workspace"),
-    Set { side_by_side: Some("A tree of 57,000 files (ms)"), ..Set::new("providers", "providers") },
-    Set { side_by_side: Some("A tree of 5,000 files, in an emulator (ms)"), ..Set::new("providers-zfs", "providers-zfs") },
-    Set::new("zfs", "zfs"),
-    Set::new("refresh", "refresh"),
-    Set::new("push", "push"),
-    Set::new("session", "session"),
-    Set::new("session-open", "session-open"),
-    Set::new("tools", "grep"),
-    Set::new("runtime", "runtime"),
-    Set::new("programs", "programs"),
+    Set::new("cluster", "agents", "cluster-agents"),
+    Set::new("cluster", "attach", "cluster-attach"),
+    Set::new("cluster", "claims", "cluster-claims"),
+    Set::new("cluster", "messages", "cluster-messages"),
+    Set::new("cluster", "objects", "cluster-objects"),
+    Set::new("trees", "workspace", "workspace"),
+    Set { side_by_side: Some("A tree of 57,000 files (ms)"), ..Set::new("ways", "providers", "providers") },
+    Set { side_by_side: Some("A tree of 5,000 files, in an emulator (ms)"), ..Set::new("zfs", "providers-zfs", "providers-zfs") },
+    Set::new("zfs", "zfs", "zfs"),
+    Set::new("trees", "refresh", "refresh"),
+    Set::new("trees", "push", "push"),
+    Set::new("runtime", "session", "session"),
+    Set::new("runtime", "session-open", "session-open"),
+    Set::new("runtime", "tools", "grep"),
+    Set::new("runtime", "runtime", "runtime"),
+    Set::new("runtime", "programs", "programs"),
 ];
 
 /// What one run of a set measured.
@@ -111,6 +113,11 @@ impl From<BenchmarkOutput> for Row {
 }
 
 impl Row {
+    /// Whether it is held against something: a bar, or what its own name says of a ratio.
+    pub fn is_claim(&self) -> bool {
+        self.bar.is_some() || self.ours.is_none()
+    }
+
     /// A bar is for the ratio where there is one, else for the slowest hundredth of ours.
     pub fn holds(&self) -> bool {
         self.bar.is_none_or(|bar| self.ratio.or(self.ours.as_ref().and_then(|ours| ours.p99)).is_some_and(|value| value <= bar))

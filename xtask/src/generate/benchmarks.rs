@@ -1,6 +1,6 @@
 //! `docs/benchmarks.md` and its pictures, from the figures of all sets.
 
-use crate::bench::figures::{self, Figures, Row, SETS, Sample};
+use crate::bench::figures::{self, Figures, Row, SETS, Sample, Set};
 use crate::instance::repository;
 use anyhow::{Context, Result};
 use charts_rs::{HorizontalBarChart, Position, Series};
@@ -27,18 +27,49 @@ pub fn files() -> Result<Vec<(PathBuf, String)>> {
     Ok(files)
 }
 
-/// The page with the table of each set between that set's marks.
+/// The page with each table between its marks.
 fn with_tables(page: &str) -> Result<String> {
-    SETS.iter().try_fold(page.to_owned(), |page, set| {
-        let Some(figures) = figures::load(set)? else { return between(&page, set.name, "Not measured yet.\n") };
+    each_once(SETS.iter().map(|set| set.table)).into_iter().try_fold(page.to_owned(), |page, name| {
+        let of_table = SETS.iter().filter(|set| set.table == name);
+        let measured = of_table.filter_map(|set| Some(figures::load(set).transpose()?.map(|figures| (set, figures))));
+        between(&page, name, &tables(&measured.collect::<Result<Vec<_>>>()?))
+    })
+}
+
+/// What was measured on which machine; the ways side by side; a line for each claim; and in one paragraph what nothing is held against.
+fn tables(measured: &[(&Set, Figures)]) -> String {
+    let on = each_once(measured.iter().map(|(_, figures)| figures.machine.as_str())).into_iter().map(|machine| {
+        let here = measured.iter().filter(|(_, figures)| figures.machine == machine);
+        format!("{} on {machine}", here.map(|(set, _)| format!("`{}`", set.name)).collect::<Vec<_>>().join(", "))
+    });
+    let mut parts = vec![format!("Measured: {}.\n", on.collect::<Vec<_>>().join("; "))];
+    let (mut claims, mut others) = (Vec::new(), Vec::new());
+    for (set, figures) in measured {
         let (cells, rows): (Vec<_>, Vec<_>) = figures.rows.iter().partition(|row| set.side_by_side.is_some() && Cell::of(row).is_some());
         let cells: Vec<_> = cells.into_iter().filter_map(Cell::of).collect();
-        let title = set.name;
-        let beside = (!cells.is_empty()).then(|| format!("![{title}](benchmarks/{title}.svg)\n\n{}", side_by_side(&cells)));
-        let ratios = (!rows.is_empty()).then(|| table(rows));
-        let tables: Vec<_> = beside.into_iter().chain(ratios).collect();
-        between(&page, set.name, &format!("Measured on {}.\n\n{}", figures.machine, tables.join("\n")))
-    })
+        if !cells.is_empty() {
+            parts.push(format!("![{name}](benchmarks/{name}.svg)\n\n{}", side_by_side(&cells), name = set.name));
+        }
+        for row in rows {
+            if row.is_claim() { claims.push((set.name, row)) } else { others.push(other(row)) }
+        }
+    }
+    if !claims.is_empty() {
+        parts.push(table(&claims));
+    }
+    if !others.is_empty() {
+        parts.push(format!("Without a bar, p50 and in brackets p99: {}.\n", others.join("; ")));
+    }
+    parts.join("\n")
+}
+
+/// A figure that nothing is held against.
+fn other(row: &Row) -> String {
+    let sample = |sample: &Sample| sample.p99.map_or_else(|| figure(sample.p50), |p99| format!("{} ({})", figure(sample.p50), figure(p99)));
+    let ours = row.ours.as_ref().map_or_else(String::new, |ours| format!(" {} {}", sample(ours), row.unit));
+    let bare = row.bare.as_ref().map_or_else(String::new, |bare| format!(" over {}", sample(bare)));
+    let ratio = row.ratio.map_or_else(String::new, |ratio| format!(", {ratio:.2}x"));
+    format!("{}{ours}{bare}{ratio}", row.name)
 }
 
 /// A row that is one figure of one of several ways to do a thing.
@@ -89,9 +120,10 @@ fn between(page: &str, section: &str, text: &str) -> Result<String> {
     Ok(format!("{before}{begin}{text}{end}{after}"))
 }
 
-fn table<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
-    let mut text = "| | n | ours p50 | p99 | bare p50 | p99 | ratio | bar | |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n".to_owned();
-    for row in rows {
+fn table(claims: &[(&str, &Row)]) -> String {
+    let mut text =
+        "| set | | n | ours p50 | p99 | bare p50 | p99 | ratio | bar | |\n|---|---|--:|--:|--:|--:|--:|--:|--:|---|\n".to_owned();
+    for (set, row) in claims {
         let unit = &row.unit;
         let p99 = |sample: &Sample| sample.p99.map_or_else(String::new, figure);
         let ours = row.ours.as_ref().map_or_else(Default::default, |s| (s.n.to_string(), format!("{} {unit}", figure(s.p50)), p99(s)));
@@ -99,7 +131,10 @@ fn table<'a>(rows: impl IntoIterator<Item = &'a Row>) -> String {
         let ratio = row.ratio.map_or_else(String::new, |r| format!("**{r:.2}x**"));
         let bar = row.bar.map_or_else(String::new, |b| if row.ratio.is_some() { format!("{b}x") } else { format!("{b} {unit}") });
         let held = row.bar.map_or("", |_| if row.holds() { "held" } else { "**not held**" });
-        text += &format!("| {} | {} | {} | {} | {} | {} | {ratio} | {bar} | {held} |\n", row.name, ours.0, ours.1, ours.2, bare.0, bare.1);
+        text += &format!(
+            "| {set} | {} | {} | {} | {} | {} | {} | {ratio} | {bar} | {held} |\n",
+            row.name, ours.0, ours.1, ours.2, bare.0, bare.1
+        );
     }
     text
 }
@@ -166,6 +201,22 @@ mod tests {
         let expected = "a\n<!-- x -->\nnew\n<!-- end x -->\nb\n<!-- y -->\nkept\n<!-- end y -->\n";
         assert_eq!(between(page, "x", "new\n").unwrap(), expected);
         assert!(between(page, "z", "new\n").is_err());
+    }
+
+    #[test]
+    fn what_has_a_bar_is_a_line_and_what_has_none_is_in_one_paragraph() {
+        let sample = |p50| Some(Sample { n: 5, p50, p99: Some(2.0 * p50) });
+        let row = |name: &str, bare, ratio, bar| Row { name: name.to_owned(), unit: "ms".to_owned(), ours: sample(1.5), bare, ratio, bar };
+        let of_name = Row { ours: None, ..row("c (at least 6x)", None, Some(7.0), None) };
+        let rows =
+            vec![row("a", None, None, None), row("b", sample(1.0), Some(1.5), Some(1.2)), of_name, row("d", sample(1.0), Some(1.5), None)];
+        let page = tables(&[(&SETS[0], Figures { machine: "a laptop".to_owned(), rows })]);
+        let lines: Vec<_> = page.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines[0], "Measured: `agents` on a laptop.");
+        assert_eq!(lines[3], "| agents | b | 5 | 1.5 ms | 3.0 | 1.0 | 2.0 | **1.50x** | 1.2x | **not held** |");
+        assert_eq!(lines[4], "| agents | c (at least 6x) |  |  |  |  |  | **7.00x** |  |  |");
+        assert_eq!(lines[5], "Without a bar, p50 and in brackets p99: a 1.5 (3.0) ms; d 1.5 (3.0) ms over 1.0 (2.0), 1.50x.");
+        assert_eq!(lines.len(), 6);
     }
 
     #[test]

@@ -188,6 +188,13 @@ async fn what_is_never_an_answer_waits_for_a_person_after_some_tries_with_the_se
         assert_eq!((&reasons[..11], reasons[11], reasons.len()), (&["ModelUnreachable"; 11][..], "ModelRefused", 12));
         assert!(outcome.troubles[11].1.contains("Log in first") || outcome.troubles[11].1.contains("no filter named x"));
     }
+    // Many servers write another id into each message.
+    let numbered = |n| format!("{{\"error\":{{\"message\":\"Roles must alternate (request id: 5f{n}a-{n})\",\"type\":\"server_error\"}}}}");
+    let mut answers: Vec<_> = (0..12).map(|n| status("500 Internal Server Error", "", &numbered(n))).collect();
+    answers.push(answered("at last", 7));
+    let outcome = call("OpenAI", vec![answers], None).await;
+    let last = outcome.troubles.last().map(|(reason, _)| reason.as_str());
+    assert_eq!((outcome.text(), last, outcome.troubles.len()), ("at last", Some("ModelRefused"), 12), "{:?}", outcome.troubles);
     // A server that is overloaded has the same words for hours.
     let busy = status("503 Service Unavailable", "", "{\"error\":{\"message\":\"overloaded\"}}");
     let outcome = call("OpenAI", vec![[vec![busy; 20], vec![answered("at last", 7)]].concat()], None).await;

@@ -194,6 +194,12 @@ fn servers_that_count_no_calls_or_send_them_whole_are_understood() {
         chunk(json!([{"index": 0, "id": "a", "function": function("Read", json!("{"))}]), Value::Null)
             + &chunk(json!([{"index": 0, "id": "a", "function": function("Read", json!("}"))}]), Value::Null)
             + &chunk(json!([{"index": 1, "id": "b", "function": function("Read", json!(""))}]), json!("tool_calls")),
+        // A name comes in pieces.
+        chunk(json!([{"index": 0, "id": "a", "function": function("Re", json!(""))}]), Value::Null)
+            + &chunk(json!([{"index": 0, "function": function("ad", json!(""))}]), Value::Null)
+            + &chunk(json!([{"index": 0, "function": {"arguments": "{}"}}]), Value::Null)
+            + &chunk(json!([{"index": 1, "id": "b", "function": function("R", json!(""))}]), Value::Null)
+            + &chunk(json!([{"index": 1, "id": "b", "function": function("ead", json!("{}"))}]), json!("tool_calls")),
     ];
     for stream in streams {
         let (answer, _) = read(WireFormat::ChatCompletions, &stream);
