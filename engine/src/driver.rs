@@ -15,7 +15,8 @@ use yoi_wire::manifest::Task;
 
 use crate::conversation::program::{ProgramEnd, ProgramRole};
 use crate::conversation::{
-    ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings, StartInput, apply,
+    ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings,
+    StartInput, apply,
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 use serde_json::Value;
 use yoi_wire::entry::RefusalClass;
-use yoi_wire::policy::{APPROVAL_SECONDS, NetworkPolicy, Pattern, PatternKind, Rule, SENSITIVE_FILES, ToolName, ToolPolicy, check_host, is_host_below};
+use yoi_wire::policy::{
+    APPROVAL_SECONDS, NetworkPolicy, Pattern, PatternKind, Rule, SENSITIVE_FILES, ToolName, ToolPolicy, check_host, is_host_below,
+};
 
 mod arguments;
 mod command;

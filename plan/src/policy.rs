@@ -121,9 +121,9 @@ impl Checked {
                 return Err(wider("network.schemes", index, scheme));
             }
         }
-        let except = if self.except.is_empty() { base.except.clone() } else { self.except };
         // Both lists are asked, so that nothing runs under a wider one even where a text misleads.
         let allow = [base.allowed(), self.allowed()].into_iter().flatten().collect();
+        let except = if self.except.is_empty() { base.except.clone() } else { self.except };
         Ok(ToolPolicy {
             deny: texts(base.deny.into_iter().chain(self.deny).collect()),
             ask: texts(base.ask.into_iter().chain(self.ask).collect()),
@@ -187,13 +187,20 @@ mod tests {
         let project = policy(serde_json::json!({ "allow": ["Read"], "ask": ["Shell(git *)"], "approval": { "timeout": "30m" } }));
         let narrowed = |own: serde_json::Value| narrow("site", Some(&project), Some(&policy(own)));
         let alone = narrow("site", Some(&project), None).unwrap();
-        assert_eq!((alone.ask, alone.allow, alone.approval_seconds), (vec!["Shell(git *)".to_owned()], vec![vec!["Read".into(), "Shell(git *)".into()]], Some(1800)));
+        assert_eq!(
+            (alone.ask, alone.allow, alone.approval_seconds),
+            (vec!["Shell(git *)".to_owned()], vec![vec!["Read".into(), "Shell(git *)".into()]], Some(1800))
+        );
         // What the project has asked stays asked although the YoiPod allows it, and what it adds is asked only where the project lets it be asked.
-        let both = narrowed(serde_json::json!({ "allow": ["Shell(git log *)"], "ask": ["Read"], "approval": { "timeout": "10s" } })).unwrap();
+        let both =
+            narrowed(serde_json::json!({ "allow": ["Shell(git log *)"], "ask": ["Read"], "approval": { "timeout": "10s" } })).unwrap();
         assert_eq!((both.ask, both.approval_seconds), (vec!["Shell(git *)".to_owned(), "Read".to_owned()], Some(10)));
         assert_eq!(both.allow, [vec!["Read", "Shell(git *)"], vec!["Shell(git log *)", "Read"]]);
         for (own, line) in [
-            (serde_json::json!({ "approval": { "timeout": "31m" } }), "spec.policy.approval.timeout: 1860 s is longer than the 1800 s of YoiProject site"),
+            (
+                serde_json::json!({ "approval": { "timeout": "31m" } }),
+                "spec.policy.approval.timeout: 1860 s is longer than the 1800 s of YoiProject site",
+            ),
             (serde_json::json!({ "approval": { "timeout": "9s" } }), "spec.policy.approval.timeout: \"9s\" is not between"),
             (serde_json::json!({ "approval": { "timeout": "169h" } }), "spec.policy.approval.timeout: \"169h\" is not between"),
             (serde_json::json!({ "ask": ["Read", "Raed"] }), "spec.policy.ask[1]: \"Raed\" names the tool"),

@@ -47,8 +47,8 @@ mod timestamp;
 
 pub use error::{ChainDamage, Damage, Error, ErrorReason, Result};
 pub use fold::LogState;
-pub use timestamp::parse_rfc3339;
 pub use inbox::{Inbox, InboxMessage, PutOutcome, Sender, Wake};
 pub use lock::{Holder, Lock};
 pub use log::{Log, MAX_LINE, Preallocate, Replay, TornTail};
 pub use reader::{Reader, StoredEntry, Token};
+pub use timestamp::parse_rfc3339;

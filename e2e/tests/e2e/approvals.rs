@@ -73,7 +73,8 @@ async fn p69_p73_a_person_with_no_other_right_approves_one_call_and_denies_anoth
     ensure!(ends[1].0 == ToolOutcome::Refused && ends[1].1.ends_with("approver denied it: Once is enough."), "{ends:?}");
     let who = format!("system:serviceaccount:{}:approver", ns.name);
     let log = ns.log("a").await?;
-    let answers: Vec<_> = log.iter().filter_map(|line| if let Body::ToolAnswered(a) = &line.entry.body { Some(&a.answer) } else { None }).collect();
+    let answers: Vec<_> =
+        log.iter().filter_map(|line| if let Body::ToolAnswered(a) = &line.entry.body { Some(&a.answer) } else { None }).collect();
     ensure!(answers.len() == 2 && answers.iter().all(|answer| answer.by == who), "{answers:?}");
     for file in [approver, viewer] {
         std::fs::remove_file(file)?;

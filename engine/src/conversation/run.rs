@@ -152,9 +152,7 @@ impl ConversationState {
                     let record = Some(decision.record(CallFrom::Model));
                     Body::ToolStarted(ToolStarted { call_id: call.call_id.clone(), tool: call.tool.clone(), decision: record })
                 }
-                Decision::Allow | Decision::Refuse(_) | Decision::Ask(_) => {
-                    decided(&call.call_id, &call.tool, CallFrom::Model, &decision)
-                }
+                Decision::Allow | Decision::Refuse(_) | Decision::Ask(_) => decided(&call.call_id, &call.tool, CallFrom::Model, &decision),
             });
         }
         if !bodies.is_empty() {

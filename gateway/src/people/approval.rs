@@ -15,10 +15,10 @@ use yoi_line::RequestError;
 use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::hub::{Refusal, runtime_api};
 
+use super::ApiFailure;
 use super::control::person_request;
 use super::read::{WhenStopped, read_from_runtime};
 use super::target::{AgentTarget, unreachable};
-use super::ApiFailure;
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::body;
@@ -69,7 +69,8 @@ async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, 
     let deadline = Instant::now() + gateway.settings.control_timeout;
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let lost = |why: &str| {
-        let message = format!("YoiPod {namespace}/{name} {why}, and may have taken the answer all the same: answer again, the first one counts");
+        let message =
+            format!("YoiPod {namespace}/{name} {why}, and may have taken the answer all the same: answer again, the first one counts");
         ApiFailure::new(StatusCode::GATEWAY_TIMEOUT, message).about(name)
     };
     loop {

@@ -56,7 +56,8 @@ async fn what_the_runtime_says_of_the_call_is_the_answer_and_what_is_no_answer_r
     let cluster = cluster();
     let replica = cluster.replica().await;
     let a = cluster.runtime(&[&replica], "token-p-a").await;
-    for body in [json!("yes"), json!({"call": 7}), json!({"call": "7", "approve": true}), json!({"call": 7, "approve": true, "sudo": true})] {
+    for body in [json!("yes"), json!({"call": 7}), json!({"call": "7", "approve": true}), json!({"call": 7, "approve": true, "sudo": true})]
+    {
         let (status, answer) = answer(&cluster, &replica, "jürgen", body.clone()).await;
         assert_eq!((status, &answer["reason"]), (StatusCode::BAD_REQUEST, &json!("BadRequest")), "{body}");
     }

@@ -35,13 +35,7 @@ pub async fn approvals(cluster: &Cluster, output: Option<OutputFormat>, args: &A
         None => {
             let pods: Vec<YoiPod> = cluster.list(args.all_namespaces, None).await?;
             let waiting = pods.into_iter().filter(needs_input);
-            let asked = stream::iter(waiting).map(async |pod| {
-                let cluster = cluster.in_namespace(pod.namespace().unwrap_or_default());
-                let calls = calls_of(&cluster, &pod.name_any()).await;
-                // One that cannot be asked hides no other.
-                calls.inspect_err(|error| eprintln!("{}", show::visible(&error.to_string()))).unwrap_or_default()
-            });
-            asked.buffered(ASKED_AT_ONCE).concat().await
+            stream::iter(waiting).map(|pod| calls_of_pod(cluster, pod)).buffered(ASKED_AT_ONCE).concat().await
         }
     };
     let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
@@ -73,6 +67,13 @@ pub fn needs_input(pod: &YoiPod) -> bool {
 pub async fn numbers(cluster: &Cluster, name: &str) -> Option<Vec<(String, String)>> {
     let waiting = cluster.fetch_now::<WaitingCalls>(name, "approval").await.ok()?;
     Some(waiting.calls.iter().map(|call| (call.call.to_string(), format!("{} {}", call.tool, about(call)))).collect())
+}
+
+/// One that cannot be asked hides no other.
+async fn calls_of_pod(cluster: &Cluster, pod: YoiPod) -> Vec<AgentCall> {
+    let cluster = cluster.in_namespace(pod.namespace().unwrap_or_default());
+    let calls = calls_of(&cluster, &pod.name_any()).await;
+    calls.inspect_err(|error| eprintln!("{}", show::visible(&error.to_string()))).unwrap_or_default()
 }
 
 async fn calls_of(cluster: &Cluster, name: &str) -> Result<Vec<AgentCall>, Error> {

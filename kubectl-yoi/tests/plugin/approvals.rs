@@ -19,7 +19,8 @@ fn calls() -> String {
         json!({ "call": call, "tool": tool, "args": args, "from": "model", "rules": [tool], "canBeRemembered": true,
             "since": "2026-01-01T00:00:00.000Z", "seconds": 3600 })
     };
-    json!({ "calls": [call(7, "Shell", json!({ "command": "rm -r build\u{1b}[2J" })), call(9, "Write", json!({ "path": "a.txt" }))] }).to_string()
+    json!({ "calls": [call(7, "Shell", json!({ "command": "rm -r build\u{1b}[2J" })), call(9, "Write", json!({ "path": "a.txt" }))] })
+        .to_string()
 }
 
 fn answered(call: u64, approved: bool, by: &str, repeated: bool) -> String {
@@ -78,7 +79,8 @@ async fn p72_a_call_that_is_over_or_unknown_and_a_missing_right_are_errors_with_
     for (code, reason, words) in [(404, "NotFound", "no call 7 waits"), (410, "Gone", "call 7 is over")] {
         server.answer_for("a", "approval", code, status(code, reason, &format!("YoiPod ns/a: {words}")));
         let said = plugin.run(&["approve", "a", "7"]).await?.expect_code(1)?;
-        let wanted = format!("error: failed to approve a call of YoiPod ns/a: {words}\n  next: see what waits: kubectl yoi approvals a -n ns");
+        let wanted =
+            format!("error: failed to approve a call of YoiPod ns/a: {words}\n  next: see what waits: kubectl yoi approvals a -n ns");
         ensure!(said.err.starts_with(&wanted), "{said:?}");
     }
     server.answer_for("a", "approval", 404, status(404, "NotFound", "YoiPod ns/a not found; see kubectl get yoipods -n ns"));

@@ -100,7 +100,9 @@ async fn p70_a_denial_reaches_the_model_with_its_reason_and_its_person() {
     let _runtime = harness.start(1, Some("go"));
     let entries = harness.wait_until("a question", |entries| kinds(entries).ends_with("ToolAsked")).await;
     let call = entries.last().unwrap().seq;
-    for body in [json!({"call": call}), json!({"call": call, "approve": true, "more": 1}), json!({"call": call, "approve": false, "always": true})] {
+    for body in
+        [json!({"call": call}), json!({"call": call, "approve": true, "more": 1}), json!({"call": call, "approve": false, "always": true})]
+    {
         assert!(answer(&harness, "jane", &body).await.0.is_client_error(), "{body}");
     }
     let (status, _) = answer(&harness, "jane", &json!({"call": call, "approve": false, "because": "not on a Friday"})).await;

@@ -17,8 +17,19 @@ impl LogState {
     #[must_use]
     pub fn carried(&self) -> Vec<Carried> {
         // Both numbers come from the entries of the next segment themselves.
-        let Self { last_seq: _, run_generation: _, delivered, tasks, unanswered, open_run, open_calls, interrupted, always_approved, past_questions, tokens } =
-            self;
+        let Self {
+            last_seq: _,
+            run_generation: _,
+            delivered,
+            tasks,
+            unanswered,
+            open_run,
+            open_calls,
+            interrupted,
+            always_approved,
+            past_questions,
+            tokens,
+        } = self;
         let delivered = parts(delivered.latest_first().map(|(id, seq)| (id.to_owned(), seq)));
         let tasks = parts(tasks.iter().map(|(id, task)| (id.clone(), task.clone())));
         let open_calls = parts(open_calls.iter().map(carried_call));

@@ -41,7 +41,10 @@ fn p69_nothing_runs_of_a_call_that_waits_for_a_person_and_what_comes_after_it_wa
     assert_eq!((simulation.state.activity(), simulation.waits), (Activity::NeedsInput, true));
     assert_eq!(simulation.ran, ["one"]);
     let waiting = simulation.state.waiting_calls();
-    assert_eq!((waiting[0].tool.as_str(), &waiting[0].args["command"], &waiting[0].rules[0]), ("Shell", &"ask-a".into(), &"Shell(a)".to_owned()));
+    assert_eq!(
+        (waiting[0].tool.as_str(), &waiting[0].args["command"], &waiting[0].rules[0]),
+        ("Shell", &"ask-a".into(), &"Shell(a)".to_owned())
+    );
     let told = simulation.approve("jane", yes(question)).unwrap();
     assert_eq!((told.answer.by.as_str(), told.answer.approved, told.repeated), ("jane", true, false));
     assert!(simulation.kinds().ends_with("ToolAsked ToolAnswered ToolStarted ToolEnded ToolStarted ToolEnded Assistant RunEnded"));
@@ -95,10 +98,7 @@ fn p71_a_call_that_waits_waits_over_a_kill_a_stop_another_segment_and_a_message_
 
 #[test]
 fn p71_an_answer_in_the_log_is_carried_out_by_the_next_process_and_a_call_that_had_begun_is_not_run_again() {
-    for (last, ran, outcome) in [
-        ("ToolAnswered", vec!["ask-a"], ToolOutcome::Succeeded),
-        ("ToolStarted", vec![], ToolOutcome::Unknown),
-    ] {
+    for (last, ran, outcome) in [("ToolAnswered", vec!["ask-a"], ToolOutcome::Succeeded), ("ToolStarted", vec![], ToolOutcome::Unknown)] {
         let (mut simulation, question) = at_question(&["ask-a"]);
         simulation.approve("jane", yes(question)).unwrap();
         let at = simulation.log.iter().position(|entry| entry.body.kind() == last).unwrap();
@@ -106,7 +106,11 @@ fn p71_an_answer_in_the_log_is_carried_out_by_the_next_process_and_a_call_that_h
         simulation.ran.clear();
         simulation.script = vec![Ok(answer("done"))].into();
         simulation.run_process();
-        assert_eq!((simulation.ran.clone(), results(&simulation)[0].0), (ran.iter().map(|id| (*id).to_owned()).collect(), outcome), "{last}");
+        assert_eq!(
+            (simulation.ran.clone(), results(&simulation)[0].0),
+            (ran.iter().map(|id| (*id).to_owned()).collect(), outcome),
+            "{last}"
+        );
         assert_eq!(simulation.outcomes().last(), Some(&RunOutcome::Finished));
     }
     let (mut simulation, question) = at_question(&["ask-a"]);

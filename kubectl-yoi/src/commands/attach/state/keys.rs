@@ -145,7 +145,7 @@ impl AttachState {
             Some(Activity::Idle) => self.warn("no run is under way; Ctrl-D leaves".to_owned()),
             Some(Activity::Running | Activity::Paused | Activity::NeedsInput) | None => {
                 return vec![Effect::Control(ControlAction::Cancel {})];
-            },
+            }
         }
         Vec::new()
     }

@@ -216,7 +216,11 @@ fn rewind_offers_the_inputs_and_goes_to_the_chosen_one() {
 fn p69_a_call_that_waits_is_shown_first_and_takes_yes_always_and_no_with_a_reason() {
     let asked = |seq, unreadable: bool| {
         let call = format!("c{seq}");
-        entry(seq, "ToolAsked", json!({ "callId": call, "tool": "Shell", "from": "model", "rules": ["Shell"], "unreadable": unreadable, "seconds": 60 }))
+        entry(
+            seq,
+            "ToolAsked",
+            json!({ "callId": call, "tool": "Shell", "from": "model", "rules": ["Shell"], "unreadable": unreadable, "seconds": 60 }),
+        )
     };
     let request = |call, approve, always, because: Option<&str>| {
         [Effect::Answer(ApprovalRequest { call, approve, always, because: because.map(str::to_owned) })]
@@ -224,7 +228,11 @@ fn p69_a_call_that_waits_is_shown_first_and_takes_yes_always_and_no_with_a_reaso
     let mut state = attached("NeedsInput");
     state.apply(asked(7, false));
     state.apply(asked(8, true));
-    assert!(notice(&state).starts_with("call 7 of Shell waits for you: y lets it run, a it and all like it, n REASON"), "{}", notice(&state));
+    assert!(
+        notice(&state).starts_with("call 7 of Shell waits for you: y lets it run, a it and all like it, n REASON"),
+        "{}",
+        notice(&state)
+    );
     assert_eq!(enter(&mut state, "y"), request(7, true, false, None));
     assert_eq!(enter(&mut state, "a"), request(7, true, true, None));
     assert_eq!(enter(&mut state, "n not on a Friday"), request(7, false, false, Some("not on a Friday")));
