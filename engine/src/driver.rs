@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
-use yoi_session::{Error, Replay, parse_rfc3339};
+use yoi_session::{Error, Replay};
 use yoi_wire::control::ControlResponse;
-use yoi_wire::entry::{AgentConfig, Body, CallFrom, CallQuestion, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
+use yoi_wire::entry::{AgentConfig, Body, CallFrom, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
 use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 
@@ -20,19 +20,18 @@ use crate::conversation::{
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
-use crate::open_session::{OpenSession, PersonRequest};
+use crate::open_session::OpenSession;
 use crate::program::agent::ProgramAgent;
 use crate::tools::ToolGate;
 
 mod effects;
 mod model_call;
+mod people;
 mod program_run;
 
 pub use model_call::ModelPatience;
+use people::{expiry, next_expiry};
 use program_run::Acknowledgements;
-
-/// After how long the wall clock is looked at again while a call waits for a person.
-const CLOCK_CHECK: Duration = Duration::from_secs(60);
 
 /// Learns what becomes of a conversation. The driver calls it between two steps, so it must not block.
 pub trait ConversationObserver: Send + Sync {
@@ -237,23 +236,6 @@ impl Driver {
     }
 }
 
-/// The question that is refused first when nobody answers it, and when.
-fn next_expiry(state: &ConversationState) -> Option<(u64, SystemTime)> {
-    let expiry = |question: &CallQuestion| {
-        // A time that cannot be read is long ago, so that no call waits for ever.
-        let asked = parse_rfc3339(&question.at).unwrap_or(SystemTime::UNIX_EPOCH);
-        (question.seq, asked.checked_add(Duration::from_secs(question.asked.seconds)).unwrap_or(asked))
-    };
-    state.log.waiting().map(|(_, question)| expiry(question)).min_by_key(|(_, at)| *at)
-}
-
-/// Waits until the question has to be refused, or for a while: the wall clock may be set meanwhile.
-async fn expiry(next: Option<(u64, SystemTime)>) -> ConversationEvent {
-    let Some((question, at)) = next else { return std::future::pending().await };
-    tokio::time::sleep(at.duration_since(SystemTime::now()).unwrap_or_default().min(CLOCK_CHECK)).await;
-    if at <= SystemTime::now() { ConversationEvent::ApprovalExpired { question } } else { continue_event() }
-}
-
 /// An effect whose end the conversation has by another event changes nothing.
 fn continue_event() -> ConversationEvent {
     ConversationEvent::Gone { effect: 0 }
@@ -266,27 +248,6 @@ impl Drop for Running<'_> {
 }
 
 impl Running<'_> {
-    /// What a person's request is to the conversation. A list is answered at once.
-    fn asked(&mut self, state: &ConversationState, request: PersonRequest) -> ConversationEvent {
-        self.next_ask += 1;
-        let ask = self.next_ask;
-        match request {
-            PersonRequest::Control { user, request, answer } => {
-                self.asks.insert(ask, answer);
-                ConversationEvent::Asked { ask, user, request }
-            }
-            PersonRequest::Approve { user, request, answer } => {
-                self.approvals.insert(ask, answer);
-                ConversationEvent::ApprovalGiven { ask, user, request }
-            }
-            PersonRequest::ListWaiting { answer } => {
-                // Whoever asked may be gone.
-                let _ = answer.send(state.waiting_calls());
-                continue_event()
-            }
-        }
-    }
-
     /// Gives the event to the conversation and carries out what it wants, up to what has to be waited for. True: it is over.
     fn carry_out(&mut self, mut state: ConversationState, event: ConversationEvent) -> Result<(ConversationState, bool), Error> {
         let mut events = std::collections::VecDeque::from([event]);

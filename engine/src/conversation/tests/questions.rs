@@ -61,8 +61,8 @@ fn p70_the_first_answer_holds_and_everybody_is_told_whose_it_is() {
         assert_eq!((&second.answer, second.repeated), (&first.answer, true));
     }
     assert_eq!(simulation.kinds().matches("ToolAnswered").count(), 1);
-    let [(ToolOutcome::Refused, output)] = &results(&simulation)[..] else { panic!() };
-    assert_eq!(output, "not_approved: the call did not run: jane denied it: not on a Friday");
+    let denied = "not_approved: the call did not run: jane denied it: not on a Friday".to_owned();
+    assert_eq!(results(&simulation), [(ToolOutcome::Refused, denied)]);
     assert!(simulation.ran.is_empty());
     assert_eq!(simulation.outcomes(), [RunOutcome::Finished], "the model reads the denial and goes on");
     // The same after a restart, and in another segment.
