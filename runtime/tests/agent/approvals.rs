@@ -11,12 +11,13 @@ use crate::harness::{Harness, kinds, lines, tool_ends};
 
 const SCRIPT: &str = r#"
 rules:
-- steps:
+- when: {lastUserContains: go}
+  steps:
   - toolCalls:
     - {tool: Shell, args: {command: echo one >> made}}
     - {tool: Shell, args: {command: echo two}}
   - text: done
-- repeat: true
+- when: {lastUserContains: meanwhile}
   steps:
   - text: read
 "#;

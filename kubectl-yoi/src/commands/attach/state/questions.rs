@@ -42,7 +42,7 @@ impl AttachState {
 
     fn ask(&mut self) {
         let Some(Question { seq, tool, unreadable, .. }) = self.questions.first() else { return };
-        let always = if *unreadable { "" } else { ", a it and all like it," };
+        let always = if *unreadable { "" } else { " a it and all like it," };
         let text = format!("call {seq} of {tool} waits for you: y lets it run,{always} n REASON refuses it");
         self.warn(text);
     }
