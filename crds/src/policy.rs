@@ -1,10 +1,13 @@
 //! What an agent's calls of tools may do.
 
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The form of a rule. Whether its tool and its pattern are any is said by the condition PolicyValid.
 const RULE_PATTERN: &str = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}(\(.+\))?$";
+const TIMEOUT_RULE: &str = "duration(self) >= duration('10s') && duration(self) <= duration('168h')";
+const TIMEOUT_MESSAGE: &str = "is at least 10s and at most 168h";
 const FILE_PATTERN: &str = r"^[^\x00]+$";
 const HOST_PATTERN: &str = r"^([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)(\.[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)*$";
 const SCHEME_PATTERN: &str = r"^[a-z][a-z0-9+.-]{0,31}$";
@@ -18,7 +21,14 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 512), regex(pattern = RULE_PATTERN)))]
     pub deny: Vec<String>,
-    /// Every call has to match one of these rules. When absent, all calls that are not denied are allowed.
+    /// A call that one of these rules matches waits until a person says yes or no to it (`kubectl yoi approvals`), whatever else allows it. A program that is
+    /// the agent cannot wait: its call is refused. A YoiPod may add rules and takes none away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), inner(length(min = 1, max = 512), regex(pattern = RULE_PATTERN)))]
+    pub ask: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+    /// Every call has to match one of these rules, or one of `ask`. When absent, all calls that are not denied are allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 512), regex(pattern = RULE_PATTERN)))]
     pub allow: Vec<String>,
@@ -26,6 +36,18 @@ pub struct Policy {
     pub sensitive_files: Option<SensitiveFiles>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<PolicyNetwork>,
+}
+
+/// How long a call waits for a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    /// A call that nobody has answered for so long is refused, e.g. `30m`; `1h` when absent. At least `10s`, at most `168h`. That of a YoiPod is no longer than
+    /// its project's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^[1-9][0-9]{0,5}(s|m|h)$"))]
+    #[x_kube(validation = (TIMEOUT_RULE, TIMEOUT_MESSAGE))]
+    pub timeout: Option<String>,
 }
 
 /// Files that may hold secrets. No call may name one: `.env`, `.env.*`, `*.pem`, `*.key`, `id_rsa`, `id_ed25519`, and those that are added here.

@@ -23,6 +23,7 @@ pub mod program;
 mod program_history;
 mod program_words;
 mod prompt;
+mod questions;
 mod requests;
 mod run;
 mod start;
@@ -33,6 +34,7 @@ pub use event::{
     AskId, CallEnd, ConversationEvent, DecidedCall, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
 };
 pub use prompt::{Prompt, project};
+pub use questions::ApprovalResult;
 
 use ending::Ending;
 use facts::Facts;
@@ -41,6 +43,14 @@ use requests::{HeldAsk, Requests};
 
 /// The most notices in the log for one model call.
 const MAX_NOTICES: u32 = 8;
+
+/// Whether a run is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunPhase {
+    Idle,
+    Running,
+    Paused,
+}
 
 /// An effect that the conversation waits for.
 #[derive(Clone, Debug)]
@@ -103,6 +113,8 @@ pub struct ConversationState {
     ending: Option<Ending>,
     /// What people asked while the run was ending.
     held: VecDeque<HeldAsk>,
+    /// People whose answers to questions are on their way to the log, and which.
+    answering: Vec<(AskId, u64)>,
     /// The inbox was read since the last model call or wait.
     inbox_read: bool,
     /// The program that is the agent.
@@ -150,11 +162,20 @@ impl ConversationState {
     /// What the agent does.
     #[must_use]
     pub fn activity(&self) -> Activity {
+        match self.phase() {
+            RunPhase::Paused => Activity::Paused,
+            RunPhase::Running if self.log.waiting().next().is_some() => Activity::NeedsInput,
+            RunPhase::Running => Activity::Running,
+            RunPhase::Idle => Activity::Idle,
+        }
+    }
+
+    fn phase(&self) -> RunPhase {
         match &self.log.open_run {
-            Some(run) if run.paused => Activity::Paused,
-            Some(_) => Activity::Running,
-            None if self.facts.compaction.is_some() => Activity::Running,
-            None => Activity::Idle,
+            Some(run) if run.paused => RunPhase::Paused,
+            Some(_) => RunPhase::Running,
+            None if self.facts.compaction.is_some() => RunPhase::Running,
+            None => RunPhase::Idle,
         }
     }
 
@@ -181,6 +202,8 @@ impl ConversationState {
             | Body::Input(_)
             | Body::PeerMessage(_)
             | Body::RunStarted(_)
+            | Body::ToolAsked(_)
+            | Body::ToolAnswered(_)
             | Body::ToolStarted(_)
             | Body::ToolEnded(_)
             | Body::Notice(_)
@@ -308,6 +331,7 @@ impl ConversationState {
                 if self.appending == 0 {
                     self.acknowledge(intents);
                     self.requests.answer_pending(intents);
+                    self.confirm_answers(intents);
                 }
             }
             ConversationEvent::Rotated { segment, entries } => {
@@ -366,6 +390,8 @@ impl ConversationState {
                 self.take_program_end(&end, intents);
             }
             ConversationEvent::Asked { ask, user, request } => self.take_request(ask, user, request, intents),
+            ConversationEvent::ApprovalGiven { ask, user, request } => self.take_approval(ask, user, request, intents),
+            ConversationEvent::ApprovalExpired { question } => self.take_expiry(question, intents),
             ConversationEvent::Stopping => {
                 self.stopping = true;
                 self.effects.clear();

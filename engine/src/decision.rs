@@ -1,8 +1,9 @@
 //! Whether a call of a tool may begin.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use yoi_wire::entry::{CallDecision, CallFrom, RefusalClass};
+use yoi_wire::entry::{CallDecision, CallFrom, RefusalClass, ToolAsked};
 
 /// Whether a call may begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub enum Decision {
     Allow,
     /// It may not.
     Refuse(Refusal),
+    /// A person has to be asked, unless one has approved it already.
+    Ask(Question),
 }
 
 impl Decision {
@@ -20,16 +23,44 @@ impl Decision {
         match self {
             Self::Allow => CallDecision::allowed(from),
             Self::Refuse(refusal) => refusal.record(from),
+            // Only what has been approved is recorded as a decision.
+            Self::Ask(question) => CallDecision { rule: question.rules.first().cloned(), ..CallDecision::allowed(from) },
         }
     }
 }
 
-impl From<Result<(), Refusal>> for Decision {
-    fn from(checked: Result<(), Refusal>) -> Self {
+impl From<Result<Option<Question>, Refusal>> for Decision {
+    fn from(checked: Result<Option<Question>, Refusal>) -> Self {
         match checked {
-            Ok(()) => Self::Allow,
+            Ok(None) => Self::Allow,
+            Ok(Some(question)) => Self::Ask(question),
             Err(refusal) => Self::Refuse(refusal),
         }
+    }
+}
+
+/// What a person is asked about a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The rules of the policy that want it asked; of an unreadable command those that it may match.
+    pub rules: Vec<String>,
+    /// The command cannot be read.
+    pub unreadable: bool,
+    /// After how many seconds without an answer the call is refused.
+    pub seconds: u64,
+}
+
+impl Question {
+    /// Whether answers for these rules, given for all calls, are an answer to it.
+    #[must_use]
+    pub fn is_covered_by(&self, always_approved: &BTreeSet<String>) -> bool {
+        !self.unreadable && !self.rules.is_empty() && self.rules.iter().all(|rule| always_approved.contains(rule))
+    }
+
+    /// Whether an answer to `asked` about the same call is one to this question, too. What a path leads to may have changed since.
+    #[must_use]
+    pub fn is_answered_with(&self, asked: &ToolAsked) -> bool {
+        self.rules.iter().all(|rule| asked.rules.contains(rule))
     }
 }
 

@@ -15,19 +15,22 @@ use yoi_wire::manifest::Task;
 
 use crate::conversation::program::{ProgramEnd, ProgramRole};
 use crate::conversation::{
-    AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings, StartInput, apply,
+    ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings,
+    StartInput, apply,
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
-use crate::open_session::{OpenSession, PersonRequest};
+use crate::open_session::OpenSession;
 use crate::program::agent::ProgramAgent;
 use crate::tools::ToolGate;
 
 mod effects;
 mod model_call;
+mod people;
 mod program_run;
 
 pub use model_call::ModelPatience;
+use people::{expiry, next_expiry};
 use program_run::Acknowledgements;
 
 /// Learns what becomes of a conversation. The driver calls it between two steps, so it must not block.
@@ -132,6 +135,7 @@ struct Running<'a> {
     effects: BTreeMap<EffectId, EffectHandle>,
     by_task: HashMap<Id, EffectId>,
     asks: HashMap<AskId, oneshot::Sender<ControlResponse>>,
+    approvals: HashMap<AskId, oneshot::Sender<ApprovalResult>>,
     next_ask: AskId,
     acknowledgements: Arc<Acknowledgements>,
 }
@@ -180,6 +184,7 @@ impl Driver {
             effects: BTreeMap::new(),
             by_task: HashMap::new(),
             asks: HashMap::new(),
+            approvals: HashMap::new(),
             next_ask: 0,
             acknowledgements: Arc::default(),
         };
@@ -206,11 +211,8 @@ impl Driver {
                 // Before messages: a run that one of them starts has the limit that was set before.
                 Ok(()) = token_limit.changed() => ConversationEvent::TokenLimit(*token_limit.borrow_and_update()),
                 () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
-                Some(PersonRequest { user, request, answer }) = requests.recv() => {
-                    running.next_ask += 1;
-                    running.asks.insert(running.next_ask, answer);
-                    ConversationEvent::Asked { ask: running.next_ask, user, request }
-                }
+                Some(request) = requests.recv() => running.asked(&state, request),
+                event = expiry(next_expiry(&state)) => event,
             };
         }
     }
@@ -304,6 +306,11 @@ impl Running<'_> {
                         // The asker may be gone.
                         if let Some(answer) = self.asks.remove(&ask) {
                             let _ = answer.send(response);
+                        }
+                    }
+                    Intent::AnswerApproval { ask, result } => {
+                        if let Some(answer) = self.approvals.remove(&ask) {
+                            let _ = answer.send(result);
                         }
                     }
                     Intent::Wait => {
@@ -400,6 +407,8 @@ fn call_id(body: &Body) -> Option<&str> {
     match body {
         Body::ToolStarted(start) => Some(&start.call_id),
         Body::ToolEnded(end) => Some(&end.call_id),
+        Body::ToolAsked(asked) => Some(&asked.call_id),
+        Body::ToolAnswered(answered) => Some(&answered.call_id),
         Body::SessionStarted(_)
         | Body::RuntimeStarted(_)
         | Body::Input(_)

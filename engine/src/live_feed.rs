@@ -165,6 +165,8 @@ impl LiveFeed {
                 | Body::Input(_)
                 | Body::PeerMessage(_)
                 | Body::RunStarted(_)
+                | Body::ToolAsked(_)
+                | Body::ToolAnswered(_)
                 | Body::ToolStarted(_)
                 | Body::RunEnded(_)
                 | Body::Notice(_)

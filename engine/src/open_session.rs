@@ -8,24 +8,43 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Replay, Result, current};
+use yoi_wire::approval::{ApprovalRequest, WaitingCall};
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{AgentConfig, AgentRef, Body, Carried, Entry, FORMAT, SegmentReason, SegmentStarted, SessionStarted};
 use yoi_wire::hub::SessionPointer;
 
+use crate::conversation::ApprovalResult;
 use crate::live_feed::LiveFeed;
 
 /// Requests of people that wait for the conversation. Further ones take turns.
 const MAX_WAITING_REQUESTS: usize = 32;
 
-/// A person's request, and where its answer goes.
+/// A person's request, and where its answer goes. That is dropped when the session closes first.
 #[derive(Debug)]
-pub struct PersonRequest {
-    /// The person's authenticated user name.
-    pub user: String,
-    /// The request.
-    pub request: ControlRequest,
-    /// Takes the answer. It is dropped when the session closes first.
-    pub answer: oneshot::Sender<ControlResponse>,
+pub enum PersonRequest {
+    /// Steer the run or the conversation.
+    Control {
+        /// The person's authenticated user name.
+        user: String,
+        /// The request.
+        request: ControlRequest,
+        /// Takes the answer.
+        answer: oneshot::Sender<ControlResponse>,
+    },
+    /// Answer a call that waits.
+    Approve {
+        /// The person's authenticated user name.
+        user: String,
+        /// The answer.
+        request: ApprovalRequest,
+        /// Takes what counts.
+        answer: oneshot::Sender<ApprovalResult>,
+    },
+    /// List the calls that wait.
+    ListWaiting {
+        /// Takes the list.
+        answer: oneshot::Sender<Vec<WaitingCall>>,
+    },
 }
 
 /// An open session. The conversation writes its log; requests of the gateway read the log and fill the inbox.
@@ -151,7 +170,21 @@ impl OpenSession {
     /// Asks the conversation for something, and returns its answer; `None` when the session closes first.
     pub async fn ask(&self, user: String, request: ControlRequest) -> Option<ControlResponse> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(PersonRequest { user, request, answer }).await.ok()?;
+        self.requests.send(PersonRequest::Control { user, request, answer }).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// Answers a call that waits for a person; `None` when the session closes first.
+    pub async fn approve(&self, user: String, request: ApprovalRequest) -> Option<ApprovalResult> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(PersonRequest::Approve { user, request, answer }).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// The calls that wait for a person; `None` when the session closes first.
+    pub async fn waiting_calls(&self) -> Option<Vec<WaitingCall>> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(PersonRequest::ListWaiting { answer }).await.ok()?;
         answered.await.ok()
     }
 

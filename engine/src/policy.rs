@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 use serde_json::Value;
 use yoi_wire::entry::RefusalClass;
-use yoi_wire::policy::{NetworkPolicy, Pattern, PatternKind, Rule, SENSITIVE_FILES, ToolName, ToolPolicy, check_host, is_host_below};
+use yoi_wire::policy::{
+    APPROVAL_SECONDS, NetworkPolicy, Pattern, PatternKind, Rule, SENSITIVE_FILES, ToolName, ToolPolicy, check_host, is_host_below,
+};
 
 mod arguments;
 mod command;
@@ -15,7 +17,7 @@ mod command;
 use arguments::{hosts_in, paths_in};
 use command::{SimpleCommand, simple_commands};
 
-use crate::decision::Refusal;
+use crate::decision::{Question, Refusal};
 
 /// The manifest has a policy that this version cannot carry out.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,8 @@ pub enum Place {
 #[derive(Debug)]
 pub struct Policy {
     deny: Vec<CompiledRule>,
+    ask: Vec<CompiledRule>,
+    approval_seconds: u64,
     allow: Vec<Vec<CompiledRule>>,
     sensitive: GlobSet,
     not_sensitive: GlobSet,
@@ -101,9 +105,11 @@ impl Policy {
     /// # Errors
     /// A rule of it is none.
     pub fn new(policy: &ToolPolicy) -> Result<Self, PolicyError> {
-        let ToolPolicy { deny, allow, sensitive, not_sensitive, network } = policy;
+        let ToolPolicy { deny, ask, approval_seconds, allow, sensitive, not_sensitive, network } = policy;
         Ok(Self {
             deny: compile(deny)?,
+            ask: compile(ask)?,
+            approval_seconds: approval_seconds.unwrap_or(APPROVAL_SECONDS),
             allow: allow.iter().map(|rules| compile(rules)).collect::<Result<_, _>>()?,
             sensitive: glob_set(SENSITIVE_FILES.into_iter().chain(sensitive.iter().map(String::as_str)))?,
             not_sensitive: glob_set(not_sensitive.iter())?,
@@ -115,7 +121,7 @@ impl Policy {
     #[must_use]
     pub fn exposes(&self, tool: &str) -> bool {
         let tool = ToolName::of_call(tool);
-        let is_denied = self.deny.iter().any(|rule| rule.denies_tool(&tool));
+        let is_denied = self.deny.iter().any(|rule| rule.is_for_all_of(&tool));
         let is_allowed = |rules: &Vec<CompiledRule>| rules.iter().any(|rule| rule.is_about(&tool));
         let has_network = !tool.uses_network() || self.network.as_ref().is_none_or(|network| !network.hosts.is_empty());
         !is_denied && has_network && self.allow.iter().all(is_allowed)
@@ -127,11 +133,11 @@ impl Policy {
         self.is_sensitive(path) || self.deny.iter().any(|rule| !rule.rule.tool.writes_files() && rule.matches_path(path))
     }
 
-    /// Decides about a call. `locate` says where a path leads.
+    /// Decides about a call. `locate` says where a path leads. Returns what a person has to be asked, if anything.
     ///
     /// # Errors
     /// Why the call may not begin.
-    pub fn check(&self, tool: &str, args: &Value, locate: &dyn Fn(&str) -> Place) -> Result<(), Refusal> {
+    pub fn check(&self, tool: &str, args: &Value, locate: &dyn Fn(&str) -> Place) -> Result<Option<Question>, Refusal> {
         let facts = Facts::new(tool, args, locate);
         self.check_denied(&facts)?;
         self.check_allowed(&facts)?;
@@ -143,7 +149,7 @@ impl Policy {
                 return Err(Refusal::new(RefusalClass::SensitivePathDenied, why));
             }
         }
-        Ok(())
+        Ok(self.question(&facts))
     }
 
     fn is_sensitive(&self, path: &Path) -> bool {
@@ -151,13 +157,12 @@ impl Policy {
     }
 
     fn check_denied(&self, facts: &Facts) -> Result<(), Refusal> {
-        if let Some(rule) = self.deny.iter().find(|rule| rule.denies(facts)) {
+        if let Some(rule) = self.deny.iter().find(|rule| rule.matches(facts)) {
             let text = &rule.rule.text;
             let refusal = Refusal::new(RefusalClass::ToolDenied, format_args!("the policy of this agent denies it by the rule {text}"));
             return Err(Refusal { rule: Some(text.clone()), ..refusal });
         }
-        let is_for_commands = |rule: &&CompiledRule| rule.rule.tool == facts.tool && matches!(rule.rule.pattern, Some(Pattern::Command(_)));
-        match self.deny.iter().find(is_for_commands) {
+        match self.deny.iter().find(|rule| rule.is_for_commands_of(&facts.tool)) {
             Some(rule) if facts.commands.is_none() => {
                 let why =
                     "the policy of this agent denies some commands, and this one cannot be read well enough to tell; write it simpler";
@@ -165,6 +170,14 @@ impl Policy {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    fn question(&self, facts: &Facts) -> Option<Question> {
+        let is_unread = |rule: &CompiledRule| facts.commands.is_none() && rule.is_for_commands_of(&facts.tool);
+        let asking: Vec<&CompiledRule> = self.ask.iter().filter(|rule| rule.matches(facts) || is_unread(rule)).collect();
+        let unreadable = asking.iter().any(|rule| is_unread(rule));
+        let rules: Vec<String> = asking.into_iter().map(|rule| rule.rule.text.clone()).collect();
+        (!rules.is_empty()).then_some(Question { rules, unreadable, seconds: self.approval_seconds })
     }
 
     fn check_allowed(&self, facts: &Facts) -> Result<(), Refusal> {
@@ -248,13 +261,18 @@ impl CompiledRule {
         self.rule.tool == *tool || (matches!(self.rule.pattern, Some(Pattern::Path(_))) && self.rule.tool.same_files(tool))
     }
 
-    /// Whether it denies every call of the tool.
-    fn denies_tool(&self, tool: &ToolName) -> bool {
+    /// Whether it matches every call of the tool.
+    fn is_for_all_of(&self, tool: &ToolName) -> bool {
         self.rule.tool == *tool && self.rule.pattern.is_none()
     }
 
-    fn denies(&self, facts: &Facts) -> bool {
-        self.denies_tool(&facts.tool) || (self.is_about(&facts.tool) && self.matches_part(facts))
+    fn is_for_commands_of(&self, tool: &ToolName) -> bool {
+        self.rule.tool == *tool && matches!(self.rule.pattern, Some(Pattern::Command(_)))
+    }
+
+    /// Whether it matches a part of the call.
+    fn matches(&self, facts: &Facts) -> bool {
+        self.is_for_all_of(&facts.tool) || (self.is_about(&facts.tool) && self.matches_part(facts))
     }
 
     fn matches_part(&self, facts: &Facts) -> bool {

@@ -31,7 +31,7 @@ use slots::Slots;
 use tree::{PathError, Tree};
 use unconfirmed::UnconfirmedMessages;
 
-use crate::decision::Refusal;
+use crate::decision::{Question, Refusal};
 use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
 use crate::policy::{Place, Policy};
@@ -78,8 +78,8 @@ impl ToolRunner {
         &self.context.policy
     }
 
-    /// Asks the policy about a call of any tool, a program's own included. Has no side effects.
-    fn check_policy(&self, call: &ToolCall) -> Result<(), Refusal> {
+    /// Asks the policy about a call of any tool, a program's own included: what a person has to be asked, if anything. Has no side effects.
+    fn check_policy(&self, call: &ToolCall) -> Result<Option<Question>, Refusal> {
         let tree = &self.context.tree;
         let locate = |given: &str| match tree.locate(given) {
             Ok(path) => Place::Inside(path),

@@ -30,5 +30,6 @@ async fn ready(State(gateway): State<Arc<GatewayState>>) -> (StatusCode, String)
 }
 
 async fn metrics_text(State(gateway): State<Arc<GatewayState>>) -> impl IntoResponse {
+    gateway.metrics.agents_waiting.set(i64::try_from(gateway.lines.waiting_agents()).unwrap_or(i64::MAX));
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], gateway.metrics.text())
 }

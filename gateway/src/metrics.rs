@@ -34,6 +34,7 @@ pub struct OutcomeLabels {
 pub struct GatewayMetrics {
     registry: Registry,
     pub lines: Gauge,
+    pub agents_waiting: Gauge,
     pub requests: Family<RequestLabels, Counter>,
     pub deliveries: Family<DeliveryLabels, Counter>,
     pub delivery_seconds: Family<OutcomeLabels, Histogram>,
@@ -48,6 +49,7 @@ impl Default for GatewayMetrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("yoi_gateway");
         let lines = Gauge::default();
+        let agents_waiting = Gauge::default();
         let requests = Family::default();
         let deliveries = Family::default();
         // From 1 ms to 16 s: an acknowledgement takes a flush of the target's disk, and its timeout is ten seconds.
@@ -59,6 +61,11 @@ impl Default for GatewayMetrics {
         let attachments = Gauge::default();
         let control_requests = Family::default();
         registry.register("lines", "Lines of agents open at this replica", lines.clone());
+        registry.register(
+            "agents_waiting",
+            "Agents with a line to this replica of which a call waits for a person, because the policy has it asked",
+            agents_waiting.clone(),
+        );
         registry.register("requests", "Requests by listener (runtimes or api), route and status code", requests.clone());
         registry.register("deliveries", "Messages by kind of sender and outcome (Sent, or the reason of the refusal)", deliveries.clone());
         registry.register(
@@ -78,6 +85,7 @@ impl Default for GatewayMetrics {
         GatewayMetrics {
             registry,
             lines,
+            agents_waiting,
             requests,
             deliveries,
             delivery_seconds,
@@ -131,6 +139,7 @@ mod tests {
         let GatewayMetrics {
             registry: _,
             lines: _,
+            agents_waiting: _,
             requests,
             deliveries,
             delivery_seconds,

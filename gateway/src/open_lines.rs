@@ -87,6 +87,11 @@ impl OpenLines {
         }
     }
 
+    /// How many agents have a call that waits for a person.
+    pub fn waiting_agents(&self) -> usize {
+        self.lock().lines.values().filter(|line| line.activity == Activity::NeedsInput).count()
+    }
+
     /// The agent's line, if it is open.
     pub fn get(&self, agent_uid: &str) -> Option<OpenLine> {
         self.lock().lines.get(agent_uid).filter(|line| !line.handle.is_closed()).cloned()

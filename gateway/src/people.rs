@@ -1,5 +1,6 @@
 //! The API port: an aggregated API, which people reach through the API server.
 
+mod approval;
 mod attach;
 mod bundle;
 mod control;
@@ -35,6 +36,7 @@ type Proxy = watch::Receiver<Option<FrontProxy>>;
 pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
+        .route(&format!("{AGENT}/approval"), get(approval::waiting).post(approval::answer))
         .route(&format!("{AGENT}/attach"), get(attach::attach))
         .route(&format!("{AGENT}/bundle"), get(bundle::bundle).post(bundle::commit))
         .route(&format!("{AGENT}/control"), post(control::control))

@@ -15,7 +15,7 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
-pub use steering::{AttachOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
+pub use steering::{ApprovalsOptions, ApproveOptions, AttachOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
 pub use trees::{
     InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
     WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
@@ -84,6 +84,15 @@ pub enum Command {
     /// Watch an agent work, steer it and talk with it.
     #[command(after_help = examples::ATTACH)]
     Attach(AttachOptions),
+    /// List the calls of agents that wait for a person, because the policy wants them asked.
+    #[command(after_help = examples::APPROVALS)]
+    Approvals(ApprovalsOptions),
+    /// Let a call run that waits for a person.
+    #[command(after_help = examples::APPROVE)]
+    Approve(ApproveOptions),
+    /// Refuse a call that waits for a person. The agent reads why, and goes on.
+    #[command(after_help = examples::DENY)]
+    Deny(DenyOptions),
     /// Pause the run under way: model call and tools end, and the run waits.
     #[command(after_help = examples::PAUSE)]
     Pause(SteerOptions),
@@ -229,6 +238,7 @@ impl Command {
             | Command::Crds
             | Command::Version(_) => None,
             Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => None,
+            Command::Approvals(_) | Command::Approve(_) | Command::Deny(_) => None,
             Command::Rewind(_) | Command::Top(_) | Command::Export(_) | Command::Completion { .. } => None,
         }
     }

@@ -1,5 +1,6 @@
 //! One module for each verb.
 
+pub mod approvals;
 pub mod attach;
 pub mod diff;
 pub mod doctor;

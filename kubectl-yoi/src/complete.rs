@@ -23,6 +23,8 @@ pub struct Completion<'a> {
     candidates: Vec<(String, Option<String>)>,
     /// As the help calls the value: AGENT, PROJECT, ...
     value_name: Option<String>,
+    /// The first word that is neither verb nor flag.
+    first_positional: Option<String>,
 }
 
 impl<'a> Completion<'a> {
@@ -32,6 +34,7 @@ impl<'a> Completion<'a> {
         let mut verb = root;
         let mut pending: Option<&Arg> = None;
         let mut positionals = 0;
+        let mut first_positional = None;
         for word in before {
             if pending.take().is_some() {
                 continue;
@@ -43,9 +46,10 @@ impl<'a> Completion<'a> {
                 verb = subcommand;
             } else {
                 positionals += 1;
+                first_positional.get_or_insert_with(|| word.clone());
             }
         }
-        let mut completion = Completion { typed, candidates: Vec::new(), value_name: None };
+        let mut completion = Completion { typed, candidates: Vec::new(), value_name: None, first_positional };
         if let Some(arg) = pending {
             completion.offer_values(arg);
         } else if typed.starts_with('-') {
@@ -71,6 +75,11 @@ impl<'a> Completion<'a> {
     /// As the help calls the value that is being typed, where that names objects.
     pub fn value_name(&self) -> Option<&str> {
         self.value_name.as_deref()
+    }
+
+    /// The first word of the verb that is no flag: in most verbs the agent.
+    pub fn first_positional(&self) -> Option<&str> {
+        self.first_positional.as_deref()
     }
 
     /// Adds a candidate, if it begins as the word that is being typed.
@@ -169,6 +178,8 @@ mod tests {
             ("workspace create w --project ", Some("PROJECT")),
             ("ls -n ", Some("NAMESPACE")),
             ("explain ", Some("REASON")),
+            ("approve a ", Some("CALL")),
+            ("deny a 5 --because ", Some("TEXT")),
             ("--kubeconfig ", Some("KUBECONFIG")),
             ("stop --dry-run ", Some("AGENT")),
         ] {

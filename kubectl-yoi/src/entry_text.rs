@@ -1,7 +1,7 @@
 //! An entry of a session log in words for people: who, and what.
 
 use yoi_wire::entry::{
-    Body, CompactionOutcome, CompactionReason, Entry, InputFrom, Requester, RunOutcome, SegmentReason, TokenUsage, ToolOutcome,
+    Answer, Body, CompactionOutcome, CompactionReason, Entry, InputFrom, Requester, RunOutcome, SegmentReason, TokenUsage, ToolOutcome,
 };
 
 use crate::show;
@@ -64,6 +64,21 @@ pub fn entry_text(entry: &Entry) -> Option<EntryText> {
             let calls = a.tool_calls.iter().map(|call| format!("→ {} {}", call.tool, call.args));
             let parts: Vec<String> = std::iter::once(a.text.clone()).filter(|text| !text.is_empty()).chain(calls).collect();
             EntryText { who: "agent", text: parts.join("\n"), tone: Tone::Agent }
+        }
+        Body::ToolAsked(t) => {
+            let which = if t.unreadable { "its command cannot be read, and the policy asks for" } else { "the policy asks for" };
+            let text = format!("call {} of {} waits for a person: {which} {}", entry.seq, t.tool, t.rules.join(", "));
+            warning("asked", text)
+        }
+        Body::ToolAnswered(t) => {
+            let Answer { approved, always, because, by } = &t.answer;
+            let what = match (approved, always) {
+                (true, false) => "approved",
+                (true, true) => "approved for the whole conversation",
+                (false, _) => "denied",
+            };
+            let because = because.as_ref().map(|because| format!(": {because}")).unwrap_or_default();
+            EntryText { who: "answer", text: format!("call {} {what} by {by}{because}", t.asked), tone: Tone::Person }
         }
         Body::ToolStarted(t) => quiet("tool", format!("{} began", t.tool)),
         Body::ToolEnded(t) => {
@@ -208,6 +223,21 @@ mod tests {
                 "ToolEnded",
                 json!({ "callId": "c", "outcome": "unknown", "output": "The program ended while this tool ran." }),
                 "tool|outcome unknown\nThe program ended while this tool ran.",
+            ),
+            (
+                "ToolAsked",
+                json!({ "callId": "c", "tool": "Shell", "from": "model", "rules": ["Shell(rm *)", "Shell(git *)"], "seconds": 60 }),
+                "asked|call 9 of Shell waits for a person: the policy asks for Shell(rm *), Shell(git *)",
+            ),
+            (
+                "ToolAnswered",
+                json!({ "callId": "c", "asked": 9, "answer": { "approved": false, "because": "not today", "by": "jane" } }),
+                "answer|call 9 denied by jane: not today",
+            ),
+            (
+                "ToolAnswered",
+                json!({ "callId": "c", "asked": 9, "answer": { "approved": true, "always": true, "by": "jane" } }),
+                "answer|call 9 approved for the whole conversation by jane",
             ),
             ("Extension", json!({ "name": "program/output", "data": { "stream": "stderr", "text": "a\nb\n" } }), "stderr|a\nb"),
         ] {

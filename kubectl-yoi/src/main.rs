@@ -52,7 +52,8 @@ async fn complete(words: &[String], options: &ClusterOptions) -> String {
         let mut options = options.clone();
         // Whatever is wrong with the file, completion says nothing of it.
         let _ = CloneProject::add_to(&mut options).await;
-        for (name, description) in complete::names_of(&value_name, &options).await {
+        let agent = completion.first_positional().map(str::to_owned);
+        for (name, description) in complete::names_of(&value_name, agent.as_deref(), &options).await {
             completion.offer(&name, description);
         }
     }
@@ -109,6 +110,9 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Log(args) => commands::log::log(&cluster, output, &args).await,
         Command::Send(args) => commands::send::send(&cluster, output, &args).await,
         Command::Attach(args) => commands::attach::attach(&cluster, output, &args).await,
+        Command::Approvals(args) => commands::approvals::approvals(&cluster, output, &args).await,
+        Command::Approve(args) => commands::approvals::approve(&cluster, output, &args).await,
+        Command::Deny(args) => commands::approvals::deny(&cluster, output, &args).await,
         Command::Pause(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Pause {}).await,
         Command::Resume(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Resume {}).await,
         Command::Cancel(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Cancel {}).await,

@@ -5,6 +5,11 @@ use yoi_crds::policy::{Policy, PolicyNetwork, SensitiveFiles};
 use yoi_crds::reason;
 use yoi_wire::policy::{NetworkPolicy, Rule, RuleError, ToolPolicy, check_host, check_path, is_host_below};
 
+use crate::duration::parse;
+
+/// Seconds that a call may wait for a person.
+const APPROVAL_BOUNDS: std::ops::RangeInclusive<u64> = 10..=168 * 3600;
+
 /// The condition PolicyValid of an object whose `spec.policy` this is.
 pub(crate) fn condition(policy: &Policy) -> ConditionValue {
     match check(policy) {
@@ -27,10 +32,19 @@ pub(crate) fn narrow(project: &str, of_project: Option<&Policy>, own: Option<&Po
     }
 }
 
+/// The seconds of a timeout, within what the CRD allows.
+fn seconds(text: &str) -> Result<u64, String> {
+    let timeout = parse(text).map_err(|error| error.to_string())?.as_secs();
+    if APPROVAL_BOUNDS.contains(&timeout) { Ok(timeout) } else { Err(format!("{text:?} is not between 10s and 168h")) }
+}
+
 /// A policy whose lines are understood.
 #[derive(Clone, Default)]
 struct Checked {
     deny: Vec<Rule>,
+    ask: Vec<Rule>,
+    /// Seconds after which a call that waits is refused.
+    approval: Option<u64>,
     allow: Vec<Rule>,
     sensitive: Vec<String>,
     except: Vec<String>,
@@ -43,7 +57,9 @@ fn each<T>(field: &str, lines: &[String], read: impl Fn(&str) -> Result<T, RuleE
 }
 
 fn check(policy: &Policy) -> Result<Checked, String> {
-    let Policy { deny, allow, sensitive_files, network } = policy;
+    let Policy { deny, ask, approval, allow, sensitive_files, network } = policy;
+    let timeout = approval.as_ref().and_then(|approval| approval.timeout.as_deref());
+    let timeout = timeout.map(|text| seconds(text).map_err(|why| format!("spec.policy.approval.timeout: {why}"))).transpose()?;
     let SensitiveFiles { add, except } = sensitive_files.clone().unwrap_or_default();
     let network = match network {
         None => None,
@@ -53,6 +69,8 @@ fn check(policy: &Policy) -> Result<Checked, String> {
     };
     Ok(Checked {
         deny: each("deny", deny, Rule::parse)?,
+        ask: each("ask", ask, Rule::parse)?,
+        approval: timeout,
         allow: each("allow", allow, Rule::parse)?,
         sensitive: each("sensitiveFiles.add", &add, check_path)?,
         except: each("sensitiveFiles.except", &except, check_path)?,
@@ -62,9 +80,15 @@ fn check(policy: &Policy) -> Result<Checked, String> {
 
 impl Checked {
     fn wire(self) -> ToolPolicy {
-        let Self { deny, allow, sensitive, except, network } = self;
-        let allow = if allow.is_empty() { Vec::new() } else { vec![texts(allow)] };
-        ToolPolicy { deny: texts(deny), allow, sensitive, not_sensitive: except, network }
+        let allow: Vec<Vec<String>> = self.allowed().into_iter().collect();
+        let Self { deny, ask, approval, allow: _, sensitive, except, network } = self;
+        ToolPolicy { deny: texts(deny), ask: texts(ask), approval_seconds: approval, allow, sensitive, not_sensitive: except, network }
+    }
+
+    /// What may run or be asked about, where the policy says what may run.
+    fn allowed(&self) -> Option<Vec<String>> {
+        let rules = self.allow.iter().chain(&self.ask).map(|rule| rule.text.clone());
+        (!self.allow.is_empty()).then(|| rules.collect())
     }
 
     /// Both policies in one, when this one widens nothing.
@@ -75,9 +99,16 @@ impl Checked {
             )
         };
         if !base.allow.is_empty()
-            && let Some((index, rule)) = first_outside(&self.allow, |rule| base.allow.iter().any(|wide| wide.covers(rule)))
+            && let Some((index, rule)) = first_outside(&self.allow, |rule| base.allow.iter().chain(&base.ask).any(|wide| wide.covers(rule)))
         {
             return Err(wider("allow", index, &rule.text));
+        }
+        if let (Some(own), Some(base)) = (self.approval, base.approval)
+            && own > base
+        {
+            return Err(format!(
+                "spec.policy.approval.timeout: {own} s is longer than the {base} s of YoiProject {project}, which a YoiPod may only narrow"
+            ));
         }
         if let Some((index, file)) = first_outside(&self.except, |file| base.except.contains(file)) {
             return Err(wider("sensitiveFiles.except", index, file));
@@ -90,11 +121,14 @@ impl Checked {
                 return Err(wider("network.schemes", index, scheme));
             }
         }
+        // Both lists are asked, so that nothing runs under a wider one even where a text misleads.
+        let allow = [base.allowed(), self.allowed()].into_iter().flatten().collect();
         let except = if self.except.is_empty() { base.except.clone() } else { self.except };
         Ok(ToolPolicy {
             deny: texts(base.deny.into_iter().chain(self.deny).collect()),
-            // Both lists are asked, so that nothing runs under a wider one even where a text misleads.
-            allow: [base.allow, self.allow].into_iter().filter(|rules| !rules.is_empty()).map(texts).collect(),
+            ask: texts(base.ask.into_iter().chain(self.ask).collect()),
+            approval_seconds: self.approval.or(base.approval),
+            allow,
             sensitive: base.sensitive.into_iter().chain(self.sensitive).collect(),
             not_sensitive: except,
             network: self.network.or(base.network),
@@ -145,6 +179,35 @@ mod tests {
         ] {
             let error = narrowed(own.clone()).unwrap_err();
             assert!(error.starts_with(line) && error.contains("YoiProject site"), "{own}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_yoipod_may_have_more_asked_and_asks_away_nothing() {
+        let project = policy(serde_json::json!({ "allow": ["Read"], "ask": ["Shell(git *)"], "approval": { "timeout": "30m" } }));
+        let narrowed = |own: serde_json::Value| narrow("site", Some(&project), Some(&policy(own)));
+        let alone = narrow("site", Some(&project), None).unwrap();
+        assert_eq!(
+            (alone.ask, alone.allow, alone.approval_seconds),
+            (vec!["Shell(git *)".to_owned()], vec![vec!["Read".into(), "Shell(git *)".into()]], Some(1800))
+        );
+        // What the project has asked stays asked although the YoiPod allows it, and what it adds is asked only where the project lets it be asked.
+        let both =
+            narrowed(serde_json::json!({ "allow": ["Shell(git log *)"], "ask": ["Read"], "approval": { "timeout": "10s" } })).unwrap();
+        assert_eq!((both.ask, both.approval_seconds), (vec!["Shell(git *)".to_owned(), "Read".to_owned()], Some(10)));
+        assert_eq!(both.allow, [vec!["Read", "Shell(git *)"], vec!["Shell(git log *)", "Read"]]);
+        for (own, line) in [
+            (
+                serde_json::json!({ "approval": { "timeout": "31m" } }),
+                "spec.policy.approval.timeout: 1860 s is longer than the 1800 s of YoiProject site",
+            ),
+            (serde_json::json!({ "approval": { "timeout": "9s" } }), "spec.policy.approval.timeout: \"9s\" is not between"),
+            (serde_json::json!({ "approval": { "timeout": "169h" } }), "spec.policy.approval.timeout: \"169h\" is not between"),
+            (serde_json::json!({ "ask": ["Read", "Raed"] }), "spec.policy.ask[1]: \"Raed\" names the tool"),
+            (serde_json::json!({ "allow": ["Shell"] }), "spec.policy.allow[0]: \"Shell\" allows more than"),
+        ] {
+            let error = narrowed(own.clone()).unwrap_err();
+            assert!(error.starts_with(line), "{own}: {error}");
         }
     }
 

@@ -32,6 +32,7 @@ use crate::disk_space::DiskSpaceProbe;
 use crate::git_repository::GitError;
 use crate::status::NotReady;
 
+mod approval;
 mod attach;
 mod bundle;
 mod control;
@@ -74,6 +75,7 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
     let agent_routes = Router::new()
         .route(runtime_api::INBOX, post(inbox).layer(limit()))
         .route(runtime_api::CONTROL, post(control::control).layer(limit()))
+        .route(runtime_api::APPROVAL, get(approval::waiting).post(approval::answer).layer(limit()))
         .route(runtime_api::USAGE, get(usage::usage))
         .with_state(agent.clone());
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));

@@ -1,14 +1,17 @@
 //! The state of a session as a pure function of its entries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use yoi_wire::{
-    entry::{Body, CarriedTask, Entry, InputFrom, RunEnded, RunOutcome, TokenUsage, ToolCall, ToolEnded, ToolOutcome},
+    entry::{
+        Body, CallQuestion, CarriedTask, Entry, InputFrom, PastQuestion, RunEnded, RunOutcome, TokenUsage, ToolCall, ToolEnded, ToolOutcome,
+    },
     hub::TaskState,
 };
 
 mod carried;
 mod delivered;
+mod questions;
 
 pub use delivered::{DeliveredIds, MAX_DELIVERED};
 
@@ -37,6 +40,10 @@ pub struct LogState {
     pub open_calls: Vec<OpenCall>,
     /// Causes of a run that was interrupted and that no run has taken over.
     pub interrupted: Option<Vec<String>>,
+    /// Rules of the policy whose questions a person has answered for the whole conversation.
+    pub always_approved: BTreeSet<String>,
+    /// Questions about calls that nobody can answer any more, the latest of them, oldest first.
+    pub past_questions: VecDeque<PastQuestion>,
     /// Tokens of all model calls.
     pub tokens: TokenUsage,
 }
@@ -71,6 +78,8 @@ pub struct OpenCall {
     pub request: Option<ToolCall>,
     /// Sequence number of its `ToolStarted`; `None` when it has not begun. After a crash the effects of a call that had begun are unknown.
     pub started: Option<u64>,
+    /// What a person is asked about it, or has answered.
+    pub question: Option<CallQuestion>,
 }
 
 /// Returns the state after one more entry. The caller passes the entries of a log in order, each once.
@@ -114,8 +123,11 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                 tool: call.tool.clone(),
                 request: Some(call.clone()),
                 started: None,
+                question: None,
             }));
         }
+        Body::ToolAsked(asked) => state.ask(asked, entry),
+        Body::ToolAnswered(answered) => state.answer(answered),
         // Some models use the same ids in every answer, so the first call of that id that has not started is the one that starts.
         Body::ToolStarted(start) => {
             match state.open_calls.iter_mut().find(|call| call.call_id == start.call_id && call.started.is_none()) {
@@ -125,6 +137,7 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                     tool: start.tool.clone(),
                     request: None,
                     started: Some(entry.seq),
+                    question: None,
                 }),
             }
         }
@@ -132,7 +145,8 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             let is_started = |call: &OpenCall| call.call_id == end.call_id && call.started.is_some();
             let has_id = |call: &OpenCall| call.call_id == end.call_id;
             if let Some(at) = state.open_calls.iter().position(is_started).or_else(|| state.open_calls.iter().position(has_id)) {
-                state.open_calls.remove(at);
+                let call = state.open_calls.remove(at);
+                state.close_question(call, end);
             }
         }
         Body::RunEnded(end) => state.end_run(end),
@@ -264,12 +278,13 @@ impl LogState {
     /// Returns the entries that a starting runtime appends, in one append, before any others of its own. They end what was under way when
     /// the last runtime died: a call that had begun ends as [`ToolOutcome::Unknown`] and is not run again, a call that had not begun ends as
     /// [`ToolOutcome::Refused`], and the run ends as [`RunOutcome::Interrupted`]. A run that a person had ended ends as they said. A paused
-    /// run stays paused.
+    /// run stays paused. A call that a person is asked about, or has answered and that has not begun, stays open with those after it, and so does its run.
     ///
     /// The result is empty after a clean end, and once these entries are in the log.
     #[must_use]
     pub fn recovery(&self) -> Vec<Body> {
-        let calls = self.open_calls.iter().map(|call| {
+        let waits = self.waits_over_a_restart();
+        let calls = self.open_calls.iter().filter(|call| !waits || call.started.is_some()).map(|call| {
             let (outcome, output) = match call.started {
                 Some(_) => (ToolOutcome::Unknown, "The runtime stopped while this tool ran. It may or may not have taken effect."),
                 None => (ToolOutcome::Refused, "The runtime stopped before this tool began. It did not run."),
@@ -283,7 +298,7 @@ impl LogState {
                 decision: None,
             })
         });
-        let run = self.open_run.iter().filter(|run| !run.paused).map(|run| {
+        let run = self.open_run.iter().filter(|run| !run.paused && !waits).map(|run| {
             let (outcome, reason, message) = match run.ending {
                 Some(outcome) => (outcome, Some(CANCELLED), None),
                 None => (RunOutcome::Interrupted, None, Some("the runtime stopped in the middle of it")),

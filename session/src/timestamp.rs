@@ -13,6 +13,12 @@ pub(crate) fn rfc3339_millis(at: SystemTime) -> String {
     format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }
 
+/// The time that a text of [`crate::Log`]'s entries says; `None` when it is none.
+#[must_use]
+pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+    text.parse::<Timestamp>().ok().map(SystemTime::from)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

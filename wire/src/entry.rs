@@ -3,6 +3,7 @@
 //! The log holds one entry a line. `yoi-session` frames and checks the line; this module says what an entry means.
 
 mod answer;
+mod asked;
 mod control;
 mod decision;
 mod prompt;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answer::{AnswerPart, Assistant, Image, StopReason, TokenUsage, ToolCall, UsageWithoutAnswer};
+pub use asked::{Answer, CallQuestion, PastQuestion, ToolAnswered, ToolAsked};
 pub use control::{Abandoned, Paused, Requester, Resumed, Rewound, RolledBack};
 pub use decision::{CallDecision, CallFrom, RefusalClass};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
@@ -82,6 +84,10 @@ pub enum Body {
     RunStarted(RunStarted),
     /// The model answered. No tool call in it has begun.
     Assistant(Assistant),
+    /// A tool call waits for a person.
+    ToolAsked(ToolAsked),
+    /// A person has answered a call that waits.
+    ToolAnswered(ToolAnswered),
     /// A tool call is about to begin. Durable before the tool starts.
     ToolStarted(ToolStarted),
     /// A tool call ended, or its outcome is unknown: its output says why.
@@ -355,6 +361,19 @@ mod tests {
             Body::RunStarted(RunStarted { run_id: "run-7".into(), cause: vec!["m".into()] }),
             Body::Assistant(Assistant { text: "t".into(), tool_calls: vec![call], usage, ..Assistant::default() }),
             Body::Assistant(Assistant { text: String::new(), tool_calls: Vec::new(), usage: None, ..Assistant::default() }),
+            Body::ToolAsked(ToolAsked {
+                call_id: "c".into(),
+                tool: "Shell".into(),
+                from: CallFrom::Model,
+                rules: vec!["Shell".into()],
+                unreadable: false,
+                seconds: 3600,
+            }),
+            Body::ToolAnswered(ToolAnswered {
+                call_id: "c".into(),
+                asked: 7,
+                answer: Answer { approved: false, always: false, because: Some("no".into()), by: "jane".into() },
+            }),
             Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into(), decision: None }),
             Body::ToolStarted(ToolStarted {
                 call_id: "c".into(),
@@ -400,6 +419,8 @@ mod tests {
                 | Body::PeerMessage(_)
                 | Body::RunStarted(_)
                 | Body::Assistant(_)
+                | Body::ToolAsked(_)
+                | Body::ToolAnswered(_)
                 | Body::ToolStarted(_)
                 | Body::ToolEnded(_)
                 | Body::RunEnded(_)

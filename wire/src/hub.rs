@@ -39,6 +39,9 @@ pub mod runtime_api {
     pub const BUNDLE: &str = "/v1/bundle";
     /// `POST` of [`crate::control::ControlRequest`], answered by [`crate::control::ControlResponse`].
     pub const CONTROL: &str = "/v1/control";
+    /// `GET`: [`crate::approval::WaitingCalls`]. `POST` [`crate::approval::ApprovalRequest`], answers [`crate::approval::ApprovalResponse`] or
+    /// [`super::Refusal`]: 400 for no request, 404 for a call that has never waited, 410 for one that ended without an answer.
+    pub const APPROVAL: &str = "/v1/approval";
     /// `GET` with the query of [`LOG`]: an endless NDJSON stream of [`crate::control::AttachLine`].
     pub const ATTACH: &str = "/v1/attach";
     /// `GET`: [`crate::people::UsageResponse`].
@@ -131,6 +134,8 @@ pub enum Activity {
     Running,
     /// A run is under way, and a person has paused it.
     Paused,
+    /// A run is under way, and a call of it waits for a person.
+    NeedsInput,
 }
 
 impl Activity {
@@ -141,12 +146,13 @@ impl Activity {
             Activity::Idle => "Idle",
             Activity::Running => "Running",
             Activity::Paused => "Paused",
+            Activity::NeedsInput => "NeedsInput",
         }
     }
 }
 
 impl NamedValue for Activity {
-    const ALL: &'static [Self] = &[Activity::Idle, Activity::Running, Activity::Paused];
+    const ALL: &'static [Self] = &[Activity::Idle, Activity::Running, Activity::Paused, Activity::NeedsInput];
 
     fn as_str(self) -> &'static str {
         self.as_str()
@@ -309,7 +315,7 @@ pub struct VisiblePod {
     pub reasons: Vec<VisibilityReason>,
     /// What seems reachable: a hint.
     pub live: bool,
-    /// `Idle`, `Running`, `Paused`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
+    /// `Idle`, `Running`, `Paused`, `NeedsInput`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
     /// namesake took its place.
     pub state: String,
 }

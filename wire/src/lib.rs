@@ -6,6 +6,7 @@
 #![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod approval;
 pub mod bundle;
 pub mod control;
 pub mod entry;

@@ -12,6 +12,9 @@ pub use tool_name::{PatternKind, ToolName};
 /// Names of files that hold secrets. No call may name one, unless the policy excepts it.
 pub const SENSITIVE_FILES: [&str; 6] = [".env", ".env.*", "*.pem", "*.key", "id_rsa", "id_ed25519"];
 
+/// How long a call waits for a person, unless the policy says otherwise.
+pub const APPROVAL_SECONDS: u64 = 3600;
+
 /// The policy of one agent: that of its project, narrowed by its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -19,6 +22,12 @@ pub struct ToolPolicy {
     /// A call that one of these rules matches is refused, whatever else allows it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
+    /// A call that one of these rules matches waits for a person, whatever else allows it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ask: Vec<String>,
+    /// After how many seconds without an answer such a call is refused; absent: [`APPROVAL_SECONDS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_seconds: Option<u64>,
     /// A call has to match a rule of each of these lists. No list: what is not denied is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Vec<String>>,

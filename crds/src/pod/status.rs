@@ -118,7 +118,7 @@ pub struct TaskStatus {
 pub struct LiveHint {
     #[serde(rename = "podUID")]
     pub pod_uid: String,
-    /// Idle, Running or Paused.
+    /// Idle, Running, Paused or NeedsInput: a call waits for a person.
     pub activity: Open<Activity>,
     /// Commands of the agent that run in the background, beside that.
     #[serde(default, skip_serializing_if = "Option::is_none")]

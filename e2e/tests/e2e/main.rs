@@ -3,6 +3,7 @@
 
 mod access;
 mod agents;
+mod approvals;
 mod charts;
 mod claims;
 mod deletion;

@@ -105,7 +105,8 @@ fn agent(workspace: Value, session: Value) -> Value {
 
 fn policy() -> Value {
     json!({
-        "deny": ["Shell(git push *)", "mcp__files__remove"], "allow": ["Shell", "Read(docs/**)", "WebFetch(domain:example.org)"],
+        "deny": ["Shell(git push *)", "mcp__files__remove"], "ask": ["Shell(rm *)"], "approval": { "timeout": "30m" },
+        "allow": ["Shell", "Read(docs/**)", "WebFetch(domain:example.org)"],
         "sensitiveFiles": { "add": ["*.tfstate"], "except": [".env.example"] },
         "network": { "hosts": ["example.org"], "schemes": ["https"] },
     })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use yoi_session::inbox::InboxMessage;
+use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{
     AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, PromptItem, RefusalClass, RuntimeStarted, SegmentReason, TokenUsage,
@@ -11,6 +12,7 @@ use yoi_wire::entry::{
 use yoi_wire::manifest::{CompactionLimits, Task};
 
 use super::program::ProgramEnd;
+use super::questions::ApprovalResult;
 use crate::decision::Decision;
 use crate::program::event::ProgramEvent;
 
@@ -137,6 +139,20 @@ pub enum ConversationEvent {
         user: String,
         /// What.
         request: ControlRequest,
+    },
+    /// A person answers a call that waits.
+    ApprovalGiven {
+        /// The asker.
+        ask: AskId,
+        /// The person's authenticated user name.
+        user: String,
+        /// The answer.
+        request: ApprovalRequest,
+    },
+    /// Nobody has answered a call that waits in time.
+    ApprovalExpired {
+        /// Sequence number of the question.
+        question: u64,
     },
     /// `spec.limits.tokens` is another one now.
     TokenLimit(Option<u64>),
@@ -326,6 +342,13 @@ pub enum Intent {
         ask: AskId,
         /// The answer.
         response: ControlResponse,
+    },
+    /// Answer a person who has answered a call that waits.
+    AnswerApproval {
+        /// Whom.
+        ask: AskId,
+        /// The answer that counts, or why there is none.
+        result: ApprovalResult,
     },
     /// There is nothing to do until something happens.
     Wait,

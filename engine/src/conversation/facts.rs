@@ -112,6 +112,8 @@ impl Facts {
             }
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
+            | Body::ToolAsked(_)
+            | Body::ToolAnswered(_)
             | Body::ToolStarted(_)
             | Body::ToolEnded(_)
             | Body::Notice(_)

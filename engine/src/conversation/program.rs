@@ -230,6 +230,8 @@ impl ConversationState {
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
             | Body::RunStarted(_)
+            | Body::ToolAsked(_)
+            | Body::ToolAnswered(_)
             | Body::ToolStarted(_)
             | Body::ToolEnded(_)
             | Body::Notice(_)

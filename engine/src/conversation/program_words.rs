@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use serde_json::json;
-use yoi_wire::entry::{Assistant, Body, Extension, Notice, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
+use yoi_wire::entry::{Assistant, Body, Extension, Notice, RefusalClass, ToolCall, ToolEnded, ToolOutcome, ToolStarted};
 
 use super::program::{LINE_EXTENSION, OUTPUT_EXTENSION, RESULT_EXTENSION, SESSION_EXTENSION};
 use super::run::{decided, tool_ended};
 use super::told_calls::{MAX_OPEN_CALLS, ToldCall, bounded_name};
 use super::{AskId, ConversationState, DecidedCall, Effect, EffectId, Intent};
-use crate::decision::Decision;
+use crate::decision::{Decision, Question, Refusal};
 use crate::program::event::ProgramEvent;
 
 const LOST_CALL: &str =
@@ -54,6 +54,10 @@ impl ConversationState {
     /// A hook tells that a call is about to begin, or asks for a tool of Yoi's.
     pub(super) fn take_program_call(&mut self, effect: EffectId, ask: AskId, decided_call: DecidedCall, intents: &mut Vec<Intent>) {
         let DecidedCall { call, from, decision } = decided_call;
+        let decision = match decision {
+            Decision::Ask(question) => Decision::Refuse(cannot_wait(&question)),
+            Decision::Allow | Decision::Refuse(_) => decision,
+        };
         let over = self.ending.is_some() || !self.is_running_program(effect);
         let api = self.api();
         let Some(program) = self.program.as_mut().filter(|_| !over) else {
@@ -101,6 +105,8 @@ impl ConversationState {
         let result = match decision {
             Decision::Allow => Ok(call_id.clone()),
             Decision::Refuse(refusal) => Err(refusal.message),
+            // It was made a refusal above.
+            Decision::Ask(question) => Err(cannot_wait(&question).message),
         };
         if let Some(program) = &mut self.program {
             match &result {
@@ -250,6 +256,17 @@ impl ConversationState {
         };
         in_log.or_else(in_bodies)
     }
+}
+
+/// A program's hook and its MCP client do not wait as long as a person may take, and the program does not outlive the runtime.
+fn cannot_wait(question: &Question) -> Refusal {
+    let rule = question.rules.first().cloned();
+    let why = format_args!(
+        "the policy of this agent has a person asked about it by the rule {}, and a program cannot wait for one. Do without it, or say what a person has to do",
+        rule.as_deref().unwrap_or_default()
+    );
+    let refusal = Refusal::new(RefusalClass::NotApproved, why);
+    Refusal { rule, ..refusal }
 }
 
 /// Whether a program's name for a tool is that of Yoi's with a prefix, such as `mcp__yoi__ListPods`.

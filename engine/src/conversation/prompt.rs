@@ -87,6 +87,8 @@ impl Prompt {
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
             | Body::RunStarted(_)
+            | Body::ToolAsked(_)
+            | Body::ToolAnswered(_)
             | Body::ToolStarted(_)
             | Body::RunEnded(_)
             | Body::Notice(_)

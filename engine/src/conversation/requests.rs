@@ -13,10 +13,10 @@ use yoi_wire::entry::{
     Abandoned, AnsweredRequest, Body, CompactionOutcome, CompactionReason, Entry, Input, InputFrom, Paused, PromptItem, Requester, Resumed,
     Rewound, RolledBack, RunEnded, RunOutcome, SystemItem,
 };
-use yoi_wire::hub::{Activity, MAX_MESSAGE_TEXT};
+use yoi_wire::hub::MAX_MESSAGE_TEXT;
 
 use super::ending::Ending;
-use super::{AskId, ConversationEvent, ConversationState, Effect, Intent};
+use super::{AskId, ConversationEvent, ConversationState, Effect, Intent, RunPhase};
 
 /// The most answers that are remembered.
 const MAX_ANSWERS: usize = 256;
@@ -190,6 +190,8 @@ pub(super) fn answered_by(state: &ConversationState, entry: &Entry) -> Option<Ve
         | Body::PeerMessage(_)
         | Body::RunStarted(_)
         | Body::Assistant(_)
+        | Body::ToolAsked(_)
+        | Body::ToolAnswered(_)
         | Body::ToolStarted(_)
         | Body::ToolEnded(_)
         | Body::RunEnded(_)
@@ -285,9 +287,9 @@ impl ConversationState {
             return refuse(ControlReason::Invalid, "a request has an id of at most 256 bytes");
         }
         let run_id = self.log.open_run.as_ref().map(|run| run.run_id.clone());
-        let activity = self.activity();
+        let phase = self.phase();
         let sentence = |message: &str| ControlDone { message: message.to_owned(), ..ControlDone::default() };
-        match (action, activity, run_id) {
+        match (action, phase, run_id) {
             (ControlAction::Run { text }, ..) if text.trim().is_empty() || text.len() > MAX_MESSAGE_TEXT => {
                 refuse(ControlReason::Invalid, "the text of an input has at least one word, and at most 65536 bytes")
             }
@@ -300,13 +302,13 @@ impl ConversationState {
             {
                 refuse(ControlReason::NotSupported, self.own_conversation().unwrap_or_default())
             }
-            (ControlAction::Run { text }, Activity::Idle, _) => {
+            (ControlAction::Run { text }, RunPhase::Idle, _) => {
                 let seq = self.log.last_seq + 2;
                 let run = self.run_started(seq, [by.request_id.clone()]);
                 self.append(vec![input(text, by), run], intents);
                 Ok(None)
             }
-            (ControlAction::Run { text }, Activity::Paused, Some(run_id)) => {
+            (ControlAction::Run { text }, RunPhase::Paused, Some(run_id)) => {
                 let mut bodies = self.unbegun_calls_end(NEVER_BEGAN);
                 let data = serde_json::json!({ "by": by.user });
                 bodies.push(Body::SystemItem(SystemItem { topic: "Interrupted".to_owned(), data, text: INTERRUPTED.to_owned() }));
@@ -314,45 +316,45 @@ impl ConversationState {
                 self.append(bodies, intents);
                 Ok(None)
             }
-            (ControlAction::Pause {}, Activity::Running, Some(_)) => {
+            (ControlAction::Pause {}, RunPhase::Running, Some(_)) => {
                 self.begin_ending(false, by, intents);
                 Ok(None)
             }
-            (ControlAction::Cancel {}, Activity::Running, Some(_)) => {
+            (ControlAction::Cancel {}, RunPhase::Running, Some(_)) => {
                 self.begin_ending(true, by, intents);
                 Ok(None)
             }
-            (ControlAction::Cancel {}, Activity::Running, None) => {
+            (ControlAction::Cancel {}, RunPhase::Running, None) => {
                 self.end_effects(intents);
                 self.append(vec![super::compaction_failed("a person cancelled it")], intents);
                 Ok(Some(sentence("the compaction was cancelled")))
             }
-            (ControlAction::Pause {}, Activity::Paused, _) => Ok(Some(sentence("the run is paused"))),
-            (ControlAction::Resume {}, Activity::Paused, Some(run_id)) => {
+            (ControlAction::Pause {}, RunPhase::Paused, _) => Ok(Some(sentence("the run is paused"))),
+            (ControlAction::Resume {}, RunPhase::Paused, Some(run_id)) => {
                 self.append(vec![Body::Resumed(Resumed { run_id, by })], intents);
                 Ok(None)
             }
-            (ControlAction::Resume {}, Activity::Running, Some(_)) if self.model_waits().is_some() => {
+            (ControlAction::Resume {}, RunPhase::Running, Some(_)) if self.model_waits().is_some() => {
                 intents.extend(self.model_waits().map(|effect| Intent::RetryModel { effect }));
                 Ok(Some(sentence("the model is called again")))
             }
-            (ControlAction::Cancel {}, Activity::Paused, Some(_)) => {
+            (ControlAction::Cancel {}, RunPhase::Paused, Some(_)) => {
                 self.ending = Some(Ending { cancel: true, roll_back: false, background_ended: false, by });
                 Ok(None)
             }
-            (ControlAction::Compact {}, Activity::Idle, _) => match self.start_compaction(CompactionReason::Requested, Some(by)) {
+            (ControlAction::Compact {}, RunPhase::Idle, _) => match self.start_compaction(CompactionReason::Requested, Some(by)) {
                 Some(start) => {
                     self.append(vec![start], intents);
                     Ok(None)
                 }
                 None => Ok(Some(sentence("there is nothing to compact"))),
             },
-            (ControlAction::RegisterPeer { .. }, Activity::Idle | Activity::Paused, _) => Ok(Some(sentence("the agent is not running"))),
-            (ControlAction::RewindTargets {}, Activity::Idle | Activity::Paused, _) => {
+            (ControlAction::RegisterPeer { .. }, RunPhase::Idle | RunPhase::Paused, _) => Ok(Some(sentence("the agent is not running"))),
+            (ControlAction::RewindTargets {}, RunPhase::Idle | RunPhase::Paused, _) => {
                 let rewind = Some(self.rewind_targets());
                 Ok(Some(ControlDone { rewind, ..sentence("what the conversation can be turned back to") }))
             }
-            (ControlAction::RewindTo { segment, seq, head }, Activity::Idle, _) => {
+            (ControlAction::RewindTo { segment, seq, head }, RunPhase::Idle, _) => {
                 let targets = self.rewind_targets();
                 if *segment != targets.segment || *head != targets.head {
                     return refuse(ControlReason::HeadChanged, "the conversation has gone on since the list was made; list again");
@@ -363,18 +365,18 @@ impl ConversationState {
                 self.append(vec![Body::Rewound(Rewound { from_seq: *seq, by })], intents);
                 Ok(None)
             }
-            (ControlAction::Run { .. } | ControlAction::Compact {} | ControlAction::RewindTargets {}, Activity::Running, _)
-            | (ControlAction::RewindTo { .. } | ControlAction::RegisterPeer { .. } | ControlAction::Resume {}, Activity::Running, _)
-            | (ControlAction::Pause {}, Activity::Running, None) => refuse(ControlReason::AlreadyRunning, "a run is under way"),
-            (ControlAction::Pause {} | ControlAction::Cancel {}, Activity::Idle, _) => {
+            (ControlAction::Run { .. } | ControlAction::Compact {} | ControlAction::RewindTargets {}, RunPhase::Running, _)
+            | (ControlAction::RewindTo { .. } | ControlAction::RegisterPeer { .. } | ControlAction::Resume {}, RunPhase::Running, _)
+            | (ControlAction::Pause {}, RunPhase::Running, None) => refuse(ControlReason::AlreadyRunning, "a run is under way"),
+            (ControlAction::Pause {} | ControlAction::Cancel {}, RunPhase::Idle, _) => {
                 refuse(ControlReason::NotRunning, "no run is under way")
             }
-            (ControlAction::Resume {}, Activity::Idle, _) => refuse(ControlReason::NotPaused, "no run is paused"),
-            (ControlAction::Compact {} | ControlAction::RewindTo { .. }, Activity::Paused, _) => {
+            (ControlAction::Resume {}, RunPhase::Idle, _) => refuse(ControlReason::NotPaused, "no run is paused"),
+            (ControlAction::Compact {} | ControlAction::RewindTo { .. }, RunPhase::Paused, _) => {
                 refuse(ControlReason::Paused, "a run is paused: let it go on or cancel it first")
             }
             // A paused run is an open one.
-            (ControlAction::Run { .. } | ControlAction::Resume {} | ControlAction::Cancel {}, Activity::Paused, None) => {
+            (ControlAction::Run { .. } | ControlAction::Resume {} | ControlAction::Cancel {}, RunPhase::Paused, None) => {
                 refuse(ControlReason::NotPaused, "no run is paused")
             }
         }

@@ -9,7 +9,7 @@ use yoi_wire::entry::{
 };
 
 use super::written_call::written_call;
-use super::{CallEnd, ConversationState, Effect, Intent, ModelCall, ModelFailed, ModelFailureKind, PromptRequest, facts};
+use super::{CallEnd, ConversationState, Effect, Intent, ModelCall, ModelFailed, ModelFailureKind, PromptRequest, facts, questions};
 use crate::decision::{Decision, Refusal};
 
 /// How often in a row an answer that was cut off at the output limit is gone on with.
@@ -35,11 +35,12 @@ pub(super) fn tool_ended(call_id: &str, outcome: ToolOutcome, output: &str) -> B
     })
 }
 
-/// The entry that follows from a decision: the start of the call, or its refusal.
+/// The entry that follows from a decision: the start of the call, its refusal, or the question.
 pub(super) fn decided(call_id: &str, tool: &str, from: CallFrom, decision: &Decision) -> Body {
     let record = Some(decision.record(from));
     match decision {
         Decision::Allow => Body::ToolStarted(ToolStarted { call_id: call_id.to_owned(), tool: tool.to_owned(), decision: record }),
+        Decision::Ask(question) => questions::asked(call_id, tool, from, question),
         Decision::Refuse(refusal) => Body::ToolEnded(ToolEnded {
             call_id: call_id.to_owned(),
             outcome: ToolOutcome::Refused,
@@ -113,16 +114,21 @@ impl ConversationState {
             let effect = self.new_effect(Effect::Tool { call_id: call.call_id.clone(), started });
             intents.push(Intent::Run { effect, call });
         }
-        if !self.effects.is_empty() {
+        if self.end_denied_calls(intents) || !self.effects.is_empty() {
             return;
         }
         let mut calls: Vec<ToolCall> = Vec::new();
         for call in self.log.open_calls.iter().filter(|call| call.started.is_none()) {
             let fits = calls.is_empty() || (self.reads_only(&calls[0].tool) && self.reads_only(&call.tool));
-            if !fits || calls.iter().any(|other| other.call_id == call.call_id) {
+            // Those after a call that waits for a person wait, too.
+            if call.waiting().is_some() || !fits || calls.iter().any(|other| other.call_id == call.call_id) {
                 break;
             }
             calls.push(asked(call));
+        }
+        if calls.is_empty() {
+            intents.push(Intent::Wait);
+            return;
         }
         let effect = self.new_effect(Effect::Check);
         intents.push(Intent::Check { effect, calls });
@@ -141,7 +147,13 @@ impl ConversationState {
             let whole = !cut || call.request.as_ref().is_some_and(|request| request.args.is_object());
             let cut_call = || Decision::Refuse(Refusal::with_message(RefusalClass::InvalidArgs, CUT_CALL.to_owned()));
             let decision = if whole { decision } else { cut_call() };
-            bodies.push(decided(&call.call_id, &call.tool, CallFrom::Model, &decision));
+            bodies.push(match &decision {
+                Decision::Ask(question) if self.is_approved(call, question) => {
+                    let record = Some(decision.record(CallFrom::Model));
+                    Body::ToolStarted(ToolStarted { call_id: call.call_id.clone(), tool: call.tool.clone(), decision: record })
+                }
+                Decision::Allow | Decision::Refuse(_) | Decision::Ask(_) => decided(&call.call_id, &call.tool, CallFrom::Model, &decision),
+            });
         }
         if !bodies.is_empty() {
             self.append(bodies, intents);

@@ -3,6 +3,7 @@
 mod compaction;
 mod ended_runs;
 mod programs;
+mod questions;
 mod replays;
 mod requests;
 mod runs;

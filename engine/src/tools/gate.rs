@@ -4,7 +4,7 @@ use yoi_wire::entry::{CallFrom, OfferedTool, RefusalClass, ToolCall};
 
 use super::ToolRunner;
 use super::result::{CallResult, LiveOutput};
-use crate::decision::{Decision, Refusal};
+use crate::decision::{Decision, Question, Refusal};
 
 /// The tools of Yoi's that a program is offered. It has its own for everything else.
 const FOR_PROGRAMS: [&str; 2] = ["ListPods", "SendToPeerPod"];
@@ -45,12 +45,13 @@ impl ToolGate {
     /// except background commands.
     pub async fn run(&self, call: &ToolCall, from: CallFrom, live: &LiveOutput) -> CallResult {
         match self.check(call, from) {
-            Ok(()) => self.runner.run(call, live).await,
+            // The begin of a call that has to be asked about is durable only once it is approved.
+            Ok(_) => self.runner.run(call, live).await,
             Err(refusal) => CallResult::refused(refusal),
         }
     }
 
-    fn check(&self, call: &ToolCall, from: CallFrom) -> Result<(), Refusal> {
+    fn check(&self, call: &ToolCall, from: CallFrom) -> Result<Option<Question>, Refusal> {
         // A program's own tool has a schema that only the program knows.
         if from == CallFrom::Hook {
             return self.runner.check_policy(call);

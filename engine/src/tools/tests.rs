@@ -74,7 +74,7 @@ impl Fixture {
     fn refuse(&self, tool: &str, args: Value) -> Refusal {
         match self.gate.begin(&call(tool, args), CallFrom::Model) {
             Decision::Refuse(refusal) => refusal,
-            Decision::Allow => panic!("the call of {tool} may begin"),
+            Decision::Allow | Decision::Ask(_) => panic!("the call of {tool} is not refused"),
         }
     }
 
@@ -172,7 +172,7 @@ fn a_program_has_only_the_tools_that_it_is_offered_and_its_hook_asks_for_tools_o
     assert_eq!(offered(CallFrom::Mcp), ["ListPods", "SendToPeerPod"]);
     assert_eq!(offered(CallFrom::Hook), [""; 0]);
     let class = |tool: &str, from| match fixture.gate.begin(&call(tool, json!({})), from) {
-        Decision::Allow => None,
+        Decision::Allow | Decision::Ask(_) => None,
         Decision::Refuse(refusal) => Some(refusal.class),
     };
     assert_eq!(class("ListPods", CallFrom::Mcp), None);

@@ -143,7 +143,7 @@ async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, 
     };
     loop {
         let line = gateway.delivery.line_to(record).await.map_err(|_| unreachable(record))?;
-        let answer = timeout_at(deadline, line.request(control_request(user, body.clone())?));
+        let answer = timeout_at(deadline, line.request(person_request(user, runtime_api::CONTROL, body.clone())?));
         let response = match answer.await {
             Ok(Ok(response)) => response,
             Ok(Err(RequestError::Unsent(_))) if line.is_closed() && Instant::now() < deadline => continue,
@@ -161,12 +161,7 @@ async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, 
         return Err(match serde_json::from_slice::<Refusal>(&body) {
             Ok(refusal) => ApiFailure::from_refusal(namespace, name, &refusal),
             // A runtime older than this gateway may not serve the path.
-            Err(_) if status == StatusCode::NOT_FOUND => {
-                let message = format!(
-                    "the runtime of YoiPod {namespace}/{name} is older and cannot be asked this: restart it with kubectl yoi restart {name} -n {namespace}"
-                );
-                ApiFailure::new(StatusCode::CONFLICT, message).about(name)
-            }
+            Err(_) if status == StatusCode::NOT_FOUND => ApiFailure::older_runtime(namespace, name),
             Err(_) => lost(&format!("answered {status}")),
         });
     }
@@ -188,10 +183,11 @@ async fn read_answer(body: Body) -> Option<RuntimeAnswer> {
     Some(RuntimeAnswer::Long(Body::from_stream(stream::iter([Ok(Bytes::from(read))]).chain(frames))))
 }
 
-fn control_request(user: &User, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
+/// A request to the runtime in the name of a person.
+pub(super) fn person_request(user: &User, path: &'static str, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static(runtime_api::CONTROL);
+    *request.uri_mut() = Uri::from_static(path);
     let user = HeaderValue::from_str(&header_text(&user.name))
         .map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, format!("the user's name fits no header: {error}")))?;
     request.headers_mut().insert(USER_HEADER, user);

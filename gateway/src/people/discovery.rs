@@ -31,6 +31,7 @@ pub async fn resources() -> Json<Value> {
     Json(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(),
         "resources": [
+            resources("approval", "Approval", &["create", "get"]),
             resource("attach", "Attach", "get"),
             resources("bundle", "Bundle", &["create", "get"]),
             resource("control", "Control", "create"),

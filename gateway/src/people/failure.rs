@@ -44,8 +44,16 @@ impl ApiFailure {
     pub fn method_not_allowed() -> Self {
         ApiFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "message, control and push are sent with POST, all others are read with GET; bundle takes both",
+            "message, control and push are sent with POST, all others are read with GET; approval and bundle take both",
         )
+    }
+
+    /// The runtime does not serve what this gateway asks of it.
+    pub fn older_runtime(namespace: &str, name: &str) -> Self {
+        let message = format!(
+            "the runtime of YoiPod {namespace}/{name} is older and cannot be asked this: restart it with kubectl yoi restart {name} -n {namespace}"
+        );
+        ApiFailure::new(StatusCode::CONFLICT, message).about(name)
     }
 
     /// The refusal of the target's runtime, or of the delivery to it.
@@ -73,6 +81,7 @@ fn reason(code: StatusCode) -> &'static str {
         StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
         StatusCode::NOT_ACCEPTABLE => "NotAcceptable",
         StatusCode::CONFLICT => "Conflict",
+        StatusCode::GONE => "Gone",
         StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
         StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
         StatusCode::UNPROCESSABLE_ENTITY => "Invalid",

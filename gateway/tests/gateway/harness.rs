@@ -192,6 +192,7 @@ impl TestCluster {
             .route(runtime_api::LOG, get(log))
             .route(runtime_api::ATTACH, get(attach))
             .route(runtime_api::CONTROL, post(control))
+            .route(runtime_api::APPROVAL, get(async || r#"{"calls":[]}"#).post(control))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
             .route(runtime_api::BUNDLE, get(commits).post(committed))

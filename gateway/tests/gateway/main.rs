@@ -2,6 +2,7 @@
 
 mod agents;
 mod api;
+mod approval;
 mod attach;
 #[path = "../../../line/tests/line/certificates.rs"]
 mod certificates;

@@ -42,6 +42,8 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
         ("alice", "GET", "diff", StatusCode::FORBIDDEN),
         ("alice", "GET", "attach", StatusCode::FORBIDDEN),
         ("alice", "GET", "usage", StatusCode::FORBIDDEN),
+        ("alice", "GET", "approval", StatusCode::FORBIDDEN),
+        ("alice", "POST", "approval", StatusCode::FORBIDDEN),
         ("alice", "GET", "export", StatusCode::FORBIDDEN),
         ("alice", "GET", "log?export=true", StatusCode::FORBIDDEN),
         ("alice", "GET", "bundle", StatusCode::FORBIDDEN),

@@ -33,8 +33,17 @@ pub const ATTACH: &str = "Examples:
   kubectl yoi attach alice --tail 200
   kubectl yoi attach alice -o json | jq -r .type
 
-Keys: Enter sends, Ctrl-C pauses, Ctrl-X cancels, Ctrl-D leaves, Tab shows and hides what tools did; :help lists all.
+Keys: Enter sends; y, a or n REASON answers a call that waits; Ctrl-C pauses, Ctrl-X cancels, Ctrl-D leaves, Tab shows and hides what tools did; :help lists all.
 Without a terminal it prints lines.";
+pub const APPROVALS: &str = "Examples:
+  kubectl yoi approvals
+  kubectl yoi approvals -A -o json
+  kubectl yoi approvals alice";
+pub const APPROVE: &str = "Examples:
+  kubectl yoi approve alice 57
+  kubectl yoi approve alice 57 --always    # and what the same rules ask about in this conversation";
+pub const DENY: &str = "Examples:
+  kubectl yoi deny alice 57 --because \"Not on a Friday.\"";
 pub const PAUSE: &str = "Examples:
   kubectl yoi pause alice";
 pub const RESUME: &str = "Examples:

@@ -28,6 +28,42 @@ pub struct SteerOptions {
 }
 
 #[derive(Debug, Args)]
+pub struct ApprovalsOptions {
+    /// Only this agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: Option<String>,
+    /// Agents of every namespace, not only of one.
+    #[arg(short = 'A', long, conflicts_with = "name")]
+    pub all_namespaces: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ApproveOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Number of the call, as `approvals` lists it.
+    #[arg(value_name = "CALL")]
+    pub call: u64,
+    /// Approve also every other call of this conversation that the same rules of the policy ask about.
+    #[arg(long)]
+    pub always: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DenyOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Number of the call, as `approvals` lists it.
+    #[arg(value_name = "CALL")]
+    pub call: u64,
+    /// Why; the agent reads it.
+    #[arg(long, value_name = "TEXT")]
+    pub because: String,
+}
+
+#[derive(Debug, Args)]
 pub struct RewindOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]

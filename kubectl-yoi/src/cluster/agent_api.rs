@@ -6,6 +6,7 @@ use futures::{AsyncBufRead, TryStreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
+use yoi_wire::approval::{ApprovalRequest, ApprovalResponse};
 use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::people::{GROUP, VERSION, WaitsFor};
@@ -14,6 +15,7 @@ use yoi_wire::push::{PushRequest, PushResponse};
 use super::Cluster;
 use crate::error::Error;
 use crate::progress::Progress;
+use crate::show::one_line;
 
 /// How long a read waits for the reader of a stopped agent: an image may have to be pulled.
 const READER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -160,18 +162,47 @@ impl Cluster {
         let operation = operation(&action);
         let body = ControlRequest { id: uuid::Uuid::now_v7().to_string(), action };
         let bytes = serde_json::to_vec(&body).map_err(|e| self.invalid_request(name, e))?;
+        self.send_again(name, "control", &bytes).await.map_err(self.api_error::<YoiPod>(operation, name))
+    }
+}
+
+impl Cluster {
+    /// Answers a call that waits for a person. An answer that was lost is sent again: the first one to a call counts.
+    pub async fn answer_call(&self, name: &str, operation: &str, body: &ApprovalRequest) -> Result<ApprovalResponse, Error> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
+        let agent = self.display_name::<YoiPod>(name);
+        let error = match self.send_again(name, "approval", &bytes).await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        // The agent is there, and says of the call that it is not, or is over.
+        let of_call = match &error {
+            kube::Error::Api(status) if matches!(status.code, 404 | 410) => status.message.strip_prefix(&format!("{agent}: ")),
+            _ => None,
+        };
+        match of_call {
+            Some(message) => {
+                let next = format!("see what waits: {}", self.plugin_command(&format!("approvals {name}")));
+                Err(self.refused_error::<YoiPod>(operation, name, one_line(message), next))
+            }
+            None => Err(self.api_error::<YoiPod>(operation, name)(error)),
+        }
+    }
+
+    /// Posts what has its effect once, again while its answer is lost or the agent learns of a gateway that has just started.
+    async fn send_again<T: DeserializeOwned>(&self, name: &str, subresource: &str, bytes: &[u8]) -> kube::Result<T> {
         let mut tried = 0;
         let mut wait = Wait::new(name);
         loop {
-            let request = http::Request::post(self.runtime_path(name, "control"))
+            let request = http::Request::post(self.runtime_path(name, subresource))
                 .header(http::header::CONTENT_TYPE, "application/json")
-                .body(bytes.clone())
-                .map_err(|e| self.invalid_request(name, e))?;
+                .body(bytes.to_vec())
+                .map_err(kube::Error::HttpError)?;
             match self.client.request(request).await {
                 Ok(response) => return Ok(response),
                 Err(error) if is_lost(&error) && tried < REPEAT_LOST => tried += 1,
                 Err(error) if wait.goes_on(&error).await => continue,
-                Err(error) => return Err(self.api_error::<YoiPod>(operation, name)(error)),
+                Err(error) => return Err(error),
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }

@@ -12,6 +12,7 @@ use yoi_plan::visibility::PeerLink;
 
 use crate::args::{ListFilter, ListKind, LsOptions, OutputFormat};
 use crate::cluster::{Cluster, Listed, NamespacedObject};
+use crate::commands::approvals::needs_input;
 use crate::error::Error;
 use crate::show;
 use agents::{AgentRows, SessionRows};
@@ -49,9 +50,13 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
             (true, true) | (false, _) => Ok(None),
         }
     };
-    let (links, everybody, pods, workspaces, peers) = futures::try_join!(links, everybody, pods, workspaces, peers)?;
+    let (links, everybody, mut pods, workspaces, peers) = futures::try_join!(links, everybody, pods, workspaces, peers)?;
     let peers = peers.unwrap_or_else(|| links.clone());
     let is_table = matches!(output, None | Some(OutputFormat::Wide));
+    if is_table {
+        // Those that wait for a person come first.
+        pods.objects.sort_by_key(|pod| !needs_input(pod));
+    }
     // The other tables have a line for each, and the objects themselves stand in documents.
     if !is_table || args.what == Some(ListKind::Sessions) {
         rows::say_unreadable("agents", &pods.unreadable);

@@ -12,24 +12,40 @@ use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
 
 use crate::args::ClusterOptions;
 use crate::cluster::Cluster;
+use crate::commands::approvals::numbers;
 
 /// The presets of the chart of this version. People may not read the chart's ConfigMap.
 const PRESETS: [&str; 6] = ["claude", "codex", "copilot", "gemini", "goose", "opencode"];
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Returns the candidates for a value that the help calls `value_name`, each with its description.
-pub async fn names_of(value_name: &str, options: &ClusterOptions) -> Vec<(String, Option<String>)> {
+/// Returns the candidates for a value that the help calls `value_name`, each with its description. `agent` is the one that the line names, if it does.
+pub async fn names_of(value_name: &str, agent: Option<&str>, options: &ClusterOptions) -> Vec<(String, Option<String>)> {
     match value_name {
         "REASON" => return ALL.iter().map(|reason| (reason.as_str().to_owned(), Some(reason.meaning().to_owned()))).collect(),
         "PRESET" => return PRESETS.map(|name| (name.to_owned(), None)).into(),
+        "CALL" => {
+            let Some(agent) = agent else { return Vec::new() };
+            let asked = tokio::time::timeout(patience(options), calls(agent, options)).await;
+            let calls = asked.ok().flatten().unwrap_or_default();
+            return calls.into_iter().map(|(number, about)| (number, Some(about))).collect();
+        }
         "AGENT" | "PROJECT" | "WORKSPACE" | "CLAIM" | "NAMESPACE" | "NODE" => {}
         _ => return Vec::new(),
     }
-    let patience = PATIENCE * options.patience_percent() / 100;
-    let asked = tokio::time::timeout(patience, ask(value_name, options)).await;
+    let asked = tokio::time::timeout(patience(options), ask(value_name, options)).await;
     let mut names = asked.ok().flatten().unwrap_or_default();
     names.sort();
     names.into_iter().map(|name| (name, None)).collect()
+}
+
+fn patience(options: &ClusterOptions) -> Duration {
+    PATIENCE * options.patience_percent() / 100
+}
+
+/// The calls of an agent that wait for a person.
+async fn calls(agent: &str, options: &ClusterOptions) -> Option<Vec<(String, String)>> {
+    let cluster = Cluster::connect(options).await.ok()?;
+    numbers(&cluster, agent).await
 }
 
 async fn ask(value_name: &str, options: &ClusterOptions) -> Option<Vec<String>> {

@@ -32,6 +32,9 @@ async fn names_of_objects_are_completed_from_the_cluster_that_the_line_names() -
     server.put(tree("w", json!(null))).put(tree("base-1", base));
     server.put(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "alice-session" } }));
     server.put(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "team-a" } }));
+    let call = json!({ "call": 7, "tool": "Shell", "args": { "command": "ls" }, "from": "model", "rules": ["Shell"], "canBeRemembered": true,
+        "since": "2026-01-01T00:00:00Z", "seconds": 60 });
+    server.answer_for("bob", "approval", 200, json!({ "calls": [call] }).to_string());
     for (words, names) in [
         (&["log", ""][..], &["albert", "alice", "bob"][..]),
         (&["log", "al"], &["albert", "alice"]),
@@ -46,6 +49,7 @@ async fn names_of_objects_are_completed_from_the_cluster_that_the_line_names() -
         (&["--context", "nowhere", "--cluster=k", "log", "b"], &["bob"]),
         (&["-n", "other", "log", ""], &[]),
         (&["run", ""], &[]),
+        (&["approve", "bob", ""], &["7"]),
     ] {
         let completed = complete(&plugin, words).await?;
         ensure!(completed == names, "{words:?}: {completed:?}");

@@ -2,6 +2,7 @@
 
 mod agents;
 mod api_server;
+mod approvals;
 mod attach;
 mod completion;
 mod connection;

@@ -85,7 +85,7 @@ pub(super) async fn post_commit(
     let activity = agent.open_session.borrow().as_ref().map(|session| session.feed.progress().activity);
     match activity {
         Some(Activity::Idle) => {}
-        Some(Activity::Running | Activity::Paused) => {
+        Some(Activity::Running | Activity::Paused | Activity::NeedsInput) => {
             let message = "a run is under way, so nothing was committed: wait until it ends, or end it with kubectl yoi cancel";
             return refuse(StatusCode::CONFLICT, RefusalReason::Invalid, message);
         }

@@ -30,7 +30,7 @@ pub(super) async fn control(
         Ok(request) => request,
         Err(error) => return invalid(id, format!("the request is not one that this version knows: {error}")),
     };
-    let Some(user) = headers.get(USER_HEADER).and_then(|user| percent_decoded(user.as_bytes())).filter(|user| !user.is_empty()) else {
+    let Some(user) = user_of(&headers) else {
         return invalid(id, "the request does not say who asks".to_owned());
     };
     if let ControlAction::Run { text } = &request.action
@@ -52,6 +52,11 @@ pub(super) async fn control(
         }
         None => refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open"),
     }
+}
+
+/// The authenticated user name of the person who asks.
+pub(super) fn user_of(headers: &HeaderMap) -> Option<String> {
+    headers.get(USER_HEADER).and_then(|user| percent_decoded(user.as_bytes())).filter(|user| !user.is_empty())
 }
 
 fn invalid(id: String, message: String) -> Response {

@@ -4,6 +4,7 @@
 #[path = "../../../e2e/src/bin/scripted-model/endpoint.rs"]
 mod endpoint;
 
+mod approvals;
 mod bundles;
 mod day_of_work;
 mod degraded;

@@ -72,7 +72,7 @@ impl RuntimeTools {
 impl PathTools for RuntimeTools {
     fn check(&self, tool: &str, args: &Value) -> Option<String> {
         match self.gate.begin(&Self::call(tool, args), CallFrom::Model) {
-            Decision::Allow => None,
+            Decision::Allow | Decision::Ask(_) => None,
             Decision::Refuse(refusal) => Some(refusal.message),
         }
     }

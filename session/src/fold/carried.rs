@@ -17,7 +17,19 @@ impl LogState {
     #[must_use]
     pub fn carried(&self) -> Vec<Carried> {
         // Both numbers come from the entries of the next segment themselves.
-        let Self { last_seq: _, run_generation: _, delivered, tasks, unanswered, open_run, open_calls, interrupted, tokens } = self;
+        let Self {
+            last_seq: _,
+            run_generation: _,
+            delivered,
+            tasks,
+            unanswered,
+            open_run,
+            open_calls,
+            interrupted,
+            always_approved,
+            past_questions,
+            tokens,
+        } = self;
         let delivered = parts(delivered.latest_first().map(|(id, seq)| (id.to_owned(), seq)));
         let tasks = parts(tasks.iter().map(|(id, task)| (id.clone(), task.clone())));
         let open_calls = parts(open_calls.iter().map(carried_call));
@@ -31,6 +43,8 @@ impl LogState {
             open_calls: open_calls.next().unwrap_or_default(),
             interrupted: interrupted.clone(),
             requests: Vec::new(),
+            always_approved: always_approved.iter().cloned().collect(),
+            past_questions: past_questions.iter().cloned().collect(),
             tokens: *tokens,
             program: None,
         };
@@ -48,7 +62,8 @@ impl LogState {
 
     pub(super) fn restore(&mut self, carried: &CarriedState) {
         // The conversation keeps the requests of people and the program.
-        let CarriedState { delivered, tasks, unanswered, open_run, open_calls, interrupted, requests: _, tokens, program: _ } = carried;
+        let CarriedState { delivered, tasks, unanswered, open_run, open_calls, interrupted, .. } = carried;
+        let CarriedState { requests: _, always_approved, past_questions, tokens, program: _, .. } = carried;
         *self = Self {
             last_seq: self.last_seq,
             run_generation: self.run_generation,
@@ -58,6 +73,8 @@ impl LogState {
             open_run: open_run.as_ref().map(restored_run),
             open_calls: Vec::new(),
             interrupted: interrupted.clone(),
+            always_approved: always_approved.iter().cloned().collect(),
+            past_questions: past_questions.iter().cloned().collect(),
             tokens: *tokens,
         };
         self.add(delivered, tasks, open_calls);
@@ -104,12 +121,12 @@ fn restored_run(run: &CarriedRun) -> OpenRun {
 }
 
 fn carried_call(call: &OpenCall) -> CarriedCall {
-    let OpenCall { call_id, tool, request, started } = call.clone();
+    let OpenCall { call_id, tool, request, started, question } = call.clone();
     let only_started = request.is_none();
-    CarriedCall { call: request.unwrap_or(ToolCall { call_id, tool, args: Value::Null }), started, only_started }
+    CarriedCall { call: request.unwrap_or(ToolCall { call_id, tool, args: Value::Null }), started, only_started, question }
 }
 
 fn restored_call(carried: &CarriedCall) -> OpenCall {
-    let CarriedCall { call, started, only_started } = carried.clone();
-    OpenCall { call_id: call.call_id.clone(), tool: call.tool.clone(), request: (!only_started).then_some(call), started }
+    let CarriedCall { call, started, only_started, question } = carried.clone();
+    OpenCall { call_id: call.call_id.clone(), tool: call.tool.clone(), request: (!only_started).then_some(call), started, question }
 }

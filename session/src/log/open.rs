@@ -81,6 +81,8 @@ fn unsupported_version(entry: &Entry) -> Option<String> {
         | Body::PeerMessage(_)
         | Body::RunStarted(_)
         | Body::Assistant(_)
+        | Body::ToolAsked(_)
+        | Body::ToolAnswered(_)
         | Body::ToolStarted(_)
         | Body::ToolEnded(_)
         | Body::RunEnded(_)

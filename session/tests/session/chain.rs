@@ -309,7 +309,13 @@ fn a_session_goes_on_however_many_messages_tasks_and_open_calls_it_had() {
     state.open_calls = (0..20)
         .map(|n| {
             let call = ToolCall { call_id: format!("c{n}"), tool: "Shell".into(), args: json!({ "command": "x".repeat(1 << 20) }) };
-            OpenCall { call_id: call.call_id.clone(), tool: call.tool.clone(), request: Some(call), started: (n % 2 == 0).then_some(n) }
+            OpenCall {
+                call_id: call.call_id.clone(),
+                tool: call.tool.clone(),
+                request: Some(call),
+                started: (n % 2 == 0).then_some(n),
+                question: None,
+            }
         })
         .collect();
     session.log().rotate(SegmentReason::Full, config(), state.carried(), at(), &mut counter()).unwrap();

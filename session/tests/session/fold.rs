@@ -3,8 +3,9 @@
 use yoi_session::{LogState, fold};
 use yoi_wire::{
     entry::{
-        Abandoned, Assistant, Body, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, Paused, PeerMessage, Requester,
-        Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolOutcome, UsageWithoutAnswer,
+        Abandoned, Answer, Assistant, Body, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, Paused,
+        PeerMessage, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolAnswered, ToolAsked,
+        ToolOutcome, UsageWithoutAnswer,
     },
     hub::TaskState,
 };
@@ -40,6 +41,16 @@ fn usage(n: u64) -> TokenUsage {
     TokenUsage { input_tokens: n, output_tokens: 1, cached_tokens: n / 2, ..TokenUsage::default() }
 }
 
+fn tool_asked(id: &str, from: CallFrom) -> Body {
+    let rules = vec!["Shell".into(), format!("Shell({id})")];
+    Body::ToolAsked(ToolAsked { call_id: id.into(), tool: "shell".into(), from, rules, unreadable: false, seconds: 60 })
+}
+
+fn tool_answered(id: &str, asked: u64, approved: bool) -> Body {
+    let answer = Answer { approved, always: approved, because: Some("b".into()), by: "jane".into() };
+    Body::ToolAnswered(ToolAnswered { call_id: id.into(), asked, answer })
+}
+
 fn answer(n: u64, calls: &[&str]) -> Body {
     let Body::Assistant(answer) = asks(calls) else { unreachable!() };
     Body::Assistant(Assistant { usage: Some(usage(n)), ..answer })
@@ -71,7 +82,7 @@ impl Rng {
             RunOutcome::Cancelled,
             RunOutcome::RolledBack,
         ];
-        match self.below(16) {
+        match self.below(18) {
             0 => input(&format!("m{seq}"), InputFrom::Task),
             1 => input(&id, InputFrom::Person),
             2 => Body::PeerMessage(PeerMessage { message_id: id, from: agent("bob"), text: "t".into(), prompt: None }),
@@ -86,6 +97,8 @@ impl Rng {
             12 => Body::RolledBack(RolledBack { run_id, hidden: vec![self.below(seq), seq - 1], by: by() }),
             13 => Body::Rewound(Rewound { from_seq: self.below(seq) + 1, by: by() }),
             14 => Body::Usage(UsageWithoutAnswer { usage: usage(seq), reason: "Cancelled".into() }),
+            15 => tool_asked(call, CallFrom::Model),
+            16 => tool_answered(call, self.below(seq), self.below(2) == 0),
             _ => Body::CompactionEnded(CompactionEnded {
                 outcome: CompactionOutcome::Used,
                 summary: "s".into(),
@@ -134,6 +147,27 @@ fn a_paused_run_stays_paused_over_a_restart_and_its_calls_end() {
     let recovered = entries(recovery).iter().fold(state, fold::apply);
     assert_eq!(recovered.recovery(), []);
     assert_eq!(recovered.open_run, Some(open));
+}
+
+#[test]
+fn p71_a_run_stays_open_for_a_call_that_waits_for_a_person_and_not_for_one_of_a_program() {
+    let before = |from| {
+        vec![input("m1", InputFrom::Person), run("r", &["m1"]), answer(10, &["a", "b", "c"]), tool_started("a"), tool_asked("b", from)]
+    };
+    let waiting = state(before(CallFrom::Model));
+    let recovery = waiting.recovery();
+    // What had begun is over; what waits, and what comes after it, is where it was.
+    assert!(matches!(&recovery[..], [Body::ToolEnded(end)] if end.call_id == "a" && end.outcome == ToolOutcome::Unknown), "{recovery:?}");
+    let recovered = entries(recovery).iter().fold(waiting, fold::apply);
+    assert_eq!((recovered.recovery(), recovered.waiting().count(), recovered.open_calls.len()), (vec![], 1, 2));
+    // So it is with the answer.
+    for approved in [true, false] {
+        let answered = state([before(CallFrom::Model), vec![tool_ended("a"), tool_answered("b", 5, approved)]].concat());
+        assert_eq!((answered.recovery(), answered.waiting().count()), (vec![], 0));
+    }
+    let of_program = state(before(CallFrom::Hook)).recovery();
+    assert!(matches!(of_program.last(), Some(Body::RunEnded(end)) if end.outcome == RunOutcome::Interrupted), "{of_program:?}");
+    assert_eq!(of_program.len(), 4);
 }
 
 #[test]

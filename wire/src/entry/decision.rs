@@ -34,6 +34,8 @@ pub enum RefusalClass {
     SensitivePathDenied,
     /// The policy does not allow a host or a scheme, or no host is named.
     NetworkDenied,
+    /// A person denied it, was not there in time, or cannot be asked.
+    NotApproved,
     /// The arguments do not fit the tool, or were cut off.
     InvalidArgs,
     /// No slot of the conversation or of the project came free in time, or there are as many background commands as there may be.
@@ -55,6 +57,7 @@ impl RefusalClass {
             Self::ToolDenied => "tool_denied",
             Self::SensitivePathDenied => "sensitive_path_denied",
             Self::NetworkDenied => "network_denied",
+            Self::NotApproved => "not_approved",
             Self::InvalidArgs => "invalid_args",
             Self::SlotsFull => "slots_full",
             Self::Unknown => "refused",
@@ -72,7 +75,7 @@ pub struct CallDecision {
     /// Why it was refused; absent: it was allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusalClass>,
-    /// The rule of the policy that refused it, where one did.
+    /// The rule of the policy that refused it, where one did; of a call that was allowed, the rule that had a person asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }

@@ -60,6 +60,8 @@ kinds!(
     PeerMessage,
     RunStarted,
     Assistant,
+    ToolAsked,
+    ToolAnswered,
     ToolStarted,
     ToolEnded,
     RunEnded,

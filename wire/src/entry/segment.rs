@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::RunOutcome;
 use super::answer::{TokenUsage, ToolCall};
+use super::asked::{CallQuestion, PastQuestion};
 use super::prompt::PromptItem;
 use crate::control::ControlResponse;
 use crate::hub::TaskState;
@@ -178,6 +179,12 @@ pub struct CarriedState {
     /// The last requests of people and their answers, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<AnsweredRequest>,
+    /// Rules of the policy whose questions a person has answered for the whole conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub always_approved: Vec<String>,
+    /// Questions about calls that nobody can answer any more, the latest of them, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_questions: Vec<PastQuestion>,
     /// Tokens of all calls so far.
     #[serde(default)]
     pub tokens: TokenUsage,
@@ -251,6 +258,9 @@ pub struct CarriedCall {
     /// No answer in the log asks for it: id and tool come from its `ToolStarted`, and the arguments are not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_started: bool,
+    /// What a person is asked about it, or has answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<CallQuestion>,
 }
 
 /// A request of a person that has its answer: the same id gets the same answer.

@@ -24,7 +24,7 @@ pub(super) fn models(t: &mut Table) {
     for (field, n) in [("at", 999), ("at", -1), ("keep", -1), ("at", 1_000_000_001)] {
         t.expect_refused("model", a, &[("/spec/compaction", json!({ field: n }))], field);
     }
-    for field in ["deny", "allow"] {
+    for field in ["deny", "ask", "allow"] {
         for rule in ["", "Shell(", "Shell()", "(x)", "Shell (x)", "7z", "Shell(x", "a/b"] {
             t.expect_refused("policy", a, &[("/spec/policy", json!({ field: [rule] }))], field);
         }
@@ -32,6 +32,12 @@ pub(super) fn models(t: &mut Table) {
             t.expect_accepted("policy", a, &[("/spec/policy", json!({ field: [rule] }))]);
         }
         t.expect_refused("policy", a, &[("/spec/policy", json!({ field: vec!["Shell"; 129] }))], field);
+    }
+    for timeout in ["", "10", "9s", "0m", "169h", "-1h", "1d", "605000s"] {
+        t.expect_refused("policy", a, &[("/spec/policy", json!({ "approval": { "timeout": timeout } }))], "timeout");
+    }
+    for timeout in ["10s", "90m", "168h"] {
+        t.expect_accepted("policy", a, &[("/spec/policy", json!({ "approval": { "timeout": timeout } }))]);
     }
     for host in ["", "*.example.org", "-a", "a..b", "https://example.org", "example.org:443"] {
         t.expect_refused("policy", a, &[("/spec/policy", json!({ "network": { "hosts": [host] } }))], "hosts");

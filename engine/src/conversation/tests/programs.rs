@@ -144,6 +144,15 @@ fn a_program_without_sessions_of_its_own_begins_anew_each_time() {
 }
 
 #[test]
+fn a_call_that_the_policy_has_a_person_asked_about_is_refused_to_a_program_which_cannot_wait() {
+    let mut simulation = running();
+    let refused = simulation.hook(1, call("ask-a")).unwrap().unwrap_err();
+    assert!(refused.starts_with("not_approved: ") && refused.contains("Shell(a)") && refused.contains("cannot wait"), "{refused}");
+    assert!(simulation.kinds().ends_with("Assistant ToolEnded"), "{}", simulation.kinds());
+    assert!(simulation.waiting().is_empty());
+}
+
+#[test]
 fn a_call_is_durable_before_the_hook_gets_its_answer() {
     let mut simulation = running();
     let effect = simulation.effect();

@@ -1,4 +1,5 @@
 use yoi_test_support::Share;
+use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::control::ControlAction;
 use yoi_wire::entry::{Body, Entry, PromptItem, RunOutcome};
 use yoi_wire::hub::TaskState;
@@ -125,14 +126,15 @@ fn random_life(seed: u64, check: bool) -> Simulation {
     let mut late: Vec<ConversationEvent> = Vec::new();
     for step in 0..120 {
         let id = format!("id-{step}");
-        match numbers.below(16) {
+        match numbers.below(18) {
             0..6 if !simulation.effects.is_empty() => {
-                simulation.script = std::collections::VecDeque::from([match numbers.below(12) {
+                simulation.script = std::collections::VecDeque::from([match numbers.below(13) {
                     0..4 => Ok(calls(&[&format!("read-{step}"), &format!("read-x-{step}"), &format!("c-{step}")])),
                     4 => Ok(stopped("cut", yoi_wire::entry::StopReason::Length)),
                     5 => Ok(stopped("no", yoi_wire::entry::StopReason::Refusal)),
                     6 => Err(failed(ModelFailureKind::TooLong)),
                     7 => Err(failed(ModelFailureKind::HistoryRefused)),
+                    8 => Ok(calls(&[&format!("read-ask-{step}"), &format!("ask-{step}"), &format!("d-{step}")])),
                     _ => Ok(with_tokens(answer("an answer"), 50)),
                 }]);
                 let at = numbers.below(simulation.effects.len() as u64) as usize;
@@ -158,6 +160,19 @@ fn random_life(seed: u64, check: bool) -> Simulation {
                 }
             }
             13 => simulation.send(ConversationEvent::SegmentFull),
+            15 | 16 => {
+                if let Some(call) = simulation.waiting().first().copied() {
+                    let approve = numbers.below(3) > 0;
+                    let request = ApprovalRequest { call, approve, always: approve && numbers.below(4) == 0, because: None };
+                    // While the run is being cancelled it is over.
+                    let _ = simulation.approve("jane", request);
+                }
+            }
+            17 if numbers.below(3) == 0 => {
+                if let Some(question) = simulation.waiting().first().copied() {
+                    simulation.send(ConversationEvent::ApprovalExpired { question });
+                }
+            }
             14 if numbers.below(3) == 0 => {
                 simulation.start();
                 simulation.settle();

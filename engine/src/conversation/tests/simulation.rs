@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 
 use serde_json::json;
 use yoi_session::inbox::{InboxMessage, Sender, Wake};
+use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::control::{ControlAction, ControlReason, ControlRequest, ControlResponse};
 use yoi_wire::entry::{
     AgentConfig, AgentRef, Assistant, Body, Entry, FORMAT, Input, PeerMessage, PromptItem, RefusalClass, RunOutcome, RuntimeStarted,
@@ -11,7 +12,7 @@ use yoi_wire::hub::TaskState;
 use yoi_wire::manifest::Task;
 
 use super::super::*;
-use crate::decision::{Decision, Refusal};
+use crate::decision::{Decision, Question, Refusal};
 
 pub fn name(name: &str) -> AgentRef {
     AgentRef { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") }
@@ -40,10 +41,15 @@ pub fn calls(ids: &[&str]) -> Assistant {
     Assistant { tool_calls: ids.iter().map(call).collect(), ..answer("") }
 }
 
-/// The gate refuses a call with the id `bad`.
+/// The gate refuses a call with the id `bad`, and has a person asked about one whose id has `ask` in it, or `unread`, by a rule for its last letter.
 pub fn decision(call: &ToolCall) -> Decision {
     match call.call_id.as_str() {
         "bad" => Decision::Refuse(Refusal::with_message(RefusalClass::InvalidArgs, "no".to_owned())),
+        id if id.contains("ask") || id.contains("unread") => Decision::Ask(Question {
+            rules: vec![format!("Shell({})", &id[id.len() - 1..])],
+            unreadable: id.contains("unread"),
+            seconds: 60,
+        }),
         _ => Decision::Allow,
     }
 }
@@ -81,6 +87,9 @@ pub struct Simulation {
     /// Effects end only by [`Simulation::end`].
     pub hold: bool,
     pub answers: Vec<(AskId, ControlResponse)>,
+    pub approvals: Vec<(AskId, ApprovalResult)>,
+    /// Ids of calls that the policy has come to refuse.
+    pub withdrawn: Vec<String>,
     pub retried: usize,
     pub program: Option<super::super::program::ProgramRole>,
     /// Inputs and sessions with which the program was started.
@@ -200,7 +209,9 @@ impl Simulation {
             Intent::Acknowledge { ask, result } => self.acknowledged.push((ask, result)),
             Intent::RetryModel { .. } => self.retried += 1,
             Intent::Check { effect, calls } => {
-                let decisions = calls.iter().map(decision).collect();
+                let withdrawn = |call: &ToolCall| self.withdrawn.contains(&call.call_id);
+                let refusal = || Decision::Refuse(Refusal::with_message(RefusalClass::ToolDenied, "withdrawn".to_owned()));
+                let decisions = calls.iter().map(|call| if withdrawn(call) { refusal() } else { decision(call) }).collect();
                 self.queue.push_back(ConversationEvent::Checked { effect, decisions });
             }
             Intent::Run { effect, call } => {
@@ -213,6 +224,7 @@ impl Simulation {
             }
             Intent::EndBackground { effect } => self.effects.push((effect, Held::Background)),
             Intent::Answer { ask, response } => self.answers.push((ask, response)),
+            Intent::AnswerApproval { ask, result } => self.approvals.push((ask, result)),
             Intent::Wait => self.waits = true,
             Intent::Exit => {}
         }
@@ -285,6 +297,20 @@ impl Simulation {
     pub fn ask(&mut self, id: &str, action: ControlAction) -> Option<ControlResponse> {
         let ask = self.ask_as(id, action);
         self.answer_of(ask)
+    }
+
+    /// Answers the call that waits first, or one of this number, and returns what the person is told.
+    pub fn approve(&mut self, user: &str, request: ApprovalRequest) -> ApprovalResult {
+        self.asks += 1;
+        self.send(ConversationEvent::ApprovalGiven { ask: self.asks, user: user.to_owned(), request });
+        let (ask, result) = self.approvals.pop().unwrap();
+        assert_eq!(ask, self.asks);
+        result
+    }
+
+    /// The numbers of the calls that wait.
+    pub fn waiting(&self) -> Vec<u64> {
+        self.state.waiting_calls().iter().map(|call| call.call).collect()
     }
 
     pub fn answer_of(&self, ask: AskId) -> Option<ControlResponse> {

@@ -13,8 +13,16 @@ fn policy(deny: &[&str], allow: &[&str]) -> ToolPolicy {
 impl Fixture {
     fn class(&self, tool: &str, args: Value, from: CallFrom) -> Option<RefusalClass> {
         match self.gate.begin(&call(tool, args), from) {
-            Decision::Allow => None,
+            Decision::Allow | Decision::Ask(_) => None,
             Decision::Refuse(refusal) => Some(refusal.class),
+        }
+    }
+
+    /// The rules that have a person asked about the call, and whether it cannot be read.
+    fn question(&self, tool: &str, args: Value) -> Option<(Vec<String>, bool)> {
+        match self.gate.begin(&call(tool, args), CallFrom::Model) {
+            Decision::Ask(question) => Some((question.rules, question.unreadable)),
+            Decision::Allow | Decision::Refuse(_) => None,
         }
     }
 
@@ -120,6 +128,29 @@ fn rules_for_commands_are_for_each_simple_command() {
         assert_eq!(class(&allow, command), Some(RefusalClass::ToolDenied), "{command}");
     }
     assert_eq!(allow.offered(), ["Shell", "Read"]);
+}
+
+#[test]
+fn deny_beats_ask_and_ask_beats_allow_for_each_part_of_a_call() {
+    let rules = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>();
+    let ask = rules(&["Shell(git push *)", "Shell(rm *)", "Edit(docs/**)", "SendToPeerPod"]);
+    let allow = vec![[rules(&["Shell(git *)", "Shell(ls)"]), ask.clone()].concat()];
+    let deny = rules(&["Shell(rm -rf *)"]);
+    let fixture = Fixture::with_policy(&ToolPolicy { deny, ask, allow, ..ToolPolicy::default() });
+    let shell = |command: &str| fixture.question("Shell", json!({"command": command}));
+    assert_eq!(shell("git push origin"), Some((rules(&["Shell(git push *)"]), false)));
+    assert_eq!(shell("ls; git push && /bin/rm x"), None, "no rule allows /bin/rm");
+    assert_eq!(shell("ls; git push && rm x"), Some((rules(&["Shell(git push *)", "Shell(rm *)"]), false)));
+    assert_eq!(shell("git log"), None);
+    assert_eq!(fixture.class("Shell", json!({"command": "git push; rm -rf x"}), CallFrom::Model), Some(RefusalClass::ToolDenied));
+    assert_eq!(fixture.class("Shell", json!({"command": "make"}), CallFrom::Model), Some(RefusalClass::ToolDenied));
+    assert_eq!(fixture.question("Write", json!({"path": "docs/a", "content": ""})).unwrap().0, ["Edit(docs/**)"]);
+    assert_eq!(fixture.class("Write", json!({"path": "src/a", "content": ""}), CallFrom::Model), Some(RefusalClass::ToolDenied));
+    assert_eq!(fixture.offered(), ["Shell", "Write", "Edit", "SendToPeerPod"]);
+    // A command that cannot be read may be any of them, and a secret is refused before anybody is asked.
+    let asked = Fixture::with_policy(&ToolPolicy { ask: rules(&["Shell(rm *)", "Read"]), ..ToolPolicy::default() });
+    assert_eq!(asked.question("Shell", json!({"command": "case a in a) rm x;; esac"})), Some((rules(&["Shell(rm *)"]), true)));
+    assert_eq!(asked.class("Read", json!({"path": ".env"}), CallFrom::Model), Some(RefusalClass::SensitivePathDenied));
 }
 
 #[test]

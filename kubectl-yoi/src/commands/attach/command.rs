@@ -17,9 +17,10 @@ pub enum Command {
 }
 
 /// What there is, for people.
-pub const HELP: [(&str, &str); 15] = [
+pub const HELP: [(&str, &str); 16] = [
     ("Enter", "send: starts a run, or is read by the run under way"),
     ("Alt-Enter", "begin a new line"),
+    ("y, a, n WHY", "answer the call that waits: yes, yes to all like it, no"),
     ("Ctrl-C", "pause the run"),
     ("Ctrl-X", "cancel the run"),
     ("Ctrl-D", "leave; the agent goes on"),

@@ -23,6 +23,11 @@ pub async fn carry_out(cluster: &Cluster, agent: &str, turn: &Mutex<()>, effect:
             let answer = cluster.post::<SendResponse>(agent, "message", &message).await;
             Some(Event::Sent { text, answer: answer.map(drop).map_err(|error| sentence(&error)) })
         }
+        Effect::Answer(request) => {
+            let operation = if request.approve { "approve a call of" } else { "deny a call of" };
+            let answer = cluster.answer_call(agent, operation, &request).await.map_err(|error| sentence(&error));
+            Some(Event::CallAnswered { answer })
+        }
         Effect::Leave => None,
     }
 }

@@ -1,11 +1,15 @@
 //! What an attached terminal knows, and what follows from what comes: a function without a clock, a socket or a screen.
 
 mod keys;
+mod questions;
 
 use ratatui::crossterm::event::KeyEvent;
+use yoi_wire::approval::{ApprovalRequest, ApprovalResponse};
 use yoi_wire::control::{AttachLine, ControlAction, ControlDone, ControlReason, ControlResponse, RewindTargets};
 use yoi_wire::entry::{Body, Entry, TokenUsage};
 use yoi_wire::hub::Activity;
+
+use questions::Question;
 
 use super::blocks::LiveBlocks;
 use super::input_line::InputLine;
@@ -36,6 +40,10 @@ pub enum Event {
         text: String,
         answer: Result<(), String>,
     },
+    /// What came of [`Effect::Answer`].
+    CallAnswered {
+        answer: Result<ApprovalResponse, String>,
+    },
     /// Somebody ends this program.
     Terminated,
 }
@@ -47,6 +55,8 @@ pub enum Effect {
     Control(ControlAction),
     /// Send the agent a message.
     Send(String),
+    /// Answer a call that waits for a person.
+    Answer(ApprovalRequest),
     /// Give the terminal back. The agent goes on.
     Leave,
 }
@@ -96,6 +106,8 @@ pub struct AttachState {
     pub tools_open: bool,
     /// Lines between the end of the transcript and that of the screen.
     pub scroll: usize,
+    /// The calls that wait for a person, as far as their questions have come.
+    questions: Vec<Question>,
     seen: SeenEntries,
     /// The input to turn back to once the list is there.
     rewind_to: Option<u64>,
@@ -115,6 +127,7 @@ impl AttachState {
             panel: None,
             tools_open: false,
             scroll: 0,
+            questions: Vec::new(),
             seen: SeenEntries::default(),
             rewind_to: None,
         }
@@ -154,6 +167,10 @@ impl AttachState {
                 }
                 Vec::new()
             }
+            Event::CallAnswered { answer } => {
+                self.call_answered(answer);
+                Vec::new()
+            }
             Event::Terminated => vec![Effect::Leave],
         }
     }
@@ -183,7 +200,7 @@ impl AttachState {
         (self.activity, self.tokens) = (Some(activity), tokens);
         match activity {
             Activity::Idle => self.blocks.clear(),
-            Activity::Running | Activity::Paused => {}
+            Activity::Running | Activity::Paused | Activity::NeedsInput => {}
         }
     }
 
@@ -197,11 +214,13 @@ impl AttachState {
             Body::Assistant(_) => self.blocks.end_answer(),
             Body::ToolEnded(ended) => self.blocks.end_call(&ended.call_id),
             Body::RuntimeStarted(_) | Body::RunEnded(_) | Body::Paused(_) => self.blocks.clear(),
+            Body::ToolAsked(_) | Body::ToolAnswered(_) => {}
             Body::SessionStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::RunStarted(_) | Body::ToolStarted(_) => {}
             Body::Notice(_) | Body::SegmentStarted(_) | Body::Carried(_) | Body::ConfigChanged(_) | Body::SystemItem(_) => {}
             Body::Resumed(_) | Body::Abandoned(_) | Body::RolledBack(_) | Body::Rewound(_) | Body::Usage(_) => {}
             Body::CompactionStarted(_) | Body::CompactionEnded(_) | Body::Extension(_) | Body::Unknown { .. } => {}
         }
+        self.record_question(entry);
         self.transcript.record(entry);
     }
 

@@ -98,6 +98,7 @@ impl Transcript {
             Body::RunEnded(_) | Body::Notice(_) | Body::SegmentStarted(_) | Body::Carried(_) | Body::ConfigChanged(_) => {
                 self.push_text(entry);
             }
+            Body::ToolAsked(_) | Body::ToolAnswered(_) => self.push_text(entry),
             Body::SystemItem(_) | Body::Paused(_) | Body::Resumed(_) | Body::Abandoned(_) | Body::Usage(_) => self.push_text(entry),
             Body::CompactionStarted(_) | Body::CompactionEnded(_) | Body::Extension(_) => self.push_text(entry),
             Body::Unknown { .. } => self.push_text(entry),

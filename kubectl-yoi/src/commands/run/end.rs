@@ -13,6 +13,7 @@ use yoi_wire::entry::{Body, Entry};
 use yoi_wire::hub::Activity;
 
 use crate::cluster::{Cluster, Wait};
+use crate::commands::approvals::needs_input;
 use crate::commands::push;
 use crate::commands::stop_start::not_ready;
 use crate::error::Error;
@@ -88,6 +89,10 @@ async fn wait_for(cluster: &Cluster, name: &str, project: &YoiProject, has_task:
                 }
             } else if is_true(conditions, condition::READY) {
                 return Ok(Wait::Done(pod.clone()));
+            }
+            if needs_input(pod) {
+                let command = cluster.plugin_command(&format!("approvals {name}"));
+                return Ok(Wait::Pending(format!("NeedsInput: a call waits for a person, see {command}")));
             }
             if pod.status.as_ref().and_then(|s| s.live.as_ref()).is_some_and(|live| live.activity == Activity::Paused) {
                 return Ok(Wait::Pending("Paused: a person has paused its run".to_owned()));

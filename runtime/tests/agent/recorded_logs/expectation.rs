@@ -135,11 +135,11 @@ pub fn projection_json(entries: &[Entry]) -> Value {
 
 fn state_json(state: &LogState) -> Value {
     // What format 1 had. The rest is the same in the state of the conversation, which the tasks and the continued run show.
-    let LogState { last_seq, run_generation, delivered, tasks, unanswered, open_run, open_calls, interrupted: _, tokens: _ } = state;
+    let LogState { last_seq, run_generation, delivered, tasks, unanswered, open_run, open_calls, interrupted: _, tokens: _, .. } = state;
     let tasks: Vec<&String> = tasks.keys().collect();
     let open_run = open_run.as_ref().map(|OpenRun { run_id, cause, seq, .. }| json!({ "runId": run_id, "cause": cause, "seq": seq }));
     let open_calls = open_calls.iter().map(
-        |OpenCall { call_id, tool, request, started }| json!({ "callId": call_id, "tool": tool, "request": request, "started": started }),
+        |OpenCall { call_id, tool, request, started, question: _ }| json!({ "callId": call_id, "tool": tool, "request": request, "started": started }),
     );
     json!({
         "lastSeq": last_seq, "runGeneration": run_generation, "delivered": delivered.to_map(), "tasks": tasks, "unanswered": unanswered,

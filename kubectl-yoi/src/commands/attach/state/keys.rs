@@ -70,6 +70,11 @@ impl AttachState {
         if text.trim().is_empty() {
             return Vec::new();
         }
+        if let Some(answer) = self.typed_answer(text) {
+            self.input.take();
+            self.scroll = 0;
+            return vec![answer];
+        }
         if let Some(words) = text.strip_prefix(':').filter(|words| !words.starts_with(':')) {
             return match command::parse(words, &self.agent) {
                 Ok(command) => {
@@ -93,7 +98,7 @@ impl AttachState {
                 self.warn("the agent has not answered yet".to_owned());
                 return Vec::new();
             }
-            Some(Activity::Running) => Effect::Send(text),
+            Some(Activity::Running | Activity::NeedsInput) => Effect::Send(text),
             Some(Activity::Idle | Activity::Paused) => Effect::Control(ControlAction::Run { text }),
         };
         self.input.take();
@@ -117,7 +122,7 @@ impl AttachState {
                 self.rewind_to = seq;
                 ControlAction::RewindTargets {}
             }
-            Command::Peer(_) if self.activity == Some(Activity::Running) => {
+            Command::Peer(_) if matches!(self.activity, Some(Activity::Running | Activity::NeedsInput)) => {
                 self.warn("a run is under way: a peer is registered while the agent is idle or paused".to_owned());
                 return Vec::new();
             }
@@ -130,7 +135,7 @@ impl AttachState {
         match self.activity {
             Some(Activity::Idle) => self.warn("no run is under way; Ctrl-D leaves".to_owned()),
             Some(Activity::Paused) => self.warn("the run is paused: :resume lets it go on, Ctrl-X cancels it".to_owned()),
-            Some(Activity::Running) | None => return vec![Effect::Control(ControlAction::Pause {})],
+            Some(Activity::Running | Activity::NeedsInput) | None => return vec![Effect::Control(ControlAction::Pause {})],
         }
         Vec::new()
     }
@@ -138,7 +143,9 @@ impl AttachState {
     fn cancel(&mut self) -> Vec<Effect> {
         match self.activity {
             Some(Activity::Idle) => self.warn("no run is under way; Ctrl-D leaves".to_owned()),
-            Some(Activity::Running | Activity::Paused) | None => return vec![Effect::Control(ControlAction::Cancel {})],
+            Some(Activity::Running | Activity::Paused | Activity::NeedsInput) | None => {
+                return vec![Effect::Control(ControlAction::Cancel {})];
+            }
         }
         Vec::new()
     }

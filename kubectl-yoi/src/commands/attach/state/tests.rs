@@ -211,3 +211,39 @@ fn rewind_offers_the_inputs_and_goes_to_the_chosen_one() {
     assert_eq!((state.input.text(), notice(&state)), ("two", "turned back"));
     assert!(format!("{:?}", state.transcript.newest_first().next()).contains("its effect remains: Write a.txt"));
 }
+
+#[test]
+fn p69_a_call_that_waits_is_shown_first_and_takes_yes_always_and_no_with_a_reason() {
+    let asked = |seq, unreadable: bool| {
+        let call = format!("c{seq}");
+        entry(
+            seq,
+            "ToolAsked",
+            json!({ "callId": call, "tool": "Shell", "from": "model", "rules": ["Shell"], "unreadable": unreadable, "seconds": 60 }),
+        )
+    };
+    let request = |call, approve, always, because: Option<&str>| {
+        [Effect::Answer(ApprovalRequest { call, approve, always, because: because.map(str::to_owned) })]
+    };
+    let mut state = attached("NeedsInput");
+    state.apply(asked(7, false));
+    state.apply(asked(8, true));
+    assert!(
+        notice(&state).starts_with("call 7 of Shell waits for you: y lets it run, a it and all like it, n REASON"),
+        "{}",
+        notice(&state)
+    );
+    assert_eq!(enter(&mut state, "y"), request(7, true, false, None));
+    assert_eq!(enter(&mut state, "a"), request(7, true, true, None));
+    assert_eq!(enter(&mut state, "n not on a Friday"), request(7, false, false, Some("not on a Friday")));
+    // Another text is a message, which waits.
+    assert_eq!(enter(&mut state, "yes, but why?"), [Effect::Send("yes, but why?".to_owned())]);
+    let answer = json!({ "approved": true, "by": "bob" });
+    state.apply(entry(9, "ToolAnswered", json!({ "callId": "c7", "asked": 7, "answer": answer })));
+    assert_eq!(notice(&state), "call 8 of Shell waits for you: y lets it run, n REASON refuses it");
+    let response = serde_json::from_value(json!({ "call": 7, "answer": answer, "repeated": true })).unwrap();
+    state.apply(Event::CallAnswered { answer: Ok(response) });
+    assert_eq!(notice(&state), "bob approved call 7 before, and the first answer counts");
+    state.apply(entry(10, "ToolEnded", json!({ "callId": "c8", "outcome": "refused", "output": "" })));
+    assert_eq!(enter(&mut state, "y"), [Effect::Send("y".to_owned())], "nothing waits");
+}

@@ -1,0 +1,103 @@
+//! `yoipods/approval`: the calls of an agent that wait for a person, and the answers. The runtime answers, and the gateway says who asks.
+//!
+//! It has a right of its own: who may steer an agent need not be the one who says yes to what its policy wants asked.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use tokio::time::{Instant, timeout_at};
+use yoi_line::RequestError;
+use yoi_wire::approval::ApprovalRequest;
+use yoi_wire::hub::{Refusal, runtime_api};
+
+use super::ApiFailure;
+use super::control::person_request;
+use super::read::{WhenStopped, read_from_runtime};
+use super::target::{AgentTarget, unreachable};
+use crate::GatewayState;
+use crate::agent_index::AgentRecord;
+use crate::body;
+use crate::front_proxy::User;
+use crate::metrics::ControlLabels;
+
+/// The longest answer of a runtime, in bytes.
+const MAX_ANSWER: usize = 64 * 1024;
+
+pub async fn waiting(
+    State(gateway): State<Arc<GatewayState>>,
+    Path(target): Path<AgentTarget>,
+    Extension(user): Extension<User>,
+) -> Result<Response, ApiFailure> {
+    let record = target.resolve(&gateway, &user, "get", "approval").await?;
+    let body = read_from_runtime(&gateway, &record, runtime_api::APPROVAL.to_owned(), WhenStopped::Nobody).await?;
+    Ok(json(body))
+}
+
+pub async fn answer(
+    State(gateway): State<Arc<GatewayState>>,
+    Path(target): Path<AgentTarget>,
+    Extension(user): Extension<User>,
+    body: Body,
+) -> Result<Response, ApiFailure> {
+    let record = target.resolve(&gateway, &user, "create", "approval").await?;
+    let bad = |why: String| ApiFailure::new(StatusCode::BAD_REQUEST, why).about(&record.name.name);
+    // The content type is not checked, because `kubectl create --raw` sends none.
+    let body = body::read(body).await.map_err(|error| bad(yoi_wire::error_chain(&error)))?;
+    let request: ApprovalRequest = serde_json::from_slice(&body)
+        .map_err(|error| bad(format!("the body must be {{\"call\": NUMBER, \"approve\": BOOLEAN, \"always\"?, \"because\"?}}: {error}")))?;
+    let answer = ask_runtime(&gateway, &user, &record, body).await;
+    let (action, outcome) = (if request.approve { "approve" } else { "deny" }, if answer.is_ok() { "Done" } else { "NoAnswer" });
+    gateway.metrics.control_requests.get_or_create(&ControlLabels { action, answer: outcome }).inc();
+    let AgentRecord { name, run_generation: run, .. } = &*record;
+    let ApprovalRequest { call, always, .. } = request;
+    tracing::info!(target: "audit", person = user.name, object = %name, uid = name.uid, run, action, call, always, outcome, "approval");
+    answer.map(|bytes| json(Body::from(bytes)))
+}
+
+fn json(body: Body) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Sends the answer over the agent's line, and over another line when that one closes before the runtime can have seen it. The first answer to a call counts,
+/// so that it can be sent again.
+async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, body: Bytes) -> Result<Bytes, ApiFailure> {
+    let deadline = Instant::now() + gateway.settings.control_timeout;
+    let (namespace, name) = (&record.name.namespace, &record.name.name);
+    let lost = |why: &str| {
+        let message =
+            format!("YoiPod {namespace}/{name} {why}, and may have taken the answer all the same: answer again, the first one counts");
+        ApiFailure::new(StatusCode::GATEWAY_TIMEOUT, message).about(name)
+    };
+    loop {
+        let line = gateway.delivery.line_to(record).await.map_err(|_| unreachable(record))?;
+        let request = person_request(user, runtime_api::APPROVAL, body.clone())?;
+        let response = match timeout_at(deadline, line.request(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(RequestError::Unsent(_))) if line.is_closed() && Instant::now() < deadline => continue,
+            Ok(Err(RequestError::Unsent(_))) => return Err(unreachable(record)),
+            Ok(Err(_)) => return Err(lost("broke off")),
+            Err(_) => return Err(lost(&format!("did not answer within {}", crate::seconds(gateway.settings.control_timeout)))),
+        };
+        let status = response.status();
+        let answer = timeout_at(deadline, Limited::new(response.into_body(), MAX_ANSWER).collect()).await;
+        let Some(answer) = answer.ok().and_then(Result::ok) else { return Err(lost("gave no answer that can be read")) };
+        let answer = answer.to_bytes();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        return Err(match serde_json::from_slice::<Refusal>(&answer) {
+            // What the runtime says of the call and of the request is the answer to the person, too.
+            Ok(refusal) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::GONE) => {
+                ApiFailure::new(status, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
+            }
+            Ok(refusal) => ApiFailure::from_refusal(namespace, name, &refusal),
+            Err(_) if status == StatusCode::NOT_FOUND => ApiFailure::older_runtime(namespace, name),
+            Err(_) => lost(&format!("answered {status}")),
+        });
+    }
+}
