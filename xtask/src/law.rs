@@ -25,6 +25,7 @@ const LAWS: &[Law] = &[
     Law { name: "yoi-line", ours: &["yoi-wire"], never: &["kube"] },
     Law { name: "yoi-mcp", ours: &["yoi-wire"], never: &["kube", "kube-core", "k8s-openapi", "hyper", "axum", "reqwest"] },
     Law { name: "yoi-watch-cache", ours: &[], never: &["axum", "tonic"] },
+    Law { name: "yoi-work", ours: &[], never: &["kube", "kube-core", "k8s-openapi", "tokio"] },
     Law { name: "yoi-workspace", ours: &[], never: &["kube", "kube-core", "k8s-openapi", "tokio"] },
     Law { name: "yoi-session", ours: &["yoi-wire"], never: &["kube", "kube-core", "tokio"] },
     Law { name: "yoi-engine", ours: &["yoi-wire", "yoi-session"], never: &["kube", "kube-core", "k8s-openapi", "axum"] },
