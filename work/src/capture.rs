@@ -10,8 +10,11 @@ use crate::git::{Git, GitError, quoted};
 const TRIES: usize = 3;
 /// Paths that an error names.
 const NAMED: usize = 5;
-/// The index is whole, so that no other file is written with it; nothing of the person's index is told to another program, and no letter is refused.
-const OWN_INDEX: [&str; 12] = [
+/// The index is whole, so that no other file is written with it; nothing of the person's index is told to another program, no hook is run when ours is
+/// written, and no letter is refused.
+const OWN_INDEX: [&str; 14] = [
+    "-c",
+    "core.hooksPath=/dev/null",
     "-c",
     "core.splitIndex=false",
     "-c",
@@ -100,10 +103,12 @@ pub enum CaptureError {
     NothingIncluded(String),
 }
 
-/// The commit and where its objects are: what [`crate::write_bundle`] needs.
+/// A working tree, and a git that writes only to the private folder.
 pub(crate) struct Place {
     pub git: Git,
     pub root: PathBuf,
+    /// The objects of the person; where there is no repository, the private ones.
+    pub their_objects: PathBuf,
     index: PathBuf,
 }
 
@@ -160,7 +165,7 @@ pub(crate) fn place(source: &Source, private: &Path) -> Result<Place, CaptureErr
                 .with("GIT_OBJECT_DIRECTORY", &objects)
                 .with("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(Path::new(their_objects)))
                 .with("GIT_INDEX_FILE", &index);
-            Ok(Place { git, root: PathBuf::from(root), index })
+            Ok(Place { git, root: PathBuf::from(root), their_objects: PathBuf::from(their_objects), index })
         }
         Source::Folder(folder) => {
             let repository = private.join("repository");
@@ -173,7 +178,7 @@ pub(crate) fn place(source: &Source, private: &Path) -> Result<Place, CaptureErr
                 .with("GIT_WORK_TREE", folder)
                 .with("GIT_OBJECT_DIRECTORY", &objects)
                 .with("GIT_INDEX_FILE", &index);
-            Ok(Place { git, root: folder.clone(), index })
+            Ok(Place { git, root: folder.clone(), their_objects: objects, index })
         }
     }
 }
@@ -185,11 +190,11 @@ fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::File::options().write(true).open(to)?.set_modified(modified)
 }
 
-fn args<'a>(words: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn args<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&OWN_INDEX[..], words].concat()
 }
 
-fn records(output: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn records(output: &[u8]) -> impl Iterator<Item = &[u8]> {
     output.split(|byte| *byte == 0).filter(|record| !record.is_empty())
 }
 
@@ -228,19 +233,34 @@ fn included(place: &Place, patterns: &[String]) -> Result<Vec<u8>, CaptureError>
 }
 
 fn fill_index(place: &Place, include: &[u8]) -> Result<(), CaptureError> {
-    // git believes these paths unchanged without a look: the person said so for their own status, not for a capture.
-    let flags = place.git.run(&args(&["ls-files", "-z", "-v"]), &[])?;
-    let mut assumed = Vec::new();
-    for record in records(&flags).filter(|record| record.first().is_some_and(u8::is_ascii_lowercase)) {
-        assumed.extend(record.get(2..).unwrap_or_default());
-        assumed.push(0);
-    }
-    if !assumed.is_empty() {
-        place.git.run(&args(&["update-index", "-z", "--no-assume-unchanged", "--stdin"]), &assumed)?;
-    }
+    believe_nothing(place)?;
     place.git.run(&args(&["add", "--all", "--", "."]), &[])?;
     if !include.is_empty() {
         place.git.run(&args(&["update-index", "-z", "--add", "--remove", "--stdin"]), include)?;
+    }
+    Ok(())
+}
+
+/// Lets git look at paths that the person has told it to believe unchanged, or left out: they said so for their own status. What is left out and not there
+/// stays as the index has it.
+pub(crate) fn believe_nothing(place: &Place) -> Result<(), CaptureError> {
+    let flags = place.git.run(&args(&["ls-files", "-z", "-v"]), &[])?;
+    let (mut assumed, mut left_out) = (Vec::new(), Vec::new());
+    for record in records(&flags) {
+        let (Some(flag), Some(path)) = (record.first(), record.get(2..)) else { continue };
+        if flag.is_ascii_lowercase() {
+            assumed.extend(path);
+            assumed.push(0);
+        }
+        if flag.eq_ignore_ascii_case(&b's') && std::fs::symlink_metadata(place.root.join(path_of(path))).is_ok() {
+            left_out.extend(path);
+            left_out.push(0);
+        }
+    }
+    for (flag, paths) in [("--no-assume-unchanged", assumed), ("--no-skip-worktree", left_out)] {
+        if !paths.is_empty() {
+            place.git.run(&args(&["update-index", "-z", flag, "--stdin"]), &paths)?;
+        }
     }
     Ok(())
 }
@@ -280,12 +300,12 @@ fn commit(place: &Place, seconds: i64, base: Option<String>) -> Result<Captured,
 }
 
 #[cfg(unix)]
-fn path_of(record: &[u8]) -> PathBuf {
+pub(crate) fn path_of(record: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     PathBuf::from(std::ffi::OsStr::from_bytes(record))
 }
 
 #[cfg(not(unix))]
-fn path_of(record: &[u8]) -> PathBuf {
+pub(crate) fn path_of(record: &[u8]) -> PathBuf {
     PathBuf::from(String::from_utf8_lossy(record).into_owned())
 }

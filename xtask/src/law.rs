@@ -37,7 +37,7 @@ const LAWS: &[Law] = &[
         ours: &["yoi-wire", "yoi-session", "yoi-line", "yoi-engine", "yoi-mcp"],
         never: &["kube", "kube-core", "k8s-openapi"],
     },
-    Law { name: "kubectl-yoi", ours: &["yoi-crds", "yoi-wire", "yoi-plan"], never: &[] },
+    Law { name: "kubectl-yoi", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-work"], never: &[] },
     // A dependency of tests only, so no other row has it.
     Law { name: "yoi-test-support", ours: &[], never: &["kube", "kube-core", "axum"] },
     Law { name: "yoi-e2e", ours: &["yoi-crds", "yoi-wire", "yoi-test-support"], never: &[] },

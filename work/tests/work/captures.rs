@@ -1,75 +1,16 @@
 //! Generated working trees, captured, sent and built again; and the person's side, which stays as it is.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use yoi_test_support::{thorough, wait_until};
+use yoi_test_support::{Share, wait_until};
 use yoi_work::{Asked, CaptureError, Captured, CheckError, Limits, Rules, Source, capture, check, write_bundle};
 
+use crate::trees::{NAMES, Random, Tree, all_of, change, git, tree_by_git, tree_of};
+
 const NAME: &str = "refs/yoi/sync/machine";
-
-fn git(folder: &Path, words: &[&str]) -> String {
-    let mut command = Command::new("git");
-    command.args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always"]).args(words).current_dir(folder);
-    let done = command.output().unwrap();
-    assert!(done.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
-}
-
-/// Numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-
-    fn bytes(&mut self) -> Vec<u8> {
-        let length = self.below(300);
-        (0..length).map(|_| b"abc \n\t\0\xff"[usize::try_from(self.below(8)).unwrap()]).collect()
-    }
-}
-
-/// What a file of a tree is: its mode and its bytes, or where it leads.
-type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
-
-/// Every path below `folder`, without what git keeps for itself.
-fn tree_of(folder: &Path) -> Tree {
-    let (mut tree, mut folders) = (Tree::new(), vec![folder.to_owned()]);
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            let metadata = fs::symlink_metadata(&path).unwrap();
-            let name = path.strip_prefix(folder).unwrap().to_owned();
-            if metadata.is_symlink() {
-                let target = fs::read_link(&path).unwrap();
-                tree.insert(name, (0o120_000, std::os::unix::ffi::OsStrExt::as_bytes(target.as_os_str()).to_vec()));
-            } else if metadata.is_dir() {
-                if path.file_name().is_some_and(|name| name != ".git") {
-                    folders.push(path);
-                }
-            } else {
-                tree.insert(name, (metadata.permissions().mode() & 0o100, fs::read(&path).unwrap()));
-            }
-        }
-    }
-    tree
-}
-
-/// Every byte below a folder, `.git` included.
-fn all_of(folder: &Path) -> Tree {
-    let mut all = tree_of(folder);
-    for (path, file) in tree_of(&folder.join(".git")) {
-        all.insert(Path::new(".git").join(path), file);
-    }
-    all
-}
 
 /// How many files and folders there are, while others come and go.
 fn entries(folder: &Path) -> usize {
@@ -132,28 +73,10 @@ impl Scene {
     }
 }
 
-/// Names that a tree may hold; none is the folder of another.
-const NAMES: [&str; 10] =
-    ["a", "b/c", "b/d e", "f/\u{e4}\u{1f600}", "f/-x", "q\"uote", "new\nline", "deep/er/and/er", "back\\slash", "b/ends "];
-
-fn change(random: &mut Random, root: &Path, name: &str) {
-    let path = root.join(name);
-    let _ = fs::remove_file(&path);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    match random.below(6) {
-        0 => {}
-        1 => symlink(["a", "../nowhere", "/etc/passwd"][usize::try_from(random.below(3)).unwrap()], &path).unwrap(),
-        kind => {
-            fs::write(&path, random.bytes()).unwrap();
-            let mode = if kind == 2 { 0o755 } else { 0o644 };
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        }
-    }
-}
-
 #[test]
 fn a_captured_tree_is_built_again_as_it_was_and_the_persons_side_is_untouched() {
-    for seed in 1..=if thorough() { 300 } else { 30 } {
+    let mut share = Share::one_in(10);
+    for seed in (1..=300).filter(|_| share.takes_next()) {
         let (scene, mut random) = (Scene::new(), Random(seed * 0x9e37_79b9));
         let root = scene.repository();
         if seed % 5 != 0 {
@@ -182,6 +105,11 @@ fn a_captured_tree_is_built_again_as_it_was_and_the_persons_side_is_untouched() 
         fs::create_dir_all(root.join("build/deep")).unwrap();
         fs::write(root.join("build/deep/wanted"), "wanted").unwrap();
         fs::write(root.join("build/other"), "not wanted").unwrap();
+        fs::create_dir_all(root.join("nested/empty")).unwrap();
+        fs::write(root.join("nested/.gitignore"), "*.tmp\n!wanted.tmp\n!*.log\n").unwrap();
+        for name in ["x.tmp", "wanted.tmp", "wanted.log"] {
+            fs::write(root.join("nested").join(name), name).unwrap();
+        }
         let before = all_of(&root);
         let source = Source::WorkTree(root.clone());
         let captured = scene.capture(&source, &["build/**/wanted".to_owned()]).unwrap();
@@ -191,6 +119,12 @@ fn a_captured_tree_is_built_again_as_it_was_and_the_persons_side_is_untouched() 
         let mut wanted = tree_of(&root);
         wanted.remove(Path::new("x.log"));
         wanted.remove(Path::new("build/other"));
+        wanted.remove(Path::new("nested/x.tmp"));
+        assert_eq!(
+            captured.tree,
+            tree_by_git(&scene.path("copy"), &root, &["build/deep/wanted"]),
+            "seed {seed}: git itself makes another tree"
+        );
         let other = scene.other();
         let mut have = Vec::new();
         if let Some(base) = &captured.base {
@@ -200,6 +134,77 @@ fn a_captured_tree_is_built_again_as_it_was_and_the_persons_side_is_untouched() 
         let built = scene.rebuilt(&source, &captured, &other, &have);
         assert_eq!(built, wanted, "seed {seed}");
     }
+}
+
+/// What a file system cannot hold, and what the person wants of line ends, is git's own to know.
+#[test]
+fn settings_and_attributes_count_as_for_git_itself() {
+    let settings: [&[(&str, &str)]; 8] = [
+        &[],
+        &[("core.autocrlf", "true")],
+        &[("core.autocrlf", "input"), ("core.safecrlf", "true")],
+        &[("core.fileMode", "false")],
+        &[("core.symlinks", "false")],
+        &[("core.ignorecase", "true")],
+        &[("filter.turned.clean", "tr a-z n-za-m"), ("filter.turned.smudge", "tr a-z n-za-m"), ("core.quotePath", "false")],
+        &[("core.hooksPath", "hooks-of-the-person"), ("core.splitIndex", "true"), ("core.untrackedCache", "true"), ("index.version", "4")],
+    ];
+    for (number, settings) in settings.into_iter().enumerate() {
+        let scene = Scene::new();
+        let root = scene.repository();
+        fs::write(root.join(".gitattributes"), "*.txt text eol=crlf\n*.bin binary\n*.turned filter=turned\n").unwrap();
+        fs::write(root.join("a.txt"), "a\r\nb\r\n").unwrap();
+        fs::write(root.join("run"), "x").unwrap();
+        symlink("a.txt", root.join("link")).unwrap();
+        git(&root, &["add", "-A"]);
+        git(&root, &["commit", "-q", "-m", "base"]);
+        for (name, value) in settings {
+            git(&root, &["config", name, value]);
+        }
+        let hook = root.join("hooks-of-the-person/post-index-change");
+        fs::create_dir(hook.parent().unwrap()).unwrap();
+        fs::write(&hook, "#!/bin/sh\ntouch ran\n").unwrap();
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+        for (name, text) in
+            [("b.txt", "c\r\nd\n"), ("c.bin", "\r\n"), ("d", "e\r\nf\r\n"), ("e.turned", "hello"), ("run", "xy"), ("RUN.x", "z")]
+        {
+            fs::write(root.join(name), text).unwrap();
+        }
+        fs::set_permissions(root.join("run"), fs::Permissions::from_mode(0o755)).unwrap();
+        let before = all_of(&root);
+        let captured = scene.capture(&Source::WorkTree(root.clone()), &[]).unwrap();
+        assert!(all_of(&root) == before, "{number}: something of the person's has changed");
+        assert_eq!(captured.tree, tree_by_git(&scene.path("copy"), &root, &[]), "{number}");
+    }
+}
+
+#[test]
+fn a_file_that_git_was_told_to_believe_unchanged_is_read_all_the_same() {
+    let scene = Scene::new();
+    let root = scene.repository();
+    for name in ["assumed", "here", "skipped"] {
+        fs::write(root.join(name), "1").unwrap();
+    }
+    git(&root, &["add", "-A"]);
+    git(&root, &["commit", "-q", "-m", "base"]);
+    git(&root, &["update-index", "--assume-unchanged", "assumed"]);
+    git(&root, &["update-index", "--skip-worktree", "skipped", "here"]);
+    fs::write(root.join("assumed"), "other").unwrap();
+    fs::write(root.join("here"), "2").unwrap();
+    // As in a sparse checkout: what is not there on purpose is not deleted.
+    fs::remove_file(root.join("skipped")).unwrap();
+    fs::write(root.join("intended"), "3").unwrap();
+    git(&root, &["add", "-N", "intended"]);
+    let before = all_of(&root);
+    let captured = scene.capture(&Source::WorkTree(root.clone()), &[]).unwrap();
+    assert!(all_of(&root) == before);
+    let source = Source::WorkTree(root);
+    let built = scene.rebuilt(&source, &captured, &scene.other(), &[]);
+    let texts: Vec<_> = built.into_iter().map(|(path, (_, text))| (path.display().to_string(), String::from_utf8(text).unwrap())).collect();
+    assert_eq!(
+        texts,
+        [("assumed", "other"), ("here", "2"), ("intended", "3"), ("skipped", "1")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+    );
 }
 
 #[test]
@@ -238,7 +243,7 @@ fn a_capture_that_is_killed_leaves_the_persons_side_as_it_was() {
         let private = scene.path(&format!("private-{after}"));
         fs::create_dir(&private).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "a_capture_that_is_killed_leaves_the_persons_side_as_it_was"]).env(CHILD, &private);
+        child.args(["--exact", "captures::a_capture_that_is_killed_leaves_the_persons_side_as_it_was"]).env(CHILD, &private);
         let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
         wait_until("the capture to begin", || (child.try_wait().unwrap().is_some() || entries(&private) >= after).then_some(()));
         let _ = child.kill();
@@ -269,7 +274,15 @@ fn a_repository_within_the_tree_is_named() {
     fs::create_dir(root.join("inner")).unwrap();
     git(&root.join("inner"), &["init", "-q"]);
     git(&root.join("inner"), &["commit", "-q", "--allow-empty", "-m", "one"]);
-    assert_eq!(scene.capture(&Source::WorkTree(root), &[]).unwrap().repositories, ["inner"]);
+    git(&root, &["submodule", "--quiet", "add", root.join("inner").to_str().unwrap(), "sub"]);
+    git(&root, &["commit", "-q", "-m", "with a submodule"]);
+    git(&root.join("sub"), &["commit", "-q", "--allow-empty", "-m", "two"]);
+    fs::write(root.join("sub/left"), "not committed").unwrap();
+    let before = all_of(&root);
+    let captured = scene.capture(&Source::WorkTree(root.clone()), &[]).unwrap();
+    assert_eq!(captured.repositories, ["inner", "sub"]);
+    assert!(all_of(&root) == before);
+    assert_eq!(captured.tree, tree_by_git(&scene.path("copy"), &root, &[]));
 }
 
 /// A commit whose tree git itself would not make, bundled.
@@ -312,6 +325,7 @@ fn a_bundle_that_is_cut_long_foreign_or_of_another_name_is_refused() {
     let (bundle, other) = (scene.path("b"), scene.other());
     write_bundle(&source, &scene.path("private"), &captured.commit, NAME, &[], &bundle, 1 << 20).unwrap();
     let whole = fs::read(&bundle).unwrap();
+    let before = tree_of(&other);
     for length in [0, 10, 60, whole.len() / 2, whole.len() - 1] {
         fs::write(&bundle, &whole[..length]).unwrap();
         let refused = scene.check(&bundle, &other).unwrap_err();
@@ -324,6 +338,7 @@ fn a_bundle_that_is_cut_long_foreign_or_of_another_name_is_refused() {
     assert!(matches!(scene.check(&bundle, &other), Err(CheckError::Damaged(_))));
     fs::write(&bundle, &whole).unwrap();
     assert!(scene.check(&bundle, &other).is_ok());
+    assert!(tree_of(&other) == before, "something of a bundle came into the repository");
     let _ = fs::remove_dir_all(scene.path("quarantine"));
     fs::create_dir(scene.path("quarantine")).unwrap();
     let rules = Rules { name: "refs/yoi/sync/other", bytes: 1 << 20, pack_bytes: 1 << 20, paths: 1000, windows_names: true };
@@ -337,5 +352,5 @@ fn a_bundle_that_is_cut_long_foreign_or_of_another_name_is_refused() {
     assert!(matches!(scene.check(&bundle, &other), Err(CheckError::NotOnOurs(commit)) if commit == base));
     let short = write_bundle(&source, &scene.path("private"), &captured.commit, NAME, &[], &scene.path("short"), 100);
     assert!(short.is_err() && !scene.path("short").exists());
-    assert!(git(&other, &["for-each-ref"]).is_empty(), "nothing came into the repository");
+    assert!(tree_of(&other) == before, "something of a refused bundle came into the repository");
 }
