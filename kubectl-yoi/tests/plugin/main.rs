@@ -2,12 +2,14 @@
 
 mod agents;
 mod api_server;
+mod apply;
 mod attach;
 mod completion;
 mod connection;
 mod diff;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
+mod in_clone;
 mod init;
 mod lists;
 mod log_and_send;
