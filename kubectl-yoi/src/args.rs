@@ -31,6 +31,7 @@ const EXIT_CODES: &str = "Exit codes:
   5  the agent or the cluster could not be reached, or the wait was over
   6  the agent's task or run failed
   7  the answer is not whole: it was cut at its limit
+  8  what was to be laid on the working tree was laid but for the paths that are listed
 doctor: 1 a warning or an error was found, 4 none, but not everything could be looked at";
 
 /// Run, watch, message and compare agents on Kubernetes.
@@ -135,7 +136,8 @@ pub enum Command {
     /// Print the commits that an agent made since the base of its tree, for `git am` or `git fetch`.
     #[command(after_help = examples::PATCH)]
     Patch(PatchOptions),
-    /// Fetch the commits that an agent made into the git clone at hand, on a branch of the agent's name. What is checked out is not touched.
+    /// Fetch the commits that an agent made into the git clone at hand, on a branch of the agent's name, or onto its working tree with --apply.
+    /// Without --apply, what is checked out is not touched.
     #[command(after_help = examples::PULL)]
     Pull(PullOptions),
     /// Push the commits that agents made to a branch of their project's repository. It works for agents that have stopped, too.

@@ -34,6 +34,9 @@ pub enum Error {
     /// The answer was printed as far as it goes.
     #[error("the answer of {what} is not whole: {why}\n  next: {next}")]
     Cut { what: String, why: String, next: String },
+    /// The paths are listed above this.
+    #[error("{}: {count} of what {what} has changed, listed above\n  next: {next}", was_left(*.dry_run))]
+    LeftAlone { what: String, count: String, dry_run: bool, next: String },
     /// The doctor has printed findings above this.
     #[error("{}\n  next: run the commands above, then look again: {again}", counts(*.errors, *.warnings, *.unknown))]
     Unhealthy { errors: usize, warnings: usize, unknown: usize, again: String },
@@ -87,6 +90,10 @@ fn counts(errors: usize, warnings: usize, unknown: usize) -> String {
     format!("the doctor found {}", words.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
+fn was_left(dry_run: bool) -> &'static str {
+    if dry_run { "would be left alone" } else { "left alone" }
+}
+
 impl Error {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -101,6 +108,7 @@ impl Error {
             Error::Unreachable { .. } | Error::TimedOut { .. } => 5,
             Error::TaskFailed { .. } | Error::RunFailed { .. } => 6,
             Error::Cut { .. } => 7,
+            Error::LeftAlone { .. } => 8,
             Error::Unhealthy { errors: 0, warnings: 0, .. } => 4,
             Error::Config { .. } | Error::Local { .. } | Error::NeedsPerson { .. } | Error::Unhealthy { .. } => 1,
         }
@@ -286,6 +294,7 @@ mod tests {
                 Error::TaskFailed { .. } => "TaskFailed",
                 Error::RunFailed { .. } => "RunFailed",
                 Error::Cut { .. } => "Cut",
+                Error::LeftAlone { .. } => "LeftAlone",
                 Error::Unhealthy { .. } => "Unhealthy",
                 Error::Local { .. } => "Local",
             }
@@ -307,7 +316,10 @@ mod tests {
         };
         let run = Error::RunFailed { what: what(), why: "turn limit reached".into(), next: "kubectl yoi log a -n ns".into() };
         let cut = Error::Cut { what: what(), why: "it is cut at 10,000 paths".into(), next: "kubectl exec".into() };
+        let left = |dry_run| Error::LeftAlone { what: what(), count: "2 paths".into(), dry_run, next: "compare them".into() };
         let rows = vec![
+            (left(false), "left alone: 2 paths of what YoiPod ns/a has changed, listed above", 8),
+            (left(true), "would be left alone: 2 paths of what YoiPod ns/a has changed, listed above", 8),
             (
                 person,
                 "YoiPod ns/a is not ready, and only a person can fix that: SecretMissing: the Secret is missing\n  Make it.\n  next: ",
@@ -338,7 +350,7 @@ mod tests {
             (Error::local("read standard input", source(), "say it"), "failed to read standard input: no such file\n  next: say it", 1),
         ];
         let tested: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
-        assert_eq!(tested.len(), 13, "a variant has no row: {tested:?}");
+        assert_eq!(tested.len(), 14, "a variant has no row: {tested:?}");
         rows
     }
 

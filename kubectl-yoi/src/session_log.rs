@@ -121,6 +121,7 @@ fn may_recover(error: &Error) -> bool {
         Error::Unreachable { .. } | Error::TimedOut { .. } => true,
         Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
         Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } | Error::Usage { .. } => false,
+        Error::LeftAlone { .. } => false,
     }
 }
 

@@ -8,6 +8,7 @@ mod charts;
 mod claims;
 mod deletion;
 mod host_sources;
+mod laptop;
 mod network;
 mod node;
 mod operations;

@@ -293,8 +293,15 @@ pub struct PullOptions {
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
     /// The branch of the clone at hand; the agent's name when absent. It may go on, and is never turned back.
-    #[arg(short, long, value_name = "BRANCH", value_parser = branch_name)]
+    #[arg(short, long, value_name = "BRANCH", value_parser = branch_name, conflicts_with = "apply")]
     pub branch: Option<String>,
+    /// Lay what the agent has changed since the base of its tree on the working tree, and write no branch. What both sides have changed is left alone and
+    /// listed, with the agent's version beside, in .git/yoi/conflicts.
+    #[arg(long)]
+    pub apply: bool,
+    /// Only say what --apply would do.
+    #[arg(long, requires = "apply", conflicts_with = "commit")]
+    pub dry_run: bool,
     /// The branch of the agent's repository; what is checked out there when absent.
     #[arg(long, value_name = "BRANCH", value_parser = branch_name)]
     pub from: Option<String>,

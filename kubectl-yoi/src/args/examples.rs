@@ -92,6 +92,8 @@ pub const PULL: &str = "Examples:
   kubectl yoi pull alice                # then: git log alice
   kubectl yoi pull alice --branch review/alice
   kubectl yoi pull alice --commit -m \"What alice left\"
+  kubectl yoi pull alice --apply --dry-run     # what would be laid on the working tree
+  kubectl yoi pull alice --apply
   kubectl yoi pull alice -o json | jq -r .commit";
 pub const PUSH: &str = "Examples:
   kubectl yoi push alice                # to branch yoi/alice of the project's repository

@@ -110,19 +110,7 @@ fn path_bytes(change: &ChangedPath) -> Vec<u8> {
 
 /// As git quotes it: bytes that are not UTF-8 in octal.
 fn quoted(change: &ChangedPath) -> String {
-    if change.path_hex.is_none() {
-        return show::quoted_path(&change.path);
-    }
-    let inner = |text: &str| {
-        let quoted = show::quoted_path(text);
-        quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).map_or(quoted.clone(), str::to_owned)
-    };
-    let bytes = path_bytes(change);
-    let parts = bytes.utf8_chunks().map(|chunk| {
-        let octal: String = chunk.invalid().iter().map(|byte| format!("\\{byte:03o}")).collect();
-        inner(chunk.valid()) + &octal
-    });
-    format!("\"{}\"", parts.collect::<String>())
+    show::quoted_path_bytes(&path_bytes(change))
 }
 
 fn letter(change: &ChangedPath) -> char {

@@ -1,4 +1,6 @@
-//! `pull`: fetches what an agent has committed into the clone at hand, on a branch.
+//! `pull`: fetches what an agent has committed into the clone at hand, on a branch or onto its working tree.
+
+mod apply;
 
 use std::io::Write;
 
@@ -54,7 +56,11 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
     let refused = |why: CloneRefusal| cluster.refused_error::<YoiPod>(OPERATION, name, why.message, why.next);
     let branch = args.branch.as_ref().unwrap_or(name);
     let clone = LocalClone::open().await.map_err(refused)?;
-    clone.check_not_checked_out(branch).await.map_err(refused)?;
+    if args.apply {
+        apply::check_free().await.map_err(refused)?;
+    } else {
+        clone.check_not_checked_out(branch).await.map_err(refused)?;
+    }
     let known_base = base_of_tree(cluster, name).await?;
     let committed = match &args.message {
         Some(message) => cluster.commit(name, &CommitRequest { message: message.clone() }).await?.commit,
@@ -66,7 +72,7 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         agent: name.clone(),
         branch: None,
         commit: head.commit.clone(),
-        previous: clone.branch(branch).await.map_err(refused)?,
+        previous: if args.apply { None } else { clone.branch(branch).await.map_err(refused)? },
         base: known_base,
         commits: head.commits,
         committed,
@@ -76,7 +82,8 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
     let sentence = match (&head.commit, head.commits) {
         (None, _) | (_, 0) => {
             result.previous = None;
-            format!("{} has committed nothing since the base of its tree; no branch was changed", cluster.display_name::<YoiPod>(name))
+            let what = if args.apply { "nothing is laid on the working tree" } else { "no branch was changed" };
+            format!("{} has committed nothing since the base of its tree; {what}", cluster.display_name::<YoiPod>(name))
         }
         // The agent may say any commit that the clone has.
         (Some(_), _) if result.base.is_none() && head.base.is_some() => {
@@ -93,6 +100,14 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         (Some(commit), _) if result.previous.as_ref() == Some(commit) => {
             result.branch = Some(branch.clone());
             pulled(&result, branch, commit, false)
+        }
+        (Some(commit), _) if args.apply => {
+            let base = result.base.clone().ok_or_else(|| refused(apply::no_base()))?;
+            let bundle = download(cluster, name, &mut answer).await?;
+            let asked_for = args.from.as_ref().map_or_else(|| "HEAD".to_owned(), |from| format!("{BRANCHES}{from}"));
+            let header = header(cluster, name, &bundle, &asked_for, commit)?;
+            clone.check_bundle(&bundle, &header, commit, Some(&base)).await.map_err(refused)?;
+            return apply::lay(cluster, output, args, &bundle, result, &base, commit);
         }
         (Some(commit), _) => {
             let bundle = download(cluster, name, &mut answer).await?;
@@ -111,7 +126,7 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
         }
     };
     show::object(output, &result, &format!("yoipod.yoi.dev/{name}"), &sentence)?;
-    tell_uncommitted(cluster, "pull", name, &result.uncommitted);
+    tell_uncommitted(cluster, ("pull", "on the branch"), name, &result.uncommitted);
     tell_inner(&result.inner_repositories);
     Ok(())
 }
@@ -126,8 +141,8 @@ fn pulled(result: &PullResult, branch: &str, commit: &str, is_new: bool) -> Stri
     }
 }
 
-/// Names what is not committed, and how `verb` gets it.
-pub fn tell_uncommitted(cluster: &Cluster, verb: &str, name: &str, uncommitted: &Uncommitted) {
+/// Names what is not committed and so not `place`, and how `verb` gets it.
+pub fn tell_uncommitted(cluster: &Cluster, (verb, place): (&str, &str), name: &str, uncommitted: &Uncommitted) {
     if uncommitted.count == 0 {
         return;
     }
@@ -135,7 +150,7 @@ pub fn tell_uncommitted(cluster: &Cluster, verb: &str, name: &str, uncommitted: 
     let first: Vec<String> = uncommitted.paths.iter().take(5).map(|path| show::quoted_path(path)).collect();
     let more = if uncommitted.count > first.len() as u64 { ", ..." } else { "" };
     eprintln!(
-        "not committed, so not on the branch: {at_least}{} ({}{more})\n  see it: {}\n  commit it as the agent: {}",
+        "not committed, so not {place}: {at_least}{} ({}{more})\n  see it: {}\n  commit it as the agent: {}",
         if uncommitted.count == 1 { "1 path".to_owned() } else { format!("{} paths", uncommitted.count) },
         first.join(", "),
         cluster.plugin_command(&format!("diff {name} --since-commit")),

@@ -117,7 +117,7 @@ async fn finish(
         }
     };
     show::object(output, &pushed, &title, &sentence)?;
-    tell_uncommitted(cluster, "push", &name, &pushed.uncommitted);
+    tell_uncommitted(cluster, ("push", "on the branch"), &name, &pushed.uncommitted);
     tell_inner(&pushed.inner_repositories);
     Ok(())
 }

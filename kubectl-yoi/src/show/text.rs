@@ -59,6 +59,22 @@ pub fn quoted_path(path: &str) -> String {
     out
 }
 
+/// As [`quoted_path`], for what need not be text: bytes that are not UTF-8 are shown in octal.
+pub fn quoted_path_bytes(path: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(path) {
+        return quoted_path(text);
+    }
+    let inner = |text: &str| {
+        let quoted = quoted_path(text);
+        quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).map_or(quoted.clone(), str::to_owned)
+    };
+    let parts = path.utf8_chunks().map(|chunk| {
+        let octal: String = chunk.invalid().iter().map(|byte| format!("\\{byte:03o}")).collect();
+        inner(chunk.valid()) + &octal
+    });
+    format!("\"{}\"", parts.collect::<String>())
+}
+
 /// Returns a number of bytes with three figures and a binary unit.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

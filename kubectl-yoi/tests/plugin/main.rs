@@ -2,6 +2,7 @@
 
 mod agents;
 mod api_server;
+mod apply;
 mod approvals;
 mod attach;
 mod completion;
@@ -9,6 +10,7 @@ mod connection;
 mod diff;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
+mod in_clone;
 mod init;
 mod lists;
 mod log_and_send;

@@ -21,14 +21,14 @@ pub fn git(folder: &Path, words: &[&str]) -> Result<String> {
 }
 
 /// The agent's repository, a person's clone of the same base, and the server.
-struct Scene {
-    server: ApiServer,
-    plugin: Plugin,
-    base: String,
+pub struct Scene {
+    pub server: ApiServer,
+    pub plugin: Plugin,
+    pub base: String,
 }
 
 impl Scene {
-    async fn new() -> Result<Self> {
+    pub async fn new() -> Result<Self> {
         let server = ApiServer::start().await?;
         let plugin = Plugin::new(&server)?;
         let agents = plugin.folder.path().join("agent");
@@ -52,11 +52,11 @@ impl Scene {
         Ok(Scene { server, plugin, base })
     }
 
-    fn agents(&self) -> PathBuf {
+    pub fn agents(&self) -> PathBuf {
         self.plugin.folder.path().join("agent")
     }
 
-    fn clone(&self) -> PathBuf {
+    pub fn clone(&self) -> PathBuf {
         self.plugin.folder.path().join("clone")
     }
 
@@ -68,35 +68,35 @@ impl Scene {
     }
 
     /// What `git bundle create` makes of these words.
-    fn bundle(&self, words: &[&str]) -> Result<Vec<u8>> {
+    pub fn bundle(&self, words: &[&str]) -> Result<Vec<u8>> {
         let file = self.plugin.folder.path().join("made.bundle");
         git(&self.agents(), &[&["bundle", "create", "--quiet", &file.to_string_lossy()], words].concat())?;
         Ok(std::fs::read(file)?)
     }
 
     /// The runtime answers with this head and bundle.
-    fn answer(&self, head: &Value, bundle: &[u8]) {
+    pub fn answer(&self, head: &Value, bundle: &[u8]) {
         self.server.answer_for("a", "log", 200, [head.to_string().as_bytes(), b"\n", bundle].concat());
     }
 
-    fn head(&self, name: &str, commit: &str) -> Value {
+    pub fn head(&self, name: &str, commit: &str) -> Value {
         json!({ "name": name, "commit": commit, "base": self.base, "commits": 1, "uncommitted": { "count": 0 } })
     }
 
     /// The runtime answers with what is checked out, as it does when all is well.
-    fn answer_honestly(&self) -> Result<String> {
+    pub fn answer_honestly(&self) -> Result<String> {
         let commit = git(&self.agents(), &["rev-parse", "HEAD"])?;
         let bundle = self.bundle(&["HEAD", &format!("^{}", self.base)])?;
         self.answer(&self.head("HEAD", &commit), &bundle);
         Ok(commit)
     }
 
-    async fn pull(&self, words: &[&str]) -> Result<Output> {
+    pub async fn pull(&self, words: &[&str]) -> Result<Output> {
         self.plugin.run_in(&self.clone(), &[&["pull", "a"], words].concat()).await
     }
 
     /// Every ref of the clone, its work tree's state, and what is checked out.
-    fn state(&self) -> Result<[String; 3]> {
+    pub fn state(&self) -> Result<[String; 3]> {
         let clone = self.clone();
         Ok([git(&clone, &["for-each-ref"])?, git(&clone, &["status", "--porcelain", "--branch"])?, git(&clone, &["rev-parse", "HEAD"])?])
     }

@@ -220,6 +220,7 @@ impl<'a> AttachStream<'a> {
             Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } | Error::Usage { .. } => {
                 false
             }
+            Error::LeftAlone { .. } => false,
         }
     }
 }
