@@ -64,3 +64,45 @@ pub async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> T + Send + 
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn however_many_people_read_few_reads_run_at_once_and_one_that_was_given_up_counts_until_it_ends() {
+        let reads = LogReads::default();
+        let (begun, began) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let ended = Arc::new(std::sync::Mutex::new(ended));
+        let start = |count: usize| -> Vec<_> {
+            let one = || {
+                let (reads, begun, ended) = (reads.clone(), begun.clone(), ended.clone());
+                let wait = move || {
+                    let _ = begun.send(());
+                    let _ = ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
+                };
+                tokio::spawn(async move { reads.run(wait).await })
+            };
+            (0..count).map(|_| one()).collect()
+        };
+        let first = start(READS_AT_ONCE);
+        let began = tokio::task::spawn_blocking(move || {
+            (0..READS_AT_ONCE).for_each(|_| began.recv().expect("a read begins"));
+            began
+        });
+        let began = began.await.expect("each read has its turn");
+        first.iter().for_each(tokio::task::JoinHandle::abort);
+        let more = start(3);
+        tokio::task::yield_now().await;
+        assert_eq!((reads.0.available_permits(), began.try_recv().is_ok()), (0, false));
+        // Each that ends makes room for one more.
+        (0..READS_AT_ONCE + 3).for_each(|_| end.send(()).expect("a read waits"));
+        for read in more {
+            read.await.expect("a read");
+        }
+        assert_eq!(began.try_iter().count(), 3);
+    }
+}
