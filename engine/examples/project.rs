@@ -24,6 +24,7 @@ use yoi_engine::engine::Engine;
 use yoi_engine::model::ApiKey;
 use yoi_engine::project::{Project, ProjectOptions};
 use yoi_session::Token;
+use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::control::{AttachLine, ControlAction, DeltaKind};
 use yoi_wire::entry::{Body, RunEnded, RunOutcome, ToolOutcome};
 use yoi_wire::manifest::{ModelEndpoint, ModelProvider};
@@ -140,6 +141,10 @@ async fn one_run(project: &Project, text: &str) -> Result<()> {
             let AttachLine::Entry { entry, .. } = line else { continue };
             match &entry.body {
                 Body::Input(input) => taken |= input.message_id == id.to_string(),
+                Body::ToolAsked(_) => {
+                    let because = Some("nobody is there to answer: there is one message and no terminal for more".to_owned());
+                    project.approve(&user(), ApprovalRequest { call: entry.seq, approve: false, always: false, because }).await?;
+                }
                 Body::RunEnded(end) if taken && end.outcome == RunOutcome::Finished => return Ok(()),
                 Body::RunEnded(end) if taken => bail!("the run has not finished: {:?}", end.outcome),
                 _ => {}
@@ -175,6 +180,7 @@ async fn talk(project: &Project) -> Result<()> {
             }
             line = typed.next_line(), if open => match line? {
                 Some(line) if line.trim().is_empty() => {}
+                Some(line) if answer(project, &line).await? => {}
                 Some(line) => {
                     let id = Uuid::now_v7();
                     project.send(&user(), id, &line).await?;
@@ -192,6 +198,25 @@ async fn talk(project: &Project) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Takes the line as the answer to the call that has waited longest: `y`, `a` (yes, and to all that the same rules ask about) or `n REASON`. False: none
+/// waits, or it is no answer.
+async fn answer(project: &Project, line: &str) -> Result<bool> {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let (approve, always) = match (word, rest) {
+        ("y", "") => (true, false),
+        ("a", "") => (true, true),
+        ("n", _) => (false, false),
+        _ => return Ok(false),
+    };
+    let Some(call) = project.waiting_calls().await?.into_iter().next() else { return Ok(false) };
+    let because = Some(rest.to_owned()).filter(|rest| !rest.is_empty());
+    match project.approve(&user(), ApprovalRequest { call: call.call, approve, always, because }).await {
+        Ok(_) => {}
+        Err(error) => eprintln!("{error}"),
+    }
+    Ok(true)
 }
 
 /// Prints what is followed: answers to the standard output as they come, all else to the standard error.
@@ -232,6 +257,9 @@ impl Screen {
                 }
             }
             Body::ToolEnded(end) if end.outcome != ToolOutcome::Succeeded => eprintln!("  {:?}: {}", end.outcome, safe(&end.output)),
+            Body::ToolAsked(asked) => {
+                eprintln!("{} waits for you, by the rule {}: y, a (always) or n REASON", safe(&asked.tool), safe(&asked.rules.join(", ")));
+            }
             Body::Notice(notice) => eprintln!("{}: {}", notice.reason, safe(&notice.message)),
             Body::RunEnded(RunEnded { outcome, reason, message, .. }) if *outcome != RunOutcome::Finished => {
                 eprintln!(

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use yoi_session::{Error as SessionError, Holder, InboxMessage, Lock, PutOutcome, Sender, Token, Wake};
+use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStarted};
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
@@ -77,6 +78,8 @@ pub enum ProjectError {
     OneThread,
     #[error("the project has ended: {why}")]
     Ended { why: String },
+    #[error(transparent)]
+    Approval(#[from] ApprovalRefusal),
     #[error("the message was not taken: {limit} messages wait to be read")]
     InboxFull { limit: usize },
     #[error("the message was not taken: it has more than {limit} bytes")]
@@ -253,6 +256,26 @@ impl Project {
         let request = ControlRequest { id: Uuid::now_v7().to_string(), action };
         match session.ask(user.to_owned(), request).await {
             Some(response) => Ok(response),
+            None => Err(ProjectError::Ended { why: self.why_ended() }),
+        }
+    }
+
+    /// The calls that wait for a person, because the policy wants them asked; oldest first.
+    ///
+    /// # Errors
+    /// The project has ended.
+    pub async fn waiting_calls(&self) -> Result<Vec<WaitingCall>, ProjectError> {
+        let calls = self.session()?.waiting_calls().await;
+        calls.ok_or_else(|| ProjectError::Ended { why: self.why_ended() })
+    }
+
+    /// Says yes or no to a call that waits, and returns the answer that counts, which is the first one.
+    ///
+    /// # Errors
+    /// No such call waits, or it is over.
+    pub async fn approve(&self, user: &str, request: ApprovalRequest) -> Result<ApprovalResponse, ProjectError> {
+        match self.session()?.approve(user.to_owned(), request).await {
+            Some(answered) => Ok(answered?),
             None => Err(ProjectError::Ended { why: self.why_ended() }),
         }
     }

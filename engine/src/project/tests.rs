@@ -235,6 +235,36 @@ async fn programs_of_a_project_reach_neither_its_record_nor_what_is_closed_nor_f
     project.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_the_policy_wants_asked_waits_for_an_answer_in_process_too() {
+    let place = Place::new();
+    let (url, _) = serve(vec![calls("Shell", &json!({"command": "touch made"})), says("done")]).await;
+    let policy = serde_json::from_value(json!({"ask": ["Shell"]})).unwrap();
+    let project = Project::start(ProjectOptions { policy, ..place.options("p", &url) }).await.unwrap();
+    let mut follower = project.follow(Token::Start, Some(0)).await.unwrap();
+    project.send("jane", Uuid::now_v7(), "make it").await.unwrap();
+    let asked = async {
+        loop {
+            let lines = follower.next().await.unwrap().unwrap();
+            let is_question = |line: &AttachLine| matches!(line, AttachLine::Entry { entry, .. } if matches!(entry.body, Body::ToolAsked(_)));
+            if lines.iter().any(is_question) {
+                return;
+            }
+        }
+    };
+    in_time("the question", asked).await;
+    let waiting = project.waiting_calls().await.unwrap();
+    assert_eq!((waiting.len(), waiting[0].tool.as_str()), (1, "Shell"));
+    assert!(!place.folder("p-root").join("made").exists(), "it ran before the answer");
+    let request = ApprovalRequest { call: waiting[0].call, approve: true, always: false, because: None };
+    assert_eq!(project.approve("jane", request.clone()).await.unwrap().answer.by, "jane");
+    assert_eq!(outcome(&run(&mut follower).await), RunOutcome::Finished);
+    assert!(place.folder("p-root").join("made").exists());
+    let unknown = project.approve("jane", ApprovalRequest { call: 9999, ..request }).await.unwrap_err();
+    assert!(matches!(unknown, ProjectError::Approval(ApprovalRefusal::Unknown(_))), "{unknown}");
+    project.stop().await;
+}
+
 #[tokio::test]
 async fn a_runtime_of_one_thread_is_refused() {
     let place = Place::new();
