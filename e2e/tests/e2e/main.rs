@@ -25,6 +25,7 @@ mod refresh;
 mod schema;
 mod tool_output;
 mod trees;
+mod uid_range;
 mod warm;
 mod workspaces;
 mod writes;

@@ -246,7 +246,8 @@ async fn a_call_that_the_policy_wants_asked_waits_for_an_answer_in_process_too()
     let asked = async {
         loop {
             let lines = follower.next().await.unwrap().unwrap();
-            let is_question = |line: &AttachLine| matches!(line, AttachLine::Entry { entry, .. } if matches!(entry.body, Body::ToolAsked(_)));
+            let is_question =
+                |line: &AttachLine| matches!(line, AttachLine::Entry { entry, .. } if matches!(entry.body, Body::ToolAsked(_)));
             if lines.iter().any(is_question) {
                 return;
             }
