@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 32] = [
+const LINES: [&str; 35] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -22,6 +22,9 @@ const LINES: [&str; 32] = [
     "cancel a",
     "compact a",
     "rewind a",
+    "approvals",
+    "approve a 7",
+    "deny a 7 --because no",
     "top",
     "export a",
     "peer a b --timeout 1s",
@@ -66,7 +69,7 @@ async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers(
     std::fs::write(&config, text.replace(r#""namespace":"ns""#, r#""namespace":"elsewhere""#))?;
     server.put(agent("a", &[])).put(project(&[]));
     let refused = status(403, "Forbidden", "no");
-    for subresource in ["log", "message", "attach", "control", "usage", "export", "diff", "patch", "bundle", "push"] {
+    for subresource in ["log", "message", "attach", "control", "usage", "export", "diff", "patch", "bundle", "push", "approval"] {
         server.answer_for("a", subresource, 403, refused.clone());
     }
     let mut verbs = BTreeSet::new();

@@ -189,7 +189,7 @@ async fn what_is_never_an_answer_waits_for_a_person_after_some_tries_with_the_se
         assert!(outcome.troubles[11].1.contains("Log in first") || outcome.troubles[11].1.contains("no filter named x"));
     }
     // Many servers write another id into each message.
-    let numbered = |n| format!("{{\"error\":{{\"message\":\"Roles must alternate (request id: 5f{n}a-{n})\",\"type\":\"server_error\"}}}}");
+    let numbered = |n| format!("{{\"error\":{{\"message\":\"Template error (request id: 5f{n}a-{n})\",\"type\":\"server_error\"}}}}");
     let mut answers: Vec<_> = (0..12).map(|n| status("500 Internal Server Error", "", &numbered(n))).collect();
     answers.push(answered("at last", 7));
     let outcome = call("OpenAI", vec![answers], None).await;
