@@ -39,7 +39,11 @@ pub async fn approvals(cluster: &Cluster, output: Option<OutputFormat>, args: &A
         }
     };
     let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
-    show::objects(output, &calls, |call| format!("{} {}", call.agent, call.call.call), || table(cluster, &calls, namespace))
+    let what = match &args.name {
+        Some(name) => format!("calls of {name} that wait for a person"),
+        None => "calls that wait for a person".to_owned(),
+    };
+    show::objects(output, &calls, |call| format!("{} {}", call.agent, call.call.call), || table(cluster, &calls, &what, namespace))
 }
 
 /// Says yes.
@@ -113,9 +117,9 @@ pub fn about(call: &WaitingCall) -> String {
     show::shortened(&show::one_line(&first.map_or_else(|| call.args.to_string(), str::to_owned)), ABOUT_CHARS)
 }
 
-/// The table of one namespace, or with a column for it, and the commands that answer.
-fn table(cluster: &Cluster, calls: &[AgentCall], of_namespace: Option<&str>) -> String {
-    let Some(first) = calls.first() else { return show::empty_list("calls that wait for a person", of_namespace) };
+/// The table of one namespace, or with a column for it, and the commands that answer. `what` was looked for.
+fn table(cluster: &Cluster, calls: &[AgentCall], what: &str, of_namespace: Option<&str>) -> String {
+    let Some(first) = calls.first() else { return show::empty_list(what, of_namespace) };
     let namespace = if of_namespace.is_none() { ["namespace"].as_slice() } else { &[] };
     let mut table = show::table(&[namespace, &["agent", "call", "tool", "what", "rule", "since"]].concat());
     for AgentCall { namespace, agent, call } in calls {

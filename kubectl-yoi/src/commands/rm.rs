@@ -155,6 +155,8 @@ impl Found {
     fn session_fate(&self, cluster: &Cluster, agent: &YoiPod, args: &RmOptions, done: &str) -> String {
         match self.session.as_ref().filter(|_| args.purge) {
             Some(session) => format!("{} {done}", session.title()),
+            // It was looked for: an agent that never ran has the name of one in its status, and no claim.
+            None if args.purge => "it has no session claim".to_owned(),
             None => kept_session(cluster, agent, &self.name),
         }
     }

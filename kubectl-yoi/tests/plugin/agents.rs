@@ -59,6 +59,19 @@ async fn a_purge_does_not_wait_for_a_volume_whose_node_is_gone() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_purge_of_an_agent_that_never_had_a_session_says_so() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let mut a = agent("a", &[]);
+    a["spec"]["desiredState"] = json!("Stopped");
+    a["status"]["sessionClaimName"] = json!("a-session");
+    server.put(a);
+    let told = plugin.run(&["rm", "a", "--purge"]).await?.expect_code(0)?;
+    ensure!(told.out.contains("it has no session claim"), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_purge_deletes_the_data_and_not_only_the_claim() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;

@@ -45,7 +45,7 @@ async fn p69_what_waits_is_listed_with_the_command_that_answers_and_its_agents_s
     ensure!(agents.out.lines().nth(1).is_some_and(|line| line.starts_with("b ") && line.contains("NeedsInput")), "{agents:?}");
     server.answer_for("a", "approval", 200, json!({ "calls": [] }).to_string());
     let none = plugin.run(&["approvals", "a"]).await?.expect_code(0)?;
-    ensure!(none.out.contains("no calls that wait for a person"), "{none:?}");
+    ensure!(none.out == "no calls of a that wait for a person in namespace ns\n", "{none:?}");
     Ok(())
 }
 
