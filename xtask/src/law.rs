@@ -25,7 +25,7 @@ const LAWS: &[Law] = &[
     Law { name: "yoi-line", ours: &["yoi-wire"], never: &["kube"] },
     Law { name: "yoi-mcp", ours: &["yoi-wire"], never: &["kube", "kube-core", "k8s-openapi", "hyper", "axum", "reqwest"] },
     Law { name: "yoi-watch-cache", ours: &[], never: &["axum", "tonic"] },
-    Law { name: "yoi-work", ours: &[], never: &["kube", "kube-core", "k8s-openapi", "tokio"] },
+    Law { name: "yoi-worktree", ours: &[], never: &["kube", "kube-core", "k8s-openapi", "tokio"] },
     Law { name: "yoi-workspace", ours: &[], never: &["kube", "kube-core", "k8s-openapi", "tokio"] },
     Law { name: "yoi-session", ours: &["yoi-wire"], never: &["kube", "kube-core", "tokio"] },
     Law { name: "yoi-engine", ours: &["yoi-wire", "yoi-session"], never: &["kube", "kube-core", "k8s-openapi", "axum"] },
@@ -37,7 +37,7 @@ const LAWS: &[Law] = &[
         ours: &["yoi-wire", "yoi-session", "yoi-line", "yoi-engine", "yoi-mcp"],
         never: &["kube", "kube-core", "k8s-openapi"],
     },
-    Law { name: "kubectl-yoi", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-work"], never: &[] },
+    Law { name: "kubectl-yoi", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-worktree"], never: &[] },
     // A dependency of tests only, so no other row has it.
     Law { name: "yoi-test-support", ours: &[], never: &["kube", "kube-core", "axum"] },
     Law { name: "yoi-e2e", ours: &["yoi-crds", "yoi-wire", "yoi-test-support"], never: &[] },

@@ -76,7 +76,7 @@ async fn run(follower: &mut Follower) -> Vec<Entry> {
     entries
 }
 
-async fn told(project: &Project, text: &str) -> Vec<Entry> {
+async fn run_with(project: &Project, text: &str) -> Vec<Entry> {
     let mut follower = project.follow(Token::Start, Some(0)).await.unwrap();
     project.send("jane", Uuid::now_v7(), text).await.unwrap();
     run(&mut follower).await
@@ -106,14 +106,14 @@ async fn a_project_works_in_its_folder_and_a_later_start_goes_on_with_its_conver
     let engine = Engine::default();
     let project = engine.start_project(place.options("p", &url)).await.unwrap();
     assert!(project.tools().iter().any(|tool| tool.name == "Shell"));
-    assert_eq!(outcome(&told(&project, "write a note").await), RunOutcome::Finished);
+    assert_eq!(outcome(&run_with(&project, "write a note").await), RunOutcome::Finished);
     assert_eq!(std::fs::read_to_string(place.folder("p-root").join("note")).unwrap(), "by the agent");
     drop(project);
     engine.stop_project("p").await.unwrap();
     assert!(engine.projects().await.is_empty());
 
     let project = engine.start_project(place.options("p", &url)).await.unwrap();
-    assert_eq!(outcome(&told(&project, "go on").await), RunOutcome::Finished);
+    assert_eq!(outcome(&run_with(&project, "go on").await), RunOutcome::Finished);
     let last = seen.lock().unwrap().last().cloned().unwrap();
     assert!(last.contains("write a note") && last.contains("go on"), "the model reads the conversation so far: {last}");
 }
@@ -171,12 +171,12 @@ async fn p5_p60_two_projects_on_one_folder_have_their_own_policy_and_record_and_
     let second = engine.start_project(ProjectOptions { root, policy, ..place.options("two", &second_url) }).await.unwrap();
     let has_shell = |project: &Project| project.tools().iter().any(|tool| tool.name == "Shell");
     assert!(has_shell(&first) && !has_shell(&second));
-    told(&first, "a secret of the first").await;
-    told(&second, "hello").await;
+    run_with(&first, "a secret of the first").await;
+    run_with(&second, "hello").await;
     assert!(!second_seen.lock().unwrap().iter().any(|request| request.contains("a secret of the first")));
     engine.stop_project("two").await.unwrap();
     assert!(matches!(second.send("jane", Uuid::now_v7(), "x").await, Err(ProjectError::Ended { .. })));
-    assert_eq!(outcome(&told(&first, "are you there?").await), RunOutcome::Finished);
+    assert_eq!(outcome(&run_with(&first, "are you there?").await), RunOutcome::Finished);
     assert_eq!(engine.projects().await, ["one"]);
 }
 
@@ -227,7 +227,7 @@ async fn programs_of_a_project_reach_neither_its_record_nor_what_is_closed_nor_f
     let (url, _) = serve(vec![calls("Shell", &json!({ "command": command })), says("done")]).await;
     let options = ProjectOptions { closed: vec![keys], ..place.options("p", &url) };
     let project = Project::start(options).await.unwrap();
-    let output = output(&told(&project, "look around").await);
+    let output = output(&run_with(&project, "look around").await);
     assert!(output.contains("wrote-own") && output.contains("[]"), "{output}");
     assert!(!output.contains("a key") && !output.contains("wrote-tmp"), "{output}");
     assert_eq!(output.matches("Permission denied").count(), 4, "{output}");

@@ -58,14 +58,19 @@ async fn a_purge_does_not_wait_for_a_volume_whose_node_is_gone() -> Result<()> {
     Ok(())
 }
 
+/// The agent `a`, stopped, whose status names a session claim.
+fn stopped_agent() -> Value {
+    let mut a = agent("a", &[]);
+    a["spec"]["desiredState"] = json!("Stopped");
+    a["status"]["sessionClaimName"] = json!("a-session");
+    a
+}
+
 #[tokio::test]
 async fn a_purge_of_an_agent_that_never_had_a_session_says_so() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
-    let mut a = agent("a", &[]);
-    a["spec"]["desiredState"] = json!("Stopped");
-    a["status"]["sessionClaimName"] = json!("a-session");
-    server.put(a);
+    server.put(stopped_agent());
     let told = plugin.run(&["rm", "a", "--purge"]).await?.expect_code(0)?;
     ensure!(told.out.contains("it has no session claim"), "{told:?}");
     Ok(())
@@ -75,10 +80,7 @@ async fn a_purge_of_an_agent_that_never_had_a_session_says_so() -> Result<()> {
 async fn a_purge_deletes_the_data_and_not_only_the_claim() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;
-    let mut a = agent("a", &[]);
-    a["spec"]["desiredState"] = json!("Stopped");
-    a["status"]["sessionClaimName"] = json!("a-session");
-    server.put(a);
+    server.put(stopped_agent());
     left_session(&server);
     let told = plugin.run(&["rm", "a", "--purge"]).await?.expect_code(0)?;
     ensure!(told.out.contains("session claim a-session with volume pv-1 and its data goes too") && server.writes().is_empty(), "{told:?}");

@@ -6,7 +6,7 @@ use serde::Serialize;
 use yoi_crds::YoiPod;
 use yoi_wire::bundle::{InnerRepository, Uncommitted};
 use yoi_wire::error_chain;
-use yoi_work::{Application, Applied, AppliedPath, ApplyError, CaptureError, Outcome, Why, apply};
+use yoi_worktree::{Application, Applied, AppliedPath, ApplyError, CaptureError, Outcome, Why, apply};
 
 use super::{OPERATION, PullResult, tell_inner, tell_uncommitted};
 use crate::args::{OutputFormat, PullOptions};
@@ -65,7 +65,7 @@ pub async fn check_free() -> Result<(), CloneRefusal> {
     let answer = git::answer(git::command(&["rev-parse", "--show-toplevel"])).await?;
     if answer.success {
         let here = std::env::current_dir().unwrap_or_default();
-        return yoi_work::check_free(&here).map_err(|error| why_not(&error));
+        return yoi_worktree::check_free(&here).map_err(|error| why_not(&error));
     }
     Err(match git::answer(git::command(&["rev-parse", "--git-dir"])).await? {
         repository if repository.success => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yoi_test_support::Share;
-use yoi_work::{Application, Applied, ApplyError, Outcome, Why, apply};
+use yoi_worktree::{Application, Applied, ApplyError, Outcome, Why, apply};
 
 use crate::trees::{NAMES, Random, Tree, all_of, change, clear, copy_all, git, put, tree_by_git, tree_of};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use yoi_work::{Application, ApplyError, Why, apply};
+use yoi_worktree::{Application, ApplyError, Why, apply};
 
 use crate::applications::{Scene, commit_all, edit, left, of_git, outcomes};
 use crate::trees::{all_of, copy_all, git, tree_of};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yoi_test_support::{Share, wait_until};
-use yoi_work::{Asked, CaptureError, Captured, CheckError, Limits, Rules, Source, capture, check, write_bundle};
+use yoi_worktree::{Asked, CaptureError, Captured, CheckError, Limits, Rules, Source, capture, check, write_bundle};
 
 use crate::trees::{NAMES, Random, Tree, all_of, change, git, tree_by_git, tree_of};
 
@@ -59,7 +59,7 @@ impl Scene {
         tree_of(&built)
     }
 
-    fn check(&self, bundle: &Path, other: &Path) -> Result<yoi_work::Checked, CheckError> {
+    fn check(&self, bundle: &Path, other: &Path) -> Result<yoi_worktree::Checked, CheckError> {
         let quarantine = self.path("quarantine");
         let _ = fs::remove_dir_all(&quarantine);
         fs::create_dir(&quarantine).unwrap();
