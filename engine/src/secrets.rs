@@ -41,8 +41,25 @@ const KINDS: [(&str, &str); 19] = [
 ];
 /// A word with one of these may be the beginning of a secret.
 const WORD_ANCHORS: [&str; 19] = [
-    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "gl", "sk-", "AIza", "xox", "k_live_", "npm_", "pypi-", "cio", "dckr_pat_", "hf_",
-    "eyJ", "://", "AccountKey",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "gl",
+    "sk-",
+    "AIza",
+    "xox",
+    "k_live_",
+    "npm_",
+    "pypi-",
+    "cio",
+    "dckr_pat_",
+    "hf_",
+    "eyJ",
+    "://",
+    "AccountKey",
 ];
 /// A line with one of these, in any case, may go on with a secret.
 const LINE_ANCHORS: [&str; 4] = ["secret_access_key", "secretaccesskey", "session_token", "sessiontoken"];

@@ -27,8 +27,8 @@ pub use tool::{Tool, ToolContext, TypedTool};
 pub use tool_set::ToolSet;
 
 use arguments::normalize;
-use shell::Shell;
 use redacted_live::RedactedLive;
+use shell::Shell;
 use slots::Slots;
 use tree::{PathError, Tree};
 use unconfirmed::UnconfirmedMessages;

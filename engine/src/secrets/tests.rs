@@ -44,7 +44,9 @@ fn is_shown(text: &str, secret: &str) -> bool {
     let letters: Vec<char> = secret.chars().collect();
     letters.windows(12).any(|piece| {
         let piece: String = piece.iter().collect();
-        piece.chars().any(|letter| letter.is_ascii_digit()) && piece.chars().all(|letter| letter.is_ascii_alphanumeric()) && text.contains(&piece)
+        piece.chars().any(|letter| letter.is_ascii_digit())
+            && piece.chars().all(|letter| letter.is_ascii_alphanumeric())
+            && text.contains(&piece)
     })
 }
 
@@ -68,7 +70,10 @@ fn p27_a_secret_of_each_kind_is_its_kind_in_a_result_and_what_stands_around_it_s
 #[test]
 fn p27_a_private_key_is_known_with_numbers_of_lines_and_without_its_end() {
     let line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj";
-    let numbered = format!("     1\t-----BEGIN {0} KEY-----\n     2\t{line}\n     3\t{line}\n     4\t-----END {0} KEY-----\n     5\tlast\n", "PRIVATE");
+    let numbered = format!(
+        "     1\t-----BEGIN {0} KEY-----\n     2\t{line}\n     3\t{line}\n     4\t-----END {0} KEY-----\n     5\tlast\n",
+        "PRIVATE"
+    );
     let redacted = redactor().redact(numbered);
     assert!(!is_shown(&redacted, line) && redacted.ends_with("     5\tlast\n"), "{redacted}");
     let cut = format!("-----BEGIN {} KEY-----\n{line}\n{line}", "OPENSSH PRIVATE");

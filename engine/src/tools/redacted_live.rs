@@ -36,4 +36,3 @@ impl RedactedLive {
         self.to.send(&self.redactor.redact(rest));
     }
 }
-
