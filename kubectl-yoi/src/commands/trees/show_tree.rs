@@ -3,7 +3,6 @@
 //! Only the node can read it, and the plugin has no way into the node but kubectl's own. So it prints a line that can be typed.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 use yoi_crds::node::UnclaimedTree;
@@ -16,8 +15,8 @@ use crate::show;
 
 /// What the chart has, unless `shim.dataRoot` says something else.
 const DEFAULT_DATA_ROOT: &str = "/var/lib/yoi";
-/// Label of the node's DaemonSet.
-const SHIM: &str = "app.kubernetes.io/name=yoi-agent-shim";
+/// The DaemonSet of the nodes, whose namespace is a value of the chart.
+const SHIM: &str = "metadata.name=yoi-agent-shim";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,7 +42,7 @@ pub(super) async fn show_tree(cluster: &Cluster, output: Option<OutputFormat>, a
         return Err(Error::Missing { what, next: format!("kubectl yoi trees --node {name}") });
     };
     let root = data_root(cluster).await;
-    let guess = if root.is_none() { " (unless the chart's shim.dataRoot says something else, which you may not read)" } else { "" };
+    let guess = if root.is_none() { " (unless the chart's shim.dataRoot says something else, which could not be read)" } else { "" };
     let folder = format!("{}/trees/*/{uid}", root.as_deref().unwrap_or(DEFAULT_DATA_ROOT));
     let command =
         format!("kubectl debug node/{name} -it --profile=sysadmin --image=busybox -- sh -c 'cd /host{folder} && ls -lA * && exec sh'");
@@ -77,9 +76,8 @@ fn sentence(shown: &ShownTree, guess: &str) -> String {
 
 /// The folder for trees that the node's mounter was given. `None` for a user who may not read DaemonSets.
 async fn data_root(cluster: &Cluster) -> Option<String> {
-    let sets = Api::<DaemonSet>::all(cluster.client.clone()).list(&ListParams::default().labels(SHIM)).await.ok()?;
-    let shim = sets.items.into_iter().find(|set| set.name_any() == "yoi-agent-shim")?;
-    let containers = shim.spec?.template.spec?.containers;
+    let sets = Api::<DaemonSet>::all(cluster.client.clone()).list(&ListParams::default().fields(SHIM)).await.ok()?;
+    let containers = sets.items.into_iter().next()?.spec?.template.spec?.containers;
     let mut args = containers.into_iter().filter_map(|container| container.args).flatten();
     args.find_map(|arg| arg.strip_prefix("--data-root=").map(str::to_owned))
 }
