@@ -53,7 +53,8 @@ fn mutated(chance: &mut Chance, text: &str) -> Vec<u8> {
             }
             3 => {
                 let copy = bytes[at..end].to_vec();
-                let times = 1 + chance.below(if chance.below(20) == 0 { 2_000 } else { 4 });
+                let most = if chance.below(20) == 0 { 2_000 } else { 4 };
+                let times = 1 + chance.below(most);
                 drop(bytes.splice(at..at, copy.repeat(times)));
             }
             4 => {
