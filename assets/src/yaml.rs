@@ -120,7 +120,10 @@ struct Budget {
 impl Budget {
     fn take<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         let (Some(values), Some(bytes)) = (self.values.checked_sub(1), self.bytes.checked_sub(bytes)) else {
-            return Err(E::custom(format!("it has more than {MAX_VALUES} values or {} KiB of text, aliases included", MAX_TEXT_BYTES >> 10)));
+            return Err(E::custom(format!(
+                "it has more than {MAX_VALUES} values or {} KiB of text, aliases included",
+                MAX_TEXT_BYTES >> 10
+            )));
         };
         (self.values, self.bytes) = (values, bytes);
         Ok(())

@@ -1,8 +1,8 @@
 //! Reads a command of `.jido/commands` or `.claude/commands`.
 
+use super::Command;
 use super::parameters::{Parameter, ParameterType};
 use super::template::{Dialect, Template};
-use super::Command;
 use crate::diagnostic::quote;
 use crate::front_matter;
 use crate::reading::{Reading, stem, take};
@@ -74,7 +74,10 @@ fn read_text<'file>(reading: &mut Reading<'file>, command: &mut Command, text: &
         read_rest_of_claude(reading, command, map);
     }
     if command.template.has_parameter_in_shell() {
-        reading.note(None, "puts a parameter into a line for a shell: that line is told to the model as text, because no parameter reaches a shell");
+        reading.note(
+            None,
+            "puts a parameter into a line for a shell: that line is told to the model as text, because no parameter reaches a shell",
+        );
     }
 }
 
@@ -146,7 +149,8 @@ fn read_jido(reading: &mut Reading<'_>, command: &mut Command, map: &mut Map) {
         let parameter = |name: String| Parameter { name, kind: ParameterType::String, required: true, doc: None, default: None };
         command.parameters = names.into_iter().take(MAX_PARAMETERS).map(parameter).collect();
     } else {
-        let unknown: Vec<&String> = names.iter().filter(|name| command.parameters.iter().all(|parameter| parameter.name != **name)).collect();
+        let unknown: Vec<&String> =
+            names.iter().filter(|name| command.parameters.iter().all(|parameter| parameter.name != **name)).collect();
         for name in unknown {
             reading.warning(None, format!("the text has {{{{{name}}}}}, which jido.schema does not have: it stays as it is"));
         }

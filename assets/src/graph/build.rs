@@ -63,7 +63,12 @@ impl Builder {
             diagnostics.begin_file();
             if let Some(first) = graph.nodes.get(&raw.id) {
                 if raw.below.is_some() {
-                    diagnostics.push(&raw.path, None, Level::Warning, format!("is not in effect: the node {} is {}", quote(&raw.id), first.path));
+                    diagnostics.push(
+                        &raw.path,
+                        None,
+                        Level::Warning,
+                        format!("is not in effect: the node {} is {}", quote(&raw.id), first.path),
+                    );
                 }
                 continue;
             }
@@ -124,7 +129,12 @@ fn resolve(graph: &mut Graph, links: Vec<(String, String, Vec<RawLink>)>, unreso
         }
     }
     if count > MAX_LINKS {
-        diagnostics.push(graph.path.as_deref().unwrap_or_default(), None, Level::Warning, format!("the graph has {count} links, of which {MAX_LINKS} count"));
+        diagnostics.push(
+            graph.path.as_deref().unwrap_or_default(),
+            None,
+            Level::Warning,
+            format!("the graph has {count} links, of which {MAX_LINKS} count"),
+        );
     }
     graph.edges = edges;
     for (id, title) in placeholders.into_iter().filter(|(id, _)| !id.is_empty()) {

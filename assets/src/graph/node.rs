@@ -79,7 +79,8 @@ pub(super) fn read<'file>(reading: &mut Reading<'file>, below: &str, text: &'fil
         reading.warning(None, format!("has {} links, of which the first {MAX_LINKS} count", links.len()));
         links.truncate(MAX_LINKS);
     }
-    let node = RawNode { id, title, tags, path: reading.path.to_owned(), below: Some(below.to_owned()), body: parts.body.to_owned(), links };
+    let node =
+        RawNode { id, title, tags, path: reading.path.to_owned(), below: Some(below.to_owned()), body: parts.body.to_owned(), links };
     reading.is_valid().then_some(node)
 }
 

@@ -204,7 +204,10 @@ fn read_jido(reading: &mut Reading<'_>, skill: &mut Skill, map: &mut Map) {
     read_router(reading, skill, &mut jido);
     if let Some(module) = take(&mut jido, "skill_module") {
         let line = reading.line_of(&["jido", "skill_module"]);
-        reading.note(line, format!("jido.skill_module {} does nothing: no code of a host is run", quote(&module.scalar().unwrap_or_default())));
+        reading.note(
+            line,
+            format!("jido.skill_module {} does nothing: no code of a host is run", quote(&module.scalar().unwrap_or_default())),
+        );
     }
     if take(&mut jido, "hooks").is_some() {
         let line = reading.line_of(&["jido", "hooks"]);

@@ -115,7 +115,10 @@ fn read_input(reading: &mut Reading<'_>, mut map: Map, line: Option<u32>) -> Opt
     };
     let kind = take(&mut map, "type").and_then(|kind| kind.scalar()).unwrap_or_default();
     let Some(kind) = input_type(&kind) else {
-        reading.error(line, format!("the input {} has the type {}: there are string, integer, boolean, map and list", quote(&name), quote(&kind)));
+        reading.error(
+            line,
+            format!("the input {} has the type {}: there are string, integer, boolean, map and list", quote(&name), quote(&kind)),
+        );
         return None;
     };
     let required = matches!(take(&mut map, "required"), Some(Node::Bool(true)));
@@ -180,7 +183,11 @@ fn read_trigger(reading: &mut Reading<'_>, mut map: Map, line: Option<u32>) -> O
         Trigger::Signal { patterns } | Trigger::FileSystem { patterns, .. } if patterns.is_empty() => Some("patterns"),
         Trigger::Scheduled { schedule } if !is_schedule(schedule) => Some("a schedule of five or six fields, as cron writes it"),
         Trigger::GitHook { events } if events.is_empty() => Some("events"),
-        Trigger::Manual { .. } | Trigger::Signal { .. } | Trigger::FileSystem { .. } | Trigger::Scheduled { .. } | Trigger::GitHook { .. } => None,
+        Trigger::Manual { .. }
+        | Trigger::Signal { .. }
+        | Trigger::FileSystem { .. }
+        | Trigger::Scheduled { .. }
+        | Trigger::GitHook { .. } => None,
     };
     if let Some(lacks) = lacks {
         reading.error(line, format!("has a trigger of the type {kind} without {lacks}"));
