@@ -12,6 +12,8 @@ use crate::tools::tree::Tree;
 mod expand;
 mod listing;
 mod skills;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 pub use expand::{Expansion, expand, looks_like_command};

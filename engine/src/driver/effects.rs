@@ -66,11 +66,11 @@ impl Running<'_> {
     pub(super) fn prepare(&self, inputs: Vec<CommandInput>) -> Prepared {
         let tools = &self.driver.tools;
         let generation = tools.runner().assets().look().generation;
-        let expand = |input: CommandInput| {
+        let with_expansion = |input: CommandInput| {
             let expansion = expand(tools, &input.text);
             (input, expansion)
         };
-        let expansions = inputs.into_iter().map(expand).collect();
+        let expansions = inputs.into_iter().map(with_expansion).collect();
         Prepared { skills: skill_offer(tools, self.driver.settings.window_tokens), generation, expansions }
     }
 

@@ -71,7 +71,8 @@ fn details(asset: &Asset, diagnostics: &[AssetDiagnostic]) -> String {
     let mut text = String::new();
     let mut row = |key: &str, value: &str| {
         if !value.is_empty() {
-            let _ = writeln!(text, "{:<14} {}", format!("{key}:"), show::one_line(value));
+            let key = format!("{key}:");
+            let _ = writeln!(text, "{key:<14} {}", show::one_line(value));
         }
     };
     row("Name", name);
