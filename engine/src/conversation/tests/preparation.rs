@@ -115,7 +115,7 @@ fn a_run_that_is_taken_back_takes_the_commands_text_with_it() {
 #[test]
 fn other_skills_are_another_configuration_from_the_next_run_on_and_the_same_ones_are_no_entry() {
     let mut simulation = simulation(vec![answer("one"), answer("two"), answer("three"), answer("four")]);
-    let mut run = |simulation: &mut Simulation, id: &str, skills: Option<SkillOffer>| {
+    let run = |simulation: &mut Simulation, id: &str, skills: Option<SkillOffer>| {
         simulation.skills = skills;
         simulation.inbox.push(person(id, "go on"));
         simulation.wake();

@@ -22,6 +22,15 @@ fn kinds(entries: &[Entry]) -> String {
     entries.iter().map(|entry| entry.body.kind()).collect::<Vec<_>>().join(" ")
 }
 
+/// What the command of the run stands for.
+fn expanded(entries: &[Entry]) -> &str {
+    let text = entries.iter().find_map(|entry| match &entry.body {
+        Body::SystemItem(item) if item.topic == "Command" => Some(item.text.as_str()),
+        _ => None,
+    });
+    text.expect("a command was expanded")
+}
+
 fn end(entries: &[Entry]) -> (RunOutcome, Option<&str>, &str) {
     match &entries.last().unwrap().body {
         Body::RunEnded(end) => (end.outcome, end.reason.as_deref(), end.message.as_deref().unwrap_or_default()),
@@ -47,7 +56,7 @@ async fn the_model_is_told_of_skills_and_loads_one_through_the_door_and_a_new_on
     assert!(!kinds(&run_with(&project, "again").await).contains("ConfigChanged"));
     assert_eq!(project.assets().generation, 1, "nothing has changed");
     write(&root, ".agents/skills/test/SKILL.md", "---\nname: test\ndescription: Run the tests.\n---\nRun make test.\n");
-    assert!(kinds(&run_with(&project, "and now").await).starts_with("Input RunStarted ConfigChanged"));
+    assert!(kinds(&run_with(&project, "and now").await).contains("Input RunStarted ConfigChanged"));
     assert!(requests(&seen).last().unwrap().contains("- test: Run the tests."));
     assert_eq!(project.assets().generation, 2);
     project.stop().await;
@@ -79,17 +88,17 @@ async fn p46_p59_a_command_is_expanded_once_and_literally_and_its_calls_pass_the
     let project = Project::start(options.clone()).await.unwrap();
     let said = "/review {{other}} $1 `touch made` $(touch made)";
     let entries = run_with(&project, said).await;
-    assert_eq!(kinds(&entries), "Input RunStarted SystemItem Assistant RunEnded");
-    assert!(matches!(&entries[0].body, Body::Input(input) if input.text == said));
-    let Body::SystemItem(item) = &entries[2].body else { panic!("{:?}", entries[2]) };
-    assert!(item.text.contains("Review {{other}} $1 `touch made` $(touch made) by hand."), "{}", item.text);
-    assert!(item.text.contains("[Run this with the tool Shell; its output belongs here: git status]"), "{}", item.text);
+    assert!(kinds(&entries).contains("Input RunStarted SystemItem"), "{}", kinds(&entries));
+    assert!(entries.iter().any(|entry| matches!(&entry.body, Body::Input(input) if input.text == said)));
+    let text = expanded(&entries);
+    assert!(text.contains("Review {{other}} $1 `touch made` $(touch made) by hand."), "{text}");
+    assert!(text.contains("[Run this with the tool Shell; its output belongs here: git status]"), "{text}");
     assert!(!root.join("made").exists());
 
     let entries = run_with(&project, "/ask me").await;
-    let Body::SystemItem(item) = &entries[2].body else { panic!("{:?}", entries[2]) };
-    assert!(item.text.contains("Answer me from [The file facts.txt:]\nWater is wet."), "{}", item.text);
-    assert!(item.text.contains("[Not read: .env:") && !item.text.contains("hidden"), "{}", item.text);
+    let text = expanded(&entries);
+    assert!(text.contains("Answer me from [The file facts.txt:]\nWater is wet."), "{text}");
+    assert!(text.contains("[Not read: .env:") && !text.contains("hidden"), "{text}");
     project.stop().await;
 
     // A later start reads the log, not the tree.
@@ -109,13 +118,11 @@ async fn p56_allowed_tools_of_a_command_narrow_its_own_calls_and_never_widen_the
     let (url, _) = serve(vec![says("done"), says("done")]).await;
     let policy = serde_json::from_value(json!({"deny": ["Shell(rm *)"]})).unwrap();
     let project = Project::start(ProjectOptions { policy, ..place.options("p", &url) }).await.unwrap();
-    let text = |entries: &[Entry]| match &entries[2].body {
-        Body::SystemItem(item) => item.text.clone(),
-        body => panic!("{body:?}"),
-    };
-    let wide = text(&run_with(&project, "/wide").await);
+    let entries = run_with(&project, "/wide").await;
+    let wide = expanded(&entries);
     assert!(wide.contains("[Not run: rm -r x: tool_denied"), "{wide}");
-    let narrow = text(&run_with(&project, "/narrow").await);
+    let entries = run_with(&project, "/narrow").await;
+    let narrow = expanded(&entries);
     assert!(narrow.contains("belongs here: git status]") && narrow.contains("[Not run: ls: the allowed-tools"), "{narrow}");
     project.stop().await;
 }
