@@ -6,17 +6,17 @@ use serde_json::{Map, Value, json};
 use crate::{AssetState, Source};
 
 mod arguments;
+mod gemini;
 mod markdown;
 mod parameters;
 mod template;
-mod toml;
 
 pub use parameters::{Parameter, ParameterType};
 pub use template::{Part, Rendered};
 pub(crate) use template::{Dialect, Template};
 
 pub(crate) use markdown::read as read_markdown;
-pub(crate) use toml::read as read_toml;
+pub(crate) use gemini::read as read_toml;
 
 /// A prompt with parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,8 +38,8 @@ pub struct Command {
     /// The prompt, as the file has it.
     #[serde(skip)]
     pub body: String,
-    /// Rules that each call has to match, beside the policy's own, in the run of the command: they only narrow. `None`: the command narrows nothing; an
-    /// empty list: it allows no tool.
+    /// Rules that a call which stands in the command has to match, beside the policy's own: they only narrow. `None`: they narrow nothing; an
+    /// empty list: they allow no tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,
     /// Whether the model may call it, as the tool `command.run.NAME`.

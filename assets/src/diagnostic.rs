@@ -4,11 +4,13 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-/// How many diagnostics of one file are kept.
+/// How many diagnostics of one file are kept, and as many errors.
 const MAX_OF_FILE: usize = 20;
-/// How many are kept of all files.
+/// How many are kept of all files, and as many errors.
 const MAX_OF_ALL: usize = 2_000;
-/// The longest text of a file that a message repeats.
+/// The longest message, in characters.
+const MAX_MESSAGE: usize = 600;
+/// The longest text of a file that a message repeats, in characters.
 const MAX_QUOTE: usize = 80;
 
 /// Something about a file that a person should know.
@@ -58,42 +60,50 @@ pub enum Strictness {
 
 /// Assets are refused as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("failed to load the assets: {} not as {}: {}", count(.diagnostics), if .diagnostics.len() == 1 { "it should be" } else { "they should be" }, first(.diagnostics))]
+#[error("failed to load the assets: {}", sentence(.diagnostics))]
 pub struct StrictError {
     /// The errors, at least one.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-fn count(diagnostics: &[Diagnostic]) -> String {
-    if diagnostics.len() == 1 { "1 thing is".to_owned() } else { format!("{} things are", diagnostics.len()) }
+fn sentence(diagnostics: &[Diagnostic]) -> String {
+    let first = diagnostics.first().map(ToString::to_string).unwrap_or_default();
+    match diagnostics.len() {
+        0 | 1 => first,
+        all => format!("{first}, and {} more", all - 1),
+    }
 }
 
-fn first(diagnostics: &[Diagnostic]) -> String {
-    diagnostics.first().map(ToString::to_string).unwrap_or_default()
-}
-
-/// Gathers the diagnostics of all files, within bounds.
+/// Gathers the diagnostics of all files, within bounds. Errors have bounds of their own, so that what is only told never hides one.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnostics {
     kept: Vec<Diagnostic>,
-    of_file: usize,
+    errors: Count,
+    others: Count,
     left_out: usize,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    of_file: usize,
+    of_all: usize,
 }
 
 impl Diagnostics {
     /// From here on diagnostics are of another file.
     pub(crate) fn begin_file(&mut self) {
-        self.of_file = 0;
+        (self.errors.of_file, self.others.of_file) = (0, 0);
     }
 
     pub(crate) fn push(&mut self, path: &str, line: Option<u32>, level: Level, message: impl Into<String>) {
-        self.of_file += 1;
-        // An error is why an asset is not in effect, so it is kept over the bound of its file.
-        if self.kept.len() >= MAX_OF_ALL || (self.of_file > MAX_OF_FILE && level != Level::Error) {
+        let count = if level == Level::Error { &mut self.errors } else { &mut self.others };
+        if count.of_file >= MAX_OF_FILE || count.of_all >= MAX_OF_ALL {
             self.left_out += 1;
             return;
         }
-        self.kept.push(Diagnostic { path: path.to_owned(), line, level, message: message.into() });
+        count.of_file += 1;
+        count.of_all += 1;
+        self.kept.push(Diagnostic { path: path.to_owned(), line, level, message: cut(message.into()) });
     }
 
     pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
@@ -103,6 +113,15 @@ impl Diagnostics {
         }
         self.kept
     }
+}
+
+/// A message of a parser may repeat what it was given.
+pub(crate) fn cut(mut message: String) -> String {
+    if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {
+        message.truncate(end);
+        message.push('…');
+    }
+    message
 }
 
 /// Text of a file for a message: quoted, on one line, and cut.

@@ -8,7 +8,9 @@ use crate::AssetState;
 
 mod build;
 mod links;
+mod node;
 mod query;
+mod settings;
 
 pub(crate) use build::Builder;
 pub use query::{Direction, Near, Topology};

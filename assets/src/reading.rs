@@ -1,6 +1,6 @@
 //! What all readers of files share: where they tell what is wrong, and how they take fields.
 
-use crate::diagnostic::{Diagnostics, quote};
+use crate::diagnostic::{Diagnostics, cut, quote};
 use crate::yaml::{Map, Node, YamlError};
 use crate::{AssetState, Level, Strictness};
 
@@ -24,7 +24,7 @@ impl<'file> Reading<'file> {
 
     /// The asset is invalid. The first reason is the one that its state tells.
     pub(crate) fn error(&mut self, line: Option<u32>, message: impl Into<String>) {
-        let message = message.into();
+        let message = cut(message.into());
         if self.state.is_valid() {
             self.state = AssetState::invalid(message.clone(), line);
         }

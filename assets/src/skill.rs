@@ -25,8 +25,8 @@ pub struct Skill {
     /// The text below the front matter.
     #[serde(skip)]
     pub body: String,
-    /// Rules that each call has to match, beside the policy's own, while the skill is in effect: they only narrow. `None`: the skill narrows nothing;
-    /// an empty list: it allows no tool.
+    /// Rules that a call which stands in the skill has to match, beside the policy's own: they only narrow. `None`: they narrow nothing;
+    /// an empty list: they allow no tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,
     /// Whether the model may load it.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Whether an asset is in effect, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "state")]
+#[serde(tag = "state")]
 pub enum AssetState {
     /// It is.
     Valid,

@@ -145,32 +145,32 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Node, E> {
-        self.0.take(1)?;
+        self.0.take::<E>(1)?;
         Ok(Node::Bool(value))
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Node, E> {
-        self.0.take(8)?;
+        self.0.take::<E>(8)?;
         Ok(Node::Integer(value))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Node, E> {
-        self.0.take(8)?;
+        self.0.take::<E>(8)?;
         Ok(i64::try_from(value).map_or_else(|_| Node::Text(value.to_string()), Node::Integer))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Node, E> {
-        self.0.take(8)?;
+        self.0.take::<E>(8)?;
         Ok(Node::Float(value))
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Node, E> {
-        self.0.take(value.len())?;
+        self.0.take::<E>(value.len())?;
         Ok(Node::Text(value.to_owned()))
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<Node, E> {
-        self.0.take(0)?;
+        self.0.take::<E>(0)?;
         Ok(Node::Null)
     }
 
@@ -179,7 +179,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
-        self.0.take(0)?;
+        self.0.take::<A::Error>(0)?;
         let mut values = vec![];
         while let Some(value) = from.next_element_seed(ValueSeed(self.0))? {
             values.push(value);
@@ -188,7 +188,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
-        self.0.take(0)?;
+        self.0.take::<A::Error>(0)?;
         let (mut values, mut keys) = (vec![], BTreeSet::new());
         while let Some(key) = from.next_key_seed(ValueSeed(self.0))? {
             let key = key.scalar().ok_or_else(|| A::Error::custom(format!("a key is {}", key.kind())))?;

@@ -31,7 +31,7 @@ pub(super) fn bare(name: &str, path: &str, source: Source) -> Command {
 }
 
 /// Reads a command. One that is invalid keeps what could be read of it.
-pub(crate) fn read(mut reading: Reading<'_>, source: Source, content: Result<&str, (String, Option<u32>)>) -> Command {
+pub(crate) fn read<'file>(mut reading: Reading<'file>, source: Source, content: Result<&'file str, (String, Option<u32>)>) -> Command {
     let mut command = bare(stem(reading.path), reading.path, source);
     match content {
         Ok(text) => read_text(&mut reading, &mut command, text),

@@ -127,7 +127,7 @@ impl Template {
         let mut output = Output { parts: vec![], left: MAX_RENDERED_BYTES };
         let mut has_place = false;
         for piece in &self.pieces {
-            match piece {
+            let done = match piece {
                 Piece::Shell { open, command, close } => match only_text(command) {
                     Some(command) => output.part(command.len(), Part::Shell { command: command.trim().to_owned() }),
                     // Values never reach a shell with the command around them: the model reads the line as it stands.
@@ -148,8 +148,8 @@ impl Template {
                     has_place |= !matches!(piece, Piece::Text(_));
                     given.insert(std::slice::from_ref(piece), &mut output)
                 }
-            }
-            .map_err(|TooLong| RenderError::TooLong { name: name.to_owned() })?;
+            };
+            done.map_err(|TooLong| RenderError::TooLong { name: name.to_owned() })?;
         }
         if !has_place && !given.arguments.is_empty() {
             let told = output.text("\n\nARGUMENTS: ").and_then(|()| output.text(given.arguments));
@@ -288,9 +288,8 @@ fn piece_at(text: &str, begin: usize, dialect: Dialect, depth: Depth, no_end_fro
 fn dollar(rest: &str) -> Option<(Piece, usize)> {
     let is_end = |after: &str| after.chars().next().is_none_or(|letter| !letter.is_alphanumeric() && letter != '_');
     if let Some(after) = rest.strip_prefix("$ARGUMENTS") {
-        let index = after.strip_prefix('[').and_then(|after| after.split_once(']'));
-        if let Some((index, Ok(number))) = index.map(|(index, _)| (index, index.parse::<u8>())) {
-            return Some((Piece::Indexed(number.into()), "$ARGUMENTS[]".len() + index.len()));
+        if let Some((number, length)) = after.strip_prefix('[').and_then(index) {
+            return Some((Piece::Indexed(number), "$ARGUMENTS[".len() + length));
         }
         return is_end(after).then_some((Piece::Arguments, "$ARGUMENTS".len()));
     }
@@ -301,6 +300,13 @@ fn dollar(rest: &str) -> Option<(Piece, usize)> {
     (is_end(after) && !is_price).then_some((Piece::Word(usize::from(digit - b'0')), 2))
 }
 
+/// The number before a `]`, and the length with it.
+fn index(rest: &str) -> Option<(usize, usize)> {
+    let end = rest.bytes().take(4).position(|letter| !letter.is_ascii_digit())?;
+    let number = rest[..end].parse().ok()?;
+    rest[end..].starts_with(']').then_some((number, end + 1))
+}
+
 /// The name in `{{name}}`, and the length with the braces.
 fn braces(rest: &str) -> Option<(&str, usize)> {
     const MAX_NAME: usize = 128;
@@ -308,7 +314,7 @@ fn braces(rest: &str) -> Option<(&str, usize)> {
     let is_of_name = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-' | b'.' | b' ');
     let end = inner.bytes().take(MAX_NAME).position(|letter| !is_of_name(letter))?;
     let name = inner[..end].trim();
-    (inner[end..].starts_with("}}") && name.starts_with(|letter: char| letter.is_ascii_alphabetic())).then_some((name, end + 4))
+    (inner[end..].starts_with("}}") && !name.contains(' ') && name.starts_with(|letter: char| letter.is_ascii_alphabetic())).then_some((name, end + 4))
 }
 
 /// The length up to the brace that closes one that stands before the text.

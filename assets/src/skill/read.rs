@@ -39,7 +39,7 @@ fn bare(path: &str, source: Source, state: AssetState) -> Skill {
 }
 
 /// Reads a skill. One that is invalid keeps what could be read of it.
-pub(crate) fn read(mut reading: Reading<'_>, source: Source, content: Result<&str, (String, Option<u32>)>) -> Skill {
+pub(crate) fn read<'file>(mut reading: Reading<'file>, source: Source, content: Result<&'file str, (String, Option<u32>)>) -> Skill {
     let mut skill = bare(reading.path, source, AssetState::Valid);
     match content {
         Ok(text) => read_text(&mut reading, &mut skill, text),

@@ -39,7 +39,7 @@ pub(super) fn load(files: &[AssetFile], generation: u64, strictness: Strictness)
     for skill in snapshot.skills.iter().filter(|skill| skill.source.is_jido() && skill.state.is_valid()) {
         graph.add_skill(skill);
     }
-    snapshot.graph = graph.finish(strictness, &mut diagnostics);
+    snapshot.graph = graph.finish(&mut diagnostics);
     snapshot.diagnostics = diagnostics.finish();
     let errors = || snapshot.diagnostics.iter().filter(|diagnostic| diagnostic.level == Level::Error);
     if strictness == Strictness::Strict && errors().next().is_some() {

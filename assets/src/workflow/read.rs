@@ -30,7 +30,7 @@ fn bare(path: &str, source: Source) -> Workflow {
 }
 
 /// Reads a workflow. One that is invalid keeps what could be read of it.
-pub(crate) fn read(mut reading: Reading<'_>, source: Source, content: Result<&str, (String, Option<u32>)>) -> Workflow {
+pub(crate) fn read<'file>(mut reading: Reading<'file>, source: Source, content: Result<&'file str, (String, Option<u32>)>) -> Workflow {
     let mut workflow = bare(reading.path, source);
     let mut enabled = true;
     match content {
