@@ -125,6 +125,7 @@ pub fn is_task_failure(reason: &str) -> bool {
         MODEL_REFUSED_HISTORY,
         EMPTY_ANSWER,
         WRITTEN_CALL,
+        COMMAND_INVALID,
         PROGRAM_LOGIN_NEEDED,
         PROGRAM_SILENT,
     ];
