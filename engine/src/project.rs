@@ -12,6 +12,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use yoi_assets::{AssetSnapshot, StrictError, Strictness};
 use yoi_session::{Error as SessionError, Holder, InboxMessage, Lock, PutOutcome, Sender, Token, Wake};
 use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
@@ -157,6 +158,8 @@ impl Project {
         Policy::new(&options.policy)?;
         let model = Arc::new(FallbackModels::new(&options.model, &options.secrets, options.timeouts)?);
         let (instance, unframed) = instance(&options)?;
+        let assets = instance.tools.runner().assets().clone();
+        blocking(move || assets.look()).await;
         let (digest, pod_uid) = (digest(&options), Uuid::now_v7().to_string());
         let form_config = form_config(&instance, &options, &digest, Handle::current());
         let (session, replay) = {
@@ -229,6 +232,21 @@ impl Project {
     #[must_use]
     pub fn tools(&self) -> Vec<OfferedTool> {
         self.instance.tools.offered(CallFrom::Model)
+    }
+
+    /// The skills and commands of its tree, and what of them could not be read: those that count since the last run began, or was asked for.
+    #[must_use]
+    pub fn assets(&self) -> Arc<AssetSnapshot> {
+        self.instance.tools.runner().assets().current()
+    }
+
+    /// Reads them again. The next run has them; it would see by itself what has changed.
+    ///
+    /// # Errors
+    /// Strict, and something is not as it should be: what was loaded before counts on.
+    pub async fn reload_assets(&self, strictness: Strictness) -> Result<Arc<AssetSnapshot>, StrictError> {
+        let assets = self.instance.tools.runner().assets().clone();
+        blocking(move || assets.reload(strictness)).await
     }
 
     /// Gives the conversation a text, durable on return, and starts a run with it. The same id is the same message, however often it is sent.

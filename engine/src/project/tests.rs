@@ -13,6 +13,8 @@ use super::*;
 use crate::engine::Engine;
 use crate::model::test_server::{serve, stream_head};
 
+mod assets;
+
 type Answer = Vec<Option<String>>;
 
 fn streamed(deltas: &[serde_json::Value], finish: &str) -> Answer {

@@ -16,6 +16,7 @@ use super::schema::schema_of;
 use super::shell::Shell;
 use super::tree::Tree;
 use super::unconfirmed::UnconfirmedMessages;
+use crate::assets::ProjectAssets;
 use crate::decision::Refusal;
 use crate::peers::Peers;
 use crate::policy::Policy;
@@ -125,6 +126,8 @@ pub struct ToolContext {
     pub limits: RunLimits,
     /// What calls may do.
     pub policy: Arc<Policy>,
+    /// Skills and commands of the tree.
+    pub assets: Arc<ProjectAssets>,
     pub(super) unconfirmed: UnconfirmedMessages,
 }
 
