@@ -82,6 +82,10 @@ fn read_text<'file>(reading: &mut Reading<'file>, skill: &mut Skill, text: &'fil
     skill.metadata = reading.texts_by_name(map, "metadata");
     for key in ["allowed-tools", "allowed_tools"] {
         if let Some(node) = take(map, key) {
+            if key == "allowed_tools" {
+                let line = reading.line_of(&[key]);
+                reading.leniency(line, "allowed_tools is allowed-tools in the standard: it was read as that");
+            }
             let rules = tools::rules(reading, node, key);
             // Of both spellings each narrows, and what both allow is more than either's: the first counts.
             skill.allowed_tools = skill.allowed_tools.take().or(rules);

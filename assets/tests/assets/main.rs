@@ -5,6 +5,7 @@ mod graphs;
 mod mutations;
 mod sets;
 mod skills;
+mod standard;
 mod workflows;
 
 use yoi_assets::{AssetFile, AssetSnapshot, Level, Strictness, load};
