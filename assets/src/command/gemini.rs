@@ -54,7 +54,7 @@ fn read_text(reading: &mut Reading<'_>, command: &mut Command, text: &str) {
         Some(Value::String(description)) => description.trim().clone_into(&mut command.description),
         Some(_) => reading.error(line_of("description"), "has a description that is not text"),
     }
-    for key in table.keys() {
+    for key in table.keys().take(20) {
         reading.note(line_of(key), format!("the key {} is not known, and does nothing", quote(key)));
     }
     command.template = Template::parse(&command.body, Dialect::Gemini);

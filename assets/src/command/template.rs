@@ -89,14 +89,17 @@ impl Template {
         Self { pieces, from_zero }
     }
 
-    /// The names of `{{name}}`, each once, in order.
-    pub(crate) fn names(&self) -> Vec<String> {
+    /// The names of `{{name}}`, each once, in order, and no more than so many.
+    pub(crate) fn names(&self, most: usize) -> Vec<String> {
         let mut names = vec![];
         for piece in &self.pieces {
             if let Piece::Named(name) = piece
                 && !names.contains(name)
             {
                 names.push(name.clone());
+                if names.len() >= most {
+                    break;
+                }
             }
         }
         names

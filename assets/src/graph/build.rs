@@ -12,6 +12,8 @@ use crate::{AssetState, Level, Skill};
 
 /// How many links all nodes together may have.
 const MAX_LINKS: usize = 100_000;
+/// How many links that lead to no node, or to several, are kept.
+const MAX_OPEN_LINKS: usize = 2_000;
 /// How many nodes a link that could mean several names.
 const MAX_CANDIDATES: usize = 10;
 
@@ -120,7 +122,9 @@ fn resolve(graph: &mut Graph, links: Vec<(String, String, Vec<RawLink>)>, unreso
                         graph.state = AssetState::invalid(format!("{path}: {reason}"), line);
                     }
                     diagnostics.push(&path, line, level, reason);
-                    graph.open_links.push(OpenLink { from: from.clone(), target, relation: relation.clone(), candidates });
+                    if graph.open_links.len() < MAX_OPEN_LINKS {
+                        graph.open_links.push(OpenLink { from: from.clone(), target, relation: relation.clone(), candidates });
+                    }
                     None
                 }
             };

@@ -3,7 +3,7 @@
 use crate::command::{Dialect, Template};
 use crate::diagnostic::quote;
 use crate::front_matter;
-use crate::reading::{Reading, is_version, take};
+use crate::reading::{Reading, is_version, take, unknown_keys};
 use crate::skill::{Route, Skill};
 use crate::tools;
 use crate::yaml::{Map, Node};
@@ -95,7 +95,7 @@ fn read_text<'file>(reading: &mut Reading<'file>, skill: &mut Skill, text: &'fil
         read_jido(reading, skill, map);
     }
     read_keys_of_claude(reading, skill, map);
-    for (key, _) in std::mem::take(map) {
+    for key in unknown_keys(map) {
         let line = reading.line_of(&[&key]);
         match reading.strictness {
             crate::Strictness::Lenient => reading.note(line, format!("the key {} is not known, and does nothing", quote(&key))),
@@ -217,7 +217,7 @@ fn read_jido(reading: &mut Reading<'_>, skill: &mut Skill, map: &mut Map) {
         let line = reading.line_of(&["jido", "hooks"]);
         reading.note(line, "jido.hooks does nothing: hooks of a repository are not run");
     }
-    for (key, _) in jido {
+    for key in unknown_keys(&mut jido) {
         let line = reading.line_of(&["jido", &key]);
         reading.error(line, format!("jido.{key} is not known"));
     }

@@ -1,7 +1,7 @@
 //! The front matter of a workflow.
 
 use crate::diagnostic::quote;
-use crate::reading::{Reading, is_version, take};
+use crate::reading::{Reading, is_version, take, unknown_keys};
 use crate::tools;
 use crate::workflow::{Backoff, Input, InputType, OnFailure, Settings, Trigger, Workflow};
 use crate::yaml::{Map, Node};
@@ -57,15 +57,15 @@ pub(super) fn read(reading: &mut Reading<'_>, workflow: &mut Workflow, mut map: 
             workflow.allowed_tools = workflow.allowed_tools.take().or(tools::rules(reading, node, key));
         }
     }
-    for (key, _) in map {
+    for key in unknown_keys(&mut map) {
         let line = reading.line_of(&[&key]);
         reading.leniency(line, format!("the key {} is not known, and does nothing", quote(&key)));
     }
     enabled
 }
 
-fn unknown(reading: &mut Reading<'_>, map: Map, of: &str, line: Option<u32>) {
-    for (key, _) in map {
+fn unknown(reading: &mut Reading<'_>, mut map: Map, of: &str, line: Option<u32>) {
+    for key in unknown_keys(&mut map) {
         reading.error(line, format!("the key {of}{key} is not known"));
     }
 }

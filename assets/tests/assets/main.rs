@@ -1,5 +1,6 @@
 //! What users write, and what becomes of it: files in, a snapshot out.
 
+mod bounds;
 mod commands;
 mod graphs;
 mod mutations;
