@@ -1,8 +1,13 @@
 //! Files as large as they may be, made so that a careless reader takes a time or a memory that grows with the square of their size, or its whole stack.
 
+use yoi_test_support::thorough;
+
 use crate::{file, lenient, skill};
 
-const SIZE: usize = 1 << 20;
+/// A quarter of the largest file, unless the run takes its time.
+fn size() -> usize {
+    if thorough() { 1 << 20 } else { 1 << 18 }
+}
 const HEADER: usize = 64 << 10;
 
 fn filled(head: &str, piece: &str, tail: &str, size: usize) -> String {
@@ -37,35 +42,35 @@ fn files_that_are_made_to_be_slow_are_read_in_the_time_of_their_size() {
         numbered("---\nname: x\ndescription: y\njido:\n", |at| format!("  k{at}: 1\n"), "---\n", HEADER),
         numbered("---\nname: x\ndescription: y\nmetadata:\n", |at| format!("  k{at}: [1]\n"), "---\n", HEADER),
         filled("---\nname: x\ndescription: y\nallowed-tools: ", "Foo( ", "\n---\n", HEADER),
-        filled("---\nname: x\ndescription: y\n---\n", "[[", "", SIZE),
-        filled("---\nname: x\ndescription: y\n---\n", "[[a ]", "]]", SIZE),
-        filled("---\nname: x\ndescription: y\n---\n", "`", "", SIZE),
-        filled("---\nname: x\n", "a\n", "", SIZE),
+        filled("---\nname: x\ndescription: y\n---\n", "[[", "", size()),
+        filled("---\nname: x\ndescription: y\n---\n", "[[a ]", "]]", size()),
+        filled("---\nname: x\ndescription: y\n---\n", "`", "", size()),
+        filled("---\nname: x\n", "a\n", "", size()),
     ];
     let commands = [
-        filled("", "$ARGUMENTS[", "", SIZE),
-        filled("", "$ARGUMENTS[9", "", SIZE),
-        filled("", " !`a", "", SIZE),
-        filled("", "!`", "", SIZE),
-        filled("", "$1$", "", SIZE),
-        filled("---\nname: x\ndescription: y\n---\n", "{{", "", SIZE),
-        numbered("---\nname: x\ndescription: y\n---\n", |at| format!("{{{{a{at}}}}}"), "", SIZE),
+        filled("", "$ARGUMENTS[", "", size()),
+        filled("", "$ARGUMENTS[9", "", size()),
+        filled("", " !`a", "", size()),
+        filled("", "!`", "", size()),
+        filled("", "$1$", "", size()),
+        filled("---\nname: x\ndescription: y\n---\n", "{{", "", size()),
+        numbered("---\nname: x\ndescription: y\n---\n", |at| format!("{{{{a{at}}}}}"), "", size()),
     ];
     let tables = [
-        filled("prompt = '''", "!{", "'''", SIZE),
-        filled("prompt = '''", "@{a", "'''", SIZE),
-        filled("prompt = '''", "{{args}}", "'''", SIZE),
-        filled("prompt = 'x'\na = ", "[", "", SIZE),
-        filled("prompt = 'x'\na = ", "{a=", "", SIZE),
-        filled("prompt = 'x'\na", ".a", " = 1", SIZE),
-        filled("prompt = 'x'\n[a", ".a", "]\n", SIZE),
-        numbered("prompt = 'x'\n", |at| format!("k{at} = 1\n"), "", SIZE),
-        numbered("prompt = 'x'\n", |at| format!("[[a.b{at}]]\n"), "", SIZE),
+        filled("prompt = '''", "!{", "'''", size()),
+        filled("prompt = '''", "@{a", "'''", size()),
+        filled("prompt = '''", "{{args}}", "'''", size()),
+        filled("prompt = 'x'\na = ", "[", "", size()),
+        filled("prompt = 'x'\na = ", "{a=", "", size()),
+        filled("prompt = 'x'\na", ".a", " = 1", size()),
+        filled("prompt = 'x'\n[a", ".a", "]\n", size()),
+        numbered("prompt = 'x'\n", |at| format!("k{at} = 1\n"), "", size()),
+        numbered("prompt = 'x'\n", |at| format!("[[a.b{at}]]\n"), "", size()),
     ];
     let workflows = [
-        filled("---\nname: x\nversion: 1.0.0\n---\n## Steps\n### a\n", "- **a**: b\n", "", SIZE),
-        filled("---\nname: x\nversion: 1.0.0\n---\n## Steps\n### a\n- **inputs**:\n", "  - a: result:b result:c\n", "", SIZE),
-        filled("---\nname: x\nversion: 1.0.0\n---\n## Steps\n", "### a\n", "", SIZE),
+        filled("---\nname: x\nversion: 1.0.0\n---\n## Steps\n### a\n", "- **a**: b\n", "", size()),
+        filled("---\nname: x\nversion: 1.0.0\n---\n## Steps\n### a\n- **inputs**:\n", "  - a: result:b result:c\n", "", size()),
+        filled("---\nname: x\nversion: 1.0.0\n---\n## Steps\n", "### a\n", "", size()),
     ];
     let mut files = vec![file(".agents/skills/good/SKILL.md", skill("good", "Is good."))];
     let (mut of_jido, mut listed) = (0, 0);
