@@ -12,7 +12,6 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use yoi_assets::{AssetSnapshot, StrictError, Strictness};
 use yoi_session::{Error as SessionError, Holder, InboxMessage, Lock, PutOutcome, Sender, Token, Wake};
 use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
@@ -38,6 +37,7 @@ use crate::tools::tree::Tree;
 use crate::tools::{ToolGate, ToolRunner};
 use crate::tree_context::tree_context;
 
+mod assets;
 mod options;
 #[cfg(test)]
 mod tests;
@@ -232,21 +232,6 @@ impl Project {
     #[must_use]
     pub fn tools(&self) -> Vec<OfferedTool> {
         self.instance.tools.offered(CallFrom::Model)
-    }
-
-    /// The skills and commands of its tree, and what of them could not be read: those that count since the last run began, or was asked for.
-    #[must_use]
-    pub fn assets(&self) -> Arc<AssetSnapshot> {
-        self.instance.tools.runner().assets().current()
-    }
-
-    /// Reads them again. The next run has them; it would see by itself what has changed.
-    ///
-    /// # Errors
-    /// Strict, and something is not as it should be: what was loaded before counts on.
-    pub async fn reload_assets(&self, strictness: Strictness) -> Result<Arc<AssetSnapshot>, StrictError> {
-        let assets = self.instance.tools.runner().assets().clone();
-        blocking(move || assets.reload(strictness)).await
     }
 
     /// Gives the conversation a text, durable on return, and starts a run with it. The same id is the same message, however often it is sent.
