@@ -2,6 +2,8 @@
 //!
 //! The runtime of a Pod shares [`ProjectInstance`] with it. [`crate::engine::Engine`] keeps several.
 
+mod assets;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +39,6 @@ use crate::tools::tree::Tree;
 use crate::tools::{ToolGate, ToolRunner};
 use crate::tree_context::tree_context;
 
-mod assets;
 mod options;
 #[cfg(test)]
 mod tests;
