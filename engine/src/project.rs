@@ -2,6 +2,8 @@
 //!
 //! The runtime of a Pod shares [`ProjectInstance`] with it. [`crate::engine::Engine`] keeps several.
 
+mod assets;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +14,6 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use yoi_assets::{AssetSnapshot, StrictError, Strictness};
 use yoi_session::{Error as SessionError, Holder, InboxMessage, Lock, PutOutcome, Sender, Token, Wake};
 use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
@@ -232,21 +233,6 @@ impl Project {
     #[must_use]
     pub fn tools(&self) -> Vec<OfferedTool> {
         self.instance.tools.offered(CallFrom::Model)
-    }
-
-    /// The skills and commands of its tree, and what of them could not be read: those that count since the last run began, or was asked for.
-    #[must_use]
-    pub fn assets(&self) -> Arc<AssetSnapshot> {
-        self.instance.tools.runner().assets().current()
-    }
-
-    /// Reads them again. The next run has them; it would see by itself what has changed.
-    ///
-    /// # Errors
-    /// Strict, and something is not as it should be: what was loaded before counts on.
-    pub async fn reload_assets(&self, strictness: Strictness) -> Result<Arc<AssetSnapshot>, StrictError> {
-        let assets = self.instance.tools.runner().assets().clone();
-        blocking(move || assets.reload(strictness)).await
     }
 
     /// Gives the conversation a text, durable on return, and starts a run with it. The same id is the same message, however often it is sent.

@@ -57,7 +57,8 @@ fn budget(window_tokens: Option<u64>) -> usize {
 }
 
 fn list(snapshot: &AssetSnapshot, max_bytes: usize) -> String {
-    let left_out_sentence = |left_out: usize| format!("\n[{left_out} more are not listed here: their list is too long. `List` shows their folders.]");
+    let left_out_sentence =
+        |left_out: usize| format!("\n[{left_out} more are not listed here: their list is too long. `List` shows their folders.]");
     let room = max_bytes.saturating_sub(HEAD.len() + HOW.len() + left_out_sentence(usize::MAX).len());
     let catalogue = snapshot.catalogue(room);
     let mut text = format!("{HEAD}{HOW}{}", catalogue.text.trim_end());

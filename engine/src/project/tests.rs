@@ -1,5 +1,7 @@
 //! Projects in this process, over a model that answers from a list.
 
+mod assets;
+
 use std::path::Path;
 
 use serde_json::json;
@@ -12,8 +14,6 @@ use yoi_wire::manifest::{ModelEndpoint, ModelProvider};
 use super::*;
 use crate::engine::Engine;
 use crate::model::test_server::{serve, stream_head};
-
-mod assets;
 
 type Answer = Vec<Option<String>>;
 

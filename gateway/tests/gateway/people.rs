@@ -203,7 +203,10 @@ async fn discovery_lists_the_subresources_and_an_empty_schema() {
     let wanted = ["approval", "assets", "attach", "bundle", "control", "diff", "export", "log", "message", "patch", "push", "usage"];
     assert_eq!(names, wanted.map(|name| json!(format!("yoipods/{name}"))).iter().collect::<Vec<_>>());
     let verbs = list["resources"].as_array().unwrap().iter().map(|resource| resource["verbs"][0].as_str().unwrap());
-    assert_eq!(verbs.collect::<Vec<_>>(), ["create", "get", "get", "create", "create", "get", "get", "get", "create", "get", "create", "get"]);
+    assert_eq!(
+        verbs.collect::<Vec<_>>(),
+        ["create", "get", "get", "create", "create", "get", "get", "get", "create", "get", "create", "get"]
+    );
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(cluster.request(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);

@@ -23,7 +23,9 @@ pub async fn assets(cluster: &Cluster, output: Option<OutputFormat>, args: &Asse
 fn list(output: Option<OutputFormat>, agent: &str, response: &AssetsResponse) -> Result<(), Error> {
     match output {
         None | Some(OutputFormat::Wide) => show::print(&table(agent, response)),
-        Some(OutputFormat::Name) => show::print(&response.assets.iter().map(|asset| show::one_line(&asset.name) + "\n").collect::<String>()),
+        Some(OutputFormat::Name) => {
+            show::print(&response.assets.iter().map(|asset| show::one_line(&asset.name) + "\n").collect::<String>())
+        }
         Some(format) => show::print_as(format, response),
     }
 }

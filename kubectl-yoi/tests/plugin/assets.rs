@@ -27,12 +27,18 @@ async fn assets_lists_what_counts_and_says_why_the_rest_does_not_with_file_and_l
     server.answer_for("a", "assets", 200, answer.to_string());
     let list = plugin.run(&["assets", "a"]).await?.expect_code(0)?;
     let lines: Vec<Vec<&str>> = list.out.lines().map(|line| line.split_whitespace().collect()).collect();
-    ensure!(lines[0] == ["NAME", "KIND", "FROM", "STATE", "REASON"] && lines[1] == ["deploy", "Skill", ".claude", "Valid", "-"], "{list:?}");
+    ensure!(
+        lines[0] == ["NAME", "KIND", "FROM", "STATE", "REASON"] && lines[1] == ["deploy", "Skill", ".claude", "Valid", "-"],
+        "{list:?}"
+    );
     ensure!(lines[2].join(" ") == "ship Command .claude Invalid .claude/commands/ship.md:3: a key twice", "{list:?}");
     ensure!(lines[3].join(" ") == "error: .claude/skills/out: it is a link that leads out of the tree" && lines.len() == 4, "{list:?}");
 
     let shown = plugin.run(&["assets", "a", "show", "deploy"]).await?.expect_code(0)?;
-    ensure!(shown.out.contains("File:          .claude/skills/deploy/SKILL.md") && shown.out.contains("For:           the model, people"), "{shown:?}");
+    ensure!(
+        shown.out.contains("File:          .claude/skills/deploy/SKILL.md") && shown.out.contains("For:           the model, people"),
+        "{shown:?}"
+    );
     ensure!(shown.out.contains("note: .claude/skills/deploy/SKILL.md: its name") && !shown.out.contains('\u{1b}'), "{shown:?}");
     let missing = plugin.run(&["assets", "a", "show", "none"]).await?.expect_code(1)?;
     ensure!(missing.err.contains("none of that name"), "{missing:?}");

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use yoi_assets::{AssetState, Level};
+use yoi_assets::{AssetState, Level, Strictness};
 
 use super::*;
 

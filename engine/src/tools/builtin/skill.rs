@@ -52,7 +52,10 @@ fn find(context: &ToolContext, name: &str) -> Result<String, Refusal> {
         let there = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
         return Err(invalid(format_args!("/name: there is no skill {name:?} for you; there is {there}")));
     };
-    let mut text = format!("Skill {}, of {}. Its files are in {}: paths that it names are relative to that folder.\n", skill.name, skill.path, skill.folder);
+    let mut text = format!(
+        "Skill {}, of {}. Its files are in {}: paths that it names are relative to that folder.\n",
+        skill.name, skill.path, skill.folder
+    );
     if let Some(tools) = skill.allowed_tools.as_ref().filter(|tools| !tools.is_empty()) {
         text.push_str(&format!("It is written for these tools: {}. The policy decides about each call all the same.\n", tools.join(", ")));
     }
