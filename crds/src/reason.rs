@@ -125,6 +125,7 @@ pub fn is_task_failure(reason: &str) -> bool {
         MODEL_REFUSED_HISTORY,
         EMPTY_ANSWER,
         WRITTEN_CALL,
+        COMMAND_INVALID,
         PROGRAM_LOGIN_NEEDED,
         PROGRAM_SILENT,
     ];
@@ -542,6 +543,10 @@ reasons! {
     @!WRITTEN_CALL = "WrittenCall",
         "The model's server does not make calls of what its model writes: give it the parser of tool calls that fits the model (vLLM: `--tool-call-parser`, \
          llama.cpp: `--jinja`), or use another model.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The run failed before the model was called: the command that it began with has a wrong or missing parameter, or its file is not as it should be.
+    @!COMMAND_INVALID = "CommandInvalid",
+        "The message names the command and the parameter: send it again with that, or mend its file.",
         "kubectl yoi log $NAME -n $NAMESPACE";
     /// The endpoint refused a request, and took it in another form: without a picture, with roles in another order, without former reasoning, or with a lower
     /// limit of its answer. Stands in the log.

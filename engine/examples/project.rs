@@ -20,6 +20,7 @@ use clap::{Parser, ValueEnum};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use uuid::Uuid;
+use yoi_assets::{AssetSnapshot, AssetState, Level};
 use yoi_engine::engine::Engine;
 use yoi_engine::model::ApiKey;
 use yoi_engine::project::{Project, ProjectOptions};
@@ -87,12 +88,26 @@ async fn run(args: Args) -> Result<()> {
     if let Some(lacks) = project.unframed() {
         eprintln!("Not all is kept from its programs: {lacks}");
     }
+    tell_assets(&project.assets());
     let result = match &args.text {
         Some(text) => one_run(&project, text).await,
         None => talk(&project).await,
     };
     engine.stop_project(project.id()).await?;
     result
+}
+
+/// What of the folder's skills and commands was loaded, and what was not.
+fn tell_assets(assets: &AssetSnapshot) {
+    let valid = |states: &mut dyn Iterator<Item = &AssetState>| states.filter(|state| state.is_valid()).count();
+    let skills = valid(&mut assets.skills.iter().map(|skill| &skill.state));
+    let commands = valid(&mut assets.commands.iter().map(|command| &command.state));
+    if skills + commands > 0 {
+        eprintln!("{skills} skills and {commands} commands of the folder");
+    }
+    for one in assets.diagnostics.iter().filter(|one| one.level == Level::Error) {
+        eprintln!("not loaded: {one}");
+    }
 }
 
 fn options(args: &Args) -> Result<ProjectOptions> {

@@ -3,6 +3,7 @@
 use yoi_wire::entry::{AgentConfig, CallFrom, ModelConfig};
 use yoi_wire::manifest::{ModelApi, ModelEndpoint, ModelProvider};
 
+use crate::assets::skill_offer;
 use crate::tools::ToolGate;
 
 /// Who the model is told that it is.
@@ -35,10 +36,12 @@ impl Prompt<'_> {
 }
 
 /// Forms the configuration that the log records of the built-in agent. `tree` is what it is told of its tree, `digest` names where the settings are from.
+/// Blocks, when the tree's skills have not been looked at yet.
 #[must_use]
 pub fn agent_config(prompt: &Prompt<'_>, model: Option<&ModelEndpoint>, tools: &ToolGate, tree: String, digest: &str) -> AgentConfig {
+    let skills = skill_offer(tools, model.and_then(|model| model.window_tokens));
     AgentConfig {
-        system: vec![prompt.text(), tree],
+        system: [prompt.text(), tree].into_iter().chain(skills.map(|skills| skills.text)).collect(),
         tools: tools.offered(CallFrom::Model),
         model: model.map(model_config).unwrap_or_default(),
         manifest_digest: digest.to_owned(),

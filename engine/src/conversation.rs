@@ -19,6 +19,7 @@ mod compaction;
 mod ending;
 mod event;
 mod facts;
+mod preparation;
 pub mod program;
 mod program_history;
 mod program_words;
@@ -33,11 +34,13 @@ mod written_call;
 pub use event::{
     AskId, CallEnd, ConversationEvent, DecidedCall, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
 };
+pub use preparation::{CommandInput, Prepared};
 pub use prompt::{Prompt, project};
 pub use questions::ApprovalResult;
 
 use ending::Ending;
 use facts::Facts;
+use preparation::Preparation;
 use program::ProgramState;
 use requests::{HeldAsk, Requests};
 
@@ -57,6 +60,7 @@ enum RunPhase {
 enum Effect {
     Model(ModelCall),
     Check,
+    Preparation,
     /// A call that runs, by the sequence number of its start.
     Tool {
         call_id: String,
@@ -83,6 +87,7 @@ pub struct ConversationState {
     /// The session's own fold of the log.
     pub log: yoi_session::LogState,
     facts: Facts,
+    preparation: Preparation,
     prompt: Prompt,
     config: Option<Arc<AgentConfig>>,
     requests: Requests,
@@ -217,6 +222,7 @@ impl ConversationState {
             | Body::Unknown { .. } => {}
         }
         self.facts.record(&self.log, &entry);
+        self.preparation.record(&entry);
         if !self.record_for_program(&entry) {
             self.prompt.record(&entry);
         }
@@ -372,6 +378,7 @@ impl ConversationState {
                 let Some(Effect::Check) = self.effects.remove(&effect) else { return };
                 self.take_decisions(decisions, intents);
             }
+            ConversationEvent::Prepared { effect, prepared } => self.take_preparation(effect, prepared, intents),
             ConversationEvent::Ended { effect, end } => {
                 let Some(Effect::Tool { call_id, .. }) = self.effects.remove(&effect) else { return };
                 self.end_call(call_id, Some(end), intents);
@@ -379,7 +386,7 @@ impl ConversationState {
             ConversationEvent::Gone { effect } => match self.effects.remove(&effect) {
                 Some(Effect::Tool { call_id, .. }) => self.end_call(call_id, None, intents),
                 Some(Effect::Program) => self.program_is_gone(intents),
-                Some(Effect::Background | Effect::Check | Effect::Model(_)) => {}
+                Some(Effect::Background | Effect::Check | Effect::Preparation | Effect::Model(_)) => {}
                 None => return,
             },
             ConversationEvent::Noticed { reason, message } => self.append(vec![notice(reason, message)], intents),

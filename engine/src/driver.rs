@@ -160,7 +160,7 @@ impl Driver {
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
-        let mut state = ConversationState::new(self.tools.runner().tools().read_only()).for_program(self.agent.role());
+        let mut state = ConversationState::new(self.tools.runner().tools().read_only()).for_program(self.agent.role()).prepared_from_tree();
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
@@ -289,6 +289,10 @@ impl Running<'_> {
                         let decisions =
                             block_in_place(|| calls.iter().map(|call| self.driver.tools.begin(call, CallFrom::Model)).collect());
                         events.push_back(ConversationEvent::Checked { effect, decisions });
+                    }
+                    Intent::Prepare { effect, inputs } => {
+                        let prepared = block_in_place(|| self.prepare(inputs));
+                        events.push_back(ConversationEvent::Prepared { effect, prepared });
                     }
                     Intent::Run { effect, call } => self.run_tool(effect, call),
                     Intent::End { effect } => {

@@ -15,6 +15,7 @@
 //! | [`log_reads`] | bounds what reads of the log hold in memory |
 //! | [`model`] | calls the model's endpoint |
 //! | [`open_session`] | holds log and inbox of the open session |
+//! | [`assets`] | reads the skills and commands of a tree, and says what they stand for |
 //! | [`tools`] | checks and runs tool calls |
 //! | [`policy`] | says what the policy allows; it reads no disk |
 //! | `secrets` | takes secrets out of what calls return |
@@ -29,6 +30,7 @@
 //! | [`error_text`] | errors in words |
 
 pub mod agent_config;
+pub mod assets;
 pub mod conversation;
 pub mod decision;
 pub mod driver;

@@ -2,6 +2,8 @@
 //!
 //! The runtime of a Pod shares [`ProjectInstance`] with it. [`crate::engine::Engine`] keeps several.
 
+mod assets;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -157,6 +159,8 @@ impl Project {
         Policy::new(&options.policy)?;
         let model = Arc::new(FallbackModels::new(&options.model, &options.secrets, options.timeouts)?);
         let (instance, unframed) = instance(&options)?;
+        let assets = instance.tools.runner().assets().clone();
+        blocking(move || assets.look()).await;
         let (digest, pod_uid) = (digest(&options), Uuid::now_v7().to_string());
         let form_config = form_config(&instance, &options, &digest, Handle::current());
         let (session, replay) = {

@@ -33,6 +33,7 @@ use slots::Slots;
 use tree::{PathError, Tree};
 use unconfirmed::UnconfirmedMessages;
 
+use crate::assets::{ProjectAssets, SKILL, is_for_model};
 use crate::decision::{Question, Refusal};
 use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
@@ -51,13 +52,35 @@ impl ToolRunner {
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits, policy: Arc<Policy>) -> Self {
         let redactor = policy.redactor().clone();
-        let context = ToolContext { tree, shell, peers, limits, policy, redactor, unconfirmed: UnconfirmedMessages::default() };
+        let assets = Arc::new(ProjectAssets::new(tree.clone()));
+        let context = ToolContext { tree, shell, peers, limits, policy, redactor, assets, unconfirmed: UnconfirmedMessages::default() };
         Self { tools: ToolSet::builtin(), context: Arc::new(context), slots: Slots::new(ProjectSlots::default()) }
     }
 
     /// The tools as the model is offered them.
     pub(crate) fn offered(&self) -> Vec<OfferedTool> {
         self.tools.offered(&self.context.limits)
+    }
+
+    /// Whether the tree has anything that the tool is for.
+    pub(crate) fn is_of_use(&self, tool: &str) -> bool {
+        tool != SKILL || self.assets().current().skills.iter().any(is_for_model)
+    }
+
+    /// Skills and commands of the tree.
+    #[must_use]
+    pub fn assets(&self) -> &Arc<ProjectAssets> {
+        &self.context.assets
+    }
+
+    /// The tree.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.context.tree
+    }
+
+    /// Bytes of output that a call may return.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.context.output_bytes()
     }
 
     /// The tools.

@@ -10,7 +10,7 @@ use crate::tools::output_limit::truncate;
 use crate::tools::tree::Tree;
 
 /// Files with instructions for agents, in this order within one folder.
-const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+const INSTRUCTION_FILES: [&str; 4] = ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".github/copilot-instructions.md"];
 /// Bytes of the whole text.
 const MAX_BYTES: usize = 32 << 10;
 /// Bytes of one file of instructions.
@@ -104,7 +104,7 @@ fn instructions(tree: &Tree, directory: Option<&Path>) -> Vec<Instructions> {
         for name in INSTRUCTION_FILES {
             let path = folder.join(name);
             let Some(path) = path.to_str() else { continue };
-            // A link counts if it stays in the tree. A file that is a link to the other, or a copy of it, is told once.
+            // A link counts if it stays in the tree. A file that is a link to another, or a copy of it, is told once.
             if let Some(one) = read(tree, path)
                 && found.iter().all(|other| other.text != one.text)
             {

@@ -38,6 +38,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/approval"), get(approval::waiting).post(approval::answer))
+        .route(&format!("{AGENT}/assets"), get(log::assets))
         .route(&format!("{AGENT}/attach"), get(attach::attach))
         .route(&format!("{AGENT}/bundle"), get(bundle::bundle).post(bundle::commit))
         .route(&format!("{AGENT}/control"), post(control::control))

@@ -15,7 +15,10 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
-pub use steering::{ApprovalsOptions, ApproveOptions, AttachOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions};
+pub use steering::{
+    ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions,
+    TopOptions,
+};
 pub use trees::{
     InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
     TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
@@ -112,6 +115,9 @@ pub enum Command {
     /// Show what agents do and how many tokens they have used.
     #[command(after_help = examples::TOP)]
     Top(TopOptions),
+    /// List the skills, commands and workflows of an agent's tree: which count, and why the others do not.
+    #[command(after_help = examples::ASSETS)]
+    Assets(AssetsOptions),
     /// Copy an agent's session as it stands: its segments as a tar archive.
     #[command(after_help = examples::EXPORT)]
     Export(ExportOptions),
@@ -241,7 +247,7 @@ impl Command {
             | Command::Version(_) => None,
             Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => None,
             Command::Approvals(_) | Command::Approve(_) | Command::Deny(_) => None,
-            Command::Rewind(_) | Command::Top(_) | Command::Export(_) | Command::Completion { .. } => None,
+            Command::Rewind(_) | Command::Top(_) | Command::Assets(_) | Command::Export(_) | Command::Completion { .. } => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One module for each verb.
 
 pub mod approvals;
+pub mod assets;
 pub mod attach;
 pub mod diff;
 pub mod doctor;

@@ -119,6 +119,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Compact(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Compact {}).await,
         Command::Rewind(args) => commands::steer::rewind(&cluster, output, &args).await,
         Command::Top(args) => commands::top::top(&cluster, output, &args).await,
+        Command::Assets(args) => commands::assets::assets(&cluster, output, &args).await,
         Command::Export(args) => commands::export::export(&cluster, &args).await,
         Command::Peer(args) => commands::peer::peer(&cluster, output, &args).await,
         Command::Stop(args) => commands::stop_start::stop(&cluster, output, &args).await,

@@ -135,6 +135,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
                 disk_space,
                 token_limit: token_limit.clone(),
                 background: tools.runner().background_count(),
+                assets: (!is_program).then(|| tools.runner().assets().clone()),
             },
         ),
         KeepPolicy::default(),

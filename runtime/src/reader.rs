@@ -1,4 +1,4 @@
-//! Serves log, diff, patch, bundle and usage of an agent that has stopped.
+//! Serves log, diff, patch, bundle, usage and assets of an agent that has stopped.
 //!
 //! # Guarantees
 //! Session and tree are only read: no lock is taken, no run generation is raised, and nothing is recovered. What an unfinished append left at the end

@@ -17,6 +17,7 @@ use http::{StatusCode, header};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use yoi_engine::assets::ProjectAssets;
 use yoi_engine::error_text::error_text;
 use yoi_engine::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking};
 use yoi_engine::open_session::{OpenSession, closed_session_reader};
@@ -33,6 +34,7 @@ use crate::git_repository::GitError;
 use crate::status::NotReady;
 
 mod approval;
+mod assets;
 mod attach;
 mod bundle;
 mod control;
@@ -67,6 +69,8 @@ pub struct AgentState {
     pub token_limit: watch::Receiver<Option<u64>>,
     /// How many commands of the agent run in the background.
     pub background: watch::Receiver<usize>,
+    /// Skills and commands of its tree; `None`: it is a program.
+    pub assets: Option<Arc<ProjectAssets>>,
 }
 
 /// The routes of a runtime, those of a stopped agent's reader among them.
@@ -77,6 +81,7 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
         .route(runtime_api::CONTROL, post(control::control).layer(limit()))
         .route(runtime_api::APPROVAL, get(approval::waiting).post(approval::answer).layer(limit()))
         .route(runtime_api::USAGE, get(usage::usage))
+        .route(runtime_api::ASSETS, get(assets::assets))
         .with_state(agent.clone());
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
@@ -85,8 +90,11 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
 
 /// The routes of the reader of a stopped agent.
 pub fn stopped_router(read: ReadState) -> Router {
-    let usage_route = Router::new().route(runtime_api::USAGE, get(usage::usage_of_stopped)).with_state(read.clone());
-    reading_router(read).merge(usage_route)
+    let stopped_routes = Router::new()
+        .route(runtime_api::USAGE, get(usage::usage_of_stopped))
+        .route(runtime_api::ASSETS, get(assets::assets_of_stopped))
+        .with_state(read.clone());
+    reading_router(read).merge(stopped_routes)
 }
 
 /// The routes that change nothing: log, export, diff, patch, bundle.

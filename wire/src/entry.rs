@@ -30,8 +30,9 @@ pub use segment::{
 pub const FORMAT: u32 = 2;
 
 /// Why runs end without having finished. `yoi_crds::reason` explains each.
-pub const RUN_END_REASONS: [&str; 14] = [
+pub const RUN_END_REASONS: [&str; 15] = [
     "Cancelled",
+    "CommandInvalid",
     "ContentFilter",
     "ContextFull",
     "EmptyAnswer",

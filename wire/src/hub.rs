@@ -46,6 +46,8 @@ pub mod runtime_api {
     pub const ATTACH: &str = "/v1/attach";
     /// `GET`: [`crate::people::UsageResponse`].
     pub const USAGE: &str = "/v1/usage";
+    /// `GET`: [`crate::assets::AssetsResponse`]. A stopped agent's reader answers it too.
+    pub const ASSETS: &str = "/v1/assets";
     /// `GET`: the session's segments as they stand, as a tar archive. A stopped agent's reader answers it too.
     pub const EXPORT: &str = "/v1/export";
 }

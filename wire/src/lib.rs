@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod approval;
+pub mod assets;
 pub mod bundle;
 pub mod control;
 pub mod entry;

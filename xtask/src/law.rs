@@ -20,6 +20,7 @@ const BINARIES: &[&str] = &["yoi-operator", "yoi-gateway", "yoi-agent-shim", "yo
 
 const LAWS: &[Law] = &[
     Law { name: "yoi-wire", ours: &[], never: &["tokio", "kube", "kube-core", "hyper", "axum"] },
+    Law { name: "yoi-assets", ours: &["yoi-wire"], never: &["tokio", "tracing", "kube", "kube-core", "hyper"] },
     Law { name: "yoi-crds", ours: &["yoi-wire"], never: &["tokio", "tracing", "kube-client", "kube-runtime"] },
     Law { name: "yoi-plan", ours: &["yoi-crds", "yoi-wire"], never: &["tokio", "futures", "tracing", "kube-client", "kube-runtime"] },
     Law { name: "yoi-line", ours: &["yoi-wire"], never: &["kube"] },
@@ -28,13 +29,13 @@ const LAWS: &[Law] = &[
     Law { name: "yoi-worktree", ours: &[], never: &["kube", "kube-core", "k8s-openapi", "tokio"] },
     Law { name: "yoi-workspace", ours: &[], never: &["kube", "kube-core", "k8s-openapi", "tokio"] },
     Law { name: "yoi-session", ours: &["yoi-wire"], never: &["kube", "kube-core", "tokio"] },
-    Law { name: "yoi-engine", ours: &["yoi-wire", "yoi-session"], never: &["kube", "kube-core", "k8s-openapi", "axum"] },
+    Law { name: "yoi-engine", ours: &["yoi-wire", "yoi-session", "yoi-assets"], never: &["kube", "kube-core", "k8s-openapi", "axum"] },
     Law { name: "yoi-operator", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-watch-cache"], never: &["tonic"] },
     Law { name: "yoi-gateway", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-line", "yoi-watch-cache"], never: &[] },
     Law { name: "yoi-agent-shim", ours: &["yoi-crds", "yoi-wire", "yoi-workspace", "yoi-line", "yoi-watch-cache"], never: &[] },
     Law {
         name: "yoi-runtime",
-        ours: &["yoi-wire", "yoi-session", "yoi-line", "yoi-engine", "yoi-mcp"],
+        ours: &["yoi-wire", "yoi-session", "yoi-line", "yoi-assets", "yoi-engine", "yoi-mcp"],
         never: &["kube", "kube-core", "k8s-openapi"],
     },
     Law { name: "kubectl-yoi", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-worktree"], never: &[] },

@@ -107,7 +107,7 @@ pub struct TaskStatus {
     pub id: String,
     /// Submitted, Running, Succeeded or Failed.
     pub state: Open<TaskState>,
-    /// Why it failed: Cancelled, Truncated, Refused, ContentFilter, ContextFull, LimitReached, ModelRefusedHistory, EmptyAnswer, WrittenCall.
+    /// Why it failed: Cancelled, Truncated, Refused, ContentFilter, ContextFull, LimitReached, ModelRefusedHistory, EmptyAnswer, WrittenCall, CommandInvalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub reason: Option<String>,

@@ -4,6 +4,7 @@
 mod access;
 mod agents;
 mod approvals;
+mod assets;
 mod charts;
 mod claims;
 mod deletion;

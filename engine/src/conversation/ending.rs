@@ -41,11 +41,14 @@ impl ConversationState {
         self.ending = Some(Ending { cancel, roll_back, background_ended: false, by });
     }
 
-    /// The inputs that started the open run, when no answer has followed any of them.
+    /// The inputs that started the open run and what commands among them stand for, when no answer has followed any of them.
     fn hidden_by_rollback(&self) -> Option<Vec<u64>> {
         let run = self.log.open_run.as_ref()?;
         let unanswered = run.cause.iter().all(|id| self.log.unanswered.contains(id));
-        (unanswered && !run.cause.is_empty()).then(|| run.cause.iter().filter_map(|id| self.log.delivered.get(id)).collect())
+        (unanswered && !run.cause.is_empty()).then(|| {
+            let inputs = run.cause.iter().filter_map(|id| self.log.delivered.get(id));
+            inputs.chain(self.items_of_commands().iter().copied()).collect()
+        })
     }
 
     pub(super) fn go_on_ending(&mut self, intents: &mut Vec<Intent>) {

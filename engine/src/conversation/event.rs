@@ -11,6 +11,7 @@ use yoi_wire::entry::{
 };
 use yoi_wire::manifest::{CompactionLimits, Task};
 
+use super::preparation::{CommandInput, Prepared};
 use super::program::ProgramEnd;
 use super::questions::ApprovalResult;
 use crate::decision::Decision;
@@ -86,6 +87,13 @@ pub enum ConversationEvent {
         effect: EffectId,
         /// For each call.
         decisions: Vec<Decision>,
+    },
+    /// What a run needs of the tree.
+    Prepared {
+        /// The effect of [`Intent::Prepare`].
+        effect: EffectId,
+        /// What was found.
+        prepared: Prepared,
     },
     /// A running call has ended.
     Ended {
@@ -318,6 +326,13 @@ pub enum Intent {
         effect: EffectId,
         /// The calls.
         calls: Vec<ToolCall>,
+    },
+    /// Look at the tree's assets; then [`ConversationEvent::Prepared`].
+    Prepare {
+        /// For the event.
+        effect: EffectId,
+        /// Texts that may be commands.
+        inputs: Vec<CommandInput>,
     },
     /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
     Run {

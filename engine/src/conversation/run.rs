@@ -54,7 +54,10 @@ pub(super) fn decided(call_id: &str, tool: &str, from: CallFrom, decision: &Deci
 
 impl ConversationState {
     pub(super) fn go_on_running(&mut self, intents: &mut Vec<Intent>) {
-        let at_model = self.effects.values().any(|effect| matches!(effect, Effect::Model(_) | Effect::Check | Effect::Background));
+        let at_model = self
+            .effects
+            .values()
+            .any(|effect| matches!(effect, Effect::Model(_) | Effect::Check | Effect::Preparation | Effect::Background));
         if at_model {
             return;
         }
@@ -74,6 +77,9 @@ impl ConversationState {
         }
         if !self.inbox_read {
             intents.push(Intent::ReadInbox);
+            return;
+        }
+        if self.prepare(intents) {
             return;
         }
         if self.too_long {

@@ -9,7 +9,8 @@ use yoi_wire::entry::{CallFrom, TokenUsage, ToolCall};
 
 use super::model_call::{ModelCallTask, TokenAccount};
 use super::{Agent, EffectHandle, EffectKind, Running};
-use crate::conversation::{CallEnd, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, PromptRequest};
+use crate::assets::{expand, skill_offer};
+use crate::conversation::{CallEnd, CommandInput, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, Prepared, PromptRequest};
 use crate::tools::{CallResult, LiveOutput};
 
 impl Running<'_> {
@@ -59,6 +60,18 @@ impl Running<'_> {
             },
         };
         self.spawn(effect, EffectKind::Model, retry, task.run(request));
+    }
+
+    /// Looks at the tree's assets, which count from this run on.
+    pub(super) fn prepare(&self, inputs: Vec<CommandInput>) -> Prepared {
+        let tools = &self.driver.tools;
+        let generation = tools.runner().assets().look().generation;
+        let with_expansion = |input: CommandInput| {
+            let expansion = expand(tools, &input.text);
+            (input, expansion)
+        };
+        let expansions = inputs.into_iter().map(with_expansion).collect();
+        Prepared { skills: skill_offer(tools, self.driver.settings.window_tokens), generation, expansions }
     }
 
     pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall) {

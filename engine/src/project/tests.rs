@@ -1,5 +1,7 @@
 //! Projects in this process, over a model that answers from a list.
 
+mod assets;
+
 use std::path::Path;
 
 use serde_json::json;

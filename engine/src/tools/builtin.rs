@@ -10,6 +10,7 @@ mod send_to_peer_pod;
 mod shell;
 mod shell_output;
 mod shell_stop;
+mod skill;
 mod write;
 
 use super::tool::Tool;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Box<dyn Tool>> {
         Box::new(grep::Grep),
         Box::new(glob::Glob),
         Box::new(list::List),
+        Box::new(skill::Skill),
         Box::new(list_pods::ListPods),
         Box::new(send_to_peer_pod::SendToPeerPod),
     ]

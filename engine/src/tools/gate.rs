@@ -31,7 +31,9 @@ impl ToolGate {
     /// The tools that whoever asks is offered.
     #[must_use]
     pub fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
-        let is_offered = |tool: &OfferedTool| is_exposed(&tool.name, to) && self.runner.policy().exposes(&tool.name);
+        let is_offered = |tool: &OfferedTool| {
+            is_exposed(&tool.name, to) && self.runner.policy().exposes(&tool.name) && self.runner.is_of_use(&tool.name)
+        };
         self.runner.offered().into_iter().filter(is_offered).collect()
     }
 

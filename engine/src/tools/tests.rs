@@ -163,7 +163,7 @@ async fn p25_conversations_of_a_project_share_its_slots_and_a_call_learns_which_
 fn calls_that_only_read_say_so() {
     let fixture = Fixture::new();
     let reading = fixture.gate.runner().tools().read_only();
-    assert_eq!(reading.into_iter().collect::<Vec<_>>(), ["Glob", "Grep", "List", "ListPods", "Read", "ShellOutput"]);
+    assert_eq!(reading.into_iter().collect::<Vec<_>>(), ["Glob", "Grep", "List", "ListPods", "Read", "ShellOutput", "Skill"]);
 }
 
 #[test]

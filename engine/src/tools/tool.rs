@@ -16,6 +16,7 @@ use super::schema::schema_of;
 use super::shell::Shell;
 use super::tree::Tree;
 use super::unconfirmed::UnconfirmedMessages;
+use crate::assets::ProjectAssets;
 use crate::decision::Refusal;
 use crate::peers::Peers;
 use crate::policy::Policy;
@@ -128,6 +129,8 @@ pub struct ToolContext {
     pub policy: Arc<Policy>,
     /// Takes secrets out of results.
     pub(super) redactor: Redactor,
+    /// Skills and commands of the tree.
+    pub assets: Arc<ProjectAssets>,
     pub(super) unconfirmed: UnconfirmedMessages,
 }
 

@@ -89,6 +89,23 @@ async fn instructions_come_nearest_first_and_once() {
 }
 
 #[tokio::test]
+async fn instructions_for_other_programs_are_told_too_and_a_copy_once() {
+    let (_outer, root) = fixture();
+    fs::create_dir(root.join(".github")).unwrap();
+    fs::write(root.join("AGENTS.md"), "Of all.").unwrap();
+    fs::write(root.join("GEMINI.md"), "Of Gemini.").unwrap();
+    fs::write(root.join(".github/copilot-instructions.md"), "Of Copilot.").unwrap();
+    let told = context(&root, None).await;
+    let told = told.split_once("Git: no repository\n").unwrap().1;
+    let own = "\nInstructions of GEMINI.md:\nOf Gemini.\n\nInstructions of .github/copilot-instructions.md:\nOf Copilot.\n";
+    assert_eq!(told, format!("\nInstructions of AGENTS.md:\nOf all.\n{own}"));
+    fs::remove_file(root.join("GEMINI.md")).unwrap();
+    symlink("AGENTS.md", root.join("GEMINI.md")).unwrap();
+    fs::write(root.join(".github/copilot-instructions.md"), "Of all.").unwrap();
+    assert!(context(&root, None).await.ends_with("Git: no repository\n\nInstructions of AGENTS.md:\nOf all.\n"));
+}
+
+#[tokio::test]
 async fn the_text_is_bounded_and_says_what_was_cut() {
     let (_outer, root) = fixture();
     fs::write(root.join("AGENTS.md"), "ä".repeat(20_000)).unwrap();

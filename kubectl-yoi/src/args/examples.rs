@@ -58,6 +58,10 @@ pub const REWIND: &str = "Examples:
 pub const TOP: &str = "Examples:
   kubectl yoi top
   kubectl yoi top alice -o json";
+pub const ASSETS: &str = "Examples:
+  kubectl yoi assets alice
+  kubectl yoi assets alice show review
+  kubectl yoi assets alice -o json";
 pub const EXPORT: &str = "Examples:
   kubectl yoi export alice -f alice.tar
   kubectl yoi export alice | tar -t";

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::values::object_name;
 
@@ -81,6 +81,25 @@ pub struct TopOptions {
     /// Agents of every namespace, not only of one.
     #[arg(short = 'A', long, conflicts_with = "name")]
     pub all_namespaces: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AssetsOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    #[command(subcommand)]
+    pub command: Option<AssetsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AssetsCommand {
+    /// Show all that is known of one, and of others of its name.
+    Show {
+        /// Its name.
+        #[arg(value_name = "NAME")]
+        asset: String,
+    },
 }
 
 #[derive(Debug, Args)]

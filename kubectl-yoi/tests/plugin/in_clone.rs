@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 35] = [
+const LINES: [&str; 36] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -22,6 +22,7 @@ const LINES: [&str; 35] = [
     "cancel a",
     "compact a",
     "rewind a",
+    "assets a",
     "approvals",
     "approve a 7",
     "deny a 7 --because no",
@@ -69,7 +70,7 @@ async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers(
     std::fs::write(&config, text.replace(r#""namespace":"ns""#, r#""namespace":"elsewhere""#))?;
     server.put(agent("a", &[])).put(project(&[]));
     let refused = status(403, "Forbidden", "no");
-    for subresource in ["log", "message", "attach", "control", "usage", "export", "diff", "patch", "bundle", "push", "approval"] {
+    for subresource in ["log", "message", "attach", "control", "usage", "export", "diff", "patch", "bundle", "push", "approval", "assets"] {
         server.answer_for("a", subresource, 403, refused.clone());
     }
     let mut verbs = BTreeSet::new();

@@ -4,6 +4,7 @@ mod agents;
 mod api_server;
 mod apply;
 mod approvals;
+mod assets;
 mod attach;
 mod completion;
 mod connection;

@@ -5,6 +5,7 @@
 mod endpoint;
 
 mod approvals;
+mod assets;
 mod bundles;
 mod day_of_work;
 mod degraded;

@@ -18,7 +18,7 @@ pub enum PatternKind {
 pub struct ToolName(String);
 
 /// Yoi's name of a tool, and how Claude Code, Gemini CLI and Copilot CLI call theirs.
-const TOOLS: [(&str, PatternKind, &[&str]); 13] = [
+const TOOLS: [(&str, PatternKind, &[&str]); 14] = [
     ("Shell", PatternKind::Command, &["Bash", "bash", "shell", "run_shell_command", "write_bash"]),
     ("ShellOutput", PatternKind::None, &["BashOutput", "TaskOutput", "read_bash"]),
     ("ShellStop", PatternKind::None, &["KillShell", "KillBash", "TaskStop", "stop_bash"]),
@@ -30,18 +30,18 @@ const TOOLS: [(&str, PatternKind, &[&str]); 13] = [
     ("List", PatternKind::Path, &["LS", "list_directory"]),
     ("ListPods", PatternKind::None, &[]),
     ("SendToPeerPod", PatternKind::None, &[]),
+    ("Skill", PatternKind::None, &["activate_skill"]),
     ("WebFetch", PatternKind::Host, &["web_fetch"]),
     ("WebSearch", PatternKind::None, &["web_search", "google_web_search"]),
 ];
 /// Tools that only programs have.
-const OF_PROGRAMS: [&str; 18] = [
+const OF_PROGRAMS: [&str; 17] = [
     "Agent",
     "Task",
     "task",
     "TodoWrite",
     "write_todos",
     "update_todo",
-    "Skill",
     "SlashCommand",
     "ToolSearch",
     "EnterPlanMode",

@@ -12,6 +12,7 @@ use yoi_wire::hub::TaskState;
 use yoi_wire::manifest::Task;
 
 use super::super::*;
+use crate::assets::{Expansion, SkillOffer};
 use crate::decision::{Decision, Question, Refusal};
 
 pub fn name(name: &str) -> AgentRef {
@@ -92,6 +93,9 @@ pub struct Simulation {
     pub withdrawn: Vec<String>,
     pub retried: usize,
     pub program: Option<super::super::program::ProgramRole>,
+    /// The tree: what a person's text stands for there, and the skills.
+    pub expand: Option<fn(&str) -> Expansion>,
+    pub skills: Option<SkillOffer>,
     /// Inputs and sessions with which the program was started.
     pub programs: Vec<(String, Option<String>)>,
     pub acknowledged: Vec<(AskId, Result<String, String>)>,
@@ -144,6 +148,9 @@ impl Simulation {
 
     fn resume_process(&mut self) {
         self.state = ConversationState::new(["Read".to_owned()].into()).for_program(self.program.clone());
+        if self.expand.is_some() {
+            self.state = std::mem::take(&mut self.state).prepared_from_tree();
+        }
         (self.queue, self.effects, self.waits) = (VecDeque::new(), Vec::new(), false);
         for entry in self.log.clone() {
             let (state, intents) = apply(std::mem::take(&mut self.state), ConversationEvent::Recorded(entry));
@@ -213,6 +220,13 @@ impl Simulation {
                 let refusal = || Decision::Refuse(Refusal::with_message(RefusalClass::ToolDenied, "withdrawn".to_owned()));
                 let decisions = calls.iter().map(|call| if withdrawn(call) { refusal() } else { decision(call) }).collect();
                 self.queue.push_back(ConversationEvent::Checked { effect, decisions });
+            }
+            Intent::Prepare { effect, inputs } => {
+                let expand = self.expand.expect("there is a tree to prepare a run from");
+                let expansion = |input: CommandInput| (input.clone(), expand(&input.text));
+                let expansions = inputs.into_iter().map(expansion).collect();
+                let prepared = Prepared { skills: self.skills.clone(), generation: 1, expansions };
+                self.queue.push_back(ConversationEvent::Prepared { effect, prepared });
             }
             Intent::Run { effect, call } => {
                 self.ran.push(call.call_id.clone());

@@ -1,0 +1,71 @@
+//! All assets of a tree as they were read at one time.
+
+use serde::Serialize;
+
+use crate::{Command, Diagnostic, Graph, Skill, StrictError, Strictness, Workflow};
+
+mod loader;
+mod precedence;
+
+/// A file as it was read, or why it was not: a link out of the tree, a FIFO, too large.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssetFile {
+    /// Relative to the root, with `/`: below a folder of [`FOLDERS`](crate::FOLDERS) or [`TEAM_FOLDERS`](crate::TEAM_FOLDERS).
+    pub path: String,
+    /// Its bytes, or a sentence.
+    pub content: Result<Vec<u8>, String>,
+}
+
+/// All assets of a tree. Those that are not in effect are listed, too, with their state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssetSnapshot {
+    /// Which one of this tree it is, as the caller counts.
+    pub generation: u64,
+    /// Of the paths and the content of all files: equal where nothing changed.
+    pub digest: String,
+    /// In order of precedence.
+    pub skills: Vec<Skill>,
+    /// In order of precedence.
+    pub commands: Vec<Command>,
+    /// In order of precedence.
+    pub workflows: Vec<Workflow>,
+    /// The skill graph.
+    pub graph: Graph,
+    /// What a person should know, in the order of the files.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads the files of a tree as assets, in order of precedence, whatever their order here.
+///
+/// # Errors
+/// Only with [`Strictness::Strict`]: a file is not as its format has it. All such errors are in it.
+pub fn load(files: &[AssetFile], generation: u64, strictness: Strictness) -> Result<AssetSnapshot, StrictError> {
+    loader::load(files, generation, strictness)
+}
+
+impl AssetSnapshot {
+    /// The skill of a name: the one that is in effect, else the first that has the name and is not.
+    #[must_use]
+    pub fn skill(&self, name: &str) -> Option<&Skill> {
+        let mut named = self.skills.iter().filter(|skill| skill.name == name);
+        let first = named.clone().next();
+        named.find(|skill| skill.state.is_valid()).or(first)
+    }
+
+    /// The command of a name: the one that is in effect, else the first that has the name and is not.
+    #[must_use]
+    pub fn command(&self, name: &str) -> Option<&Command> {
+        let mut named = self.commands.iter().filter(|command| command.name == name);
+        let first = named.clone().next();
+        named.find(|command| command.state.is_valid()).or(first)
+    }
+
+    /// The workflow of a name: the one that could be run, else the first that has the name and could not.
+    #[must_use]
+    pub fn workflow(&self, name: &str) -> Option<&Workflow> {
+        let mut named = self.workflows.iter().filter(|workflow| workflow.name == name);
+        let first = named.clone().next();
+        named.find(|workflow| workflow.state.is_valid()).or(first)
+    }
+}

@@ -1,0 +1,37 @@
+//! What users write, and what becomes of it: files in, a snapshot out.
+
+mod bounds;
+mod commands;
+mod graphs;
+mod mutations;
+mod sets;
+mod skills;
+mod standard;
+mod workflows;
+
+use yoi_assets::{AssetFile, AssetSnapshot, Level, Strictness, load};
+
+/// A file with a text.
+fn file(path: &str, text: impl AsRef<[u8]>) -> AssetFile {
+    AssetFile { path: path.to_owned(), content: Ok(text.as_ref().to_vec()) }
+}
+
+fn lenient(files: &[AssetFile]) -> AssetSnapshot {
+    load(files, 1, Strictness::Lenient).expect("lenient reading refuses nothing")
+}
+
+/// The diagnostics of a level, as `path:line: sentence`.
+fn told(snapshot: &AssetSnapshot, level: Level) -> Vec<String> {
+    snapshot.diagnostics.iter().filter(|diagnostic| diagnostic.level == level).map(ToString::to_string).collect()
+}
+
+/// Whether one of them has these words.
+#[track_caller]
+fn assert_told(snapshot: &AssetSnapshot, level: Level, words: &str) {
+    let told = told(snapshot, level);
+    assert!(told.iter().any(|line| line.contains(words)), "no {level:?} says {words:?}: {told:#?}");
+}
+
+fn skill(name: &str, description: &str) -> String {
+    format!("---\nname: {name}\ndescription: {description}\n---\n\n# {name}\n\nDo it.\n")
+}

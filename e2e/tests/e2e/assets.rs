@@ -1,0 +1,57 @@
+//! Skills and commands of an agent's tree, as the model, the sender of a message and the plugin see them.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use yoi_e2e::test_namespace::TestNamespace;
+use yoi_wire::entry::Body;
+
+use crate::tool_output;
+
+const SCRIPT: &str = r#"
+rules:
+- when: { lastUserContains: "Set it up" }
+  steps:
+  - toolCalls:
+    - { tool: Write, args: { path: .claude/skills/deploy/SKILL.md, content: "---\nname: deploy\ndescription: Deploy the service.\n---\nRun make deploy.\n" } }
+    - { tool: Write, args: { path: .claude/commands/review.md, content: "---\ndescription: Review.\n---\nReview $ARGUMENTS with care.\n" } }
+    - { tool: Write, args: { path: .agents/skills/bad/SKILL.md, content: "---\nname: [bad\n---\nx\n" } }
+  - text: It is set up.
+- when: { lastUserContains: "Review the parser with care." }
+  steps:
+  - toolCalls:
+    - { tool: Skill, args: { name: deploy } }
+  - text: Reviewed.
+    expect: [Run make deploy.]
+"#;
+
+#[tokio::test]
+async fn p59_a_skill_and_a_command_of_the_tree_count_from_the_next_run_and_are_listed_of_a_stopped_agent_too() -> Result<()> {
+    let ns = TestNamespace::create("assets").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "Set it up." })).await?;
+    ns.wait_task_complete("a").await?;
+
+    let said = ns.yoi(&["send", "a", "/review the parser", "--wait"]).await?.exit_ok()?;
+    ensure!(said.out.contains("Reviewed."), "{said:?}");
+    let log = ns.log("a").await?;
+    let kinds: Vec<&str> = log.iter().map(|line| line.entry.body.kind()).collect();
+    ensure!(kinds.contains(&"ConfigChanged"), "{kinds:?}");
+    ensure!(log.iter().any(|line| matches!(&line.entry.body, Body::Input(input) if input.text == "/review the parser")), "{kinds:?}");
+    ensure!(tool_output::last(&ns, "a").await?.contains("Run make deploy."));
+
+    let listed: Value = serde_json::from_str(&ns.yoi(&["assets", "a", "-o", "json"]).await?.exit_ok()?.out)?;
+    let state = |listed: &Value, name: &str| {
+        let assets = listed["assets"].as_array().cloned().unwrap_or_default();
+        assets.into_iter().find(|asset| asset["name"] == name).map(|asset| asset["state"].as_str().unwrap_or_default().to_owned())
+    };
+    ensure!(state(&listed, "deploy").as_deref() == Some("Valid") && state(&listed, "review").as_deref() == Some("Valid"), "{listed}");
+    ensure!(listed["diagnostics"].to_string().contains(".agents/skills/bad/SKILL.md"), "{listed}");
+    let shown = ns.yoi(&["assets", "a", "show", "review"]).await?.exit_ok()?;
+    ensure!(shown.out.contains(".claude/commands/review.md"), "{shown:?}");
+
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
+    let stopped: Value = serde_json::from_str(&ns.yoi(&["assets", "a", "-o", "json"]).await?.exit_ok()?.out)?;
+    ensure!(state(&stopped, "review").as_deref() == Some("Valid"), "{stopped}");
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! Finds the files beneath the root that may be assets. No link leads out of the tree, and the walk is bounded.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
+use yoi_assets::{AssetFile, FOLDERS, Folder, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, is_asset};
+
+use crate::error_text::without_os_error_number;
+use crate::tools::tree::{PathError, Tree};
+
+/// The most names that one walk looks at.
+const MAX_NAMES: usize = 50_000;
+/// The most bytes that one walk's files may have together.
+const MAX_BYTES: u64 = 64 << 20;
+/// The files that make their folder a skill. What lies below it is read by the model, and holds no further skills.
+const SKILL_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
+/// Never holds assets of the team's own.
+const FOREIGN: &str = "node_modules";
+
+/// What changes when a file is written or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl From<&Stat> for Stamp {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            inode: stat.st_ino,
+            bytes: u64::try_from(stat.st_size).unwrap_or_default(),
+            modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
+        }
+    }
+}
+
+/// A file that may be an asset, or a name that was not followed, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundFile {
+    path: String,
+    /// Where it is, without links, and what it was.
+    at: Result<(PathBuf, Stamp), String>,
+}
+
+/// All files that may be assets, in the order in which the first of a name wins.
+pub(super) fn walk(tree: &Tree) -> Vec<FoundFile> {
+    let mut walk = Walk { tree, found: Vec::new(), visited: BTreeSet::new(), names: 0, is_full: false };
+    for folder in FOLDERS {
+        walk.enter_by_path(folder, folder.path, "", 0, &mut Vec::new());
+    }
+    walk.found
+}
+
+/// Reads what was found. A file that has gone meanwhile is told with the reason, as one that cannot be read.
+pub(super) fn read(tree: &Tree, found: &[FoundFile]) -> Vec<AssetFile> {
+    let mut left = MAX_BYTES;
+    let read = |FoundFile { path, at }: &FoundFile| {
+        let content = at.clone().and_then(|(at, stamp)| {
+            if stamp.bytes > MAX_FILE_BYTES {
+                return Err(format!("it has {} bytes, and an asset has at most {MAX_FILE_BYTES}", stamp.bytes));
+            }
+            left = left.checked_sub(stamp.bytes).ok_or_else(|| format!("the assets have more than {MAX_BYTES} bytes together"))?;
+            read_file(tree, &at).map_err(|error| sentence(&error))
+        });
+        AssetFile { path: path.clone(), content }
+    };
+    found.iter().map(read).collect()
+}
+
+fn read_file(tree: &Tree, at: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    tree.open_located(at)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE_BYTES { Err(io::Error::other("it grew while it was read")) } else { Ok(content) }
+}
+
+struct Walk<'a> {
+    tree: &'a Tree,
+    found: Vec<FoundFile>,
+    /// Folders that were looked at, without links. One that two names lead to is looked at once.
+    visited: BTreeSet<PathBuf>,
+    names: usize,
+    is_full: bool,
+}
+
+/// A folder that is open, and how it was reached.
+struct OpenFolder {
+    fd: OwnedFd,
+    /// As people write it.
+    path: String,
+    /// Below the folder of [`FOLDERS`]; empty: that one.
+    below: String,
+    /// Without links.
+    located: PathBuf,
+    depth: usize,
+}
+
+impl Walk<'_> {
+    fn refuse(&mut self, path: &str, why: impl Into<String>) {
+        self.found.push(FoundFile { path: path.to_owned(), at: Err(why.into()) });
+    }
+
+    /// Enters a folder whose path may hold links. One that is not there holds nothing.
+    fn enter_by_path(&mut self, of: &Folder, path: &str, below: &str, depth: usize, above: &mut Vec<PathBuf>) {
+        let opened = self.tree.locate(path).and_then(|located| Ok((located, self.tree.open_folder(path)?)));
+        match opened {
+            Ok((located, fd)) => self.enter(of, OpenFolder { fd, path: path.to_owned(), below: below.to_owned(), located, depth }, above),
+            Err(PathError::Io { source, .. }) if depth == 0 && source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.refuse(path, path_sentence(&error)),
+        }
+    }
+
+    fn enter(&mut self, of: &Folder, folder: OpenFolder, above: &mut Vec<PathBuf>) {
+        if above.contains(&folder.located) {
+            return self.refuse(&folder.path, "it is a link to a folder that it lies in, so it is a loop");
+        }
+        if self.is_full || !self.visited.insert(folder.located.clone()) {
+            return;
+        }
+        if self.visited.len() > MAX_FOLDERS {
+            self.is_full = true;
+            return self.refuse(&folder.path, format!("there are more than {MAX_FOLDERS} folders; it, and what follows it, is not read"));
+        }
+        if folder.depth > MAX_DEPTH {
+            return self.refuse(&folder.path, format!("it lies deeper than {MAX_DEPTH} folders, so nothing in it is read"));
+        }
+        let names = match names(&folder.fd) {
+            Ok(names) => names,
+            Err(error) => return self.refuse(&folder.path, sentence(&error)),
+        };
+        self.names += names.len();
+        if self.names > MAX_NAMES {
+            self.is_full = true;
+            return self.refuse(&folder.path, format!("there are more than {MAX_NAMES} names; it, and what follows it, is not read"));
+        }
+        let is_skill = of.kind == Kind::Skills && folder.depth > 0 && names.iter().any(|name| SKILL_FILES.contains(&name.as_str()));
+        above.push(folder.located.clone());
+        for name in names {
+            self.look_at(of, &folder, &name, is_skill, above);
+        }
+        above.pop();
+    }
+
+    fn look_at(&mut self, of: &Folder, folder: &OpenFolder, name: &str, is_skill: bool, above: &mut Vec<PathBuf>) {
+        let path = format!("{}/{name}", folder.path);
+        let below = if folder.below.is_empty() { name.to_owned() } else { format!("{}/{name}", folder.below) };
+        let is_asset = is_asset(of, &below);
+        let enters = !is_skill && !name.starts_with('.') && name != FOREIGN;
+        let Ok(stat) = statat(&folder.fd, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if is_asset => {
+                let at = Ok((folder.located.join(name), Stamp::from(&stat)));
+                self.found.push(FoundFile { path, at });
+            }
+            FileType::Directory if enters => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                match openat(&folder.fd, name, flags, Mode::empty()) {
+                    Ok(fd) => {
+                        let located = folder.located.join(name);
+                        self.enter(of, OpenFolder { fd, path, below, located, depth: folder.depth + 1 }, above);
+                    }
+                    Err(error) => self.refuse(&path, sentence(&error.into())),
+                }
+            }
+            FileType::Symlink => self.follow(of, folder, path, &below, is_asset, enters, above),
+            FileType::RegularFile | FileType::Directory => {}
+            _ if is_asset => self.refuse(&path, "it is no regular file"),
+            _ => {}
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what the walk knows of one name")]
+    fn follow(
+        &mut self,
+        of: &Folder,
+        folder: &OpenFolder,
+        path: String,
+        below: &str,
+        is_asset: bool,
+        enters: bool,
+        above: &mut Vec<PathBuf>,
+    ) {
+        match self.tree.kind(&path) {
+            Ok(FileType::Directory) if enters => self.enter_by_path(of, &path, below, folder.depth + 1, above),
+            Ok(FileType::Directory) => {}
+            Ok(_) if !is_asset => {}
+            Ok(FileType::RegularFile) => {
+                let found = self.tree.locate(&path).map_err(|error| path_sentence(&error)).and_then(|located| {
+                    let file = self.tree.open_located(&located).map_err(|error| sentence(&error))?;
+                    let stat = rustix::fs::fstat(&file).map_err(|error| sentence(&error.into()))?;
+                    Ok((located, Stamp::from(&stat)))
+                });
+                self.found.push(FoundFile { path, at: found });
+            }
+            Ok(_) => self.refuse(&path, "it is no regular file"),
+            // What it leads to may have been a folder of skills, so it is told whatever its name.
+            Err(error) => self.refuse(&path, path_sentence(&error)),
+        }
+    }
+}
+
+/// The names in a folder, in their order. A name that is not UTF-8 is none of an asset.
+fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().to_str()
+            && name != "."
+            && name != ".."
+        {
+            names.push(name.to_owned());
+        }
+        if names.len() > MAX_NAMES {
+            break;
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn path_sentence(error: &PathError) -> String {
+    match error {
+        PathError::Outside { .. } => "it is a link that leads out of the tree".to_owned(),
+        PathError::Loop { .. } => "it is a loop of links".to_owned(),
+        PathError::Io { source, .. } => sentence(source),
+        PathError::NotAPath { .. } | PathError::Changed { .. } => error.to_string(),
+    }
+}
+
+fn sentence(error: &io::Error) -> String {
+    without_os_error_number(&error.to_string())
+}
