@@ -2,6 +2,7 @@
 //! never taken for another value.
 
 use crate::pod::{Completion, DesiredState, ImagePullPolicy, Model, PodSettings, SessionRetain};
+use crate::policy::{Policy, SecretsInResults};
 use crate::prepare::{Prepare, PrepareEgress};
 use crate::source::{GitSource, LinkedContent, ProjectSource, ProviderName, WorkspaceSource};
 use crate::workspace::Binding;
@@ -45,6 +46,10 @@ fn has_unknown(model: Option<&Model>, field: &str) -> bool {
     model.is_some_and(|m| std::iter::once(&m.endpoint).chain(&m.fallbacks).any(|endpoint| endpoint.unknown_field() == Some(field)))
 }
 
+fn has_unknown_policy(policy: Option<&Policy>) -> bool {
+    policy.is_some_and(|policy| policy.secrets_in_results == Some(SecretsInResults::Unknown))
+}
+
 fn has_unknown_egress(prepare: Option<&Prepare>) -> bool {
     prepare.is_some_and(|prepare| prepare.egress == PrepareEgress::Unknown)
 }
@@ -72,6 +77,7 @@ impl YoiProjectSpec {
             (is_unknown_project_source(&self.source), "spec.source"),
             (has_unknown_content(self.source.git.as_deref()), "spec.source.git"),
             (self.provider == ProviderName::Unknown, "spec.provider"),
+            (has_unknown_policy(self.policy.as_deref()), "spec.policy.secretsInResults"),
             (has_unknown_egress(self.prepare.as_deref()), "spec.prepare.egress"),
             (has_unknown(defaults.model.as_ref(), "provider"), "spec.defaults.model.provider"),
             (has_unknown(defaults.model.as_ref(), "api"), "spec.defaults.model.api"),
@@ -111,6 +117,7 @@ impl YoiPodSpec {
             (has_unknown(self.model.as_ref(), "provider"), "spec.model.provider"),
             (has_unknown(self.model.as_ref(), "api"), "spec.model.api"),
             (has_unknown_pod_settings(&self.pod), "spec.pod.imagePullPolicy"),
+            (has_unknown_policy(self.policy.as_deref()), "spec.policy.secretsInResults"),
             (self.desired_state == DesiredState::Unknown, "spec.desiredState"),
             (self.session.retain == SessionRetain::Unknown, "spec.session.retain"),
         ])

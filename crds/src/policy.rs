@@ -4,6 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::open_enum::open_enum;
+
 /// The form of a rule. Whether its tool and its pattern are any is said by the condition PolicyValid.
 const RULE_PATTERN: &str = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}(\(.+\))?$";
 const TIMEOUT_RULE: &str = "duration(self) >= duration('10s') && duration(self) <= duration('168h')";
@@ -36,7 +38,23 @@ pub struct Policy {
     pub sensitive_files: Option<SensitiveFiles>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<PolicyNetwork>,
+    /// What becomes of secrets in what calls return: tokens and keys of known kinds, and the values of variables that come from Secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets_in_results: Option<SecretsInResults>,
 }
+
+/// What becomes of secrets in what calls return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum SecretsInResults {
+    /// The model, the log and whoever watches see their kind alone. So it is when nothing is said.
+    Redact,
+    /// They stay. A YoiPod says so only where its project does not say `Redact`.
+    Keep,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
+}
+open_enum!(SecretsInResults: Redact, Keep);
 
 /// How long a call waits for a person.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

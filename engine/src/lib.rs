@@ -18,6 +18,7 @@
 //! | [`assets`] | reads the skills and commands of a tree, and says what they stand for |
 //! | [`tools`] | checks and runs tool calls |
 //! | [`policy`] | says what the policy allows; it reads no disk |
+//! | `secrets` | takes secrets out of what calls return |
 //! | [`processes`] | starts, ends and reaps programs |
 //! | [`frame`] | keeps them from what is not theirs |
 //! | [`program`] | drives a program that is the agent |
@@ -48,6 +49,7 @@ pub mod policy;
 pub mod processes;
 pub mod program;
 pub mod project;
+mod secrets;
 pub mod tools;
 pub mod tree_context;
 pub mod tree_git;

@@ -18,6 +18,7 @@ use arguments::{hosts_in, paths_in};
 use command::{SimpleCommand, simple_commands};
 
 use crate::decision::{Question, Refusal};
+use crate::secrets::Redactor;
 
 /// The manifest has a policy that this version cannot carry out.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,7 @@ pub enum Place {
     Outside,
 }
 
-/// A policy that can be asked.
+/// A policy that can be asked. Its [`Redactor`] reads the variables of this process once.
 #[derive(Debug)]
 pub struct Policy {
     deny: Vec<CompiledRule>,
@@ -46,6 +47,7 @@ pub struct Policy {
     sensitive: GlobSet,
     not_sensitive: GlobSet,
     network: Option<NetworkPolicy>,
+    redactor: Redactor,
 }
 
 #[derive(Debug)]
@@ -105,7 +107,7 @@ impl Policy {
     /// # Errors
     /// A rule of it is none.
     pub fn new(policy: &ToolPolicy) -> Result<Self, PolicyError> {
-        let ToolPolicy { deny, ask, approval_seconds, allow, sensitive, not_sensitive, network } = policy;
+        let ToolPolicy { deny, ask, approval_seconds, allow, sensitive, not_sensitive, network, keep_secrets, secret_variables } = policy;
         Ok(Self {
             deny: compile(deny)?,
             ask: compile(ask)?,
@@ -114,7 +116,13 @@ impl Policy {
             sensitive: glob_set(SENSITIVE_FILES.into_iter().chain(sensitive.iter().map(String::as_str)))?,
             not_sensitive: glob_set(not_sensitive.iter())?,
             network: network.clone(),
+            redactor: if *keep_secrets { Redactor::off() } else { Redactor::new(secret_variables, |name| std::env::var(name).ok()) },
         })
+    }
+
+    /// Takes secrets out of what calls return.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     /// Whether calls of the tool can be allowed at all.

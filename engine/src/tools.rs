@@ -9,6 +9,7 @@ mod arguments;
 mod builtin;
 mod gate;
 pub mod output_limit;
+mod redacted_live;
 mod result;
 mod schema;
 mod search;
@@ -26,6 +27,7 @@ pub use tool::{Tool, ToolContext, TypedTool};
 pub use tool_set::ToolSet;
 
 use arguments::normalize;
+use redacted_live::RedactedLive;
 use shell::Shell;
 use slots::Slots;
 use tree::{PathError, Tree};
@@ -49,8 +51,8 @@ impl ToolRunner {
     /// The built-in tools, with slots of a project of their own. `peers` answers ListPods and SendToPeerPod.
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits, policy: Arc<Policy>) -> Self {
-        let assets = Arc::new(ProjectAssets::new(tree.clone()));
-        let context = ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: UnconfirmedMessages::default() };
+        let (assets, redactor) = (Arc::new(ProjectAssets::new(tree.clone())), policy.redactor().clone());
+        let context = ToolContext { tree, shell, peers, limits, policy, assets, redactor, unconfirmed: UnconfirmedMessages::default() };
         Self { tools: ToolSet::builtin(), context: Arc::new(context), slots: Slots::new(ProjectSlots::default()) }
     }
 
@@ -125,8 +127,17 @@ impl ToolRunner {
             Ok(slot) => slot,
             Err(refusal) => return CallResult::refused(refusal),
         };
-        let end = tool.run(&self.context, args, live).await;
-        CallResult { output: output_limit::truncate(end.output, self.context.output_bytes()), ..end }
+        let live = RedactedLive::new(&self.context.redactor, live);
+        let end = tool.run(&self.context, args, &live.output()).await;
+        live.finish();
+        // Before it is cut: half of a secret has no form by which it could be known.
+        let output = self.context.redactor.redact(end.output);
+        CallResult { output: output_limit::truncate(output, self.context.output_bytes()), ..end }
+    }
+
+    /// What a program's own tool returned, without secrets.
+    pub(crate) fn redact(&self, text: String) -> String {
+        self.context.redactor.redact(text)
     }
 
     /// Whether a background command runs.

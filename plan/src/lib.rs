@@ -28,6 +28,7 @@ pub mod peer;
 mod policy;
 pub mod project;
 mod restricted;
+pub mod scope;
 pub mod settings;
 pub mod step;
 mod stored;

@@ -1,7 +1,7 @@
 //! The policy of an agent: that of its project, which its own may only narrow.
 
 use yoi_crds::condition::ConditionValue;
-use yoi_crds::policy::{Policy, PolicyNetwork, SensitiveFiles};
+use yoi_crds::policy::{Policy, PolicyNetwork, SecretsInResults, SensitiveFiles};
 use yoi_crds::reason;
 use yoi_wire::policy::{NetworkPolicy, Rule, RuleError, ToolPolicy, check_host, check_path, is_host_below};
 
@@ -49,6 +49,7 @@ struct Checked {
     sensitive: Vec<String>,
     except: Vec<String>,
     network: Option<NetworkPolicy>,
+    secrets: Option<SecretsInResults>,
 }
 
 fn each<T>(field: &str, lines: &[String], read: impl Fn(&str) -> Result<T, RuleError>) -> Result<Vec<T>, String> {
@@ -57,7 +58,7 @@ fn each<T>(field: &str, lines: &[String], read: impl Fn(&str) -> Result<T, RuleE
 }
 
 fn check(policy: &Policy) -> Result<Checked, String> {
-    let Policy { deny, ask, approval, allow, sensitive_files, network } = policy;
+    let Policy { deny, ask, approval, allow, sensitive_files, network, secrets_in_results } = policy;
     let timeout = approval.as_ref().and_then(|approval| approval.timeout.as_deref());
     let timeout = timeout.map(|text| seconds(text).map_err(|why| format!("spec.policy.approval.timeout: {why}"))).transpose()?;
     let SensitiveFiles { add, except } = sensitive_files.clone().unwrap_or_default();
@@ -75,14 +76,25 @@ fn check(policy: &Policy) -> Result<Checked, String> {
         sensitive: each("sensitiveFiles.add", &add, check_path)?,
         except: each("sensitiveFiles.except", &except, check_path)?,
         network,
+        secrets: *secrets_in_results,
     })
 }
 
 impl Checked {
     fn wire(self) -> ToolPolicy {
         let allow: Vec<Vec<String>> = self.allowed().into_iter().collect();
-        let Self { deny, ask, approval, allow: _, sensitive, except, network } = self;
-        ToolPolicy { deny: texts(deny), ask: texts(ask), approval_seconds: approval, allow, sensitive, not_sensitive: except, network }
+        let Self { deny, ask, approval, allow: _, sensitive, except, network, secrets } = self;
+        ToolPolicy {
+            deny: texts(deny),
+            ask: texts(ask),
+            approval_seconds: approval,
+            allow,
+            sensitive,
+            not_sensitive: except,
+            network,
+            keep_secrets: secrets == Some(SecretsInResults::Keep),
+            secret_variables: Vec::new(),
+        }
     }
 
     /// What may run or be asked about, where the policy says what may run.
@@ -113,6 +125,11 @@ impl Checked {
         if let Some((index, file)) = first_outside(&self.except, |file| base.except.contains(file)) {
             return Err(wider("sensitiveFiles.except", index, file));
         }
+        if (self.secrets, base.secrets) == (Some(SecretsInResults::Keep), Some(SecretsInResults::Redact)) {
+            return Err(format!(
+                "spec.policy.secretsInResults: Keep allows more than the Redact of YoiProject {project}, which a YoiPod may only narrow"
+            ));
+        }
         if let (Some(own), Some(base)) = (&self.network, &base.network) {
             if let Some((index, host)) = first_outside(&own.hosts, |host| base.hosts.iter().any(|wide| is_host_below(host, wide))) {
                 return Err(wider("network.hosts", index, host));
@@ -132,6 +149,8 @@ impl Checked {
             sensitive: base.sensitive.into_iter().chain(self.sensitive).collect(),
             not_sensitive: except,
             network: self.network.or(base.network),
+            keep_secrets: self.secrets.or(base.secrets) == Some(SecretsInResults::Keep),
+            secret_variables: Vec::new(),
         })
     }
 }
@@ -180,6 +199,26 @@ mod tests {
             let error = narrowed(own.clone()).unwrap_err();
             assert!(error.starts_with(line) && error.contains("YoiProject site"), "{own}: {error}");
         }
+    }
+
+    #[test]
+    fn p74_a_yoipod_keeps_secrets_in_results_only_where_its_project_does_not_say_redact() {
+        let says = |word: &str| policy(serde_json::json!({ "secretsInResults": word }));
+        let (keep, redact, silent) = (says("Keep"), says("Redact"), policy(serde_json::json!({})));
+        for (of_project, own, kept) in [
+            (None, None, false),
+            (Some(&keep), None, true),
+            (None, Some(&keep), true),
+            (Some(&silent), Some(&keep), true),
+            (Some(&keep), Some(&silent), true),
+            (Some(&keep), Some(&redact), false),
+            (Some(&redact), Some(&silent), false),
+            (Some(&says("Tomorrow")), None, false),
+        ] {
+            assert_eq!(narrow("site", of_project, own).unwrap().keep_secrets, kept, "{of_project:?} {own:?}");
+        }
+        let error = narrow("site", Some(&redact), Some(&keep)).unwrap_err();
+        assert!(error.starts_with("spec.policy.secretsInResults: Keep") && error.contains("YoiProject site"), "{error}");
     }
 
     #[test]

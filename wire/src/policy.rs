@@ -40,6 +40,12 @@ pub struct ToolPolicy {
     /// Which hosts the arguments of calls may name; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkPolicy>,
+    /// Secrets in what calls return stay there; else the model, the log and whoever watches see their kind alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_secrets: bool,
+    /// Variables of the agent that hold secrets, which are known by their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_variables: Vec<String>,
 }
 
 impl ToolPolicy {

@@ -108,7 +108,7 @@ fn policy() -> Value {
         "deny": ["Shell(git push *)", "mcp__files__remove"], "ask": ["Shell(rm *)"], "approval": { "timeout": "30m" },
         "allow": ["Shell", "Read(docs/**)", "WebFetch(domain:example.org)"],
         "sensitiveFiles": { "add": ["*.tfstate"], "except": [".env.example"] },
-        "network": { "hosts": ["example.org"], "schemes": ["https"] },
+        "network": { "hosts": ["example.org"], "schemes": ["https"] }, "secretsInResults": "Redact",
     })
 }
 

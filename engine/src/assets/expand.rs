@@ -138,6 +138,7 @@ fn file(tools: &ToolGate, path: &str) -> Result<String, String> {
         Err(error) if is_cut && error.utf8_error().error_len().is_none() => String::from_utf8_lossy(error.as_bytes()).into_owned(),
         Err(_) => return Err("it is no text".to_owned()),
     };
+    let text = tools.runner().redact(text);
     Ok(if is_cut { format!("{text}\n[cut here; Read has the rest]") } else { text })
 }
 
@@ -149,7 +150,7 @@ enum OwnRules {
 
 impl OwnRules {
     fn new(path: &str, rules: &[String]) -> Self {
-        let policy = ToolPolicy { allow: vec![rules.to_vec()], ..ToolPolicy::default() };
+        let policy = ToolPolicy { allow: vec![rules.to_vec()], keep_secrets: true, ..ToolPolicy::default() };
         match Policy::new(&policy) {
             Ok(policy) => Self::Policy(policy),
             Err(error) => Self::Unreadable(format!("allowed-tools of {path} cannot be read: {error}")),

@@ -93,6 +93,14 @@ impl ProgramRun {
                 _ => true,
             });
         }
+        let redact = |text: &mut String| *text = self.tools.runner().redact(std::mem::take(text));
+        for event in &mut said {
+            match event {
+                ProgramEvent::CallEnded { output: text, .. } | ProgramEvent::Output { text, .. } => redact(text),
+                ProgramEvent::Other { line } => redact(line),
+                _ => {}
+            }
+        }
         let effect = self.effect;
         let _ = self.ask(|ask| ConversationEvent::ProgramSaid { effect, ask, said }).await;
     }
@@ -111,7 +119,7 @@ impl ProgramLog for ProgramRun {
     }
 
     fn show(&self, text: &str) {
-        self.session.feed.add(DeltaKind::Text, None, text);
+        self.session.feed.add(DeltaKind::Text, None, &self.tools.runner().redact(text.to_owned()));
     }
 }
 

@@ -18,6 +18,7 @@ mod arguments;
 mod files;
 mod policy;
 mod searches;
+mod secrets;
 
 /// A tree at `outer/root`, beside the file `outer/secret`.
 struct Fixture {

@@ -20,6 +20,7 @@ use crate::assets::ProjectAssets;
 use crate::decision::Refusal;
 use crate::peers::Peers;
 use crate::policy::Policy;
+use crate::secrets::Redactor;
 
 /// A tool that the model can call. Most tools are a [`TypedTool`], which is one of these.
 pub trait Tool: Send + Sync {
@@ -128,6 +129,8 @@ pub struct ToolContext {
     pub policy: Arc<Policy>,
     /// Skills and commands of the tree.
     pub assets: Arc<ProjectAssets>,
+    /// Takes secrets out of results.
+    pub(super) redactor: Redactor,
     pub(super) unconfirmed: UnconfirmedMessages,
 }
 
@@ -141,6 +144,15 @@ impl ToolContext {
     /// Checks that a path lies in the tree.
     pub(super) fn check_path(&self, path: &str) -> Result<(), Refusal> {
         self.tree.check(path).map_err(|error| Refusal::with_message(error.class().unwrap_or(RefusalClass::InvalidPath), error.to_string()))
+    }
+
+    /// Checks that text for a file holds nothing that stands in the place of a secret: the model read it in a result, and the secret would be gone.
+    pub(super) fn check_new_text(&self, text: &str) -> Result<(), Refusal> {
+        let Some(marker) = self.redactor.marker_in(text) else { return Ok(()) };
+        let why = format_args!(
+            "the text holds {marker:?}, which stands in results in the place of a secret; written to the file it would replace the secret: change the lines around it by Edit"
+        );
+        Err(Refusal::new(RefusalClass::InvalidArgs, why))
     }
 
     /// Runs `operation` on the tree, on a thread that may block, for at most the time limit of a call.

@@ -166,9 +166,15 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
             ..RunLimits::default()
         },
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
-        policy: policy.clone(),
+        policy: ToolPolicy { secret_variables: secret_variables(&resolved.pod), ..policy.clone() },
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
+}
+
+/// Names of the agent's variables whose values come from Secrets.
+fn secret_variables(pod: &PodSettings) -> Vec<String> {
+    let is_secret = |env: &&EnvVar| env.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some());
+    pod.env.iter().filter(is_secret).map(|env| env.name.clone()).collect()
 }
 
 /// The ConfigMap that holds a manifest, and the reference to it.

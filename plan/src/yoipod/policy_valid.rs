@@ -53,5 +53,7 @@ fn named(input: &YoiPodInput<'_>) -> Option<Result<ToolPolicy, String>> {
 fn last_policy(input: &YoiPodInput<'_>, last: Option<&ManifestRef>) -> Option<ToolPolicy> {
     let (last, map) = last_manifest(input, last)?;
     let text = map.get().data.as_ref()?.get(MANIFEST_FILE).filter(|_| manifest::is_whole(input.yoipod, map.get(), last))?;
-    Some(serde_json::from_str::<AgentManifest>(text).ok()?.policy)
+    let policy = serde_json::from_str::<AgentManifest>(text).ok()?.policy;
+    // They follow from the Pod's environment, of which no policy says anything.
+    Some(ToolPolicy { secret_variables: Vec::new(), ..policy })
 }

@@ -9,6 +9,8 @@
 
 mod basics;
 mod changes;
+mod covers;
+mod covers_pod;
 mod crash;
 mod destroy;
 mod failing_commands;
@@ -178,6 +180,7 @@ fn main() -> ExitCode {
         hostile_trees::CASES,
         memory::CASES,
         mounts::CASES,
+        covers::CASES,
         hostile_paths::CASES,
         link_races::CASES,
         power::CASES,

@@ -34,13 +34,18 @@ pub(super) fn models(t: &mut Table) {
         t.expect_refused("policy", a, &[("/spec/policy", json!({ field: vec!["Shell"; 129] }))], field);
     }
     for timeout in ["", "10", "9s", "0m", "169h", "-1h", "1d", "605000s"] {
-        t.expect_refused("policy", a, &[("/spec/policy", json!({ "approval": { "timeout": timeout } }))], "timeout");
+        for label in [a, "empty"] {
+            t.expect_refused("policy", label, &[("/spec/policy", json!({ "approval": { "timeout": timeout } }))], "timeout");
+        }
     }
     for timeout in ["10s", "90m", "168h"] {
         t.expect_accepted("policy", a, &[("/spec/policy", json!({ "approval": { "timeout": timeout } }))]);
     }
     for host in ["", "*.example.org", "-a", "a..b", "https://example.org", "example.org:443"] {
         t.expect_refused("policy", a, &[("/spec/policy", json!({ "network": { "hosts": [host] } }))], "hosts");
+    }
+    for word in ["redact", "Unknown", ""] {
+        t.expect_refused("policy", a, &[("/spec/policy", json!({ "secretsInResults": word }))], "secretsInResults");
     }
     t.expect_refused("policy", a, &[("/spec/policy", json!({ "network": { "schemes": ["HTTP"] } }))], "schemes");
     t.expect_accepted("policy", a, &[("/spec/policy", json!({ "network": {} }))]);

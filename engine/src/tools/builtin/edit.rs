@@ -79,7 +79,7 @@ impl TypedTool for Edit {
     }
 
     fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
-        args.replacements()?;
+        args.replacements()?.iter().try_for_each(|replacement| context.check_new_text(&replacement.new))?;
         context.check_path(&args.path)
     }
 

@@ -29,7 +29,8 @@ impl TypedTool for Write {
     }
 
     fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
-        context.check_path(&args.path)
+        context.check_path(&args.path)?;
+        context.check_new_text(&args.content)
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {

@@ -68,3 +68,21 @@ fn a_changed_policy_of_the_project_counts_from_the_next_start_without_a_refresh(
     assert_eq!((valid.status, valid.reason.as_str()), (ConditionStatus::True, "PolicyAtNextStart"));
     assert_eq!(manifest.expect("a Pod").policy.deny, ["Write", "Edit"]);
 }
+
+#[test]
+fn p27_the_runtime_is_told_which_variables_hold_secrets_and_a_policy_that_names_none_is_the_same_one() {
+    let env = json!([
+        {"name": "PLAIN", "value": "a"},
+        {"name": "DEPLOY_TOKEN", "valueFrom": {"secretKeyRef": {"name": "deploy", "key": "token"}}},
+        {"name": "SETTING", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}},
+    ]);
+    let mut seen = new_agent();
+    with_policies(&mut seen, json!({"secretsInResults": "Redact"}), Value::Null);
+    change(&mut seen, |yoipod| yoipod.spec.pod.env = made(env));
+    let first = yoipod::plan(&seen, &settings(), now());
+    after_run(&mut seen, first);
+    let (valid, manifest) = plan(&seen);
+    let policy = manifest.expect("a Pod").policy;
+    assert_eq!((policy.keep_secrets, policy.secret_variables), (false, vec!["DEPLOY_TOKEN".to_owned()]));
+    assert_eq!(valid.expect("a condition").reason, "Valid");
+}

@@ -60,8 +60,9 @@ pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
     },
 ];
 
+/// It ends in a dot, so that none is the beginning of another one.
 pub fn mark(name: &str) -> String {
-    format!("unruly-{}-{}", std::process::id(), name.replace(' ', "-"))
+    format!("unruly-{}-{}.", std::process::id(), name.replace(' ', "-"))
 }
 
 fn script(command: &str, seconds: u32) -> String {
