@@ -76,6 +76,7 @@ fn cut(text: &str, longest: usize) -> String {
 
 /// A description that cannot look like the next line of the list.
 fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split(|letter: char| letter.is_whitespace() || letter.is_control()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        text.split(|letter: char| letter.is_whitespace() || letter.is_control()).filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }

@@ -12,11 +12,11 @@ mod parameters;
 mod template;
 
 pub use parameters::{Parameter, ParameterType};
-pub use template::{Part, Rendered};
 pub(crate) use template::{Dialect, Template};
+pub use template::{Part, Rendered};
 
-pub(crate) use markdown::read as read_markdown;
 pub(crate) use gemini::read as read_toml;
+pub(crate) use markdown::read as read_markdown;
 
 /// A prompt with parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -106,7 +106,8 @@ pub const FOLDERS: &[Folder] = &[
 ];
 
 /// The folders of a set that is not of the tree. Its reader puts `team/` before each path, so none of them can be one of the tree's.
-pub const TEAM_FOLDERS: &[Folder] = &[folder("team/skills", Source::Team, Kind::Skills), folder("team/commands", Source::Team, Kind::Commands)];
+pub const TEAM_FOLDERS: &[Folder] =
+    &[folder("team/skills", Source::Team, Kind::Skills), folder("team/commands", Source::Team, Kind::Commands)];
 
 /// Whether a file is read as an asset; `below` is its path relative to the folder, with `/`. Other files of a skill's folder are read by the model, by path.
 #[must_use]

@@ -40,15 +40,7 @@ pub struct Graph {
 
 impl Default for Graph {
     fn default() -> Self {
-        Self {
-            id: None,
-            path: None,
-            metadata: vec![],
-            nodes: BTreeMap::new(),
-            edges: vec![],
-            open_links: vec![],
-            state: AssetState::Valid,
-        }
+        Self { id: None, path: None, metadata: vec![], nodes: BTreeMap::new(), edges: vec![], open_links: vec![], state: AssetState::Valid }
     }
 }
 

@@ -141,6 +141,14 @@ impl<'file> Reading<'file> {
     }
 }
 
+/// How many keys that are not known are told of one map.
+const MAX_UNKNOWN: usize = 20;
+
+/// The keys that nobody took, as far as they are told.
+pub(crate) fn unknown_keys(map: &mut Map) -> impl Iterator<Item = String> + use<> {
+    std::mem::take(map).into_iter().map(|(key, _)| key).take(MAX_UNKNOWN)
+}
+
 /// Takes a field out of a map.
 pub(crate) fn take(map: &mut Map, key: &str) -> Option<Node> {
     let at = map.iter().position(|(name, _)| name == key)?;

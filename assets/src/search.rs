@@ -51,7 +51,9 @@ impl AssetSnapshot {
         let workflows = self.workflows.iter().filter(|workflow| workflow.state.is_valid());
         skills
             .filter_map(|skill| found(FoundKind::Skill, &skill.name, &skill.path, &skill.description, &skill.body))
-            .chain(commands.filter_map(|command| found(FoundKind::Command, &command.name, &command.path, &command.description, &command.body)))
+            .chain(
+                commands.filter_map(|command| found(FoundKind::Command, &command.name, &command.path, &command.description, &command.body)),
+            )
             .chain(workflows.filter_map(|workflow| found(FoundKind::Workflow, &workflow.name, &workflow.path, &workflow.description, "")))
             .chain(self.graph.nodes.values().filter_map(|node| found(FoundKind::Node, &node.id, &node.path, &node.title, &node.body)))
             .take(MAX_FOUND)

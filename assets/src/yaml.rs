@@ -14,6 +14,8 @@ const MAX_VALUES: usize = 20_000;
 const MAX_TEXT_BYTES: usize = 256 << 10;
 /// How many brackets may be open at once. The parser looks at each open one for each token.
 const MAX_OPEN: usize = 64;
+/// How many brackets there may be. Those in quotes look as if they closed others, so that more are open than are counted.
+const MAX_BRACKETS: usize = 4_096;
 
 /// A value of YAML.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +84,8 @@ pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
         return Err(YamlError { message, line: None });
     }
     if let Some(line) = line_too_deep(text) {
-        return Err(YamlError { message: format!("has more than {MAX_OPEN} brackets open at once"), line: Some(line) });
+        let message = format!("has more than {MAX_OPEN} brackets open at once, or {MAX_BRACKETS} in all");
+        return Err(YamlError { message, line: Some(line) });
     }
     let mut budget = Budget { values: MAX_VALUES, bytes: MAX_TEXT_BYTES };
     ValueSeed(&mut budget).deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
@@ -96,15 +99,18 @@ pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
 
 /// The line of the first bracket that is one too many.
 fn line_too_deep(text: &str) -> Option<u32> {
-    let (mut open, mut line) = (0_usize, 1);
+    let (mut open, mut all, mut line) = (0_usize, 0_usize, 1);
     for byte in text.bytes() {
         match byte {
-            b'[' | b'{' => open += 1,
+            b'[' | b'{' => {
+                open += 1;
+                all += 1;
+            }
             b']' | b'}' => open = open.saturating_sub(1),
             b'\n' => line += 1,
             _ => {}
         }
-        if open > MAX_OPEN {
+        if open > MAX_OPEN || all > MAX_BRACKETS {
             return Some(line);
         }
     }
@@ -120,7 +126,10 @@ struct Budget {
 impl Budget {
     fn take<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         let (Some(values), Some(bytes)) = (self.values.checked_sub(1), self.bytes.checked_sub(bytes)) else {
-            return Err(E::custom(format!("it has more than {MAX_VALUES} values or {} KiB of text, aliases included", MAX_TEXT_BYTES >> 10)));
+            return Err(E::custom(format!(
+                "it has more than {MAX_VALUES} values or {} KiB of text, aliases included",
+                MAX_TEXT_BYTES >> 10
+            )));
         };
         (self.values, self.bytes) = (values, bytes);
         Ok(())

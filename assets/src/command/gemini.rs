@@ -2,9 +2,9 @@
 
 use toml::{Table, Value};
 
+use super::Command;
 use super::markdown::{bare, is_name};
 use super::template::{Dialect, Template};
-use super::Command;
 use crate::Source;
 use crate::diagnostic::quote;
 use crate::reading::Reading;
@@ -35,7 +35,12 @@ fn read_text(reading: &mut Reading<'_>, command: &mut Command, text: &str) {
         }
     };
     let line_of = |key: &str| {
-        let is_key = |line: &str| line.trim_start().trim_start_matches(['"', '\'']).strip_prefix(key).is_some_and(|rest| rest.trim_start_matches(['"', '\'']).trim_start().starts_with('='));
+        let is_key = |line: &str| {
+            line.trim_start()
+                .trim_start_matches(['"', '\''])
+                .strip_prefix(key)
+                .is_some_and(|rest| rest.trim_start_matches(['"', '\'']).trim_start().starts_with('='))
+        };
         text.lines().zip(1_u32..).find(|(line, _)| is_key(line)).map(|(_, line)| line)
     };
     match table.remove("prompt") {
@@ -49,11 +54,14 @@ fn read_text(reading: &mut Reading<'_>, command: &mut Command, text: &str) {
         Some(Value::String(description)) => description.trim().clone_into(&mut command.description),
         Some(_) => reading.error(line_of("description"), "has a description that is not text"),
     }
-    for key in table.keys() {
+    for key in table.keys().take(20) {
         reading.note(line_of(key), format!("the key {} is not known, and does nothing", quote(key)));
     }
     command.template = Template::parse(&command.body, Dialect::Gemini);
     if command.template.has_parameter_in_shell() {
-        reading.note(None, "puts its arguments into a line for a shell: that line is told to the model as text, because no parameter reaches a shell");
+        reading.note(
+            None,
+            "puts its arguments into a line for a shell: that line is told to the model as text, because no parameter reaches a shell",
+        );
     }
 }

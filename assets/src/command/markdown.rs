@@ -1,11 +1,11 @@
 //! Reads a command of `.jido/commands` or `.claude/commands`.
 
+use super::Command;
 use super::parameters::{Parameter, ParameterType};
 use super::template::{Dialect, Template};
-use super::Command;
 use crate::diagnostic::quote;
 use crate::front_matter;
-use crate::reading::{Reading, stem, take};
+use crate::reading::{Reading, stem, take, unknown_keys};
 use crate::tools;
 use crate::yaml::{Map, Node};
 use crate::{AssetState, Source, Strictness};
@@ -74,7 +74,10 @@ fn read_text<'file>(reading: &mut Reading<'file>, command: &mut Command, text: &
         read_rest_of_claude(reading, command, map);
     }
     if command.template.has_parameter_in_shell() {
-        reading.note(None, "puts a parameter into a line for a shell: that line is told to the model as text, because no parameter reaches a shell");
+        reading.note(
+            None,
+            "puts a parameter into a line for a shell: that line is told to the model as text, because no parameter reaches a shell",
+        );
     }
 }
 
@@ -114,7 +117,7 @@ fn read_rest_of_claude(reading: &mut Reading<'_>, command: &Command, mut map: Ma
         let line = reading.line_of(&["name"]);
         reading.note(line, format!("the name {} does nothing: a command is called as its file, {}", quote(&name), quote(&command.name)));
     }
-    for (key, _) in map {
+    for key in unknown_keys(&mut map) {
         let line = reading.line_of(&[&key]);
         reading.note(line, format!("the key {} is not known, and does nothing", quote(&key)));
     }
@@ -133,20 +136,24 @@ fn read_jido(reading: &mut Reading<'_>, command: &mut Command, map: &mut Map) {
     }
     command.template = Template::parse(&command.body, Dialect::Jido);
     let has_schema = read_jido_map(reading, command, map);
-    for (key, _) in std::mem::take(map) {
+    for key in unknown_keys(map) {
         let line = reading.line_of(&[&key]);
         match reading.strictness {
             Strictness::Lenient => reading.note(line, format!("the key {} is not known, and does nothing", quote(&key))),
             Strictness::Strict => reading.error(line, format!("the key {} is not known", quote(&key))),
         }
     }
-    let names = command.template.names();
+    let names = command.template.names(MAX_PARAMETERS + 1);
+    if names.len() > MAX_PARAMETERS {
+        reading.error(None, format!("the text has more than {MAX_PARAMETERS} parameters"));
+    }
     if !has_schema {
         // What the text has a place for is what the command needs.
         let parameter = |name: String| Parameter { name, kind: ParameterType::String, required: true, doc: None, default: None };
         command.parameters = names.into_iter().take(MAX_PARAMETERS).map(parameter).collect();
     } else {
-        let unknown: Vec<&String> = names.iter().filter(|name| command.parameters.iter().all(|parameter| parameter.name != **name)).collect();
+        let unknown: Vec<&String> =
+            names.iter().filter(|name| command.parameters.iter().all(|parameter| parameter.name != **name)).collect();
         for name in unknown {
             reading.warning(None, format!("the text has {{{{{name}}}}}, which jido.schema does not have: it stays as it is"));
         }
@@ -180,7 +187,7 @@ fn read_jido_map(reading: &mut Reading<'_>, command: &mut Command, map: &mut Map
         }
     }
     let schema = take(&mut jido, "schema");
-    for (key, _) in jido {
+    for key in unknown_keys(&mut jido) {
         let line = reading.line_of(&["jido", &key]);
         reading.error(line, format!("jido.{key} is not known"));
     }
@@ -241,7 +248,7 @@ fn read_parameter(reading: &mut Reading<'_>, name: String, field: Node) -> Optio
     if default.as_ref().is_some_and(|default| !kind.is_of(default)) {
         fault(reading, format!("has a default that is not {}", kind.noun()));
     }
-    for (key, _) in field {
+    for key in unknown_keys(&mut field) {
         fault(reading, format!("has the key {}, which is not known", quote(&key)));
     }
     is_right.then_some(Parameter { name, kind, required, doc, default })

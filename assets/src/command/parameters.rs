@@ -118,21 +118,20 @@ pub(super) fn from_text(command: &Command, arguments: &str) -> Result<Vec<(Strin
     let arguments = arguments.trim();
     if arguments.starts_with('{') {
         let object = serde_json::from_str::<Map<String, Value>>(arguments);
-        let object = object.map_err(|error| RenderError::Arguments { name: command.name.clone(), reason: format!("it is no object of JSON: {error}") })?;
+        let object = object
+            .map_err(|error| RenderError::Arguments { name: command.name.clone(), reason: format!("it is no object of JSON: {error}") })?;
         return Ok(from_values(command, &object)?.0);
     }
-    let words = words(arguments).map_err(|open| RenderError::Arguments {
-        name: command.name.clone(),
-        reason: format!("the quote {} has no end", open.0),
-    })?;
+    let words = words(arguments)
+        .map_err(|open| RenderError::Arguments { name: command.name.clone(), reason: format!("the quote {} has no end", open.0) })?;
     let (mut texts, mut plain): (Vec<(usize, String)>, Vec<Word>) = (vec![], vec![]);
-    let mut last_named = 0;
+    let mut last_named = None;
     for word in words {
         let named = word.text.split_once('=').and_then(|(name, value)| Some((position(command, name)?, value)));
         match named {
             Some((parameter, value)) if texts.iter().all(|(other, _)| *other != parameter) => {
                 texts.push((parameter, value.to_owned()));
-                last_named = word.begin;
+                last_named = Some(word.begin);
             }
             _ => plain.push(word),
         }
@@ -150,7 +149,12 @@ pub(super) fn from_text(command: &Command, arguments: &str) -> Result<Vec<(Strin
 
 /// Gives words without a name to the parameters that have none yet. The last of them takes all that is left, if it is text.
 fn place(
-    command: &Command, arguments: &str, free: &[usize], plain: &[Word], last_named: usize, texts: &mut Vec<(usize, String)>,
+    command: &Command,
+    arguments: &str,
+    free: &[usize],
+    plain: &[Word],
+    last_named: Option<usize>,
+    texts: &mut Vec<(usize, String)>,
 ) -> Result<(), RenderError> {
     for (place, parameter) in free.iter().enumerate() {
         let Some(word) = plain.get(place) else { return Ok(()) };
@@ -159,7 +163,7 @@ fn place(
         if is_last && takes_rest && plain.len() > free.len() {
             let rest = &plain[place..];
             // As it was written, quotes included, unless a named value stands in between.
-            let text = if last_named < word.begin {
+            let text = if last_named < Some(word.begin) {
                 arguments[word.begin..].to_owned()
             } else {
                 rest.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ")
@@ -210,7 +214,8 @@ pub(super) fn from_values(command: &Command, values: &Map<String, Value>) -> Res
 
 /// The value `arguments`, of a command without parameters by name.
 pub(super) fn only_text(command: &Command, values: &Map<String, Value>) -> Result<String, RenderError> {
-    let surplus: Vec<String> = values.keys().filter(|name| *name != "arguments").map(|name| crate::diagnostic::quote(name)).take(5).collect();
+    let surplus: Vec<String> =
+        values.keys().filter(|name| *name != "arguments").map(|name| crate::diagnostic::quote(name)).take(5).collect();
     if !surplus.is_empty() {
         return Err(RenderError::Surplus { name: command.name.clone(), surplus, usage: usage(command) });
     }
@@ -246,7 +251,8 @@ pub(super) fn schema(command: &Command) -> Value {
         (parameter.name.clone(), Value::Object(property))
     };
     let properties: Map<String, Value> = command.parameters.iter().map(property).collect();
-    let required: Vec<&str> = command.parameters.iter().filter(|parameter| parameter.required).map(|parameter| parameter.name.as_str()).collect();
+    let required: Vec<&str> =
+        command.parameters.iter().filter(|parameter| parameter.required).map(|parameter| parameter.name.as_str()).collect();
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 

@@ -42,7 +42,11 @@ pub(crate) enum Piece {
     /// `{{name}}`.
     Named(String),
     /// What a shell is asked, with what stood around it.
-    Shell { open: &'static str, command: Vec<Piece>, close: &'static str },
+    Shell {
+        open: &'static str,
+        command: Vec<Piece>,
+        close: &'static str,
+    },
     /// A file that is asked for.
     File(Vec<Piece>),
 }
@@ -85,14 +89,17 @@ impl Template {
         Self { pieces, from_zero }
     }
 
-    /// The names of `{{name}}`, each once, in order.
-    pub(crate) fn names(&self) -> Vec<String> {
+    /// The names of `{{name}}`, each once, in order, and no more than so many.
+    pub(crate) fn names(&self, most: usize) -> Vec<String> {
         let mut names = vec![];
         for piece in &self.pieces {
             if let Piece::Named(name) = piece
                 && !names.contains(name)
             {
                 names.push(name.clone());
+                if names.len() >= most {
+                    break;
+                }
             }
         }
         names
@@ -111,7 +118,9 @@ impl Template {
 
     /// Whether a shell is asked something that a parameter is put into.
     pub(crate) fn has_parameter_in_shell(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Shell { command, .. } if command.iter().any(|piece| !matches!(piece, Piece::Text(_)))))
+        self.pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Shell { command, .. } if command.iter().any(|piece| !matches!(piece, Piece::Text(_)))))
     }
 
     /// The text with its values. `values` are those of the names; `arguments` is what stands after the command's name.
@@ -140,7 +149,11 @@ impl Template {
                     has_place |= path.iter().any(|piece| !matches!(piece, Piece::Text(_)));
                     let mut inner = Output { parts: vec![], left: output.left };
                     given.insert(path, &mut inner).and_then(|()| {
-                        let path = inner.parts.into_iter().map(|part| if let Part::Text(text) = part { text } else { String::new() }).collect::<String>();
+                        let path = inner
+                            .parts
+                            .into_iter()
+                            .map(|part| if let Part::Text(text) = part { text } else { String::new() })
+                            .collect::<String>();
                         output.part(path.len(), Part::File { path: path.trim().to_owned() })
                     })
                 }
@@ -314,7 +327,8 @@ fn braces(rest: &str) -> Option<(&str, usize)> {
     let is_of_name = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-' | b'.' | b' ');
     let end = inner.bytes().take(MAX_NAME).position(|letter| !is_of_name(letter))?;
     let name = inner[..end].trim();
-    (inner[end..].starts_with("}}") && !name.contains(' ') && name.starts_with(|letter: char| letter.is_ascii_alphabetic())).then_some((name, end + 4))
+    (inner[end..].starts_with("}}") && !name.contains(' ') && name.starts_with(|letter: char| letter.is_ascii_alphabetic()))
+        .then_some((name, end + 4))
 }
 
 /// The length up to the brace that closes one that stands before the text.

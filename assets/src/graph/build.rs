@@ -12,6 +12,8 @@ use crate::{AssetState, Level, Skill};
 
 /// How many links all nodes together may have.
 const MAX_LINKS: usize = 100_000;
+/// How many links that lead to no node, or to several, are kept.
+const MAX_OPEN_LINKS: usize = 2_000;
 /// How many nodes a link that could mean several names.
 const MAX_CANDIDATES: usize = 10;
 
@@ -63,7 +65,12 @@ impl Builder {
             diagnostics.begin_file();
             if let Some(first) = graph.nodes.get(&raw.id) {
                 if raw.below.is_some() {
-                    diagnostics.push(&raw.path, None, Level::Warning, format!("is not in effect: the node {} is {}", quote(&raw.id), first.path));
+                    diagnostics.push(
+                        &raw.path,
+                        None,
+                        Level::Warning,
+                        format!("is not in effect: the node {} is {}", quote(&raw.id), first.path),
+                    );
                 }
                 continue;
             }
@@ -115,7 +122,9 @@ fn resolve(graph: &mut Graph, links: Vec<(String, String, Vec<RawLink>)>, unreso
                         graph.state = AssetState::invalid(format!("{path}: {reason}"), line);
                     }
                     diagnostics.push(&path, line, level, reason);
-                    graph.open_links.push(OpenLink { from: from.clone(), target, relation: relation.clone(), candidates });
+                    if graph.open_links.len() < MAX_OPEN_LINKS {
+                        graph.open_links.push(OpenLink { from: from.clone(), target, relation: relation.clone(), candidates });
+                    }
                     None
                 }
             };
@@ -124,7 +133,12 @@ fn resolve(graph: &mut Graph, links: Vec<(String, String, Vec<RawLink>)>, unreso
         }
     }
     if count > MAX_LINKS {
-        diagnostics.push(graph.path.as_deref().unwrap_or_default(), None, Level::Warning, format!("the graph has {count} links, of which {MAX_LINKS} count"));
+        diagnostics.push(
+            graph.path.as_deref().unwrap_or_default(),
+            None,
+            Level::Warning,
+            format!("the graph has {count} links, of which {MAX_LINKS} count"),
+        );
     }
     graph.edges = edges;
     for (id, title) in placeholders.into_iter().filter(|(id, _)| !id.is_empty()) {

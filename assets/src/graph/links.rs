@@ -32,7 +32,7 @@ pub(super) fn links_of(text: &str, first_line: u32) -> Vec<RawLink> {
 
 fn links_of_line(line: &str, number: u32, links: &mut Vec<RawLink>) {
     // Every second piece stands between two backticks.
-    let has_end = line.matches('`').count() % 2 == 0;
+    let has_end = line.matches('`').count().is_multiple_of(2);
     for (at, piece) in line.split('`').enumerate() {
         if at % 2 == 1 && has_end {
             continue;

@@ -8,6 +8,7 @@ use crate::{Skill, diagnostic::quote};
 
 /// How many links one file may have.
 const MAX_LINKS: usize = 2_000;
+const MAX_ID: usize = 512;
 /// Keys of front matter whose values are links of that relation.
 const RELATIONS: [&str; 5] = [RELATED, "prereq", "extends", "contains", "references"];
 
@@ -60,6 +61,10 @@ pub(super) fn read<'file>(reading: &mut Reading<'file>, below: &str, text: &'fil
     }
     let slug_of = reading.text(&mut map, "slug").or(reading.text(&mut map, "id")).map(|id| slug(&id)).filter(|id| !id.is_empty());
     let id = slug_of.unwrap_or_else(|| slug(without_ending(below)));
+    if id.len() > MAX_ID {
+        reading.error(None, format!("has an id that is longer than {MAX_ID} bytes"));
+        return None;
+    }
     if id.is_empty() {
         reading.error(None, "has a name without letters and digits: give it an id");
         return None;
@@ -79,7 +84,8 @@ pub(super) fn read<'file>(reading: &mut Reading<'file>, below: &str, text: &'fil
         reading.warning(None, format!("has {} links, of which the first {MAX_LINKS} count", links.len()));
         links.truncate(MAX_LINKS);
     }
-    let node = RawNode { id, title, tags, path: reading.path.to_owned(), below: Some(below.to_owned()), body: parts.body.to_owned(), links };
+    let node =
+        RawNode { id, title, tags, path: reading.path.to_owned(), below: Some(below.to_owned()), body: parts.body.to_owned(), links };
     reading.is_valid().then_some(node)
 }
 

@@ -86,7 +86,8 @@ impl Graph {
         let beside = self.beside(direction);
         let (mut seen, mut near, mut here) = (BTreeSet::from([id]), vec![], vec![id]);
         for hops in 1..=hops.min(MAX_HOPS) {
-            let next: BTreeSet<&str> = here.iter().filter_map(|id| beside.get(id)).flatten().copied().filter(|id| !seen.contains(id)).collect();
+            let next: BTreeSet<&str> =
+                here.iter().filter_map(|id| beside.get(id)).flatten().copied().filter(|id| !seen.contains(id)).collect();
             seen.extend(&next);
             near.extend(next.iter().filter_map(|id| self.nodes.get(*id)).map(|node| Near { hops, node }));
             here = next.into_iter().collect();
@@ -102,7 +103,8 @@ impl Graph {
             return vec![];
         }
         let has = |field: &str| field.to_lowercase().contains(&text);
-        let found = self.nodes.values().filter(|node| has(&node.id) || has(&node.title) || node.tags.iter().any(|tag| has(tag)) || has(&node.body));
+        let found =
+            self.nodes.values().filter(|node| has(&node.id) || has(&node.title) || node.tags.iter().any(|tag| has(tag)) || has(&node.body));
         found.take(MAX_FOUND).collect()
     }
 

@@ -37,7 +37,8 @@ pub(super) struct Settings {
 impl Settings {
     /// Whether a file, by its path below the graph's folder, is a node.
     pub(super) fn has(&self, below: &str) -> bool {
-        let below = if self.root.is_empty() { Some(below) } else { below.strip_prefix(&self.root).and_then(|below| below.strip_prefix('/')) };
+        let below =
+            if self.root.is_empty() { Some(below) } else { below.strip_prefix(&self.root).and_then(|below| below.strip_prefix('/')) };
         below.is_some_and(|below| self.includes.as_ref().is_none_or(|includes| includes.is_match(below)))
     }
 }

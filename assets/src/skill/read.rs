@@ -3,7 +3,7 @@
 use crate::command::{Dialect, Template};
 use crate::diagnostic::quote;
 use crate::front_matter;
-use crate::reading::{Reading, is_version, take};
+use crate::reading::{Reading, is_version, take, unknown_keys};
 use crate::skill::{Route, Skill};
 use crate::tools;
 use crate::yaml::{Map, Node};
@@ -82,6 +82,10 @@ fn read_text<'file>(reading: &mut Reading<'file>, skill: &mut Skill, text: &'fil
     skill.metadata = reading.texts_by_name(map, "metadata");
     for key in ["allowed-tools", "allowed_tools"] {
         if let Some(node) = take(map, key) {
+            if key == "allowed_tools" {
+                let line = reading.line_of(&[key]);
+                reading.leniency(line, "allowed_tools is allowed-tools in the standard: it was read as that");
+            }
             let rules = tools::rules(reading, node, key);
             // Of both spellings each narrows, and what both allow is more than either's: the first counts.
             skill.allowed_tools = skill.allowed_tools.take().or(rules);
@@ -91,7 +95,7 @@ fn read_text<'file>(reading: &mut Reading<'file>, skill: &mut Skill, text: &'fil
         read_jido(reading, skill, map);
     }
     read_keys_of_claude(reading, skill, map);
-    for (key, _) in std::mem::take(map) {
+    for key in unknown_keys(map) {
         let line = reading.line_of(&[&key]);
         match reading.strictness {
             crate::Strictness::Lenient => reading.note(line, format!("the key {} is not known, and does nothing", quote(&key))),
@@ -204,13 +208,16 @@ fn read_jido(reading: &mut Reading<'_>, skill: &mut Skill, map: &mut Map) {
     read_router(reading, skill, &mut jido);
     if let Some(module) = take(&mut jido, "skill_module") {
         let line = reading.line_of(&["jido", "skill_module"]);
-        reading.note(line, format!("jido.skill_module {} does nothing: no code of a host is run", quote(&module.scalar().unwrap_or_default())));
+        reading.note(
+            line,
+            format!("jido.skill_module {} does nothing: no code of a host is run", quote(&module.scalar().unwrap_or_default())),
+        );
     }
     if take(&mut jido, "hooks").is_some() {
         let line = reading.line_of(&["jido", "hooks"]);
         reading.note(line, "jido.hooks does nothing: hooks of a repository are not run");
     }
-    for (key, _) in jido {
+    for key in unknown_keys(&mut jido) {
         let line = reading.line_of(&["jido", &key]);
         reading.error(line, format!("jido.{key} is not known"));
     }

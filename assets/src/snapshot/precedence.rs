@@ -36,7 +36,13 @@ pub(super) fn settle(snapshot: &mut AssetSnapshot, strictness: Strictness, diagn
 
 #[allow(clippy::too_many_arguments, reason = "three kinds of assets have these in common, and no type")]
 fn shadow(
-    taken: &mut Taken, what: &str, name: &str, path: &str, source: Source, state: &mut AssetState, strictness: Strictness,
+    taken: &mut Taken,
+    what: &str,
+    name: &str,
+    path: &str,
+    source: Source,
+    state: &mut AssetState,
+    strictness: Strictness,
     diagnostics: &mut Diagnostics,
 ) {
     // One that is invalid takes no name: what else is called so is in effect.

@@ -230,7 +230,9 @@ fn pairs(reading: &mut Reading<'_>, field: &Field) -> Vec<(String, String)> {
     let mut pairs = vec![];
     for item in field.below.iter().take(MAX_FIELDS) {
         match item.split_once(':') {
-            Some((name, value)) => pairs.push((plain(name.trim().trim_matches('*')).to_owned(), plain(value.trim_start_matches("**")).to_owned())),
+            Some((name, value)) => {
+                pairs.push((plain(name.trim().trim_matches('*')).to_owned(), plain(value.trim_start_matches("**")).to_owned()))
+            }
             None => reading.error(Some(field.line), format!("{} has {}, which is not NAME: VALUE", field.key, quote(item))),
         }
     }

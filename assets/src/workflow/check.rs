@@ -28,7 +28,10 @@ pub(super) fn check(reading: &mut Reading<'_>, workflow: &mut Workflow) {
                     reading.error(line, format!("the step {} refers to the input {}, which is not there", quote(&step.name), quote(&name)));
                 }
                 Reference::Result(name) if !names.contains(&name) => {
-                    reading.error(line, format!("the step {} refers to the result of {}, which is not there", quote(&step.name), quote(&name)));
+                    reading.error(
+                        line,
+                        format!("the step {} refers to the result of {}, which is not there", quote(&step.name), quote(&name)),
+                    );
                 }
                 Reference::Result(name) if !step.depends_on.contains(&name) => step.depends_on.push(name),
                 Reference::Result(_) => {}
@@ -78,8 +81,11 @@ fn cycle(steps: &[Step]) -> Option<(String, u32)> {
     let mut left: BTreeMap<&str, &Step> = steps.iter().map(|step| (step.name.as_str(), step)).collect();
     // Takes away, again and again, what waits for nothing that is left.
     loop {
-        let ready: Vec<&str> =
-            left.iter().filter(|(_, step)| step.depends_on.iter().all(|name| !left.contains_key(name.as_str()))).map(|(name, _)| *name).collect();
+        let ready: Vec<&str> = left
+            .iter()
+            .filter(|(_, step)| step.depends_on.iter().all(|name| !left.contains_key(name.as_str())))
+            .map(|(name, _)| *name)
+            .collect();
         if ready.is_empty() {
             break;
         }

@@ -1,7 +1,7 @@
 //! The front matter of a workflow.
 
 use crate::diagnostic::quote;
-use crate::reading::{Reading, is_version, take};
+use crate::reading::{Reading, is_version, take, unknown_keys};
 use crate::tools;
 use crate::workflow::{Backoff, Input, InputType, OnFailure, Settings, Trigger, Workflow};
 use crate::yaml::{Map, Node};
@@ -57,15 +57,15 @@ pub(super) fn read(reading: &mut Reading<'_>, workflow: &mut Workflow, mut map: 
             workflow.allowed_tools = workflow.allowed_tools.take().or(tools::rules(reading, node, key));
         }
     }
-    for (key, _) in map {
+    for key in unknown_keys(&mut map) {
         let line = reading.line_of(&[&key]);
         reading.leniency(line, format!("the key {} is not known, and does nothing", quote(&key)));
     }
     enabled
 }
 
-fn unknown(reading: &mut Reading<'_>, map: Map, of: &str, line: Option<u32>) {
-    for (key, _) in map {
+fn unknown(reading: &mut Reading<'_>, mut map: Map, of: &str, line: Option<u32>) {
+    for key in unknown_keys(&mut map) {
         reading.error(line, format!("the key {of}{key} is not known"));
     }
 }
@@ -115,7 +115,10 @@ fn read_input(reading: &mut Reading<'_>, mut map: Map, line: Option<u32>) -> Opt
     };
     let kind = take(&mut map, "type").and_then(|kind| kind.scalar()).unwrap_or_default();
     let Some(kind) = input_type(&kind) else {
-        reading.error(line, format!("the input {} has the type {}: there are string, integer, boolean, map and list", quote(&name), quote(&kind)));
+        reading.error(
+            line,
+            format!("the input {} has the type {}: there are string, integer, boolean, map and list", quote(&name), quote(&kind)),
+        );
         return None;
     };
     let required = matches!(take(&mut map, "required"), Some(Node::Bool(true)));
@@ -180,7 +183,11 @@ fn read_trigger(reading: &mut Reading<'_>, mut map: Map, line: Option<u32>) -> O
         Trigger::Signal { patterns } | Trigger::FileSystem { patterns, .. } if patterns.is_empty() => Some("patterns"),
         Trigger::Scheduled { schedule } if !is_schedule(schedule) => Some("a schedule of five or six fields, as cron writes it"),
         Trigger::GitHook { events } if events.is_empty() => Some("events"),
-        Trigger::Manual { .. } | Trigger::Signal { .. } | Trigger::FileSystem { .. } | Trigger::Scheduled { .. } | Trigger::GitHook { .. } => None,
+        Trigger::Manual { .. }
+        | Trigger::Signal { .. }
+        | Trigger::FileSystem { .. }
+        | Trigger::Scheduled { .. }
+        | Trigger::GitHook { .. } => None,
     };
     if let Some(lacks) = lacks {
         reading.error(line, format!("has a trigger of the type {kind} without {lacks}"));

@@ -47,7 +47,10 @@ const HOSTILE: [&str; 10] = [
 
 #[test]
 fn p46_a_parameter_is_inserted_once_as_it_is_and_is_never_parsed_again() {
-    let typed = command(".jido/commands/d.md", &jido(&["value: {type: string}", "other: {type: string, default: SECRET}"], "a {{value}} b {{ value }} c"));
+    let typed = command(
+        ".jido/commands/d.md",
+        &jido(&["value: {type: string}", "other: {type: string, default: SECRET}"], "a {{value}} b {{ value }} c"),
+    );
     let untyped = command(".jido/commands/d.md", &jido(&[], "a {{value}} b {{value}} c"));
     let claude = claude("a $ARGUMENTS b $ARGUMENTS c");
     let gemini = command(".gemini/commands/g.toml", "prompt = 'a {{args}} b {{args}} c'\n");
@@ -185,7 +188,9 @@ fn p9_a_command_with_both_spellings_or_a_required_default_is_rejected_with_that_
         assert!(reason.contains(words), "{front}: {reason}");
     }
     // Another program's command may have both.
-    for (front, words) in [("description: y", "has no name"), ("name: x", "has no description"), ("name: a b\ndescription: y", "has other characters")] {
+    for (front, words) in
+        [("description: y", "has no name"), ("name: x", "has no description"), ("name: a b\ndescription: y", "has other characters")]
+    {
         let snapshot = lenient(&[file(".jido/commands/x.md", format!("---\n{front}\n---\n"))]);
         assert_told(&snapshot, Level::Error, words);
     }

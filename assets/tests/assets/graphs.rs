@@ -14,7 +14,10 @@ fn edges(graph: &Graph) -> Vec<String> {
 fn nodes_and_links_come_from_front_matter_and_text() {
     let snapshot = lenient(&[
         node("graph.yml", "graph_id: team\nmetadata:\n  owner: infra\n"),
-        node("Data Base/Post_Gres.md", "---\ntags: [sql, store]\nprereq: linux\nlinks:\n  - backup\n  - {to: linux, rel: Extends, label: why}\n---\n# Postgres\n\nSee [[contains:backup|the backup]], [[backup]], [[backup]] and `[[code]]`.\n\n```sh\n[[ -f x ]]\n```\n"),
+        node(
+            "Data Base/Post_Gres.md",
+            "---\ntags: [sql, store]\nprereq: linux\nlinks:\n  - backup\n  - {to: linux, rel: Extends, label: why}\n---\n# Postgres\n\nSee [[contains:backup|the backup]], [[backup]], [[backup]] and `[[code]]`.\n\n```sh\n[[ -f x ]]\n```\n",
+        ),
         node("linux.md", "---\nid: Linux\ntitle: The kernel\n---\n"),
         node("ops/backup.md", "No heading, [[postgres#tables]]."),
         node("ops/post-gres.md", "[[https://example.org/x]] [[ops/backup.md|x]] [[../ops/backup/skill]]"),
@@ -61,12 +64,20 @@ fn p11_a_link_to_a_missing_node_makes_a_node_or_a_warning_or_fails_as_the_graph_
     let warned = lenient(&files("warn_and_skip"));
     assert_eq!(edges(&warned.graph), ["a -related-> b"]);
     assert_told(&warned, Level::Warning, "a.md:3: links to \"X Y\", which is no node");
-    assert_eq!(warned.graph, lenient(&[node("graph.yml", ""), files("")[1].clone(), files("")[2].clone()]).graph, "it is what holds without a word");
+    assert_eq!(
+        warned.graph,
+        lenient(&[node("graph.yml", ""), files("")[1].clone(), files("")[2].clone()]).graph,
+        "it is what holds without a word"
+    );
     let made = lenient(&files("placeholder"));
     assert_eq!(edges(&made.graph), ["a -related-> b", "a -prereq-> x-y"]);
     assert!(made.graph.nodes["x-y"].placeholder && made.diagnostics.is_empty());
     let failed = lenient(&files("error"));
-    assert!(matches!(&failed.graph.state, AssetState::Invalid { reason, line: Some(3) } if reason.contains("X Y")), "{:?}", failed.graph.state);
+    assert!(
+        matches!(&failed.graph.state, AssetState::Invalid { reason, line: Some(3) } if reason.contains("X Y")),
+        "{:?}",
+        failed.graph.state
+    );
     assert!(failed.graph.is_empty() && failed.graph.edges.is_empty());
     assert!(load(&files("error"), 1, Strictness::Strict).is_err() && load(&files("warn"), 1, Strictness::Strict).is_ok());
     assert_told(&lenient(&files("never")), Level::Error, "graph.yml:1: unresolved is \"never\"");
@@ -99,7 +110,9 @@ fn p62_neighbours_links_search_and_topology_answer_from_one_generation() {
         node("e.md", "---\ntags: zoo\n---\n[[nowhere]]"),
     ]);
     let graph = &snapshot.graph;
-    let near = |id: &str, hops, direction| graph.neighbours(id, hops, direction).iter().map(|near| format!("{}{}", near.hops, near.node.id)).collect::<Vec<_>>();
+    let near = |id: &str, hops, direction| {
+        graph.neighbours(id, hops, direction).iter().map(|near| format!("{}{}", near.hops, near.node.id)).collect::<Vec<_>>()
+    };
     assert_eq!(near("a", 1, Direction::Out), ["1b", "1c"]);
     assert_eq!(near("a", 9, Direction::Out), ["1b", "1c", "2d"]);
     assert_eq!(near("c", 2, Direction::In), ["1a", "2d"]);
@@ -117,7 +130,8 @@ fn p62_neighbours_links_search_and_topology_answer_from_one_generation() {
 #[test]
 fn a_graph_of_a_million_links_stays_bounded() {
     let many: String = (0..5_000).map(|at| format!("[[m{at}]] ")).collect();
-    let files: Vec<_> = (0..60).map(|at| node(&format!("d{at}/x.md"), &many)).chain([node("graph.yml", "unresolved: placeholder")]).collect();
+    let files: Vec<_> =
+        (0..60).map(|at| node(&format!("d{at}/x.md"), &many)).chain([node("graph.yml", "unresolved: placeholder")]).collect();
     let snapshot = lenient(&files);
     assert!(snapshot.graph.edges.len() <= 100_000);
     assert_told(&snapshot, Level::Warning, "has 5000 links, of which the first 2000 count");

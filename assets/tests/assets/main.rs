@@ -1,10 +1,12 @@
 //! What users write, and what becomes of it: files in, a snapshot out.
 
+mod bounds;
 mod commands;
 mod graphs;
 mod mutations;
 mod sets;
 mod skills;
+mod standard;
 mod workflows;
 
 use yoi_assets::{AssetFile, AssetSnapshot, Level, Strictness, load};

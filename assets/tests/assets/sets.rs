@@ -11,7 +11,8 @@ fn the_first_folder_wins_by_name_and_each_shadowed_asset_names_the_winner() {
         let snapshot = lenient(&files);
         let winner = snapshot.skill("x").expect("the skill");
         assert_eq!((winner.source, winner.description.as_str()), (folder.source, folder.path));
-        let shadowed: Vec<_> = snapshot.skills.iter().filter(|skill| skill.state == AssetState::Shadowed { by: winner.path.clone() }).collect();
+        let shadowed: Vec<_> =
+            snapshot.skills.iter().filter(|skill| skill.state == AssetState::Shadowed { by: winner.path.clone() }).collect();
         assert_eq!(shadowed.len(), folders.len() - at - 1);
         for skill in shadowed {
             assert_told(&snapshot, Level::Warning, &format!("{}: is not in effect: the skill \"x\" is {}", skill.path, winner.path));
@@ -96,7 +97,10 @@ fn the_same_files_are_the_same_snapshot_in_any_order() {
     }
     files[0].path.push('x');
     assert_ne!(lenient(&files).digest, first.digest);
-    assert_eq!(serde_json::to_value(&first).expect("JSON")["skills"][1]["state"], serde_json::json!({"state": "Shadowed", "by": first.skills[0].path}));
+    assert_eq!(
+        serde_json::to_value(&first).expect("JSON")["skills"][1]["state"],
+        serde_json::json!({"state": "Shadowed", "by": first.skills[0].path})
+    );
 }
 
 #[test]

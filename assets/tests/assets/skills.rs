@@ -4,7 +4,8 @@ use crate::{assert_told, file, lenient, skill, told};
 
 #[test]
 fn p8_skills_are_named_by_their_front_matter_and_not_by_their_file() {
-    let snapshot = lenient(&[file(".jido/skills/b/SKILL.md", skill("b", "Second.")), file(".jido/skills/a/SKILL.md", skill("a", "First."))]);
+    let snapshot =
+        lenient(&[file(".jido/skills/b/SKILL.md", skill("b", "Second.")), file(".jido/skills/a/SKILL.md", skill("a", "First."))]);
     let names: Vec<_> = snapshot.skills.iter().map(|skill| (skill.name.as_str(), skill.folder.as_str())).collect();
     assert_eq!(names, [("a", ".jido/skills/a"), ("b", ".jido/skills/b")]);
     assert_eq!(snapshot.diagnostics, []);
@@ -62,7 +63,10 @@ fn what_cannot_be_read_is_listed_with_its_line_and_reason_and_all_others_load() 
     bomb.push_str("---\n");
     let deep = format!("---\nname: x\ndescription: y\nk: {}\n---\n", "[".repeat(30_000));
     let wide = format!("---\nname: x\ndescription: y\nk: {}\n---\n", "a".repeat(100_000));
-    let nested = format!("---\nname: x\ndescription: y\nk:\n{}\n---\n", (1..300).map(|at| format!("{}- a:", " ".repeat(at * 2))).collect::<Vec<_>>().join("\n"));
+    let nested = format!(
+        "---\nname: x\ndescription: y\nk:\n{}\n---\n",
+        (1..150).map(|at| format!("{}- a:", " ".repeat(at * 2))).collect::<Vec<_>>().join("\n")
+    );
     let cases: Vec<(Vec<u8>, Option<u32>, &str)> = vec![
         (b"---\nname: x\ndescription: [a\n---\n".to_vec(), None, "is no YAML"),
         (b"---\nname: x\ndescription: y\nk:\n\t- a\n---\n".to_vec(), Some(5), "is no YAML"),
@@ -153,7 +157,10 @@ fn strict_reading_refuses_what_lenient_reading_bends() {
         assert!(error.diagnostics.iter().any(|diagnostic| diagnostic.message.contains(words)), "{text}: {error}");
         assert!(lenient(&files).skills[0].state.is_valid(), "{text}");
     }
-    let good = [file(".claude/skills/x/SKILL.md", "---\nname: x\ndescription: y\nallowed-tools: Read\nmetadata:\n  a: b\nlicense: MIT\ncompatibility: z\n---\n")];
+    let good = [file(
+        ".claude/skills/x/SKILL.md",
+        "---\nname: x\ndescription: y\nallowed-tools: Read\nmetadata:\n  a: b\nlicense: MIT\ncompatibility: z\n---\n",
+    )];
     assert_eq!(load(&good, 2, Strictness::Strict).expect("it is as the standard has it").generation, 2);
 }
 
@@ -188,7 +195,10 @@ fn the_catalogue_of_two_hundred_skills_is_within_its_budget_and_says_what_is_lef
         assert!(catalogue.text.len() <= max, "{max}: {} bytes", catalogue.text.len());
         let lines: Vec<_> = catalogue.text.lines().collect();
         assert_eq!(lines.len() + catalogue.left_out, 200, "{max}");
-        assert!(lines.iter().zip(0..).all(|(line, at)| line.starts_with(&format!("- skill-{at:03}"))), "{max}: the first in order are kept");
+        assert!(
+            lines.iter().zip(0..).all(|(line, at)| line.starts_with(&format!("- skill-{at:03}"))),
+            "{max}: the first in order are kept"
+        );
         if max >= 2_600 {
             assert_eq!(catalogue.left_out, 0, "{max}: all names fit");
         }

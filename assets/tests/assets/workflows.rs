@@ -151,7 +151,8 @@ fn p57_a_disabled_or_invalid_workflow_is_listed_with_its_state_and_reason() {
 
 #[test]
 fn ten_thousand_references_and_steps_end_in_an_answer() {
-    let steps: String = (0..10_000).map(|at| format!("### s{at}\n- **type**: skill\n- **module**: x\n- **depends_on**: s{}\n", at + 1)).collect();
+    let steps: String =
+        (0..10_000).map(|at| format!("### s{at}\n- **type**: skill\n- **module**: x\n- **depends_on**: s{}\n", at + 1)).collect();
     let snapshot = workflow(&format!("---\nname: a\nversion: 1.0.0\n---\n## Steps\n{steps}"));
     assert_told(&snapshot, Level::Error, "has more than 500 steps");
     let ring: String =

@@ -12,7 +12,7 @@ fn words(set: &BTreeSet<String>) -> String {
 
 #[test]
 fn a_change_of_a_crate_runs_the_tests_of_those_that_stand_on_it() {
-    let all_crates = "kubectl-yoi xtask yoi-agent-shim yoi-crds yoi-e2e yoi-engine yoi-gateway yoi-line yoi-mcp yoi-operator yoi-plan yoi-runtime \
+    let all_crates = "kubectl-yoi xtask yoi-agent-shim yoi-assets yoi-crds yoi-e2e yoi-engine yoi-gateway yoi-line yoi-mcp yoi-operator yoi-plan yoi-runtime \
         yoi-session yoi-wire";
     let all_images = "kubectl-yoi scripted-model yoi-agent-shim yoi-gateway yoi-operator yoi-runtime";
     for (file, packages, images, parts) in [
@@ -22,7 +22,7 @@ fn a_change_of_a_crate_runs_the_tests_of_those_that_stand_on_it() {
             "wire/src/lib.rs",
             all_crates,
             all_images,
-            "agent-shim crds e2e engine gateway kubectl-yoi line mcp operator plan runtime session wire xtask",
+            "agent-shim assets crds e2e engine gateway kubectl-yoi line mcp operator plan runtime session wire xtask",
         ),
         // The tests of plan use it, plan does not.
         ("workspace/src/copy.rs", "xtask yoi-agent-shim yoi-plan yoi-workspace", "yoi-agent-shim", "agent-shim workspace"),

@@ -181,7 +181,7 @@ async fn p61_what_leads_out_of_the_tree_loops_or_is_no_file_is_refused_by_name_a
     write(&root, ".agents/skills/large/SKILL.md", &"x".repeat(yoi_assets::MAX_FILE_BYTES as usize + 1));
     // What another program is given by a link to the same folder is read once.
     std::fs::create_dir(root.join(".claude")).unwrap();
-    symlink("../.agents/skills", root.join(".claude/skills")).unwrap();
+    symlink(std::path::Path::new("..").join(".agents/skills"), root.join(".claude/skills")).unwrap();
     // The root is a link itself.
     let link = place.0.path().join("link");
     symlink(&root, &link).unwrap();
