@@ -80,7 +80,7 @@ fn expanded(
     allowed_tools: Option<&[String]>,
     rendered: Result<Rendered, RenderError>,
 ) -> Expansion {
-    let Rendered { parts, .. } = match rendered {
+    let Rendered { parts } = match rendered {
         Ok(rendered) => rendered,
         Err(error) => return Expansion::Refused { message: format!("nothing was done with {path}: {error}") },
     };
