@@ -80,7 +80,7 @@ fn expanded(
     allowed_tools: Option<&[String]>,
     rendered: Result<Rendered, RenderError>,
 ) -> Expansion {
-    let Rendered { parts, .. } = match rendered {
+    let Rendered { parts } = match rendered {
         Ok(rendered) => rendered,
         Err(error) => return Expansion::Refused { message: format!("nothing was done with {path}: {error}") },
     };
@@ -150,7 +150,7 @@ enum OwnRules {
 
 impl OwnRules {
     fn new(path: &str, rules: &[String]) -> Self {
-        let policy = ToolPolicy { allow: vec![rules.to_vec()], ..ToolPolicy::default() };
+        let policy = ToolPolicy { allow: vec![rules.to_vec()], keep_secrets: true, ..ToolPolicy::default() };
         match Policy::new(&policy) {
             Ok(policy) => Self::Policy(policy),
             Err(error) => Self::Unreadable(format!("allowed-tools of {path} cannot be read: {error}")),
