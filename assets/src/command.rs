@@ -24,7 +24,7 @@ pub(crate) use markdown::read as read_markdown;
 pub struct Command {
     /// What stands after the `/`.
     pub name: String,
-    /// What it does. Empty where its file does not say.
+    /// What it does: as the file says, else the first line of the prompt.
     pub description: String,
     /// What its arguments are, in the words of its file.
     #[serde(skip_serializing_if = "Option::is_none")]

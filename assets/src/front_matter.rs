@@ -19,8 +19,8 @@ pub(crate) struct Parts<'text> {
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     pub(crate) map: Map,
-    /// A line whose value has a colon that should be quoted. It was read as if it were.
-    pub(crate) unquoted_colon: Option<u32>,
+    /// The first line whose value needs quotes and has none. It was read as if it had them.
+    pub(crate) unquoted: Option<u32>,
 }
 
 /// Cuts a file.
@@ -54,26 +54,29 @@ pub(crate) fn split(text: &str) -> Result<Parts<'_>, YamlError> {
 /// Reads a header. The lines of errors are those of the file, where `first_line` is the one of the header's first.
 pub(crate) fn parse(header: &str, first_line: u32) -> Result<Fields, YamlError> {
     let in_file = |line: u32| line + first_line - 1;
-    let (node, unquoted_colon) = match yaml::parse(header) {
+    let (node, unquoted) = match yaml::parse(header) {
         Ok(node) => (node, None),
         Err(error) => {
             let error = YamlError { message: format!("has front matter that {}", error.message), line: error.line.map(in_file) };
-            let Some((quoted, line)) = quote_colons(header) else { return Err(error) };
+            let Some((quoted, line)) = quote_values(header) else { return Err(error) };
             (yaml::parse(&quoted).map_err(|_| error)?, Some(in_file(line)))
         }
     };
     match node {
-        Node::Map(map) => Ok(Fields { map, unquoted_colon }),
-        Node::Null => Ok(Fields { map: vec![], unquoted_colon }),
+        Node::Map(map) => Ok(Fields { map, unquoted }),
+        Node::Null => Ok(Fields { map: vec![], unquoted }),
         other => Err(YamlError { message: format!("has front matter that is {}, not a map", other.kind()), line: Some(first_line) }),
     }
 }
 
-/// The header with each value in quotes that has a colon and none, and the first such line; `None`: there is none.
-fn quote_colons(header: &str) -> Option<(String, u32)> {
+/// What is told of such a line.
+pub(crate) const NEEDS_QUOTES: &str = "has a value that needs quotes, for a colon or for how it begins: it was read as if it had them";
+
+/// The header with each value in quotes that needs them and has none, and the first such line; `None`: there is none.
+fn quote_values(header: &str) -> Option<(String, u32)> {
     let (mut quoted, mut first) = (String::with_capacity(header.len() + 16), None);
     for (line, number) in header.split_inclusive('\n').zip(1_u32..) {
-        match value_with_colon(line) {
+        match value_without_quotes(line) {
             Some((key, value)) => {
                 let value = value.replace('\\', "\\\\").replace('"', "\\\"");
                 quoted.extend([key, ": \"", &value, "\"\n"]);
@@ -85,13 +88,17 @@ fn quote_colons(header: &str) -> Option<(String, u32)> {
     Some((quoted, first?))
 }
 
-/// The key, with what stands before it, and the value of a line whose value has a colon and no quotes.
-fn value_with_colon(line: &str) -> Option<(&str, &str)> {
+/// The key, with what stands before it, and the value of a line whose value needs quotes. People write `description: Use when: ...`,
+/// `argument-hint: [file] [mode]` and `allowed-tools: *`, which are no YAML.
+fn value_without_quotes(line: &str) -> Option<(&str, &str)> {
     let (key, value) = line.split_once(':')?;
     let value = value.strip_prefix([' ', '\t'])?.trim();
     let is_key = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
     let name = key.trim_start();
     let is_plain = !value.starts_with(['"', '\'', '[', '{', '|', '>', '&', '*', '!', '#', '%', '@', '`']);
     let has_colon = value.contains(": ") || value.ends_with(':');
-    (!name.is_empty() && name.chars().all(is_key) && is_plain && has_colon).then_some((key, value))
+    let is_no_list = value.starts_with('[') && value.contains("] ");
+    let is_no_value = value.starts_with(['@', '`', '%', '*']);
+    let needs_quotes = is_plain && has_colon || is_no_list || is_no_value;
+    (!name.is_empty() && name.chars().all(is_key) && needs_quotes).then_some((key, value))
 }

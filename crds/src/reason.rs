@@ -196,7 +196,7 @@ reasons! {
     @person SOURCE_NOT_FOUND = "SourceNotFound",
         "Make what the message names; the object goes on by itself.",
         "kubectl apply -n $NAMESPACE -f MANIFEST.yaml";
-    /// The source may not be used: no node lists it for this namespace, or its folder belongs to somebody else.
+    /// The source may not be used: no node lists it for this namespace, its folder belongs to somebody else, or the repository in it has parts elsewhere.
     @person SOURCE_FORBIDDEN = "SourceForbidden",
         "Have the administrator list the folder and this namespace in the chart's `shim.hostSources`, or run the command in the message on the node.",
         "kubectl get workspacenodes -o jsonpath='{.items[*].status.hostSources}'";

@@ -71,7 +71,8 @@ enum Provider {
 #[tokio::main]
 async fn main() -> ExitCode {
     // What waits, and why: an endpoint that does not answer is tried again.
-    tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_target(false).without_time().with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_target(false).without_time();
+    log.with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).init();
     match run(Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

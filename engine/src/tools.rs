@@ -51,8 +51,9 @@ impl ToolRunner {
     /// The built-in tools, with slots of a project of their own. `peers` answers ListPods and SendToPeerPod.
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits, policy: Arc<Policy>) -> Self {
-        let (assets, redactor) = (Arc::new(ProjectAssets::new(tree.clone())), policy.redactor().clone());
-        let context = ToolContext { tree, shell, peers, limits, policy, assets, redactor, unconfirmed: UnconfirmedMessages::default() };
+        let redactor = policy.redactor().clone();
+        let assets = Arc::new(ProjectAssets::new(tree.clone()));
+        let context = ToolContext { tree, shell, peers, limits, policy, redactor, assets, unconfirmed: UnconfirmedMessages::default() };
         Self { tools: ToolSet::builtin(), context: Arc::new(context), slots: Slots::new(ProjectSlots::default()) }
     }
 

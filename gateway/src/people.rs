@@ -11,6 +11,7 @@ mod message;
 mod push;
 mod read;
 mod register_peer;
+mod runtime_client;
 mod target;
 
 use std::sync::Arc;

@@ -21,7 +21,7 @@ pub use steering::{
 };
 pub use trees::{
     InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
-    WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
+    TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
 };
 pub use values::{env_pair, git_url, image_name, namespace_name, object_name};
 
@@ -231,7 +231,7 @@ impl Command {
             Command::Take(args) => args.dry_run.dry_run,
             Command::Refresh(args) => args.dry_run.dry_run,
             Command::Trees(TreesOptions { command: Some(TreesCommand::Discard(args)), .. }) => args.dry_run.dry_run,
-            Command::Trees(TreesOptions { command: None, .. }) => None,
+            Command::Trees(TreesOptions { command: Some(TreesCommand::Show(_)) | None, .. }) => None,
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
             // Without --apply it only prints.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use yoi_wire::bundle::BRANCHES;
+use yoi_worktree::{BundleHeader, is_hash};
 
-use crate::bundle_file::{BundleFile, BundleHeader, is_hash};
+use crate::bundle_file::BundleFile;
 use crate::git::{self, CloneRefusal, GitAnswer, no_repository, refusal};
 use crate::show::one_line;
 

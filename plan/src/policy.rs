@@ -155,8 +155,15 @@ impl Checked {
     }
 }
 
+/// The texts of rules, each once: project and agent may have the same.
 fn texts(rules: Vec<Rule>) -> Vec<String> {
-    rules.into_iter().map(|rule| rule.text).collect()
+    let mut texts: Vec<String> = Vec::new();
+    for Rule { text, .. } in rules {
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    texts
 }
 
 fn first_outside<T>(lines: &[T], is_within: impl Fn(&T) -> bool) -> Option<(usize, &T)> {
@@ -235,6 +242,9 @@ mod tests {
             narrowed(serde_json::json!({ "allow": ["Shell(git log *)"], "ask": ["Read"], "approval": { "timeout": "10s" } })).unwrap();
         assert_eq!((both.ask, both.approval_seconds), (vec!["Shell(git *)".to_owned(), "Read".to_owned()], Some(10)));
         assert_eq!(both.allow, [vec!["Read", "Shell(git *)"], vec!["Shell(git log *)", "Read"]]);
+        // What both have asked or denied stands there once, so that a call that waits is shown with it once.
+        let same = narrowed(serde_json::json!({ "deny": ["Write", "Write"], "ask": ["Shell(git *)", "Read"] })).unwrap();
+        assert_eq!((same.deny, same.ask), (vec!["Write".to_owned()], vec!["Shell(git *)".to_owned(), "Read".to_owned()]));
         for (own, line) in [
             (
                 serde_json::json!({ "approval": { "timeout": "31m" } }),

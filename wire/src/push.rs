@@ -6,7 +6,7 @@
 //!
 //! # Format of the answer to the Pod
 //! One line, [`head_line`], and then the bundle as `git bundle` writes it, with `HEAD` as its only name. Nothing follows the line when there are no
-//! commits.
+//! commits, nor when the branch is at the pushed commit already, as [`PushedQuery`] says.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,14 @@ pub struct PushRequest {
     /// The commit that the branch must be at. It is then turned to the agent's commit, whatever it loses by that. When absent, the branch may only go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
+}
+
+/// Query of the Pod's request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushedQuery {
+    /// The commit that the branch is at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
 }
 
 /// Answer to a [`PushRequest`].

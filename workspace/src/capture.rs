@@ -61,6 +61,7 @@ impl<B: Backend> TreeProvider<B> {
         if made.is_none() {
             source.check_owner(owner)?;
             source.check_place(self.layout.root())?;
+            source.check_repository()?;
             self.make_way(uid)?;
             if let Err(error) = self.take(uid, source, owner) {
                 // The first error is the one to report. What stays behind is removed by the next call or by recovery.

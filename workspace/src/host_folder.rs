@@ -1,5 +1,7 @@
 //! Folders of the host that an administrator has listed, from which trees are captured.
 
+mod repository;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 

@@ -45,8 +45,8 @@ pub trait Provider: Send + Sync {
     /// before [`Provider::seal`] is called. The folder is only read, and owners stay.
     /// The marker says how it was done, and why so: by a snapshot where the provider can make one of the volume that the folder is or
     /// lies in, else file by file. A file that changes while it is copied makes the copy begin again, three times at most.
-    /// Errors: `SourceVanished`, `SourceForbidden` (it is not `owner`'s), `SourceNested`, `SourceChanging`, `NotALower`, `Conflict`, `Foreign`,
-    /// `Make`, `Seal`. After any of them there is no tree.
+    /// Errors: `SourceVanished`, `SourceForbidden` (it is not `owner`'s, or its git repository is not whole), `SourceNested`, `SourceChanging`, `NotALower`,
+    /// `Conflict`, `Foreign`, `Make`, `Seal`. After any of them there is no tree.
     fn capture(&self, uid: Uid, source: &HostFolder, owner: Owner, access: CloneAccess) -> Result<Marker, Error>;
 
     /// Makes the tree read-only for ever and durable, and returns what it holds. The caller has made sure that nobody writes to it.

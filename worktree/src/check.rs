@@ -1,14 +1,12 @@
 //! A bundle that came from elsewhere, before anything is made of it.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::git::{Git, GitError, quoted};
+use crate::header::{BundleHeader, HeaderError};
 use crate::names;
-
-/// Bytes of the longest header. It has a line for each commit that must be there.
-const MAX_HEADER: u64 = 4 << 20;
 
 /// What a bundle may be.
 #[derive(Clone, Debug)]
@@ -52,8 +50,8 @@ pub enum CheckError {
         most: u64,
     },
     /// It is none, or one of a kind that is not known.
-    #[error("it is no git bundle: {0}")]
-    NoBundle(String),
+    #[error(transparent)]
+    NoBundle(HeaderError),
     /// It holds other names, or several.
     #[error("the bundle holds {found}, and only {wanted} is taken")]
     OtherName {
@@ -92,14 +90,17 @@ pub fn check(file: &Path, repository: &Path, quarantine: &Path, rules: &Rules<'_
     if bytes > rules.bytes {
         return Err(CheckError::TooLarge { bytes, most: rules.bytes });
     }
-    let header = Header::read(&mut reader).map_err(|why| why.map_or_else(CheckError::NoBundle, unreadable_io(file)))?;
+    let header = BundleHeader::read(&mut reader).map_err(|why| match why {
+        HeaderError::Read(error) => unreadable(error),
+        why => CheckError::NoBundle(why),
+    })?;
     let names: Vec<&str> = header.refs.iter().map(|(_, name)| name.as_str()).collect();
     let [(commit, name)] = header.refs.as_slice() else { return Err(other_name(&names, rules.name)) };
     if name != rules.name {
         return Err(other_name(&names, rules.name));
     }
     let ours = Git::in_folder(repository);
-    for needed in &header.on {
+    for needed in &header.prerequisites {
         if !ours.succeeds(&["cat-file", "-e", &format!("{needed}^{{commit}}")]).map_err(CheckError::Git)? {
             return Err(CheckError::NotOnOurs(needed.clone()));
         }
@@ -107,7 +108,7 @@ pub fn check(file: &Path, repository: &Path, quarantine: &Path, rules: &Rules<'_
     let objects = ours.line(&["rev-parse", "--path-format=absolute", "--git-path", "objects"]).map_err(CheckError::Git)?;
     let with_bundle = ours.with("GIT_OBJECT_DIRECTORY", quarantine).with("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(Path::new(&objects)));
     let mut pack = reader.into_inner();
-    pack.seek(SeekFrom::Start(header.length)).map_err(unreadable)?;
+    pack.seek(SeekFrom::Start(header.pack_offset)).map_err(unreadable)?;
     let most = format!("--max-input-size={}", rules.pack_bytes);
     let damaged = |error: GitError| match error {
         GitError::Failed { words, .. } => CheckError::Damaged(words),
@@ -117,7 +118,7 @@ pub fn check(file: &Path, repository: &Path, quarantine: &Path, rules: &Rules<'_
     // Every object that the commit leads to must be here.
     with_bundle.run(&["rev-list", "--objects", "--quiet", commit, "--not", "--all"], &[]).map_err(damaged)?;
     check_paths(&with_bundle, commit, rules)?;
-    Ok(Checked { commit: commit.clone(), on: header.on.clone() })
+    Ok(Checked { commit: commit.clone(), on: header.prerequisites.clone() })
 }
 
 fn check_paths(git: &Git, commit: &str, rules: &Rules<'_>) -> Result<(), CheckError> {
@@ -136,74 +137,4 @@ fn check_paths(git: &Git, commit: &str, rules: &Rules<'_>) -> Result<(), CheckEr
 fn other_name(found: &[&str], wanted: &str) -> CheckError {
     let found = if found.is_empty() { "no name".to_owned() } else { found.join(", ").escape_debug().to_string() };
     CheckError::OtherName { found, wanted: wanted.to_owned() }
-}
-
-fn unreadable_io(file: &Path) -> impl FnOnce(std::io::Error) -> CheckError {
-    let file = file.to_owned();
-    move |error| CheckError::Read(file, error)
-}
-
-/// What stands before the pack.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Header {
-    on: Vec<String>,
-    refs: Vec<(String, String)>,
-    length: u64,
-}
-
-/// A header that is none, or a file that cannot be read.
-enum HeaderError {
-    NoBundle(String),
-    Io(std::io::Error),
-}
-
-impl HeaderError {
-    fn map_or_else<T>(self, no_bundle: impl FnOnce(String) -> T, io: impl FnOnce(std::io::Error) -> T) -> T {
-        match self {
-            HeaderError::NoBundle(why) => no_bundle(why),
-            HeaderError::Io(error) => io(error),
-        }
-    }
-}
-
-impl Header {
-    fn read(from: &mut impl BufRead) -> Result<Self, HeaderError> {
-        let no_bundle = |why: &str| HeaderError::NoBundle(why.to_owned());
-        let mut header = Header::default();
-        let mut from = from.take(MAX_HEADER);
-        let mut line = |header: &mut Header| -> Result<String, HeaderError> {
-            let mut bytes = Vec::new();
-            header.length += from.read_until(b'\n', &mut bytes).map_err(HeaderError::Io)? as u64;
-            if bytes.pop() != Some(b'\n') {
-                return Err(no_bundle("its header is too long or has no end"));
-            }
-            String::from_utf8(bytes).map_err(|_| no_bundle("its header is no text"))
-        };
-        let first = line(&mut header)?;
-        if first != "# v2 git bundle" && first != "# v3 git bundle" {
-            return Err(no_bundle("its first line is another"));
-        }
-        loop {
-            let text = line(&mut header)?;
-            if text.is_empty() {
-                return Ok(header);
-            }
-            if let Some(capability) = text.strip_prefix('@') {
-                if !capability.starts_with("object-format=") {
-                    return Err(HeaderError::NoBundle(format!("it needs {}", capability.escape_debug())));
-                }
-                continue;
-            }
-            let (commit, is_needed) = text.strip_prefix('-').map_or((text.as_str(), false), |rest| (rest, true));
-            let (hash, name) = commit.split_once(' ').unwrap_or((commit, ""));
-            if ![40, 64].contains(&hash.len()) || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                return Err(no_bundle("a line of its header has no hash"));
-            }
-            if is_needed {
-                header.on.push(hash.to_owned());
-            } else {
-                header.refs.push((hash.to_owned(), name.to_owned()));
-            }
-        }
-    }
 }

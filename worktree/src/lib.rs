@@ -23,6 +23,7 @@ mod bundle;
 mod capture;
 mod check;
 mod git;
+mod header;
 mod names;
 
 pub use apply::{Application, Applied, AppliedPath, ApplyError, Outcome, Why, apply, check_free};
@@ -30,3 +31,4 @@ pub use bundle::{BundleError, write_bundle};
 pub use capture::{Asked, CaptureError, Captured, Limits, Source, capture};
 pub use check::{CheckError, Checked, Rules, check};
 pub use git::GitError;
+pub use header::{BundleHeader, HeaderError, is_hash};

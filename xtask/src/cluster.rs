@@ -58,12 +58,12 @@ pub fn up(instance: Instance, shape: Shape) -> Result<()> {
             Some(_) => {
                 network::prepare(instance)?;
                 network::join(*node)?;
-                images::import(*node)?;
+                images::import(*node, |line| step.line(line))?;
                 continue;
             }
             None => {}
         }
-        supervisor::start(*node, &programs)?;
+        supervisor::start(*node, &programs, &step)?;
         started.push(node.name());
     }
     addons::describe_nodes(instance, &programs)?;

@@ -43,6 +43,14 @@ impl Progress {
         }
     }
 
+    /// Says what a part of the step has done, while it goes on.
+    pub fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(format!("     {text}")),
+            None => note(text),
+        }
+    }
+
     pub fn progress(&self, now: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{}: {now}", self.what));

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use super::Command;
-use super::markdown::{bare, is_name};
+use super::markdown::{bare, describe, is_name};
 use super::template::{Dialect, Template};
 use crate::Source;
 use crate::diagnostic::quote;
@@ -58,6 +58,7 @@ fn read_text(reading: &mut Reading<'_>, command: &mut Command, text: &str) {
         reading.note(line_of(key), format!("the key {} is not known, and does nothing", quote(key)));
     }
     command.template = Template::parse(&command.body, Dialect::Gemini);
+    describe(command);
     if command.template.has_parameter_in_shell() {
         reading.note(
             None,

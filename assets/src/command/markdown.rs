@@ -53,8 +53,8 @@ fn read_text<'file>(reading: &mut Reading<'file>, command: &mut Command, text: &
         (reading.header, reading.first_line) = (header, front_matter::FIRST_LINE);
         match front_matter::parse(header, front_matter::FIRST_LINE) {
             Ok(fields) => {
-                if let Some(line) = fields.unquoted_colon {
-                    reading.leniency(Some(line), "has a value with a colon that is not in quotes: it was read as if it were");
+                if let Some(line) = fields.unquoted {
+                    reading.leniency(Some(line), front_matter::NEEDS_QUOTES);
                 }
                 map = fields.map;
             }
@@ -71,6 +71,7 @@ fn read_text<'file>(reading: &mut Reading<'file>, command: &mut Command, text: &
         read_jido(reading, command, &mut map);
     } else {
         command.template = Template::parse(&command.body, Dialect::Claude);
+        describe(command);
         read_rest_of_claude(reading, command, map);
     }
     if command.template.has_parameter_in_shell() {
@@ -78,6 +79,15 @@ fn read_text<'file>(reading: &mut Reading<'file>, command: &mut Command, text: &
             None,
             "puts a parameter into a line for a shell: that line is told to the model as text, because no parameter reaches a shell",
         );
+    }
+}
+
+/// A command that does not say what it does is known by its first line.
+pub(super) fn describe(command: &mut Command) {
+    const MAX_LINE: usize = 120;
+    if command.description.is_empty() {
+        let line = command.body.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
+        command.description = line.unwrap_or_default().chars().take(MAX_LINE).collect();
     }
 }
 

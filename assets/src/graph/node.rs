@@ -54,8 +54,8 @@ pub(super) fn read<'file>(reading: &mut Reading<'file>, below: &str, text: &'fil
     if let Some(header) = parts.header {
         (reading.header, reading.first_line) = (header, front_matter::FIRST_LINE);
         let fields = front_matter::parse(header, front_matter::FIRST_LINE).map_err(|error| reading.yaml_error(error)).ok()?;
-        if let Some(line) = fields.unquoted_colon {
-            reading.leniency(Some(line), "has a value with a colon that is not in quotes: it was read as if it were");
+        if let Some(line) = fields.unquoted {
+            reading.leniency(Some(line), front_matter::NEEDS_QUOTES);
         }
         map = fields.map;
     }

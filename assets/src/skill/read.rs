@@ -66,8 +66,8 @@ fn read_text<'file>(reading: &mut Reading<'file>, skill: &mut Skill, text: &'fil
         Ok(fields) => fields,
         Err(error) => return reading.yaml_error(error),
     };
-    if let Some(line) = fields.unquoted_colon {
-        reading.leniency(Some(line), "has a value with a colon that is not in quotes: it was read as if it were");
+    if let Some(line) = fields.unquoted {
+        reading.leniency(Some(line), front_matter::NEEDS_QUOTES);
     }
     let map = &mut fields.map;
     let folder_name = skill.name.clone();
@@ -109,13 +109,20 @@ fn read_text<'file>(reading: &mut Reading<'file>, skill: &mut Skill, text: &'fil
 fn read_name(reading: &mut Reading<'_>, skill: &mut Skill, map: &mut Map, folder_name: &str) {
     let line = reading.line_of(&["name"]);
     let Some(name) = reading.text(map, "name").map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()) else {
-        if reading.is_valid() {
+        if !is_usable(folder_name) {
+            reading.error(line.or(Some(1)), format!("has no name, and neither can it be called {}, as its folder", quote(folder_name)));
+        } else if reading.is_valid() {
             reading.leniency(line.or(Some(1)), format!("has no name: it is called {}, as its folder", quote(folder_name)));
         }
         return;
     };
     if !is_usable(&name) {
-        return reading.error(line, format!("the name {} has spaces, slashes or control characters, or is far too long", quote(&name)));
+        let why = format!("the name {} has spaces, slashes or control characters, or is far too long", quote(&name));
+        return if is_usable(folder_name) {
+            reading.leniency(line, format!("{why}: it is called {}, as its folder", quote(folder_name)));
+        } else {
+            reading.error(line, why);
+        };
     }
     if let Some(why) = name_fault(&name) {
         reading.leniency(line, format!("the name {} {why}", quote(&name)));

@@ -62,8 +62,8 @@ fn read_text<'file>(reading: &mut Reading<'file>, workflow: &mut Workflow, text:
             return true;
         }
     };
-    if let Some(line) = fields.unquoted_colon {
-        reading.leniency(Some(line), "has a value with a colon that is not in quotes: it was read as if it were");
+    if let Some(line) = fields.unquoted {
+        reading.leniency(Some(line), front_matter::NEEDS_QUOTES);
     }
     let enabled = header::read(reading, workflow, fields.map);
     body::read(reading, workflow, parts.body, parts.body_line);

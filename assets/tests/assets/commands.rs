@@ -111,7 +111,14 @@ fn a_command_of_claude_code_is_named_by_its_file_and_needs_no_front_matter() {
     let (fix, see) = (snapshot.command("fix").unwrap(), snapshot.command("see").unwrap());
     assert!(fix.state.is_valid() && !fix.for_model, "nothing tells the model what it is for");
     assert!(see.for_model);
+    assert_eq!((fix.description.as_str(), see.description.as_str()), ("Fix it: $ARGUMENTS", "Looks."));
     assert_eq!((see.argument_hint.as_deref(), see.allowed_tools.as_deref()), (Some("[file]"), Some(&["Read".to_owned()][..])));
+    let hinted = command(".claude/commands/c.md", "---\nargument-hint: [file] [mode]\nallowed-tools: *\n---\n");
+    assert_eq!(
+        (hinted.argument_hint.as_deref(), hinted.allowed_tools),
+        (Some("[file] [mode]"), None),
+        "what is no YAML, and often written"
+    );
     assert_eq!(see.input_schema()["properties"]["arguments"]["description"], "[file]");
 }
 

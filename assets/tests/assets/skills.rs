@@ -23,7 +23,7 @@ fn a_skill_that_bends_the_standard_is_read_and_each_leniency_is_told() {
     assert_eq!(
         told(&snapshot, Level::Warning),
         [
-            ".claude/skills/pdf/SKILL.md:3: has a value with a colon that is not in quotes: it was read as if it were",
+            ".claude/skills/pdf/SKILL.md:3: has a value that needs quotes, for a colon or for how it begins: it was read as if it had them",
             ".claude/skills/pdf/SKILL.md:2: the name \"PDF_Tools\" is not in lower case",
             ".claude/skills/pdf/SKILL.md:2: the name \"PDF_Tools\" is not that of its folder, \"pdf\"",
         ]
@@ -43,14 +43,20 @@ fn a_skill_without_a_name_has_that_of_its_folder_and_one_without_a_description_i
         file(".agents/skills/a/SKILL.md", "---\ndescription: Does a.\n---\n"),
         file(".agents/skills/b/SKILL.md", "---\nname: b\n---\nbody"),
         file(".agents/skills/c/SKILL.md", "no front matter"),
+        file(".agents/skills/d/SKILL.md", "---\nname: Make It Nice\ndescription: Does d.\n---\n"),
+        file(".agents/skills/e e/SKILL.md", "---\nname: e e\ndescription: Does e.\n---\n"),
+        file(".agents/skills/f f/SKILL.md", "---\ndescription: Does f.\n---\n"),
     ]);
-    assert!(snapshot.skill("a").unwrap().state.is_valid());
+    assert!(snapshot.skill("a").unwrap().state.is_valid() && snapshot.skill("d").unwrap().state.is_valid());
+    assert_told(&snapshot, Level::Warning, "d/SKILL.md:2: the name \"Make It Nice\" has spaces");
+    assert_told(&snapshot, Level::Error, "e e/SKILL.md:2: the name \"e e\" has spaces");
+    assert_told(&snapshot, Level::Error, "f f/SKILL.md:1: has no name, and neither");
     for name in ["b", "c"] {
         let skill = snapshot.skill(name).unwrap();
         assert!(matches!(skill.state, AssetState::Invalid { line: Some(1), .. }), "{skill:?}");
         assert!(!skill.for_model && !skill.for_people);
     }
-    assert_eq!(snapshot.catalogue(1000).text, "- a: Does a.\n");
+    assert_eq!(snapshot.catalogue(1000).text, "- a: Does a.\n- d: Does d.\n");
 }
 
 #[test]
@@ -76,7 +82,6 @@ fn what_cannot_be_read_is_listed_with_its_line_and_reason_and_all_others_load() 
         (b"---\nname: x\ndescription: y\n".to_vec(), Some(1), "without an end"),
         (b"---\n- a\n---\n".to_vec(), Some(2), "a list, not a map"),
         (b"---\nname: [a]\ndescription: y\n---\n".to_vec(), Some(2), "name is a list, not text"),
-        (b"---\nname: a b\ndescription: y\n---\n".to_vec(), Some(2), "has spaces"),
         (b"---\nname: x\ndescription: !tag y\n---\n".to_vec(), None, "is no YAML"),
         (deep.into_bytes(), Some(4), "brackets open at once"),
         (wide.into_bytes(), Some(1), "longer than 64 KiB"),
@@ -149,7 +154,7 @@ fn strict_reading_refuses_what_lenient_reading_bends() {
         ("---\nname: -a\ndescription: y\n---\n", "begins or ends with a hyphen"),
         ("---\nname: other\ndescription: y\n---\n", "is not that of its folder"),
         ("---\ndescription: y\n---\n", "has no name"),
-        ("---\nname: x\ndescription: a: b\n---\n", "not in quotes"),
+        ("---\nname: x\ndescription: a: b\n---\n", "needs quotes"),
         ("---\nname: x\ndescription: y\nmodel: z\n---\n", "is not one of the standard"),
     ] {
         let files = [file(".claude/skills/x/SKILL.md", text)];

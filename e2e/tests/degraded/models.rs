@@ -101,9 +101,9 @@ async fn an_agent_reports_why_its_model_does_not_answer_stays_responsive_and_rec
     };
     futures::try_join!(
         check_recovers(&ns, "busy", "answered 503 Service Unavailable"),
-        check_recovers(&ns, "page", "no stream of a chat; check spec.model.baseUrl"),
+        check_recovers(&ns, "page", "no stream of a chat; check the model's baseUrl"),
         check_recovers(&ns, "cut", "broke its answer off"),
-        check_recovers(&ns, "late", "has a name that cannot be resolved; check spec.model.baseUrl"),
+        check_recovers(&ns, "late", "has a name that cannot be resolved; check the model's baseUrl"),
         stopped,
     )?;
     ns.remove().await

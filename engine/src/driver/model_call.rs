@@ -158,7 +158,7 @@ impl ModelCallTask {
                 return ended(ModelFailureKind::Unreachable, message, None);
             }
             if ask_next {
-                tracing::warn!(failure = failure.summary, "the next endpoint of spec.model.fallbacks is asked");
+                tracing::warn!(failure = failure.summary, "the next fallback of the model is asked");
                 continue;
             }
             let (kind, person) = kind(class);
@@ -170,7 +170,7 @@ impl ModelCallTask {
             };
             let over = |wait: &Duration| person || self.patience.total.is_none_or(|total| begun.elapsed() + *wait <= total);
             let wait = wait.filter(over).filter(|_| !self.summary || failed < SUMMARY_TRIES);
-            tracing::warn!(failure = failure.summary, failed, retry_in = ?wait, "model call failed");
+            tracing::warn!(failure = failure.summary, failed, retry_in_seconds = wait.map(|wait| wait.as_secs_f64()), "model call failed");
             self.observer.on_model_called(failed_call(&failure, class));
             let Some(wait) = wait else { return ended(kind, failure.detail, failure.window_tokens) };
             let reason = if person { ReportReason::ModelRefused } else { ReportReason::ModelUnreachable };

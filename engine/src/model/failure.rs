@@ -235,7 +235,7 @@ impl ModelFailure {
     /// The answer is complete and has no event in it. `head` is what it begins with.
     pub(super) fn not_a_stream(context: &CallContext, head: &[u8]) -> Self {
         let endpoint = &context.endpoint;
-        let what = "answered with something that is no stream of a chat; check spec.model.baseUrl and provider";
+        let what = "answered with something that is no stream of a chat; check the model's baseUrl and provider";
         Self::new(ModelFailureClass::Unusable, format!("the model endpoint {endpoint} {what}")).with_detail(&String::from_utf8_lossy(head))
     }
 
@@ -258,8 +258,8 @@ impl ModelFailure {
         let is =
             |kind: io::ErrorKind| causes.iter().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == kind));
         let (place, setting) = match &context.proxy {
-            Some(proxy) => (format!("the proxy {proxy} of the model"), "spec.model.proxyUrl"),
-            None => (format!("the model endpoint {}", context.endpoint), "spec.model.baseUrl"),
+            Some(proxy) => (format!("the proxy {proxy} of the model"), "the model's proxyUrl"),
+            None => (format!("the model endpoint {}", context.endpoint), "the model's baseUrl"),
         };
         let summary = if let Some(tls) = causes.iter().find_map(|cause| tls::error_in(*cause)) {
             tls::summary(&context.endpoint, tls)
@@ -293,8 +293,8 @@ fn hint(class: ModelFailureClass, status: u16, has_secret: bool) -> &'static str
         }
         ModelFailureClass::WaitForPerson(WaitReason::Quota) => "; the account's quota is used up: raise it, or wait until it begins anew",
         ModelFailureClass::WaitForPerson(WaitReason::Settings) => match status {
-            401 | 403 if !has_secret => "; it wants a key: name its Secret in spec.model.authSecretRef",
-            404 | 405 => "; check spec.model.baseUrl and spec.model.name",
+            401 | 403 if !has_secret => "; it wants a key: name its Secret in the model's authSecretRef",
+            404 | 405 => "; check the model's baseUrl and name",
             _ => "; it does not take a setting in spec.model: the log holds its words",
         },
         ModelFailureClass::History(HistoryFault::TooLong) => "; the conversation is longer than the model takes",
@@ -308,7 +308,7 @@ fn hint(class: ModelFailureClass, status: u16, has_secret: bool) -> &'static str
             408 | 409 | 425 => "",
             429 | 500.. => "; the agent waits and asks again",
             // Redirects that are not followed, and other statuses without an answer.
-            _ => "; check spec.model.baseUrl",
+            _ => "; check the model's baseUrl",
         },
     }
 }

@@ -34,7 +34,7 @@ impl Upstream {
         let format = WireFormat::of(endpoint)
             .ok_or_else(|| ModelError::Endpoint("the model's provider or api is of another version of Yoi".to_owned()))?;
         let base = endpoint.base_url.as_deref().unwrap_or(format.default_base());
-        let base = Url::parse(base).map_err(|_| ModelError::Endpoint("spec.model.baseUrl is no URL".to_owned()))?;
+        let base = Url::parse(base).map_err(|_| ModelError::Endpoint("the model's baseUrl is no URL".to_owned()))?;
         let key = secrets.key.as_ref().map(super::ApiKey::expose);
         let user_headers = user_headers(&endpoint.headers, secrets)?;
         let mut headers =
@@ -43,7 +43,7 @@ impl Upstream {
             headers.insert(name, value.clone());
         }
         let proxy = endpoint.proxy_url.as_deref().map(Url::parse).transpose();
-        let proxy = proxy.map_err(|_| ModelError::Endpoint("spec.model.proxyUrl is no URL".to_owned()))?;
+        let proxy = proxy.map_err(|_| ModelError::Endpoint("the model's proxyUrl is no URL".to_owned()))?;
         let values = user_headers.iter().filter_map(|(_, value)| Some(value.to_str().ok()?.to_owned()));
         let redaction = Redaction::new(key, values, proxy.as_ref().and_then(Url::password));
         let context = CallContext {
@@ -78,7 +78,7 @@ pub(super) fn takes_secret(endpoint: &ModelEndpoint, secrets: &ModelSecrets) -> 
 
 fn user_headers(headers: &[ModelHeader], secrets: &ModelSecrets) -> Result<Vec<(HeaderName, HeaderValue)>, ModelError> {
     let invalid =
-        |header: &ModelHeader, what: &str| ModelError::Endpoint(format!("the header {:?} in spec.model.headers {what}", header.name));
+        |header: &ModelHeader, what: &str| ModelError::Endpoint(format!("the header {:?} in the model's headers {what}", header.name));
     let mut all = Vec::new();
     for header in headers {
         let value = match (&header.value, &header.value_env) {
@@ -101,7 +101,7 @@ fn host_and_port(url: &Url) -> String {
     match (url.host_str(), url.port()) {
         (Some(host), Some(port)) => format!("{host}:{port}"),
         (Some(host), None) => host.to_owned(),
-        (None, _) => "(spec.model.baseUrl has no host)".to_owned(),
+        (None, _) => "(the model's baseUrl has no host)".to_owned(),
     }
 }
 
@@ -109,7 +109,7 @@ fn host_and_port(url: &Url) -> String {
 fn tls_config(ca: Option<&str>) -> Result<rustls::ClientConfig, ModelError> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
-    let (mut found, invalid) = (0, || ModelError::Endpoint("spec.model.caRef names no certificate in PEM".to_owned()));
+    let (mut found, invalid) = (0, || ModelError::Endpoint("the model's caRef names no certificate in PEM".to_owned()));
     for certificate in CertificateDer::pem_slice_iter(ca.unwrap_or_default().as_bytes()) {
         roots.add(certificate.map_err(|_| invalid())?).map_err(|_| invalid())?;
         found += 1;

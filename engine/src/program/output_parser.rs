@@ -22,3 +22,13 @@ pub fn reports_result(name: ParserName) -> bool {
         }
     }
 }
+
+/// Files of the tree that end each run of the program when they are not what it expects, so that only a person can let it go on.
+#[must_use]
+pub fn settings_that_end_a_run(name: ParserName) -> &'static [&'static str] {
+    match name {
+        // It reads the file before it knows whether the folder is trusted.
+        ParserName::Gemini => &[".gemini/settings.json"],
+        ParserName::Claude | ParserName::Codex | ParserName::Copilot | ParserName::Opencode | ParserName::Goose | ParserName::Text => &[],
+    }
+}

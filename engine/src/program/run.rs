@@ -22,7 +22,7 @@ use super::home::ProgramHome;
 use super::home_size;
 use super::lines::{Lines, Tail};
 use super::live_lines::LiveLines;
-use super::output_parser::{parser, reports_result};
+use super::output_parser::{parser, reports_result, settings_that_end_a_run};
 use crate::conversation::program::{ProgramEnd, ProgramExit};
 use crate::error_text::without_os_error_number;
 use crate::processes::SupervisedProcess;
@@ -103,9 +103,21 @@ pub async fn run(agent: &ProgramAgent, given: RunInput<'_>, log: &dyn ProgramLog
             let before = if last_words.is_empty() { String::new() } else { format!("; its last words: {last_words}") };
             format!("{name} was ended, because it wrote nothing for {seconds} s (spec.limits.silenceSeconds){before}")
         }
+        (ProgramExit::Code(code), ..) if *code != 0 => with_remedy(agent, last_words),
         _ => last_words,
     };
     ProgramEnd { exit, last_words, expects_result, turns_used_up: None }
+}
+
+/// The last words of a run that failed, with what to do where they name a file of the tree that ends each run.
+fn with_remedy(agent: &ProgramAgent, words: String) -> String {
+    let names = |file: &&&str| words.contains(&*agent.processes.root().join(file).to_string_lossy());
+    let Some(file) = settings_that_end_a_run(agent.preset.parser).iter().find(names) else { return words };
+    let name = &agent.preset.name;
+    format!(
+        "{words}\n{name} reads {file} of the agent's tree before anything else, and ends each run while it cannot: mend or remove that file there, or in \
+         the project's repository, and send the message again"
+    )
 }
 
 /// The input as the program reads it. What begins with a slash would be a command of its own to a program that talks with people.

@@ -127,10 +127,10 @@ pub struct ToolContext {
     pub limits: RunLimits,
     /// What calls may do.
     pub policy: Arc<Policy>,
-    /// Skills and commands of the tree.
-    pub assets: Arc<ProjectAssets>,
     /// Takes secrets out of results.
     pub(super) redactor: Redactor,
+    /// Skills and commands of the tree.
+    pub assets: Arc<ProjectAssets>,
     pub(super) unconfirmed: UnconfirmedMessages,
 }
 

@@ -9,24 +9,18 @@ use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
-use tokio::time::{Instant, timeout_at};
-use yoi_line::RequestError;
 use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::hub::{Refusal, runtime_api};
 
 use super::ApiFailure;
-use super::control::person_request;
 use super::read::{WhenStopped, read_from_runtime};
-use super::target::{AgentTarget, unreachable};
+use super::runtime_client::RuntimeClient;
+use super::target::AgentTarget;
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::body;
 use crate::front_proxy::User;
 use crate::metrics::ControlLabels;
-
-/// The longest answer of a runtime, in bytes.
-const MAX_ANSWER: usize = 64 * 1024;
 
 pub async fn waiting(
     State(gateway): State<Arc<GatewayState>>,
@@ -63,41 +57,21 @@ fn json(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Sends the answer over the agent's line, and over another line when that one closes before the runtime can have seen it. The first answer to a call counts,
-/// so that it can be sent again.
+/// The first answer to a call counts, so that it can be sent again.
 async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, body: Bytes) -> Result<Bytes, ApiFailure> {
-    let deadline = Instant::now() + gateway.settings.control_timeout;
-    let (namespace, name) = (&record.name.namespace, &record.name.name);
-    let lost = |why: &str| {
-        let message =
-            format!("YoiPod {namespace}/{name} {why}, and may have taken the answer all the same: answer again, the first one counts");
-        ApiFailure::new(StatusCode::GATEWAY_TIMEOUT, message).about(name)
-    };
-    loop {
-        let line = gateway.delivery.line_to(record).await.map_err(|_| unreachable(record))?;
-        let request = person_request(user, runtime_api::APPROVAL, body.clone())?;
-        let response = match timeout_at(deadline, line.request(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(RequestError::Unsent(_))) if line.is_closed() && Instant::now() < deadline => continue,
-            Ok(Err(RequestError::Unsent(_))) => return Err(unreachable(record)),
-            Ok(Err(_)) => return Err(lost("broke off")),
-            Err(_) => return Err(lost(&format!("did not answer within {}", crate::seconds(gateway.settings.control_timeout)))),
-        };
-        let status = response.status();
-        let answer = timeout_at(deadline, Limited::new(response.into_body(), MAX_ANSWER).collect()).await;
-        let Some(answer) = answer.ok().and_then(Result::ok) else { return Err(lost("gave no answer that can be read")) };
-        let answer = answer.to_bytes();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        return Err(match serde_json::from_slice::<Refusal>(&answer) {
-            // What the runtime says of the call and of the request is the answer to the person, too.
-            Ok(refusal) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::GONE) => {
-                ApiFailure::new(status, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
-            }
-            Ok(refusal) => ApiFailure::from_refusal(namespace, name, &refusal),
-            Err(_) if status == StatusCode::NOT_FOUND => ApiFailure::older_runtime(namespace, name),
-            Err(_) => lost(&format!("answered {status}")),
-        });
+    let client = RuntimeClient::new(gateway, user, record, "may have taken the answer all the same: answer again, the first one counts");
+    let response = client.post(runtime_api::APPROVAL, body).await?;
+    let status = response.status();
+    let Some(answer) = client.read(response.into_body()).await else { return Err(client.lost("gave no answer that can be read")) };
+    if status.is_success() {
+        return Ok(answer);
     }
+    let (namespace, name) = (&record.name.namespace, &record.name.name);
+    Err(match serde_json::from_slice::<Refusal>(&answer) {
+        // What the runtime says of the call and of the request is the answer to the person, too.
+        Ok(refusal) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::GONE) => {
+            ApiFailure::new(status, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
+        }
+        _ => client.refused(status, &answer),
+    })
 }

@@ -6,29 +6,25 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
-use http_body_util::{BodyDataStream, BodyExt, Full, Limited};
+use http_body_util::BodyDataStream;
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
-use yoi_line::RequestError;
-use yoi_wire::control::{ControlDone, ControlReason, ControlResponse, USER_HEADER};
-use yoi_wire::hub::{MAX_MESSAGE_TEXT, MessageTooLong, Refusal, runtime_api};
+use yoi_wire::control::{ControlDone, ControlReason, ControlResponse};
+use yoi_wire::hub::{MAX_MESSAGE_TEXT, MessageTooLong, runtime_api};
 
 use super::ApiFailure;
 use super::register_peer::{check_peer_name, register_peer};
-use super::target::{AgentTarget, unreachable};
+use super::runtime_client::{MAX_READ_ANSWER, RuntimeClient};
+use super::target::AgentTarget;
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::body::{self, BodyError};
 use crate::front_proxy::User;
 use crate::metrics::ControlLabels;
-
-/// The longest answer that the gateway looks into, in bytes. Only the list of a long conversation's inputs is longer.
-const MAX_READ_ANSWER: usize = 64 * 1024;
 
 /// As much of a request as the gateway looks at.
 #[derive(Debug, Deserialize)]
@@ -133,41 +129,18 @@ impl RuntimeAnswer {
     }
 }
 
-/// Sends the request over the agent's line, and over another line when that one closes before the runtime can have seen it.
 async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, body: Bytes) -> Result<RuntimeAnswer, ApiFailure> {
-    let deadline = Instant::now() + gateway.settings.control_timeout;
-    let (namespace, name) = (&record.name.namespace, &record.name.name);
-    let lost = |why: &str| {
-        let message = format!("YoiPod {namespace}/{name} {why}, and may have done it all the same: ask again under the same id");
-        ApiFailure::new(StatusCode::GATEWAY_TIMEOUT, message).about(name)
-    };
-    loop {
-        let line = gateway.delivery.line_to(record).await.map_err(|_| unreachable(record))?;
-        let answer = timeout_at(deadline, line.request(person_request(user, runtime_api::CONTROL, body.clone())?));
-        let response = match answer.await {
-            Ok(Ok(response)) => response,
-            Ok(Err(RequestError::Unsent(_))) if line.is_closed() && Instant::now() < deadline => continue,
-            Ok(Err(RequestError::Unsent(_))) => return Err(unreachable(record)),
-            Ok(Err(_)) => return Err(lost("broke off")),
-            Err(_) => return Err(lost(&format!("did not answer within {}", crate::seconds(gateway.settings.control_timeout)))),
-        };
-        let status = response.status();
-        if status.is_success() {
-            let answer = timeout_at(deadline, read_answer(Body::new(response.into_body()))).await;
-            return answer.ok().flatten().ok_or_else(|| lost("gave no answer that can be read"));
-        }
-        let body = timeout_at(deadline, Limited::new(response.into_body(), MAX_READ_ANSWER).collect()).await;
-        let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-        return Err(match serde_json::from_slice::<Refusal>(&body) {
-            Ok(refusal) => ApiFailure::from_refusal(namespace, name, &refusal),
-            // A runtime older than this gateway may not serve the path.
-            Err(_) if status == StatusCode::NOT_FOUND => ApiFailure::older_runtime(namespace, name),
-            Err(_) => lost(&format!("answered {status}")),
-        });
+    let client = RuntimeClient::new(gateway, user, record, "may have done it all the same: ask again under the same id");
+    let response = client.post(runtime_api::CONTROL, body).await?;
+    let status = response.status();
+    if status.is_success() {
+        let answer = client.in_time(read_answer(Body::new(response.into_body()))).await;
+        return answer.flatten().ok_or_else(|| client.lost("gave no answer that can be read"));
     }
+    Err(client.refused(status, &client.read(response.into_body()).await.unwrap_or_default()))
 }
 
-/// The answer, or `None` when it breaks off or is none.
+/// The answer, or `None` when it breaks off or is none. Only the list of a long conversation's inputs is long.
 async fn read_answer(body: Body) -> Option<RuntimeAnswer> {
     let mut frames = BodyDataStream::new(body);
     let mut read = Vec::new();
@@ -181,28 +154,6 @@ async fn read_answer(body: Body) -> Option<RuntimeAnswer> {
         }
     }
     Some(RuntimeAnswer::Long(Body::from_stream(stream::iter([Ok(Bytes::from(read))]).chain(frames))))
-}
-
-/// A request to the runtime in the name of a person.
-pub(super) fn person_request(user: &User, path: &'static str, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
-    let mut request = Request::new(Full::new(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static(path);
-    let user = HeaderValue::from_str(&header_text(&user.name))
-        .map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, format!("the user's name fits no header: {error}")))?;
-    request.headers_mut().insert(USER_HEADER, user);
-    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(request)
-}
-
-/// A name as printable ASCII. Whoever decodes the percent signs gets the name, whatever is in it.
-fn header_text(name: &str) -> String {
-    let escaped = |byte: u8| match byte {
-        b'%' => "%25".to_owned(),
-        b' '..=b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    name.bytes().map(escaped).collect()
 }
 
 fn too_long(record: &AgentRecord, error: MessageTooLong) -> ApiFailure {
@@ -235,21 +186,8 @@ fn reason_label(reason: ControlReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt;
     use yoi_wire::control::ControlAction;
-
-    #[test]
-    fn a_user_name_becomes_printable_ascii_that_decodes_to_itself() {
-        for (name, header) in [
-            ("jane", "jane"),
-            ("system:serviceaccount:ns:ci", "system:serviceaccount:ns:ci"),
-            ("jürgen", "j%C3%BCrgen"),
-            ("50%41", "50%2541"),
-            ("a\r\nx-yoi-user: root", "a%0D%0Ax-yoi-user: root"),
-        ] {
-            assert_eq!(header_text(name), header);
-            assert!(HeaderValue::from_str(&header_text(name)).is_ok());
-        }
-    }
 
     #[test]
     fn every_action_and_reason_is_spelled_as_on_the_wire() {

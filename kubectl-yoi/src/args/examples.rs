@@ -131,6 +131,8 @@ pub const TREES: &str = "Examples:
   kubectl yoi trees                                 # of all nodes
   kubectl yoi trees --node worker-1 -o json
   kubectl yoi trees discard worker-1 --bases --force";
+pub const TREES_SHOW: &str = "Examples:
+  kubectl yoi trees show worker-1 0197c0de-0000-4000-8000-000000000001";
 pub const TREES_DISCARD: &str = "Examples:
   kubectl yoi trees discard worker-1 0197c0de-0000-4000-8000-000000000001           # says what it would discard
   kubectl yoi trees discard worker-1 0197c0de-0000-4000-8000-000000000001 --force

@@ -104,9 +104,22 @@ pub struct TreesOptions {
 
 #[derive(Debug, Subcommand)]
 pub enum TreesCommand {
+    /// Say of a tree that no AgentWorkspace claims what it was made for, where it is, and the command that opens it on its node.
+    #[command(after_help = super::examples::TREES_SHOW)]
+    Show(TreesShowOptions),
     /// Give up trees that no AgentWorkspace claims, with what is in them. Only tells what it would do without --force.
     #[command(after_help = super::examples::TREES_DISCARD)]
     Discard(TreesDiscardOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct TreesShowOptions {
+    /// The node whose disk holds it.
+    #[arg(value_name = "NODE", value_parser = subdomain)]
+    pub node: String,
+    /// The UID, as `kubectl yoi trees` lists it.
+    #[arg(value_name = "UID")]
+    pub uid: String,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use yoi_crds::YoiPod;
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse, WaitingCall, WaitingCalls};
-use yoi_wire::hub::Activity;
+use yoi_wire::hub::{Activity, TaskState};
 
 use crate::args::{ApprovalsOptions, ApproveOptions, DenyOptions, OutputFormat};
 use crate::cluster::Cluster;
@@ -34,6 +34,7 @@ pub async fn approvals(cluster: &Cluster, output: Option<OutputFormat>, args: &A
         Some(name) => calls_of(cluster, name).await?,
         None => {
             let pods: Vec<YoiPod> = cluster.list(args.all_namespaces, None).await?;
+            tell_stopped(cluster, &pods, args.all_namespaces);
             let waiting = pods.into_iter().filter(needs_input);
             stream::iter(waiting).map(|pod| calls_of_pod(cluster, pod)).buffered(ASKED_AT_ONCE).concat().await
         }
@@ -67,6 +68,25 @@ pub fn needs_input(pod: &YoiPod) -> bool {
     live.is_some_and(|live| live.activity == Activity::NeedsInput && is_of_pod(&live.pod_uid))
 }
 
+/// Says on standard error which agents were stopped before their task ended. A call of theirs may wait, which their logs alone know.
+fn tell_stopped(cluster: &Cluster, pods: &[YoiPod], all_namespaces: bool) {
+    let is_open = |pod: &&YoiPod| {
+        let task = pod.status.as_ref().and_then(|status| status.task.as_ref());
+        yoi_plan::yoipod::is_stopped(pod)
+            && task.is_some_and(|task| [TaskState::Submitted, TaskState::Running].iter().any(|open| task.state == *open))
+    };
+    let name =
+        |pod: &YoiPod| if all_namespaces { format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()) } else { pod.name_any() };
+    let stopped: Vec<String> = pods.iter().filter(is_open).map(name).collect();
+    if !stopped.is_empty() {
+        eprintln!(
+            "note: stopped before their task ended: {}. A call of theirs may wait, and is listed once they run: {}",
+            stopped.join(", "),
+            cluster.plugin_command("start NAME")
+        );
+    }
+}
+
 /// The numbers of the calls of an agent that wait, for completion.
 pub async fn numbers(cluster: &Cluster, name: &str) -> Option<Vec<(String, String)>> {
     let waiting = cluster.fetch_now::<WaitingCalls>(name, "approval").await.ok()?;
@@ -89,7 +109,7 @@ async fn calls_of(cluster: &Cluster, name: &str) -> Result<Vec<AgentCall>, Error
 async fn answer(cluster: &Cluster, output: Option<OutputFormat>, name: &str, request: &ApprovalRequest) -> Result<(), Error> {
     let operation = if request.approve { "approve a call of" } else { "deny a call of" };
     let response = cluster.answer_call(name, operation, request).await?;
-    let sentence = sentence(request, &response);
+    let sentence = sentence(name, request, &response);
     // Who is told that the opposite holds has not done what was asked.
     if response.answer.approved == request.approve {
         return show::object(output, &response, &format!("yoipod.yoi.dev/{name}"), &sentence);
@@ -99,15 +119,15 @@ async fn answer(cluster: &Cluster, output: Option<OutputFormat>, name: &str, req
 }
 
 /// What counts, in words.
-fn sentence(request: &ApprovalRequest, response: &ApprovalResponse) -> String {
+fn sentence(name: &str, request: &ApprovalRequest, response: &ApprovalResponse) -> String {
     let ApprovalResponse { call, answer, repeated } = response;
     let what = if answer.approved { "approved" } else { "denied" };
     let by = show::one_line(&answer.by);
     match (repeated, answer.always) {
-        (false, true) => format!("call {call} is approved, and so are others that the same rules of the policy ask about"),
-        (false, false) => format!("call {call} is {what}"),
-        (true, _) if answer.approved != request.approve => format!("{by} {what} call {call} before, and the first answer counts"),
-        (true, _) => format!("{by} {what} call {call} before"),
+        (false, true) => format!("call {call} of {name} is approved, and so are others that the same rules of the policy ask about"),
+        (false, false) => format!("call {call} of {name} is {what}"),
+        (true, _) if answer.approved != request.approve => format!("{by} {what} call {call} of {name} before, and the first answer counts"),
+        (true, _) => format!("{by} {what} call {call} of {name} before"),
     }
 }
 

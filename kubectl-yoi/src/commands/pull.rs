@@ -9,10 +9,11 @@ use serde::Serialize;
 use yoi_crds::workspace::OriginKind;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::bundle::{BRANCHES, BundleHead, CommitRequest, InnerRepository, MAX_BUNDLE_BYTES, MAX_BUNDLE_HEAD, Uncommitted};
+use yoi_worktree::BundleHeader;
 
 use super::diff::tell_inner;
 use crate::args::{OutputFormat, PullOptions};
-use crate::bundle_file::{BundleFile, BundleHeader};
+use crate::bundle_file::BundleFile;
 use crate::cluster::Cluster;
 use crate::error::{Error, SAME_VERSION};
 use crate::git::CloneRefusal;
@@ -219,7 +220,7 @@ async fn read_head(answer: &mut (impl AsyncBufRead + Unpin)) -> std::io::Result<
     let mut line = Vec::new();
     answer.take(MAX_BUNDLE_HEAD as u64).read_until(b'\n', &mut line).await?;
     let head = serde_json::from_slice::<BundleHead>(&line).ok();
-    Ok(head.filter(|head| head.commit.as_deref().is_none_or(crate::bundle_file::is_hash)))
+    Ok(head.filter(|head| head.commit.as_deref().is_none_or(yoi_worktree::is_hash)))
 }
 
 /// The bundle's header, if it holds what was asked for and nothing else.

@@ -58,7 +58,7 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
         if follows {
             follow::wait(cluster, &name, &project, has_task, timeout).await
         } else {
-            end::wait(cluster, &name, &project, has_task, timeout, false).await
+            end::wait(cluster, &name, &project, has_task, timeout, None).await
         }
     };
     let (ended, sentences) = cluster.unless_project_fails(Some(&project_name), timeout, waiting).await?;

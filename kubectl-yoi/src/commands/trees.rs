@@ -1,6 +1,8 @@
-//! `trees`: what nodes hold that no AgentWorkspace claims, and its discarding.
+//! `trees`: what nodes hold that no AgentWorkspace claims, the way to look into it, and its discarding.
 //!
 //! The node itself looks again before it destroys anything: the wish stands in the spec of its WorkspaceNode.
+
+mod show_tree;
 
 use std::collections::HashMap;
 
@@ -37,6 +39,7 @@ struct ListedTree {
 
 pub async fn trees(cluster: &Cluster, output: Option<OutputFormat>, args: &TreesOptions) -> Result<(), Error> {
     match &args.command {
+        Some(TreesCommand::Show(args)) => show_tree::show_tree(cluster, output, args).await,
         Some(TreesCommand::Discard(args)) => discard(cluster, output, args).await,
         None => list(cluster, output, args.node.as_deref()).await,
     }

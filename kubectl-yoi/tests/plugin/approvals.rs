@@ -43,9 +43,27 @@ async fn p69_what_waits_is_listed_with_the_command_that_answers_and_its_agents_s
     ensure!(json["items"][1]["agent"] == "b" && json["items"][1]["call"] == 9 && json["items"][1]["args"]["path"] == "a.txt", "{json}");
     let agents = plugin.run(&["ls", "agents"]).await?.expect_code(0)?;
     ensure!(agents.out.lines().nth(1).is_some_and(|line| line.starts_with("b ") && line.contains("NeedsInput")), "{agents:?}");
+    ensure!(agents.out.contains("a call waits for a person: kubectl yoi approvals b"), "{agents:?}");
+    let meaning = plugin.run(&["explain", "needsinput"]).await?.expect_code(0)?;
+    ensure!(meaning.out.starts_with("NeedsInput: A call") && meaning.out.ends_with("  $ kubectl yoi approvals NAME\n"), "{meaning:?}");
     server.answer_for("a", "approval", 200, json!({ "calls": [] }).to_string());
     let none = plugin.run(&["approvals", "a"]).await?.expect_code(0)?;
     ensure!(none.out == "no calls of a that wait for a person in namespace ns\n", "{none:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn agents_that_were_stopped_before_their_task_ended_are_named_because_a_call_of_theirs_may_wait() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    for (name, state, task) in [("open", "Stopped", "Running"), ("done", "Stopped", "Succeeded"), ("runs", "Running", "Running")] {
+        let mut agent = agent(name, &[]);
+        agent["spec"]["desiredState"] = json!(state);
+        agent["status"]["task"] = json!({ "id": "t", "state": task });
+        server.put(agent);
+    }
+    let list = plugin.run(&["approvals"]).await?.expect_code(0)?;
+    ensure!(list.err.contains("stopped before their task ended: open. ") && list.err.contains("kubectl yoi start NAME -n ns"), "{list:?}");
     Ok(())
 }
 
@@ -56,19 +74,19 @@ async fn p70_yes_and_no_are_sent_as_they_are_and_whose_answer_counts_is_told() -
     let sent = || server.requests_for("a", "approval").pop().map(|request| request.body).unwrap_or_default();
     server.answer_for("a", "approval", 200, answered(7, true, "jane", false));
     let yes = plugin.run(&["approve", "a", "7"]).await?.expect_code(0)?;
-    ensure!(yes.out == "call 7 is approved\n" && sent() == json!({ "call": 7, "approve": true }), "{yes:?} {}", sent());
+    ensure!(yes.out == "call 7 of a is approved\n" && sent() == json!({ "call": 7, "approve": true }), "{yes:?} {}", sent());
     plugin.run(&["approve", "a", "7", "--always"]).await?.expect_code(0)?;
     ensure!(sent() == json!({ "call": 7, "approve": true, "always": true }), "{}", sent());
     server.answer_for("a", "approval", 200, answered(7, false, "jane", false));
     let no = plugin.run(&["deny", "a", "7", "--because", "not today"]).await?.expect_code(0)?;
-    ensure!(no.out == "call 7 is denied\n" && sent() == json!({ "call": 7, "approve": false, "because": "not today" }), "{no:?}");
+    ensure!(no.out == "call 7 of a is denied\n" && sent() == json!({ "call": 7, "approve": false, "because": "not today" }), "{no:?}");
     plugin.run(&["deny", "a", "7"]).await?.expect_code(2)?;
 
     server.answer_for("a", "approval", 200, answered(7, true, "bob", true));
     let again = plugin.run(&["approve", "a", "7"]).await?.expect_code(0)?;
-    ensure!(again.out == "bob approved call 7 before\n", "{again:?}");
+    ensure!(again.out == "bob approved call 7 of a before\n", "{again:?}");
     let late = plugin.run(&["deny", "a", "7", "--because", "no"]).await?.expect_code(1)?;
-    ensure!(late.err.contains("bob approved call 7 before, and the first answer counts"), "{late:?}");
+    ensure!(late.err.contains("bob approved call 7 of a before, and the first answer counts"), "{late:?}");
     Ok(())
 }
 

@@ -128,10 +128,17 @@ impl Running {
 
     /// The next line of standard error that has these words.
     pub async fn error_line(&mut self, words: &str) -> Result<String> {
+        Ok(self.error_lines(words).await?.pop().unwrap_or_default())
+    }
+
+    /// The next lines of standard error, up to the one that has these words.
+    pub async fn error_lines(&mut self, words: &str) -> Result<Vec<String>> {
         let matching = async {
+            let mut lines = Vec::new();
             while let Some(line) = self.err.next_line().await? {
-                if line.contains(words) {
-                    return Ok(line);
+                lines.push(line);
+                if lines.last().is_some_and(|line| line.contains(words)) {
+                    return Ok(lines);
                 }
             }
             anyhow::bail!("standard error has ended without `{words}`")

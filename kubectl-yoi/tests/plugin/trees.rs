@@ -41,6 +41,28 @@ async fn trees_without_an_object_are_listed_with_what_they_take_and_how_many_mor
 }
 
 #[tokio::test]
+async fn a_tree_without_an_object_is_shown_with_its_folder_and_the_command_that_opens_it_on_its_node() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(node());
+    plugin.run(&["trees", "show", "n", GONE]).await?.expect_code(3)?;
+    // Whoever may not read DaemonSets is told the chart's own folder, and that it is a guess.
+    let guessed = plugin.run(&["trees", "show", "n", BASE]).await?.expect_code(0)?;
+    ensure!(guessed.out.contains(&format!("/var/lib/yoi/trees/*/{BASE} (unless")) && guessed.out.contains("2.0 KiB in all"), "{guessed:?}");
+    server.put(json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "yoi-agent-shim" },
+        "spec": { "selector": {}, "template": { "spec": { "containers": [
+            { "name": "shim", "args": ["shim"] }, { "name": "mounter", "args": ["mounter", "--data-root=/srv/yoi"] }] } } } }));
+    let shown = plugin.run(&["trees", "show", "n", WORK]).await?.expect_code(0)?;
+    ensure!(shown.out.starts_with(&format!("tree {WORK} of team/alice is on node n in /srv/yoi/trees/*/{WORK}\n")), "{shown:?}");
+    let command = format!("kubectl debug node/n -it --profile=sysadmin --image=busybox -- sh -c 'cd /host/srv/yoi/trees/*/{WORK} && ");
+    ensure!(shown.out.contains(&command) && shown.out.contains("not discarded: 1 mounts of it are left"), "{shown:?}");
+    let json = plugin.run(&["trees", "show", "n", WORK, "-o", "json"]).await?.expect_code(0)?.json()?;
+    ensure!(json["uid"] == WORK && json["folder"] == format!("/srv/yoi/trees/*/{WORK}"), "{json}");
+    ensure!(server.writes().is_empty(), "{:?}", server.writes());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_discard_tells_first_and_then_writes_what_the_node_lists_and_nothing_else() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;

@@ -140,6 +140,16 @@ async fn run_follow_shows_what_the_agent_says_when_it_comes_and_ends_with_its_ta
     stream.send(assistant_line(1, at, "first words"))?;
     let line = running.line().await?;
     ensure!(line.ends_with("first words"), "{line}");
+    // The log tells what goes on now, and lines about what is waited for would stand between its lines. What a person has to do is told.
+    let mut goes_on = with("False");
+    goes_on["status"]["conditions"][0]["message"] = json!("goes on");
+    server.put(goes_on);
+    let mut paused = with("False");
+    paused["status"]["pod"] = json!({ "name": "a-1", "uid": "p" });
+    paused["status"]["live"] = json!({ "podUID": "p", "activity": "Paused", "observedAt": at });
+    server.put(paused);
+    let told = running.error_lines("Paused: a person has paused its run").await?;
+    ensure!(!told.iter().any(|line| line.contains("goes on")), "{told:?}");
     server.put(with("True"));
     let (code, rest) = running.end().await?;
     ensure!(code == Some(0) && rest.matches("the answer").count() == 1 && rest.contains("task of a done"), "{code:?} {rest}");

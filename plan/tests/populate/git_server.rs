@@ -153,7 +153,7 @@ impl GitServer {
         assert!(!waited.timed_out(), "{open} requests are still being served");
     }
 
-    /// Method, path and whether a user was given, of each request.
+    /// Method, path, a pusher's query and whether a user was given, of each request.
     pub fn requests(&self) -> Vec<String> {
         self.shared.requests.lock().unwrap().clone()
     }
@@ -262,7 +262,9 @@ impl Shared {
             self.look_for_leaks();
         }
         let given = request.header("authorization");
-        self.requests.lock().unwrap().push(format!("{} {} {}", request.method, request.path, if given.is_empty() { "-" } else { "user" }));
+        let query = if request.path == "/v1/push" && !request.query.is_empty() { format!("?{}", request.query) } else { String::new() };
+        let user = if given.is_empty() { "-" } else { "user" };
+        self.requests.lock().unwrap().push(format!("{} {}{query} {user}", request.method, request.path));
         if request.path.starts_with("/private/") && given != format!("Basic {}", basic(USER, &self.token)) {
             // The worst server says back what it was sent.
             let body = format!("no entry with {given}, the token is {}\n", self.token);
@@ -281,7 +283,10 @@ impl Shared {
         if request.path == "/v1/push" {
             let (status, body) = self.commits.lock().unwrap().clone();
             let status = if given == format!("Bearer {GATEWAY_TOKEN}") { status } else { 401 };
-            return respond(stream, &format!("{status} Said"), "", &body);
+            // As the gateway, which sends its line alone when the branch is at that commit.
+            let line = body.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            let is_there = request.query.strip_prefix("at=").is_some_and(|at| body.starts_with(format!("{at} ").as_bytes()));
+            return respond(stream, &format!("{status} Said"), "", if is_there { &body[..line] } else { &body });
         }
         if request.path.ends_with("/git-receive-pack") {
             let breaks = {

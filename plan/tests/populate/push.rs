@@ -46,6 +46,12 @@ impl Site {
         self.project.git(&["gc", "--quiet", "--prune=now"]);
     }
 
+    /// What the pushers have asked of the gateway.
+    fn gateway_requests(&self) -> Vec<String> {
+        let requests = self.server.requests();
+        requests.iter().filter_map(|request| request.split_whitespace().find(|word| word.contains("/v1/push")).map(str::to_owned)).collect()
+    }
+
     /// Every ref of the server.
     pub fn refs(&self) -> String {
         self.project.git(&["for-each-ref", "--format=%(refname) %(objectname)"])
@@ -66,8 +72,9 @@ fn commits_come_onto_a_new_branch_and_the_token_is_nowhere_else() {
     site.project.git(&["fsck", "--strict"]);
     pod.expect_no_trace(&[&site.token, &basic(USER, &site.token), "projected-token"]);
     site.server.expect_no_leak();
-    // Again: it is there already.
+    // Again: it is there already, and the gateway is told so before it sends anything.
     assert_eq!(pod.expect_pushed(), format!("{commit} {commit} 0"));
+    assert_eq!(site.gateway_requests(), ["/v1/push".to_owned(), format!("/v1/push?at={commit}")]);
     // The agent goes on, and so does the branch.
     let next = agent.write("new/file", "hello again\n").commit("again");
     site.server.answer_pushers(200, agent.sound_answer());
@@ -101,6 +108,9 @@ fn an_agent_without_commits_pushes_nothing() {
     let before = site.refs();
     assert_eq!(site.pusher("yoi/a").expect_pushed(), "- - 2");
     assert_eq!(site.refs(), before);
+    // Nor does a repository matter that cannot be reached.
+    let elsewhere = Pusher::private(&site.folder.path().join("pod"), &site.server, "not-the-token", "yoi/a").with("BASE", &agent.base);
+    assert_eq!(elsewhere.expect_pushed(), "- - 2");
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub const CASES: &[Case] = &[
     ("w16_edits_of_a_host_folder_change_no_tree", w16),
     ("w41_a_host_folder_that_is_gone_a_link_or_no_folder_is_refused", w41),
     ("a_host_folder_of_root_or_of_another_user_is_refused_with_what_mends_it", owners),
+    ("a_host_folder_whose_repository_is_elsewhere_is_refused_and_leaves_no_tree", linked),
     ("a_host_folder_that_changes_is_copied_again_and_then_refused", changing),
     ("planted_a_host_file_torn_in_the_copy_is_found", torn),
     ("a_host_folder_is_captured_once_for_each_tree", repeated),
@@ -327,6 +328,20 @@ fn owners(fixture: &Fixture) -> Verdict {
     std::os::unix::fs::chown(&source, Some(1001), Some(7)).unwrap();
     refused("it belongs to 1001:7, and the tree would be 1000:1000's; set the owner to uid 1001 and gid 7");
     fixture.assert_only(&[]);
+    Verdict::Ran
+}
+
+fn linked(fixture: &Fixture) -> Verdict {
+    needs_root!();
+    let source = beside(fixture);
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join(".git"), "gitdir: /elsewhere/.git/worktrees/source\n").unwrap();
+    give_away(&source);
+    let error = capture(fixture, &source).unwrap_err();
+    assert!(error.reason() == ErrorReason::SourceForbidden && error.to_string().contains("git clone"), "{error}");
+    fixture.assert_only(&[]);
+    fs::remove_file(source.join(".git")).unwrap();
+    capture(fixture, &source).unwrap();
     Verdict::Ran
 }
 

@@ -22,7 +22,7 @@ pub fn add(instance: Instance, data_root: Option<DataRoot>) -> Result<()> {
     let node = free.with_context(|| format!("failed to add a node: {instance} has {} of {0}", Node::MOST))?;
     let step = progress::start(format!("Add {node}"));
     prepare(node, data_root, &programs)?;
-    supervisor::start(node, &programs)?;
+    supervisor::start(node, &programs, &step)?;
     addons::describe_nodes(instance, &programs)?;
     wait_ready(node)?;
     step.done(format!("{} at {}", node, node.address()));
@@ -80,7 +80,7 @@ pub fn start(node: Node) -> Result<()> {
         bail!("{node} runs already");
     }
     let step = progress::start(format!("Switch {node} on"));
-    supervisor::start(node, &programs)?;
+    supervisor::start(node, &programs, &step)?;
     step.done("");
     Ok(())
 }
@@ -91,7 +91,7 @@ pub fn reboot(node: Node) -> Result<()> {
     let _lock = lock(node.instance)?;
     let step = progress::start(format!("Start {node} anew"));
     supervisor::power_off(node)?;
-    supervisor::start(node, &programs)?;
+    supervisor::start(node, &programs, &step)?;
     step.done("");
     Ok(())
 }
@@ -136,7 +136,7 @@ pub fn import(instance: Instance, archives: &[images::Archive]) -> Result<()> {
     let running: Vec<_> = Node::existing(instance).into_iter().filter(|node| supervisor::process(*node).is_some()).collect();
     let step = progress::start(format!("Import images into {} {}", running.len(), if running.len() == 1 { "node" } else { "nodes" }));
     let imported: Vec<_> = std::thread::scope(|scope| {
-        let imports: Vec<_> = running.iter().map(|node| scope.spawn(|| images::import(*node))).collect();
+        let imports: Vec<_> = running.iter().map(|node| scope.spawn(|| images::import(*node, |line| step.line(line)))).collect();
         imports.into_iter().map(|import| import.join().unwrap_or_else(|_| bail!("an import panicked"))).collect()
     });
     let imported: std::collections::BTreeSet<String> = imported.into_iter().collect::<Result<Vec<_>>>()?.concat().into_iter().collect();

@@ -4,6 +4,7 @@ use super::{Kubectl, cgroup, leftovers, network};
 use crate::command::wait;
 use crate::images;
 use crate::instance::Node;
+use crate::progress::Progress;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -18,8 +19,8 @@ pub const IMAGES_MARK: &str = "images-imported";
 /// Accepts connections once the NetworkPolicies that there are hold on the node.
 pub const POLICIES_SOCKET: &str = "netpol.sock";
 
-/// Starts the node from what is on its disk, and imports the images that it lacks. A first node's API server answers then.
-pub fn start(node: Node, programs: &Path) -> Result<()> {
+/// Starts the node from what is on its disk, and imports the images that it lacks, each with a line of `step`. A first node's API server answers then.
+pub fn start(node: Node, programs: &Path, step: &Progress) -> Result<()> {
     // What a killed supervisor could not take away.
     network::disconnect(node)?;
     network::prepare(node.instance)?;
@@ -44,7 +45,7 @@ pub fn start(node: Node, programs: &Path) -> Result<()> {
         Ok(UnixStream::connect(node.containerd_socket()).ok())
     })
     .with_context(|| see_logs(node))?;
-    images::import(node)?;
+    images::import(node, |line| step.line(line))?;
     fs::write(node.path(IMAGES_MARK), "")?;
     wait(&format!("the parts of {node}"), Duration::from_secs(120), || {
         check_alive(node, &mut child)?;

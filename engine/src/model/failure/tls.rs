@@ -15,7 +15,7 @@ pub(super) fn summary(endpoint: &str, error: &rustls::Error) -> String {
     use rustls::CertificateError as Certificate;
     let why = match error {
         rustls::Error::InvalidCertificate(Certificate::UnknownIssuer) => {
-            "its certificate is not signed by a public CA, nor by one that spec.model.caRef names"
+            "its certificate is not signed by a public CA, nor by one that the model's caRef names"
         }
         rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => "its certificate has expired",
         rustls::Error::InvalidCertificate(Certificate::NotValidForName | Certificate::NotValidForNameContext { .. }) => {
@@ -25,9 +25,9 @@ pub(super) fn summary(endpoint: &str, error: &rustls::Error) -> String {
         _ => "it does not agree on TLS",
     };
     let what = match error {
-        rustls::Error::InvalidCertificate(Certificate::UnknownIssuer) => "name the ConfigMap with its CA in spec.model.caRef",
+        rustls::Error::InvalidCertificate(Certificate::UnknownIssuer) => "name the ConfigMap with its CA in the model's caRef",
         rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => "renew it at the endpoint",
-        _ => "check spec.model.baseUrl",
+        _ => "check the model's baseUrl",
     };
     format!("the model endpoint {endpoint} is not trusted: {why}; {what}")
 }

@@ -146,7 +146,7 @@ async fn a_redirect_elsewhere_does_not_take_the_key_with_it() {
     let (elsewhere, seen) = serve(vec![hello()]).await;
     let (url, _) = serve(vec![status("307 Temporary Redirect", &format!("location: {elsewhere}\r\n"), "")]).await;
     let failure = call_endpoint(json!({"baseUrl": url})).await.unwrap_err();
-    assert!(failure.summary.ends_with("answered 307 Temporary Redirect; check spec.model.baseUrl"), "{failure:?}");
+    assert!(failure.summary.ends_with("answered 307 Temporary Redirect; check the model's baseUrl"), "{failure:?}");
     assert!(seen.lock().unwrap().is_empty());
 }
 
@@ -182,7 +182,7 @@ async fn what_is_no_answer_is_a_failure_with_the_servers_own_words() {
         (cut, unusable, "broke its answer off: a finish_reason did not come", ""),
         (noise, unusable, "sent a stream that cannot be read", ""),
         (chunked("data: [DONE]\n\n"), unusable, "ended its answer without anything in it", ""),
-        (status("200 OK", "", "<html>Log in</html>"), unusable, "no stream of a chat; check spec.model.baseUrl and provider", "Log in"),
+        (status("200 OK", "", "<html>Log in</html>"), unusable, "no stream of a chat; check the model's baseUrl and provider", "Log in"),
         (status("200 OK", "", "{\"detail\":\"Not here\"}"), unusable, "no stream of a chat", "Not here"),
         (
             status("200 OK", "content-type: application/json\r\n", "{\"error\":{\"message\":\"out of order\",\"code\":503}}"),

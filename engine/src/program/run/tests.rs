@@ -97,6 +97,18 @@ async fn a_program_that_writes_nothing_for_too_long_is_ended_with_all_its_proces
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_tree_that_ends_each_run_is_named_with_what_to_do_and_no_other_file_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, is_told) in [("$PWD/.gemini/settings.json", true), ("/home/of/.gemini/settings.json", false), ("$PWD/other.json", false)] {
+        let script = format!("echo \"Error in {file}: Unexpected token\" >&2; exit 52");
+        let (end, _) = run_script(folder.path(), ParserName::Gemini, &script, "go", "no word").await;
+        assert_eq!(end.exit, ProgramExit::Code(52));
+        let told = end.last_words.contains("mend or remove that file there, or in the project's repository");
+        assert!(told == is_told && end.last_words.starts_with("Error in "), "{}", end.last_words);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn both_streams_of_a_command_are_logged_line_by_line_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let script = "echo out; echo WARNING >&2; until [ -e go ]; do sleep 0.05; done; echo last; printf 'one\ntwo\n' >&2; exit 3";

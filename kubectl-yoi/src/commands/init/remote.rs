@@ -15,8 +15,42 @@ pub fn checked(remote: &str, url: &str) -> Result<String, CloneRefusal> {
         // What has an `@` and is no address that we know may hold a password, too.
         let shown = if url.contains('@') { String::new() } else { format!(", {url}") };
         let message = format!("no Pod can clone the address of remote `{remote}`{shown}: {rule}");
-        refusal(message, "name another remote: --remote REMOTE; or the address of the same repository: --url URL")
-    })
+        refusal(message, OTHER_ADDRESS)
+    })?;
+    reachable(&format!("the address of remote `{remote}`, {url}"), url)
+}
+
+/// Takes an address that is of another machine, or refuses `what`.
+pub fn reachable(what: &str, url: &str) -> Result<String, CloneRefusal> {
+    match host(url).filter(|host| is_this_machine(host)) {
+        None => Ok(url.to_owned()),
+        Some(host) => {
+            Err(refusal(format!("no Pod can clone {what}: to a Pod, {host} is the Pod itself, and not this machine"), OTHER_ADDRESS))
+        }
+    }
+}
+
+const OTHER_ADDRESS: &str =
+    "name another remote: --remote REMOTE; or the address of the same repository that the cluster's Pods reach: --url URL";
+
+/// The host of an address that populators can clone, without its port.
+fn host(url: &str) -> Option<&str> {
+    let authority = match url.split_once("://") {
+        Some((_, rest)) => rest.split(['/', '?', '#']).next()?,
+        None => url.split_once(':')?.0,
+    };
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    match host.strip_prefix('[') {
+        Some(address) => address.split(']').next(),
+        None => host.split(':').next(),
+    }
+}
+
+/// Whether a host names whatever machine asks for it.
+fn is_this_machine(host: &str) -> bool {
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
+    let is_own = |address: std::net::IpAddr| address.is_loopback() || address.is_unspecified();
+    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(is_own)
 }
 
 /// Whether credentials may stand in an address. A user alone, as ssh needs it, is none.
@@ -87,6 +121,28 @@ mod tests {
         for url in ["/srv/git/p.git", "../p", "file:///srv/p"] {
             let refused = checked("up", url).unwrap_err();
             assert!(refused.message.contains("no Pod can clone the address of remote `up`"), "{}", refused.message);
+        }
+    }
+
+    #[test]
+    fn an_address_of_this_machine_is_none_that_a_pod_can_clone() {
+        for url in [
+            "http://127.0.0.1:3000/t/p.git",
+            "http://localhost/p.git",
+            "https://git.Localhost./p",
+            "ssh://git@127.8.0.1:22/p",
+            "git@localhost:t/p.git",
+            "http://[::1]:3000/p.git",
+            "git://0.0.0.0/p",
+        ] {
+            let refused = checked("origin", url).unwrap_err();
+            assert!(
+                refused.message.contains("is the Pod itself") && refused.next.contains("that the cluster's Pods reach: --url URL"),
+                "{url}"
+            );
+        }
+        for sound in ["http://10.0.0.1:3000/p.git", "https://localhost.example/p", "git@127.example:p", "http://[fd00::1]/p"] {
+            assert_eq!(checked("origin", sound).as_deref(), Ok(sound));
         }
     }
 

@@ -41,7 +41,7 @@ pub async fn read(args: &InitOptions) -> Result<Repository, CloneRefusal> {
         None => Some(chosen_remote(args, of_branch.clone()).await?),
     };
     let url = match (&args.url, &remote) {
-        (Some(url), _) => url.clone(),
+        (Some(url), _) => remote::reachable(&format!("--url {url}"), url)?,
         (None, Some(remote)) => address(remote).await?,
         (None, None) => return Err(no_remote()),
     };

@@ -10,6 +10,7 @@ use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{ReportReason, VisibilityReason};
 
 use super::rows::Rows;
+use crate::commands::approvals::needs_input;
 use crate::show;
 
 pub fn has_session(pod: &YoiPod) -> bool {
@@ -118,7 +119,11 @@ impl Rows for AgentRows<'_> {
                 show::cell(restorable(pod)),
             ]);
         }
-        row.push(show::message(&status.conditions, wide));
+        row.push(match needs_input(pod) {
+            // Its conditions are met.
+            true => show::cell(format!("a call waits for a person: kubectl yoi approvals {}", pod.name_any())),
+            false => show::message(&status.conditions, wide),
+        });
         row
     }
 }

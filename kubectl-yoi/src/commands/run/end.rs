@@ -1,6 +1,8 @@
 //! What `run --wait` waits for: the end of the task and of its push, or that the agent is ready; and what is told of it.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -17,6 +19,7 @@ use crate::commands::approvals::needs_input;
 use crate::commands::push;
 use crate::commands::stop_start::not_ready;
 use crate::error::Error;
+use crate::progress::Progress;
 use crate::session_log::LogReader;
 use crate::show;
 
@@ -33,17 +36,18 @@ pub struct Ended {
     pub answer: Option<String>,
 }
 
-/// Waits for the end, and returns it with the sentences that tell of it; without the answer, if whoever reads them has `seen` it come.
+/// Waits for the end, and returns it with the sentences that tell of it. `followed` says whether whoever reads them has begun to see the log come: then
+/// the log tells what goes on, and the answer is not told again. `None`: nobody sees the log.
 pub async fn wait(
     cluster: &Cluster,
     name: &str,
     project: &YoiProject,
     has_task: bool,
     timeout: Duration,
-    seen: bool,
+    followed: Option<&AtomicBool>,
 ) -> Result<(Ended, String), Error> {
     let begun = Instant::now();
-    let ended = wait_for(cluster, name, project, has_task, timeout).await;
+    let ended = wait_for(cluster, name, project, has_task, timeout, followed).await;
     if let Err(Error::TaskFailed { .. }) = &ended
         && let Some(failure) = last_words(cluster, name).await.failure
     {
@@ -61,7 +65,7 @@ pub async fn wait(
     }
     let answer = last_words(cluster, name).await.answer;
     let mut sentences = Vec::new();
-    if let Some(answer) = answer.as_ref().filter(|_| !seen) {
+    if let Some(answer) = answer.as_ref().filter(|_| followed.is_none()) {
         sentences.push(show::visible(answer).trim_end().to_owned());
     }
     sentences.push(format!("task of {name} done"));
@@ -71,35 +75,54 @@ pub async fn wait(
 }
 
 /// Waits until the task has ended, or until the agent is ready when it has no task, or until only a person can help it on.
-async fn wait_for(cluster: &Cluster, name: &str, project: &YoiProject, has_task: bool, timeout: Duration) -> Result<YoiPod, Error> {
+async fn wait_for(
+    cluster: &Cluster,
+    name: &str,
+    project: &YoiProject,
+    has_task: bool,
+    timeout: Duration,
+    followed: Option<&AtomicBool>,
+) -> Result<YoiPod, Error> {
     let goal = if has_task { "task done" } else { "ready" };
-    cluster
-        .wait(name, timeout, goal, |pod: Option<&YoiPod>| {
-            let Some(pod) = pod else {
-                return Err(cluster.gone_error::<YoiPod>(name));
-            };
-            let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-            if has_task {
-                match find(conditions, condition::TASK_COMPLETE) {
-                    Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Done(pod.clone())),
-                    Some(c) if reason::is_task_failure(&c.reason) => {
-                        return Err(cluster.task_failed(name, &c.message));
-                    }
-                    _ => {}
+    let (mut progress, what) = (Progress::start(), cluster.display_name::<YoiPod>(name));
+    // What a person has to do is told beside the log, too.
+    let is_for_person = Cell::new(false);
+    let tell = |why: &str| {
+        if is_for_person.get() || !followed.is_some_and(|begun| begun.load(Ordering::Relaxed)) {
+            progress.set(&format!("{what}: {why}"));
+        }
+    };
+    let until = |pod: Option<&YoiPod>| {
+        is_for_person.set(false);
+        let Some(pod) = pod else {
+            return Err(cluster.gone_error::<YoiPod>(name));
+        };
+        let conditions = pod.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        if has_task {
+            match find(conditions, condition::TASK_COMPLETE) {
+                Some(c) if c.status == ConditionStatus::True => return Ok(Wait::Done(pod.clone())),
+                Some(c) if reason::is_task_failure(&c.reason) => {
+                    return Err(cluster.task_failed(name, &c.message));
                 }
-            } else if is_true(conditions, condition::READY) {
-                return Ok(Wait::Done(pod.clone()));
+                _ => {}
             }
-            if needs_input(pod) {
-                let command = cluster.plugin_command(&format!("approvals {name}"));
-                return Ok(Wait::Pending(format!("NeedsInput: a call waits for a person, see {command}")));
-            }
-            if pod.status.as_ref().and_then(|s| s.live.as_ref()).is_some_and(|live| live.activity == Activity::Paused) {
-                return Ok(Wait::Pending("Paused: a person has paused its run".to_owned()));
-            }
-            Ok(not_ready(cluster, pod, Some(project)))
-        })
-        .await
+        } else if is_true(conditions, condition::READY) {
+            return Ok(Wait::Done(pod.clone()));
+        }
+        if needs_input(pod) {
+            is_for_person.set(true);
+            let command = cluster.plugin_command(&format!("approvals {name}"));
+            return Ok(Wait::Pending(format!("NeedsInput: a call waits for a person, see {command}")));
+        }
+        if pod.status.as_ref().and_then(|s| s.live.as_ref()).is_some_and(|live| live.activity == Activity::Paused) {
+            is_for_person.set(true);
+            return Ok(Wait::Pending("Paused: a person has paused its run".to_owned()));
+        }
+        let waits = not_ready(cluster, pod, Some(project));
+        is_for_person.set(matches!(waits, Wait::Blocked(_)));
+        Ok(waits)
+    };
+    cluster.watch(name, timeout, goal, until, tell).await
 }
 
 /// Waits for what becomes of the push that follows the task.

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use yoi_crds::{YoiPod, YoiProject};
@@ -28,11 +29,16 @@ pub async fn wait(
     has_task: bool,
     timeout: Duration,
 ) -> Result<(Ended, String), Error> {
+    let begun = AtomicBool::new(false);
     let mut reader = LogReader { cluster, agent: name, follow: true, after: None, tail: None };
     let ended = {
         let shown = async {
             until_it_runs(cluster, name, timeout).await?;
-            reader.for_each(|_, line| print(&line)).await.map(drop)
+            let show = |line: LogLine| {
+                begun.store(true, Ordering::Relaxed);
+                print(&line)
+            };
+            reader.for_each(|_, line| show(line)).await.map(drop)
         };
         let shown = async {
             // Whoever cannot read the log, or closed the output, still waits for the end.
@@ -42,7 +48,7 @@ pub async fn wait(
             pending::<Infallible>().await
         };
         tokio::select! {
-            ended = end::wait(cluster, name, project, has_task, timeout, true) => ended?,
+            ended = end::wait(cluster, name, project, has_task, timeout, Some(&begun)) => ended?,
             never = shown => match never {},
         }
     };

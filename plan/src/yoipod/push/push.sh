@@ -38,7 +38,7 @@ printable_answer() {
   echo
 }
 
-# Gets the agent's commits from the gateway. The token is in a file, as anybody may read arguments.
+# Gets the agent's commits from the gateway, which sends none when they are at $tip already. The token is in a file, as anybody may read arguments.
 take_commits() {
   command -v curl >/dev/null || fail "the image of this Pod has no curl: set agents.image of the chart to one with git and curl"
   printf '%s\n' "$GATEWAY_CA" >/tmp/gateway.crt
@@ -49,7 +49,7 @@ take_commits() {
     status=$(
       ulimit -f $((max_bytes / 512 + 8))
       curl --silent --show-error --noproxy '*' --cacert /tmp/gateway.crt --header @/tmp/header --connect-to "::$GATEWAY" --connect-timeout 30 \
-        --speed-limit 1 --speed-time 60 --output /tmp/answer --write-out '%{http_code}' "https://$GATEWAY_NAME/v1/push" 2>/tmp/curl
+        --speed-limit 1 --speed-time 60 --output /tmp/answer --write-out '%{http_code}' "https://$GATEWAY_NAME/v1/push${tip:+?at=$tip}" 2>/tmp/curl
     ) && ended=0 || ended=$?
     # The answer holds words of the agent's runtime.
     [ "$ended,$status" = 0,200 ] || printable_answer >&2
@@ -84,6 +84,15 @@ look_at_branch() {
   while IFS="$tab" read -r id name; do
     [ "$name" != "refs/heads/$BRANCH" ] || tip=$id
   done </tmp/branch
+}
+
+# Sets $tip before anything is taken from the agent. Where the branch cannot be looked at, that counts once there is something to push: $look is the exit
+# code then, and /tmp/look has the words.
+look_before() {
+  look=0
+  (look_at_branch && echo "$tip" >/tmp/tip) || look=$?
+  [ "$look" -ne 0 ] || tip=$(cat /tmp/tip)
+  [ ! -e /tmp/told ] || mv -f /tmp/told /tmp/look
 }
 
 # Fetches commits and trees, and of the files only those that git needs, where the server can do that.
@@ -214,6 +223,8 @@ finish() {
 push() {
   set_environment
   check_credentials
+  tip=
+  look_before
   take_commits
   # The cluster's objects name it. What the agent says of it is not asked for.
   base=$BASE
@@ -224,8 +235,12 @@ push() {
     finish
     return 0
   fi
-  look_at_branch
+  if [ "$look" -ne 0 ]; then
+    mv -f /tmp/look /tmp/told
+    exit "$look"
+  fi
   before=$tip
+  # The gateway has sent no bundle then.
   if [ "$tip" = "$commit" ]; then
     finish "$before"
     return 0
@@ -247,7 +262,7 @@ push() {
   finish "$before"
 }
 
-rm -f /tmp/silent /tmp/told
+rm -f /tmp/silent /tmp/told /tmp/look
 push >/tmp/said 2>&1 </dev/null &
 if wait $!; then code=0; else code=$?; fi
 report

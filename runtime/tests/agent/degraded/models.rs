@@ -68,12 +68,12 @@ const FAULTS: [(&str, &str, &str, &str); 15] = [
     ("429-after", "status: 429, times: 1, retryAfterSeconds: 1", "9000,9000,9000", "answered 429 Too Many Requests"),
     ("500", "status: 500, times: 2", "9000,9000,9000", "answered 500 Internal Server Error"),
     ("503", "status: 503, times: 3", "9000,9000,9000", "answered 503 Service Unavailable"),
-    ("401", "status: 401, times: 2", "9000,9000,9000", "it wants a key: name its Secret in spec.model.authSecretRef"),
+    ("401", "status: 401, times: 2", "9000,9000,9000", "it wants a key: name its Secret in the model's authSecretRef"),
     ("403", "status: 403, times: 2", "9000,9000,9000", "answered 403 Forbidden"),
-    ("404", "status: 404, times: 2", "9000,9000,9000", "check spec.model.baseUrl and spec.model.name"),
+    ("404", "status: 404, times: 2", "9000,9000,9000", "check the model's baseUrl and name"),
     ("hang", "show: hang, times: 2", "3000,9000,9000", "took the request and did not begin to answer"),
     ("trickle", "show: trickle, times: 1", "9000,9000,5500", "did not end its answer within 5 s"),
-    ("html", "show: html, times: 2", "9000,9000,9000", "no stream of a chat; check spec.model.baseUrl"),
+    ("html", "show: html, times: 2", "9000,9000,9000", "no stream of a chat; check the model's baseUrl"),
     ("noise", "show: noise, times: 2", "9000,9000,9000", "sent a stream that cannot be read"),
     ("cut", "cut: true, times: 2", "9000,9000,9000", "broke its answer off"),
     ("cut-call", "show: cutCall, times: 2", "9000,9000,9000", "broke its answer off"),
@@ -122,7 +122,7 @@ async fn an_agent_keeps_trying_an_endpoint_that_refuses_connections_until_it_lis
         let report = harness.gateway.wait_for_report(|report| report.reason == ReportReason::ModelUnreachable).await;
         assert_eq!(
             report.message,
-            format!("nobody listens at the model endpoint {place} (connection refused); is it up, and is spec.model.baseUrl right?")
+            format!("nobody listens at the model endpoint {place} (connection refused); is it up, and is the model's baseUrl right?")
         );
         let failed = |count: usize| format!("\"failed\":{count},");
         harness.wait_until("more tries than were ever counted", |_| harness.stderr().contains(&failed(13))).await;

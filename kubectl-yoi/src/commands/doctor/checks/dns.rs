@@ -65,7 +65,7 @@ mod tests {
     fn an_agent_or_a_project_that_cannot_resolve_a_name_is_told_however_that_is_worded() {
         // The first two are from the runtime and from git on a cluster, the others from resolvers.
         for words in [
-            "the model endpoint late-model.ns.svc:8080 has a name that cannot be resolved; check spec.model.baseUrl, and the cluster's DNS",
+            "the model endpoint late-model.ns.svc:8080 has a name that cannot be resolved; check the model's baseUrl, and the cluster's DNS",
             "fatal: unable to look up absent.ns.svc (port 9418) (Name or service not known)",
             "fatal: unable to look up absent.ns.svc (port 9418) (No address associated with hostname)",
             "fatal: unable to access 'https://absent/': Could not resolve host: absent",
