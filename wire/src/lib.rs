@@ -9,6 +9,7 @@
 pub mod approval;
 pub mod bundle;
 pub mod control;
+pub mod conversation;
 pub mod entry;
 pub mod hub;
 pub mod identity;
