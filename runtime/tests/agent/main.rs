@@ -6,6 +6,7 @@ mod endpoint;
 
 mod approvals;
 mod bundles;
+mod conversations;
 mod day_of_work;
 mod degraded;
 mod diffs;
