@@ -40,6 +40,7 @@ mod budget;
 mod conversation;
 mod conversations;
 mod options;
+mod projection;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,7 @@ pub use budget::TokenBudget;
 pub use conversation::{Conversation, ConversationParts, running_status};
 pub use conversations::Conversations;
 pub use options::ProjectOptions;
+pub use projection::Projection;
 
 /// Bytes of a segment of the log.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -99,6 +101,8 @@ pub enum ProjectError {
     TooManyStored { name: String, limit: usize },
     #[error("conversation {MAIN} is not stopped by itself: it ends with its project")]
     MainIsNotStopped,
+    #[error("there is no projection {key:?}; there are timeline, llm_context, diagnostics, pending_tool_calls")]
+    UnknownProjection { key: String },
     #[error(transparent)]
     Approval(#[from] ApprovalRefusal),
     #[error("the message was not taken: {limit} messages wait to be read")]

@@ -269,6 +269,10 @@ impl Conversation {
         }
     }
 
+    pub(super) fn log_reads(&self) -> &LogReads {
+        &self.reads
+    }
+
     /// The folder of its record.
     #[must_use]
     pub fn folder(&self) -> &Path {
