@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -25,6 +25,8 @@ use crate::body;
 use crate::front_proxy::User;
 use crate::metrics::ControlLabels;
 
+/// What the runtime says of the request itself.
+const PASSED_ON: [StatusCode; 4] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::GONE];
 /// The longest answer of a runtime, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
 
@@ -34,7 +36,7 @@ pub async fn waiting(
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", "approval").await?;
-    let body = read_from_runtime(&gateway, &record, runtime_api::APPROVAL.to_owned(), WhenStopped::Nobody).await?;
+    let body = read_from_runtime(&gateway, &record, target.runtime_path(runtime_api::APPROVAL)?, WhenStopped::Nobody).await?;
     Ok(json(body))
 }
 
@@ -50,7 +52,9 @@ pub async fn answer(
     let body = body::read(body).await.map_err(|error| bad(yoi_wire::error_chain(&error)))?;
     let request: ApprovalRequest = serde_json::from_slice(&body)
         .map_err(|error| bad(format!("the body must be {{\"call\": NUMBER, \"approve\": BOOLEAN, \"always\"?, \"because\"?}}: {error}")))?;
-    let answer = ask_runtime(&gateway, &user, &record, body).await;
+    let path = target.runtime_path(runtime_api::APPROVAL)?;
+    let ask = Ask { method: Method::POST, path, body, again: "answer again, the first one counts" };
+    let answer = ask_runtime(&gateway, &user, &record, &ask).await;
     let (action, outcome) = (if request.approve { "approve" } else { "deny" }, if answer.is_ok() { "Done" } else { "NoAnswer" });
     gateway.metrics.control_requests.get_or_create(&ControlLabels { action, answer: outcome }).inc();
     let AgentRecord { name, run_generation: run, .. } = &*record;
@@ -63,19 +67,26 @@ fn json(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Sends the answer over the agent's line, and over another line when that one closes before the runtime can have seen it. The first answer to a call counts,
-/// so that it can be sent again.
-async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, body: Bytes) -> Result<Bytes, ApiFailure> {
+/// What is asked of a runtime in the name of a person. It has its effect once, however often it is asked.
+pub(super) struct Ask {
+    pub method: Method,
+    pub path: String,
+    pub body: Bytes,
+    /// What to do when the answer was lost.
+    pub again: &'static str,
+}
+
+/// Asks over the agent's line, and over another line when that one closes before the runtime can have seen it.
+pub(super) async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, ask: &Ask) -> Result<Bytes, ApiFailure> {
     let deadline = Instant::now() + gateway.settings.control_timeout;
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let lost = |why: &str| {
-        let message =
-            format!("YoiPod {namespace}/{name} {why}, and may have taken the answer all the same: answer again, the first one counts");
+        let message = format!("YoiPod {namespace}/{name} {why}, and may have done it all the same: {}", ask.again);
         ApiFailure::new(StatusCode::GATEWAY_TIMEOUT, message).about(name)
     };
     loop {
         let line = gateway.delivery.line_to(record).await.map_err(|_| unreachable(record))?;
-        let request = person_request(user, runtime_api::APPROVAL, body.clone())?;
+        let request = person_request(user, ask.method.clone(), &ask.path, ask.body.clone())?;
         let response = match timeout_at(deadline, line.request(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(RequestError::Unsent(_))) if line.is_closed() && Instant::now() < deadline => continue,
@@ -92,7 +103,7 @@ async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, 
         }
         return Err(match serde_json::from_slice::<Refusal>(&answer) {
             // What the runtime says of the call and of the request is the answer to the person, too.
-            Ok(refusal) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::GONE) => {
+            Ok(refusal) if PASSED_ON.contains(&status) => {
                 ApiFailure::new(status, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
             }
             Ok(refusal) => ApiFailure::from_refusal(namespace, name, &refusal),

@@ -64,7 +64,8 @@ pub async fn control(
     if let Some(text) = head.action.text.as_ref().filter(|text| text.len() > MAX_MESSAGE_TEXT) {
         return Err(too_long(&record, MessageTooLong { bytes: Some(text.len()) }));
     }
-    let answer = carry_out(&gateway, &user, &record, &head, body).await;
+    let path = target.runtime_path(runtime_api::CONTROL)?;
+    let answer = carry_out(&gateway, &user, &record, &head, (&path, body)).await;
     let outcome = match &answer {
         Ok(answer) => answer.outcome(),
         Err(_) => "NoAnswer",
@@ -83,14 +84,14 @@ async fn carry_out(
     user: &User,
     record: &AgentRecord,
     head: &RequestHead,
-    body: Bytes,
+    (path, body): (&str, Bytes),
 ) -> Result<RuntimeAnswer, ApiFailure> {
     let refused = |refusal| RuntimeAnswer::of(ControlResponse { id: head.id.to_string(), done: None, refused: Some(refusal) });
     let peer = head.action.peer.as_ref().filter(|_| head.action.kind == "registerPeer");
     if let Some(refusal) = peer.and_then(|peer| check_peer_name(record, peer).err()) {
         return Ok(refused(refusal));
     }
-    let answer = ask_runtime(gateway, user, record, body).await?;
+    let answer = ask_runtime(gateway, user, record, path, body).await?;
     let (Some(peer), RuntimeAnswer::Read(ControlResponse { done: Some(_), .. }, _)) = (peer, &answer) else { return Ok(answer) };
     Ok(match register_peer(gateway, user, record, peer).await {
         Ok(message) => {
@@ -134,7 +135,13 @@ impl RuntimeAnswer {
 }
 
 /// Sends the request over the agent's line, and over another line when that one closes before the runtime can have seen it.
-async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, body: Bytes) -> Result<RuntimeAnswer, ApiFailure> {
+async fn ask_runtime(
+    gateway: &GatewayState,
+    user: &User,
+    record: &AgentRecord,
+    path: &str,
+    body: Bytes,
+) -> Result<RuntimeAnswer, ApiFailure> {
     let deadline = Instant::now() + gateway.settings.control_timeout;
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     let lost = |why: &str| {
@@ -143,7 +150,7 @@ async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, 
     };
     loop {
         let line = gateway.delivery.line_to(record).await.map_err(|_| unreachable(record))?;
-        let answer = timeout_at(deadline, line.request(person_request(user, runtime_api::CONTROL, body.clone())?));
+        let answer = timeout_at(deadline, line.request(person_request(user, Method::POST, path, body.clone())?));
         let response = match answer.await {
             Ok(Ok(response)) => response,
             Ok(Err(RequestError::Unsent(_))) if line.is_closed() && Instant::now() < deadline => continue,
@@ -184,10 +191,12 @@ async fn read_answer(body: Body) -> Option<RuntimeAnswer> {
 }
 
 /// A request to the runtime in the name of a person.
-pub(super) fn person_request(user: &User, path: &'static str, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
+pub(super) fn person_request(user: &User, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
     let mut request = Request::new(Full::new(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static(path);
+    *request.method_mut() = method;
+    *request.uri_mut() = path
+        .parse::<Uri>()
+        .map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, format!("{path} is no path of a request: {error}")))?;
     let user = HeaderValue::from_str(&header_text(&user.name))
         .map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, format!("the user's name fits no header: {error}")))?;
     request.headers_mut().insert(USER_HEADER, user);
