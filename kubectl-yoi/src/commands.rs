@@ -2,6 +2,7 @@
 
 pub mod approvals;
 pub mod attach;
+pub mod conversation;
 pub mod diff;
 pub mod doctor;
 pub mod explain;

@@ -6,6 +6,7 @@ mod agents;
 mod approvals;
 mod charts;
 mod claims;
+mod conversations;
 mod deletion;
 mod host_sources;
 mod laptop;

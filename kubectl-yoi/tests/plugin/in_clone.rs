@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 35] = [
+const LINES: [&str; 38] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -25,6 +25,9 @@ const LINES: [&str; 35] = [
     "approvals",
     "approve a 7",
     "deny a 7 --because no",
+    "conversation start a review",
+    "conversation ls a",
+    "conversation stop a review",
     "top",
     "export a",
     "peer a b --timeout 1s",
@@ -69,7 +72,21 @@ async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers(
     std::fs::write(&config, text.replace(r#""namespace":"ns""#, r#""namespace":"elsewhere""#))?;
     server.put(agent("a", &[])).put(project(&[]));
     let refused = status(403, "Forbidden", "no");
-    for subresource in ["log", "message", "attach", "control", "usage", "export", "diff", "patch", "bundle", "push", "approval"] {
+    for subresource in [
+        "log",
+        "message",
+        "attach",
+        "control",
+        "usage",
+        "export",
+        "diff",
+        "patch",
+        "bundle",
+        "push",
+        "approval",
+        "conversations",
+        "conversations/review",
+    ] {
         server.answer_for("a", subresource, 403, refused.clone());
     }
     let mut verbs = BTreeSet::new();

@@ -7,6 +7,7 @@ mod approvals;
 mod attach;
 mod completion;
 mod connection;
+mod conversations;
 mod diff;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
