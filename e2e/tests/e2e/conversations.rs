@@ -11,7 +11,7 @@ rules:
 - when: {lastUserContains: wait for the other}
   steps:
   - toolCalls:
-    - { tool: Shell, args: { command: "until test -e made; do sleep 0.1; done; cat made" } }
+    - { tool: Shell, args: { command: "until test -e made; do sleep 0.1; done; cat made", timeoutSeconds: 600 } }
   - text: It is there.
 - when: {lastUserContains: make it}
   steps:
