@@ -11,12 +11,12 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use yoi_session::{Error as SessionError, Holder, InboxMessage, Lock, PutOutcome, Sender, Token, Wake};
+use yoi_session::{Error as SessionError, Holder, Lock, Token};
 use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, ApprovalResponse, WaitingCall};
-use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
+use yoi_wire::control::{ControlAction, ControlResponse};
+use yoi_wire::conversation::{ConversationStatus, MAIN};
 use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStarted};
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::RunLimits;
@@ -24,13 +24,12 @@ use yoi_wire::policy::ToolPolicy;
 
 use crate::agent_config::{Prompt, agent_config};
 use crate::conversation::RunSettings;
-use crate::driver::{Agent, ConversationObserver, Driver, FailedCall, ModelPatience, SecretRenewal};
-use crate::error_text::error_text;
+use crate::driver::{Agent, ConversationObserver, FailedCall, ModelPatience, SecretRenewal};
 use crate::follow::Follower;
 use crate::frame::{Frame, FrameError, FrameSupport};
 use crate::log_reads::{LogReads, blocking};
 use crate::model::{FallbackModels, ModelError};
-use crate::open_session::{OpenSession, disk};
+use crate::open_session::disk;
 use crate::peers::{NoPeers, Peers};
 use crate::policy::{Policy, PolicyError};
 use crate::processes::ProcessSupervisor;
@@ -39,11 +38,19 @@ use crate::tools::tree::Tree;
 use crate::tools::{ToolGate, ToolRunner};
 use crate::tree_context::tree_context;
 
+mod budget;
+mod conversation;
+mod conversations;
 mod options;
+mod projection;
 #[cfg(test)]
 mod tests;
 
+pub use budget::TokenBudget;
+pub use conversation::{Conversation, ConversationParts, running_status};
+pub use conversations::Conversations;
 pub use options::ProjectOptions;
+pub use projection::Projection;
 
 /// Bytes of a segment of the log.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -78,8 +85,26 @@ pub enum ProjectError {
     Session(#[from] SessionError),
     #[error("a project needs a tokio runtime with several threads: its log blocks while it is written")]
     OneThread,
-    #[error("the project has ended: {why}")]
-    Ended { why: String },
+    #[error("conversation {conversation} does not run: {why}")]
+    Ended { conversation: String, why: String },
+    #[error(
+        "{name:?} is no name for another conversation: 1 to 63 lower-case letters, digits and `-`, which is neither first nor last, and not {MAIN:?}"
+    )]
+    ConversationName { name: String },
+    #[error("there is no conversation {name}; there are {known}")]
+    UnknownConversation { name: String, known: String },
+    #[error("conversation {name} runs already")]
+    ConversationRuns { name: String },
+    #[error("conversation {name} was not started: {limit} run beside {MAIN}, which is the most; stop one first")]
+    TooManyConversations { name: String, limit: usize },
+    #[error(
+        "conversation {name} was not started: there are {limit} beside {MAIN}, the stopped ones among them, which is the most; start one of them again"
+    )]
+    TooManyStored { name: String, limit: usize },
+    #[error("conversation {MAIN} is not stopped by itself: it ends with its project")]
+    MainIsNotStopped,
+    #[error("there is no projection {key:?}; there are timeline, llm_context, diagnostics, pending_tool_calls")]
+    UnknownProjection { key: String },
     #[error(transparent)]
     Approval(#[from] ApprovalRefusal),
     #[error("the message was not taken: {limit} messages wait to be read")]
@@ -131,12 +156,9 @@ impl ProjectInstance {
 pub struct Project {
     id: String,
     instance: ProjectInstance,
-    /// `None`: it has ended. The record stays taken for as long as somebody holds the session.
-    session: watch::Receiver<Option<Arc<OpenSession>>>,
-    reads: LogReads,
+    main: Arc<Conversation>,
+    others: Conversations,
     stop: CancellationToken,
-    /// Why it has ended; `None`: it runs.
-    ended: watch::Receiver<Option<String>>,
     unframed: Option<String>,
 }
 
@@ -163,58 +185,42 @@ impl Project {
         blocking(move || assets.look()).await;
         let (digest, pod_uid) = (digest(&options), Uuid::now_v7().to_string());
         let form_config = form_config(&instance, &options, &digest, Handle::current());
-        let (session, replay) = {
-            let (state, pod_uid, form_config) = (options.state.clone(), pod_uid.clone(), form_config.clone());
-            let agent = AgentRef { namespace: LOCAL.to_owned(), name: options.id.clone(), uid: options.id.clone() };
-            blocking(move || {
-                let lock = take_lock(&state, pod_uid)?;
-                OpenSession::open(&lock, &agent, &*form_config)
-            })
-            .await?
+        let lock = {
+            let (state, pod_uid) = (options.state.clone(), pod_uid.clone());
+            blocking(move || take_lock(&state, pod_uid)).await?
         };
-        let runtime = RuntimeStarted { pod_uid, manifest_digest: digest, cut_bytes: replay.cut_bytes() };
-        let stop = CancellationToken::new();
-        // The other end lives as long as the driver.
-        let (tokens, token_limit) = watch::channel(options.limits.tokens);
-        let driver = Driver {
-            session: session.clone(),
+        let parts = ConversationParts {
+            agent_ref: AgentRef { namespace: LOCAL.to_owned(), name: options.id.clone(), uid: options.id.clone() },
             agent: Agent::Builtin(model),
             tools: instance.tools.clone(),
-            retries: options.retries,
-            patience: ModelPatience { total: options.model.patience_seconds.map(Duration::from_secs), ..ModelPatience::default() },
-            secrets: Arc::new(Unobserved),
-            observer: Arc::new(Unobserved),
-            random: random_fraction,
-            stop: stop.clone(),
-            task: None,
+            budget: Arc::new(TokenBudget::new(options.limits.tokens)),
             settings: RunSettings {
                 turns_per_run: options.limits.turns_per_run,
                 tokens: options.limits.tokens,
                 compaction: options.compaction,
                 window_tokens: options.model.window_tokens,
             },
-            token_limit,
+            retries: options.retries,
+            patience: ModelPatience { total: options.model.patience_seconds.map(Duration::from_secs), ..ModelPatience::default() },
+            secrets: Arc::new(Unobserved),
+            observe: Arc::new(|_: &str| -> Arc<dyn ConversationObserver> { Arc::new(Unobserved) }),
+            random: random_fraction,
             segment_bytes: SEGMENT_BYTES,
             form_config,
+            runtime: RuntimeStarted { pod_uid, manifest_digest: digest, cut_bytes: 0 },
+            task: None,
+            reads: LogReads::default(),
         };
-        let (ending, ended) = watch::channel(None);
-        let (opened, open_session) = watch::channel(Some(session));
-        let tools = instance.tools.clone();
-        tokio::spawn(async move {
-            // A task of its own, so that a fault there ends as a stop does: nothing of the project is left, and others go on.
-            let driven = tokio::spawn(async move { driver.drive(replay, runtime).await }).await;
-            tools.runner().stop_all().await;
-            if let Some(session) = opened.send_replace(None) {
-                blocking(move || session.close()).await;
+        let stop = CancellationToken::new();
+        let main = Arc::new(Conversation::start(MAIN, lock.clone(), &parts, stop.child_token()).await?);
+        let others = match Conversations::open(lock, parts, options.conversations, stop.clone()).await {
+            Ok(others) => others,
+            Err(error) => {
+                main.stop().await;
+                return Err(error.into());
             }
-            drop(tokens);
-            ending.send_replace(Some(match driven {
-                Ok(Ok(())) => "it was stopped".to_owned(),
-                Ok(Err(error)) => error_text(&error),
-                Err(fault) => format!("a fault of this program: {fault}"),
-            }));
-        });
-        Ok(Self { id: options.id, instance, session: open_session, reads: LogReads::default(), stop, ended, unframed })
+        };
+        Ok(Self { id: options.id, instance, main, others, stop, unframed })
     }
 
     /// Its id.
@@ -235,85 +241,88 @@ impl Project {
         self.instance.tools.offered(CallFrom::Model)
     }
 
-    /// Gives the conversation a text, durable on return, and starts a run with it. The same id is the same message, however often it is sent.
+    /// Starts another conversation beside [`MAIN`], or one that was stopped or has failed again, which goes on with what it was interrupted in. It shares
+    /// tree, processes, policy and the project's slots and tokens with the others, and reads none of their messages.
+    ///
+    /// # Errors
+    /// The name is none, it runs already, too many run, or its record cannot be written. Nothing runs then.
+    pub async fn start_conversation(&self, name: &str) -> Result<Arc<Conversation>, ProjectError> {
+        self.others.start(name).await
+    }
+
+    /// Stops a conversation beside [`MAIN`]: its run ends as interrupted, and no process of it is left. It stays readable, and does not start with the
+    /// project any more.
+    ///
+    /// # Errors
+    /// There is none of this name, or its record cannot be written: then it goes on.
+    pub async fn stop_conversation(&self, name: &str) -> Result<(), ProjectError> {
+        self.others.stop(name).await
+    }
+
+    /// The conversation of this name, also one that does not run.
+    ///
+    /// # Errors
+    /// [`ProjectError::UnknownConversation`].
+    pub fn conversation(&self, name: &str) -> Result<Arc<Conversation>, ProjectError> {
+        if name == MAIN { Ok(self.main.clone()) } else { self.others.get(name) }
+    }
+
+    /// All conversations: [`MAIN`], then the others by name.
+    #[must_use]
+    pub fn conversations(&self) -> Vec<ConversationStatus> {
+        std::iter::once(self.main.status()).chain(self.others.list()).collect()
+    }
+
+    /// [`Conversation::send`] of [`MAIN`].
     ///
     /// # Errors
     /// It was not taken.
     pub async fn send(&self, user: &str, id: Uuid, text: &str) -> Result<(), ProjectError> {
-        let session = self.session()?;
-        let message =
-            InboxMessage { id: id.to_string(), from: Sender::Person { user: user.to_owned() }, text: text.to_owned(), wake: Wake::Run };
-        match blocking(move || session.put(message)).await? {
-            PutOutcome::Accepted | PutOutcome::Duplicate => Ok(()),
-            PutOutcome::Full { limit } => Err(ProjectError::InboxFull { limit }),
-            PutOutcome::TooOld => Err(ProjectError::TooOld),
-            PutOutcome::TooLong { limit } => Err(ProjectError::TooLong { limit }),
-        }
+        self.main.send(user, id, text).await
     }
 
-    /// Asks the conversation to pause, go on, cancel, compact or rewind, and returns its answer, which may be a refusal.
+    /// [`Conversation::control`] of [`MAIN`].
     ///
     /// # Errors
-    /// The project has ended.
+    /// It does not run.
     pub async fn control(&self, user: &str, action: ControlAction) -> Result<ControlResponse, ProjectError> {
-        let session = self.session()?;
-        let request = ControlRequest { id: Uuid::now_v7().to_string(), action };
-        match session.ask(user.to_owned(), request).await {
-            Some(response) => Ok(response),
-            None => Err(ProjectError::Ended { why: self.why_ended() }),
-        }
+        self.main.control(user, action).await
     }
 
-    /// The calls that wait for a person, because the policy wants them asked; oldest first.
+    /// [`Conversation::waiting_calls`] of [`MAIN`].
     ///
     /// # Errors
-    /// The project has ended.
+    /// It does not run.
     pub async fn waiting_calls(&self) -> Result<Vec<WaitingCall>, ProjectError> {
-        let calls = self.session()?.waiting_calls().await;
-        calls.ok_or_else(|| ProjectError::Ended { why: self.why_ended() })
+        self.main.waiting_calls().await
     }
 
-    /// Says yes or no to a call that waits, and returns the answer that counts, which is the first one.
+    /// [`Conversation::approve`] of [`MAIN`].
     ///
     /// # Errors
     /// No such call waits, or it is over.
     pub async fn approve(&self, user: &str, request: ApprovalRequest) -> Result<ApprovalResponse, ProjectError> {
-        match self.session()?.approve(user.to_owned(), request).await {
-            Some(answered) => Ok(answered?),
-            None => Err(ProjectError::Ended { why: self.why_ended() }),
-        }
+        self.main.approve(user, request).await
     }
 
-    /// Follows the conversation after `token`, or from its last `tail` entries: each entry and each piece of an answer once, in order.
+    /// [`Conversation::follow`] of [`MAIN`].
     ///
     /// # Errors
-    /// The project has ended, or the token is none of its record.
+    /// It does not run, or the token is none of its record.
     pub async fn follow(&self, token: Token, tail: Option<usize>) -> Result<Follower, ProjectError> {
-        let session = self.session()?;
-        let follower = Follower::start(&session, token, tail, self.reads.clone(), self.stop.clone()).await?;
-        follower.ok_or_else(|| ProjectError::Ended { why: self.why_ended() })
+        self.main.follow(token, tail).await
     }
 
-    /// Ends what runs, as interrupted, and every process of it. On return its record is closed and may be taken by another.
+    /// Ends what runs in all conversations, as interrupted, and every process of it. On return its record is closed and may be taken by another.
     pub async fn stop(&self) {
         self.stop.cancel();
-        // An error: the task that drives is gone.
-        let _ = self.ended.clone().wait_for(Option::is_some).await;
+        self.main.stop().await;
+        self.others.close().await;
     }
 
-    /// Waits until it has ended by a stop or by itself, because its record cannot be written, and says why.
+    /// Waits until [`MAIN`] has ended, by a stop or by itself, because its record cannot be written, and says why. Others go on in the second case.
     pub async fn ended(&self) -> String {
-        let _ = self.ended.clone().wait_for(Option::is_some).await;
-        self.why_ended()
-    }
-
-    fn session(&self) -> Result<Arc<OpenSession>, ProjectError> {
-        let open = self.session.borrow().clone().filter(|_| !self.stop.is_cancelled());
-        open.ok_or_else(|| ProjectError::Ended { why: self.why_ended() })
-    }
-
-    fn why_ended(&self) -> String {
-        self.ended.borrow().clone().unwrap_or_else(|| "it is being stopped".to_owned())
+        self.main.ended().await
     }
 }
 

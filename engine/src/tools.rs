@@ -56,6 +56,23 @@ impl ToolRunner {
         Self { tools: ToolSet::builtin(), context: Arc::new(context), slots: Slots::new(ProjectSlots::default()) }
     }
 
+    /// The same tools for another conversation of the project. It has slots, commands in the background and a working directory of its own.
+    fn for_another_conversation(&self) -> Self {
+        let ToolContext { tree, shell, peers, limits, policy, redactor, assets, unconfirmed: _ } = &*self.context;
+        let context = ToolContext {
+            tree: tree.clone(),
+            shell: Arc::new(shell.for_another_conversation()),
+            peers: peers.clone(),
+            limits: *limits,
+            policy: policy.clone(),
+            redactor: redactor.clone(),
+            // Shared: all conversations of a project read one generation.
+            assets: assets.clone(),
+            unconfirmed: UnconfirmedMessages::default(),
+        };
+        Self { tools: self.tools.clone(), context: Arc::new(context), slots: self.slots.of_another_conversation() }
+    }
+
     /// The tools as the model is offered them.
     pub(crate) fn offered(&self) -> Vec<OfferedTool> {
         self.tools.offered(&self.context.limits)

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{Method, Request, StatusCode, header};
+use axum::http::{Method, Request, StatusCode, Uri, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::{Instant, timeout_at};
 use yoi_crds::pod::DesiredState;
 use yoi_line::{LineHandle, RequestError};
-use yoi_wire::hub::{DeliverRequest, MAX_MESSAGE_TEXT, MessageSender, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api};
+use yoi_wire::hub::{DeliverRequest, MAX_MESSAGE_TEXT, MessageSender, MessageTooLong, Refusal, RefusalReason, SendResponse};
 
 use crate::agent_index::AgentRecord;
 use crate::metrics::{DeliveryLabels, GatewayMetrics, OutcomeLabels};
@@ -90,10 +90,10 @@ impl MessageDelivery {
         Err(unreachable(target))
     }
 
-    /// Sends a message that [`validate`] has taken, waits for the acknowledgement, and logs the outcome for audit.
-    pub async fn deliver(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
+    /// Sends a message that [`validate`] has taken to this inbox of the runtime, waits for the acknowledgement, and logs the outcome for audit.
+    pub async fn deliver(&self, target: &AgentRecord, inbox: &str, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
         let began = Instant::now();
-        let outcome = self.send_to_inbox(target, message).await;
+        let outcome = self.send_to_inbox(target, inbox, message).await;
         let labels = OutcomeLabels { outcome: if outcome.is_ok() { "sent" } else { "refused" } };
         self.metrics.delivery_seconds.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
         self.audit(&message.from, &target.name.namespace, &target.name.name, Some(target), &message.message_id, outcome.as_ref().map(drop));
@@ -123,10 +123,11 @@ impl MessageDelivery {
         self.metrics.deliveries.get_or_create(&DeliveryLabels { from: kind, outcome: label.to_owned() }).inc();
     }
 
-    async fn send_to_inbox(&self, target: &AgentRecord, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
+    async fn send_to_inbox(&self, target: &AgentRecord, inbox: &str, message: &DeliverRequest) -> Result<SendResponse, Refusal> {
         let body = Bytes::from(
             serde_json::to_vec(message).map_err(|error| receiver_failed(target, &format!("the message cannot be written: {error}")))?,
         );
+        let inbox: Uri = inbox.parse().map_err(|error| receiver_failed(target, &format!("{inbox} is no path of an inbox: {error}")))?;
         let deadline = Instant::now() + self.ack_timeout;
         let lost = || Refusal {
             reason: RefusalReason::Unacknowledged,
@@ -138,7 +139,7 @@ impl MessageDelivery {
         loop {
             let line = self.line_to(target).await?;
             let answer = timeout_at(deadline, async {
-                let response = match line.request(inbox_request(body.clone())).await {
+                let response = match line.request(inbox_request(inbox.clone(), body.clone())).await {
                     Ok(response) => response,
                     Err(error) => return Err(Some(error)),
                 };
@@ -181,10 +182,10 @@ fn log_safe(text: &str) -> String {
     text.chars().filter(char::is_ascii_graphic).take(MAX_ID).collect()
 }
 
-fn inbox_request(body: Bytes) -> Request<Full<Bytes>> {
+fn inbox_request(inbox: Uri, body: Bytes) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = axum::http::Uri::from_static(runtime_api::INBOX);
+    *request.uri_mut() = inbox;
     request.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     request
 }

@@ -4,6 +4,7 @@ mod approval;
 mod attach;
 mod bundle;
 mod control;
+mod conversations;
 mod discovery;
 mod failure;
 mod log;
@@ -42,6 +43,14 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/attach"), get(attach::attach))
         .route(&format!("{AGENT}/bundle"), get(bundle::bundle).post(bundle::commit))
         .route(&format!("{AGENT}/control"), post(control::control))
+        .route(&format!("{AGENT}/conversations"), get(conversations::list))
+        .route(&format!("{AGENT}/conversations/{{conversation}}"), post(conversations::start).delete(conversations::stop))
+        .route(&format!("{AGENT}/approval/{{conversation}}"), get(approval::waiting).post(approval::answer))
+        .route(&format!("{AGENT}/attach/{{conversation}}"), get(attach::attach))
+        .route(&format!("{AGENT}/control/{{conversation}}"), post(control::control))
+        .route(&format!("{AGENT}/export/{{conversation}}"), get(log::export))
+        .route(&format!("{AGENT}/log/{{conversation}}"), get(log::log))
+        .route(&format!("{AGENT}/message/{{conversation}}"), post(message::send))
         .route(&format!("{AGENT}/diff"), get(log::diff))
         .route(&format!("{AGENT}/export"), get(log::export))
         .route(&format!("{AGENT}/usage"), get(log::usage))

@@ -16,8 +16,8 @@ pub use agents::{
 };
 pub use connection::ClusterOptions;
 pub use steering::{
-    ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions,
-    TopOptions,
+    ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
+    ConversationOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions,
 };
 pub use trees::{
     InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
@@ -112,6 +112,9 @@ pub enum Command {
     /// Turn an idle agent's conversation back to before one of its inputs. The log keeps everything.
     #[command(after_help = examples::REWIND)]
     Rewind(RewindOptions),
+    /// Start, list and stop conversations of an agent beside its first one: they share its tree, and read none of each other's messages.
+    #[command(subcommand, after_help = examples::CONVERSATION)]
+    Conversation(ConversationCommand),
     /// Show what agents do and how many tokens they have used.
     #[command(after_help = examples::TOP)]
     Top(TopOptions),
@@ -246,9 +249,37 @@ impl Command {
             | Command::Crds
             | Command::Version(_) => None,
             Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => None,
-            Command::Approvals(_) | Command::Approve(_) | Command::Deny(_) => None,
+            Command::Approvals(_) | Command::Approve(_) | Command::Deny(_) | Command::Conversation(_) => None,
             Command::Rewind(_) | Command::Top(_) | Command::Assets(_) | Command::Export(_) | Command::Completion { .. } => None,
         }
+    }
+}
+
+impl Command {
+    /// The conversation that `--conversation` names.
+    pub fn conversation(&self) -> Option<&str> {
+        let of = match self {
+            Command::Log(args) => &args.of,
+            Command::Send(args) => &args.of,
+            Command::Attach(args) => &args.of,
+            Command::Approve(args) => &args.of,
+            Command::Deny(args) => &args.of,
+            Command::Pause(args) | Command::Resume(args) | Command::Cancel(args) | Command::Compact(args) => &args.of,
+            Command::Rewind(args) => &args.of,
+            Command::Export(args) => &args.of,
+            Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
+                return None;
+            }
+            Command::Peer(_) | Command::Stop(_) | Command::Start(_) | Command::Restart(_) | Command::Rm(_) | Command::Diff(_) => {
+                return None;
+            }
+            Command::Patch(_) | Command::Pull(_) | Command::Push(_) | Command::Take(_) | Command::Refresh(_) | Command::Assets(_) => {
+                return None;
+            }
+            Command::Workspace(_) | Command::Trees(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds => return None,
+            Command::Version(_) | Command::Completion { .. } => return None,
+        };
+        of.conversation.as_deref()
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Cluster {
     pub dry_run: Option<DryRun>,
     /// Percent of the usual time for which a wait is patient with a reason that only a person can fix.
     pub patience_percent: u32,
+    /// The conversation that requests to an agent are about; `None` is `main`.
+    pub conversation: Option<String>,
 }
 
 /// A kind whose objects are in a namespace.
@@ -56,7 +58,7 @@ impl<K> NamespacedObject for K where
 impl Cluster {
     /// The same API server, for objects of another namespace.
     pub fn in_namespace(&self, namespace: String) -> Self {
-        Self { client: self.client.clone(), namespace, ..*self }
+        Self { client: self.client.clone(), namespace, conversation: self.conversation.clone(), ..*self }
     }
 
     /// Returns `Kind namespace/name`, the name of an object in messages.
@@ -126,7 +128,13 @@ pub fn fake_cluster(answer: serde_json::Value) -> Cluster {
         let answer = http::Response::new(Body::from(answer.to_string().into_bytes()));
         std::future::ready(Ok::<_, std::convert::Infallible>(answer))
     });
-    Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned(), dry_run: None, patience_percent: 100 }
+    Cluster {
+        client: Client::new(service, "default"),
+        namespace: "ns".to_owned(),
+        dry_run: None,
+        patience_percent: 100,
+        conversation: None,
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod approvals;
 pub mod assets;
 pub mod attach;
+pub mod conversation;
 pub mod diff;
 pub mod doctor;
 pub mod explain;

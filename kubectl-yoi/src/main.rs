@@ -19,7 +19,7 @@ mod show;
 
 use std::process::ExitCode;
 
-use args::{Cli, ClusterOptions, Command, WorkspaceCommand};
+use args::{Cli, ClusterOptions, Command, ConversationCommand, WorkspaceCommand};
 use clone_project::CloneProject;
 use cluster::Cluster;
 use error::Error;
@@ -104,6 +104,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
     }
     let mut cluster = Cluster::connect(&cli.cluster).await?;
     cluster.dry_run = cli.command.dry_run();
+    cluster.conversation = cli.command.conversation().map(str::to_owned);
     match cli.command {
         Command::Run(args) => commands::run::run(&cluster, output, *args).await,
         Command::Ls(args) => commands::ls::ls(&cluster, output, &args).await,
@@ -118,6 +119,9 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Cancel(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Cancel {}).await,
         Command::Compact(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Compact {}).await,
         Command::Rewind(args) => commands::steer::rewind(&cluster, output, &args).await,
+        Command::Conversation(ConversationCommand::Start(args)) => commands::conversation::start(&cluster, output, &args).await,
+        Command::Conversation(ConversationCommand::Ls(args)) => commands::conversation::ls(&cluster, output, &args).await,
+        Command::Conversation(ConversationCommand::Stop(args)) => commands::conversation::stop(&cluster, output, &args).await,
         Command::Top(args) => commands::top::top(&cluster, output, &args).await,
         Command::Assets(args) => commands::assets::assets(&cluster, output, &args).await,
         Command::Export(args) => commands::export::export(&cluster, &args).await,

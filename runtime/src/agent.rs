@@ -9,19 +9,23 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use yoi_engine::conversation::RunSettings;
-use yoi_engine::driver::{Agent, Driver, ModelPatience, SecretRenewal};
+use yoi_engine::driver::{Agent, SecretRenewal};
 use yoi_engine::error_text::error_text;
 use yoi_engine::log_reads::LogReads;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::project::{ProjectError, ProjectInstance, SEGMENT_BYTES};
+use yoi_engine::project::{Conversations, ProjectError, ProjectInstance, TokenBudget};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
+use yoi_wire::conversation::MAIN;
 use yoi_wire::entry::{AgentConfig, RuntimeStarted};
 use yoi_wire::hub::gateway_api;
 use yoi_wire::manifest::{Gateway, SecretKeyName};
+
+mod conversations;
+
+use conversations::follow_limit;
 
 use crate::agent_config::agent_config;
 use crate::args::RuntimeSettings;
@@ -33,7 +37,7 @@ use crate::log_origin::LogOrigin;
 use crate::program::{program_setup, report_program};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
-use crate::serve::{AgentState, ReadState, router};
+use crate::serve::{AgentKind, AgentState, OtherConversations, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, report_background, send_reports};
 use crate::token_limit::watch_token_limit;
 
@@ -112,10 +116,13 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let token_limit = watch_token_limit(token_folder, manifest.limits.tokens, stop.clone());
     let (opened, open_session) = watch::channel(None);
+    let (conversations_opened, conversations) = watch::channel(None);
+    let conversations = OtherConversations { open: conversations, of: if is_program { AgentKind::Program } else { AgentKind::Builtin } };
     let disk_space = Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone()));
     let agent_session = open_session.clone();
     let read = ReadState {
         open_session,
+        conversations: conversations.clone(),
         session_root: settings.session.clone(),
         tree: Some(root),
         shim_socket: settings.shim_socket.clone(),
@@ -132,6 +139,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
             read,
             AgentState {
                 open_session: agent_session,
+                conversations,
                 disk_space,
                 token_limit: token_limit.clone(),
                 background: tools.runner().background_count(),
@@ -151,8 +159,20 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         let (program, status) = (program.clone(), status.clone());
         tokio::spawn(async move { report_program(&program, &status).await });
     }
-    let process =
-        AgentProcess { settings: &settings, origin, status: &status, stop: &stop, opened: &opened, instance, agent, token_limit, secrets };
+    let budget = Arc::new(TokenBudget::new(*token_limit.borrow()));
+    tokio::spawn(follow_limit(budget.clone(), token_limit));
+    let process = AgentProcess {
+        settings: &settings,
+        origin,
+        status: &status,
+        stop: &stop,
+        opened: &opened,
+        conversations: &conversations_opened,
+        instance,
+        agent,
+        budget,
+        secrets,
+    };
     match unusable {
         None => process.run_sessions().await,
         Some(failure) => {
@@ -161,6 +181,10 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
             // The process stays up, so that people can read the log and the reason.
             stop.cancelled().await;
         }
+    }
+    let others = conversations_opened.borrow().clone();
+    if let Some(others) = others {
+        others.close().await;
     }
     tools.runner().stop_all().await;
 
@@ -233,9 +257,10 @@ struct AgentProcess<'a> {
     status: &'a RuntimeStatus,
     stop: &'a CancellationToken,
     opened: &'a watch::Sender<Option<Arc<OpenSession>>>,
+    conversations: &'a watch::Sender<Option<Arc<Conversations>>>,
     instance: ProjectInstance,
     agent: Agent,
-    token_limit: watch::Receiver<Option<u64>>,
+    budget: Arc<TokenBudget>,
     secrets: Arc<SecretRestart>,
 }
 
@@ -254,6 +279,8 @@ impl AgentProcess<'_> {
                     tokio::task::block_in_place(|| disk_space::check_for_log(&self.settings.session)).map(|()| perhaps_full = false)
                 }
                 None => self.take_lock().map(|new| lock = Some(new)),
+                // Before `main`: what becomes of that one is nothing to them.
+                Some(lock) if self.has_no_others() => self.open_others(lock).await,
                 Some(lock) => self.session(lock).await,
             };
             let Err(error) = result else { continue };
@@ -283,9 +310,8 @@ impl AgentProcess<'_> {
     }
 
     async fn session(&self, lock: &Arc<Lock>) -> Result<(), SessionError> {
-        let manifest = &self.settings.manifest;
-        let endpoint = manifest.model.as_ref();
-        let (open, replay) = tokio::task::block_in_place(|| OpenSession::open(lock, &manifest.agent, &*self.form_config()))?;
+        let parts = self.parts();
+        let (open, replay) = tokio::task::block_in_place(|| OpenSession::open(lock, &parts.agent_ref, &*parts.form_config))?;
         if let Some(pointer) = open.pointer() {
             self.origin.set_session(&pointer.id);
             self.status.set_session(pointer);
@@ -293,38 +319,9 @@ impl AgentProcess<'_> {
         if let Some(cut) = &replay.cut {
             tracing::warn!(file = %cut.file.display(), line = cut.line, bytes = cut.bytes, "torn end of the log cut");
         }
-        let runtime = RuntimeStarted {
-            pod_uid: self.settings.pod_uid.clone(),
-            manifest_digest: self.settings.manifest_digest.clone(),
-            cut_bytes: replay.cut_bytes(),
-        };
+        let runtime = RuntimeStarted { cut_bytes: replay.cut_bytes(), ..parts.runtime.clone() };
         self.opened.send_replace(Some(open.clone()));
-        let driver = Driver {
-            session: open.clone(),
-            agent: self.agent.clone(),
-            tools: self.instance.tools.clone(),
-            retries: self.settings.retries,
-            patience: ModelPatience {
-                total: endpoint.and_then(|endpoint| endpoint.patience_seconds).map(Duration::from_secs),
-                // 5 and 30 minutes, unless a test has made the first back-off shorter.
-                first_person: self.settings.retries.first * 300,
-                next_person: self.settings.retries.first * 1800,
-            },
-            secrets: self.secrets.clone(),
-            observer: Arc::new(self.status.clone()),
-            random: random_fraction,
-            stop: self.stop.clone(),
-            task: manifest.task.clone(),
-            settings: RunSettings {
-                turns_per_run: manifest.limits.turns_per_run,
-                tokens: *self.token_limit.borrow(),
-                compaction: manifest.compaction,
-                window_tokens: endpoint.and_then(|endpoint| endpoint.window_tokens),
-            },
-            token_limit: self.token_limit.clone(),
-            segment_bytes: manifest.segment_bytes.unwrap_or(SEGMENT_BYTES),
-            form_config: self.form_config(),
-        };
+        let driver = parts.driver(MAIN, &open, &replay, self.stop.clone());
         let result = driver.drive(replay, runtime).await;
         self.opened.send_replace(None);
         open.close();

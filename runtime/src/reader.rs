@@ -15,7 +15,7 @@ use crate::agent::{dial, stop_on_signal};
 use crate::args::ReaderSettings;
 use crate::frame;
 use crate::rng::random_fraction;
-use crate::serve::{ReadState, stopped_router};
+use crate::serve::{OtherConversations, ReadState, stopped_router};
 
 /// The process cannot serve at all.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,7 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     let (_never, open_session) = watch::channel(None);
     let read = ReadState {
         open_session,
+        conversations: OtherConversations::of_stopped(),
         session_root: session,
         tree,
         shim_socket,

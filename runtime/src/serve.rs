@@ -38,15 +38,19 @@ mod assets;
 mod attach;
 mod bundle;
 mod control;
+mod conversations;
 mod export;
 mod parts;
 mod usage;
+
+pub use conversations::{AgentKind, OtherConversations};
 
 /// What the requests that only read need. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ReadState {
     /// `None` while no session is open.
     pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
+    pub conversations: OtherConversations,
     pub session_root: PathBuf,
     /// `None` for a stopped agent whose tree is gone.
     pub tree: Option<PathBuf>,
@@ -63,6 +67,8 @@ pub struct ReadState {
 pub struct AgentState {
     /// `None` while no session is open.
     pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
+    /// Those beside `main`.
+    pub conversations: OtherConversations,
     /// Started when the inbox cannot be written.
     pub disk_space: Arc<DiskSpaceProbe>,
     /// `spec.limits.tokens`.
@@ -83,9 +89,10 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
         .route(runtime_api::USAGE, get(usage::usage))
         .route(runtime_api::ASSETS, get(assets::assets))
         .with_state(agent.clone());
+    let of_conversations = conversations::agent_router(read.clone(), agent.clone());
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
-    reading_router(read).merge(agent_routes).merge(commit_route).merge(attach_route)
+    reading_router(read).merge(agent_routes).merge(commit_route).merge(attach_route).merge(of_conversations)
 }
 
 /// The routes of the reader of a stopped agent.
@@ -99,6 +106,7 @@ pub fn stopped_router(read: ReadState) -> Router {
 
 /// The routes that change nothing: log, export, diff, patch, bundle.
 fn reading_router(read: ReadState) -> Router {
+    let of_conversations = conversations::reading_router(read.clone());
     Router::new()
         .route(runtime_api::LOG, get(log))
         .route(runtime_api::EXPORT, get(export::export))
@@ -106,6 +114,7 @@ fn reading_router(read: ReadState) -> Router {
         .route(runtime_api::PATCH, get(patch_response))
         .route(runtime_api::BUNDLE, get(bundle::get_bundle))
         .with_state(read)
+        .merge(of_conversations)
 }
 
 fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {

@@ -10,9 +10,14 @@ use yoi_engine::driver::{ConversationObserver, FailedCall};
 use yoi_engine::error_text::error_text;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::{Error as SessionError, ErrorReason};
+use yoi_wire::conversation::MAIN;
 use yoi_wire::hub::{Activity, ReportAccepted, ReportReason, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
 use crate::rng::random_fraction;
+
+mod activity;
+
+use activity::Activities;
 
 /// Whether this process can use the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +131,7 @@ impl StatusInputs {
 #[derive(Clone, Debug)]
 pub struct RuntimeStatus {
     inputs: Arc<Mutex<StatusInputs>>,
+    activities: Arc<Mutex<Activities>>,
     sender: watch::Sender<RuntimeReport>,
 }
 
@@ -152,7 +158,7 @@ impl RuntimeStatus {
             program_session: None,
             background: 0,
         };
-        Self { inputs: Arc::new(Mutex::new(inputs)), sender: watch::channel(report).0 }
+        Self { inputs: Arc::new(Mutex::new(inputs)), activities: Arc::default(), sender: watch::channel(report).0 }
     }
 
     /// Sets whether the session can be used.
@@ -236,6 +242,8 @@ impl ConversationObserver for RuntimeStatus {
     }
 
     fn on_progress(&self, activity: Activity, task: Option<TaskReport>) {
+        let mut activities = self.activities.lock().unwrap_or_else(PoisonError::into_inner);
+        let activity = activities.set(MAIN, Some(activity));
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { activity: activity.into(), task, ..report.clone() }));
     }
 

@@ -27,6 +27,10 @@ pub(crate) fn segment(root: &Path, id: Uuid, segment: Uuid) -> PathBuf {
     session(root, id).join(format!("{segment}.jsonl"))
 }
 
+pub(crate) fn conversations(root: &Path) -> PathBuf {
+    root.join("conversations")
+}
+
 /// Returns the segments among the names in a session's folder, in the order of their names. In a session of format 1 that is their order;
 /// in a later one it means nothing.
 pub(crate) fn segments(names: &[OsString]) -> Vec<Uuid> {

@@ -26,12 +26,14 @@
 //! <root>/current.json                          the session of this agent, and its last segment
 //! <root>/sessions/<session>/<segment>.jsonl    one entry a line
 //! <root>/sessions/<session>/inbox/<n>.json     one accepted message that is not in the log yet
+//! <root>/conversations/<name>/                 another conversation of the agent: all of this but the lock, and its record
 //! ```
 //! Every line, of every file, is a JSON object whose first member is its checksum: see [`frame`].
 
 #![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod conversations;
 pub mod current;
 pub mod disk;
 mod error;

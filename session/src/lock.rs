@@ -35,9 +35,17 @@ pub struct Lock {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     holder: Holder,
-    /// Open for the `flock` on it.
-    _file: Box<dyn DiskFile>,
+    _held: Held,
     sessions: Mutex<HashMap<Uuid, Arc<SessionProgress>>>,
+}
+
+/// What keeps other processes out.
+#[derive(Debug)]
+enum Held {
+    /// The lock file, open for the `flock` on it.
+    File { _file: Box<dyn DiskFile> },
+    /// The lock of the volume that the folder is on.
+    Volume { _lock: Arc<Lock> },
 }
 
 /// How far this process has written a session. It outlives the log, so that a reader goes on when the session is opened again.
@@ -117,7 +125,13 @@ impl Lock {
         file.truncate(lines.len() as u64).map_err(Error::disk("cut the unfinished end of", &path))?;
         file.fsync().map_err(Error::disk("sync", &path))?;
         disk.fsync_dir(root).map_err(Error::disk("sync", root))?;
-        Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _file: file, sessions: Mutex::default() }))
+        Ok(Arc::new(Self { disk, root: root.to_owned(), holder, _held: Held::File { _file: file }, sessions: Mutex::default() }))
+    }
+
+    /// The right to write to a folder of the volume as to a volume of its own. This lock lasts as long as that one.
+    pub(crate) fn of_folder(self: &Arc<Self>, folder: PathBuf) -> Arc<Self> {
+        let (disk, holder) = (self.disk.clone(), self.holder.clone());
+        Arc::new(Self { disk, root: folder, holder, _held: Held::Volume { _lock: self.clone() }, sessions: Mutex::default() })
     }
 
     /// Returns the Pods that have recorded themselves as holders of the volume at `root`, the last one last. Nothing is locked or changed.

@@ -22,6 +22,9 @@ pub struct WaitingCalls {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingCall {
+    /// The conversation that it is of; absent: `main`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
     /// Its number: the sequence number of its question in the log.
     pub call: u64,
     /// Name of the tool.

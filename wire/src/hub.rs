@@ -50,6 +50,17 @@ pub mod runtime_api {
     pub const ASSETS: &str = "/v1/assets";
     /// `GET`: the session's segments as they stand, as a tar archive. A stopped agent's reader answers it too.
     pub const EXPORT: &str = "/v1/export";
+    /// `GET`: [`crate::conversation::ConversationList`], also of a stopped agent's reader. `POST` on the path of [`of_conversation`] with an empty rest
+    /// starts one, and `DELETE` stops it; both answer [`crate::conversation::ConversationStatus`] or [`super::Refusal`]: 404 for one that is not there, 409
+    /// for one that runs already or is one too many.
+    pub const CONVERSATIONS: &str = "/v1/conversations";
+
+    /// The path of [`LOG`], [`INBOX`], [`CONTROL`], [`APPROVAL`], [`ATTACH`] or [`EXPORT`] for one conversation. A runtime that knows one conversation only
+    /// does not serve it, so nothing meant for another one reaches that.
+    #[must_use]
+    pub fn of_conversation(path: &str, name: &str) -> String {
+        format!("{CONVERSATIONS}/{name}{}", path.strip_prefix("/v1").unwrap_or(path))
+    }
 }
 
 /// The longest text of a message, in bytes.

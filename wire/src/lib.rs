@@ -10,6 +10,7 @@ pub mod approval;
 pub mod assets;
 pub mod bundle;
 pub mod control;
+pub mod conversation;
 pub mod entry;
 pub mod hub;
 pub mod identity;

@@ -7,6 +7,7 @@ mod approvals;
 mod assets;
 mod charts;
 mod claims;
+mod conversations;
 mod deletion;
 mod host_sources;
 mod laptop;

@@ -61,7 +61,17 @@ impl ConversationState {
             let ToolAsked { call_id: _, tool, from, rules, unreadable, seconds } = question.asked.clone();
             let args = call.request.as_ref().map_or(Value::Null, |request| shown_args(&request.args));
             let can_be_remembered = !unreadable;
-            WaitingCall { call: question.seq, tool, args, from, rules, can_be_remembered, since: question.at.clone(), seconds }
+            WaitingCall {
+                conversation: None,
+                call: question.seq,
+                tool,
+                args,
+                from,
+                rules,
+                can_be_remembered,
+                since: question.at.clone(),
+                seconds,
+            }
         };
         let mut calls: Vec<WaitingCall> = self.log.waiting().map(shown).collect();
         calls.sort_by_key(|call| call.call);

@@ -95,7 +95,7 @@ impl ConversationState {
     pub(super) fn token_limit_reached(&self) -> Option<String> {
         let (used, limit) = (self.log.tokens, self.settings.tokens?);
         let sum = used.input_tokens.saturating_add(used.output_tokens);
-        (sum >= limit).then(|| format!("the agent has used {sum} tokens, and spec.limits.tokens allows {limit}"))
+        (sum >= limit).then(|| format!("this conversation has used {sum} tokens, and spec.limits.tokens leaves it {limit}"))
     }
 
     pub(super) fn call_model(&mut self, intents: &mut Vec<Intent>) {

@@ -21,19 +21,25 @@ pub fn status(status: &str, headers: &str, body: &str) -> Vec<Option<String>> {
 }
 
 /// Writes what is given, then closes. `None` writes nothing more until the client goes.
-pub async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, pieces: Vec<Option<String>>, seen: &Seen) {
+pub async fn respond(stream: impl AsyncRead + AsyncWrite + Unpin, pieces: Vec<Option<String>>, seen: &Seen) {
+    respond_by(stream, |_| pieces, seen).await;
+}
+
+/// As [`respond`], by what the request says.
+async fn respond_by(mut stream: impl AsyncRead + AsyncWrite + Unpin, choose: impl FnOnce(&str) -> Vec<Option<String>>, seen: &Seen) {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
-    loop {
+    let pieces = loop {
         let Ok(count @ 1..) = stream.read(&mut buffer).await else { return };
         request.extend_from_slice(&buffer[..count]);
         let text = String::from_utf8_lossy(&request).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok()).unwrap_or_default();
         if body.len() >= length {
+            let pieces = choose(&text);
             seen.lock().unwrap().push(text);
-            break;
+            break pieces;
         }
-    }
+    };
     for piece in pieces {
         match piece {
             Some(piece) => {
@@ -60,6 +66,22 @@ pub async fn serve(answers: Vec<Vec<Option<String>>>) -> (String, Seen) {
         for pieces in answers {
             let (stream, _) = listener.accept().await.unwrap();
             respond(stream, pieces, &requests).await;
+        }
+    });
+    (format!("http://{place}/v1"), seen)
+}
+
+/// Serves connections side by side, each with the answer that its request is given.
+pub async fn serve_by(choose: impl Fn(&str) -> Vec<Option<String>> + Send + Sync + 'static) -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    let (seen, choose) = (Seen::default(), Arc::new(choose));
+    let requests = seen.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (requests, choose) = (requests.clone(), choose.clone());
+            tokio::spawn(async move { respond_by(stream, |request| choose(request), &requests).await });
         }
     });
     (format!("http://{place}/v1"), seen)

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use yoi_wire::conversation::MAX_CONVERSATIONS;
 use yoi_wire::manifest::{CompactionLimits, ModelEndpoint, RunLimits};
 use yoi_wire::policy::ToolPolicy;
 
@@ -32,6 +33,8 @@ pub struct ProjectOptions {
     pub policy: ToolPolicy,
     /// Limits of a run and of its tools.
     pub limits: RunLimits,
+    /// The most conversations that run beside `main`.
+    pub conversations: usize,
     /// When and how far the conversation is compacted.
     pub compaction: CompactionLimits,
     /// Variables of programs. Nothing is inherited from this process.
@@ -57,6 +60,7 @@ impl ProjectOptions {
             instruction: String::new(),
             policy: ToolPolicy::default(),
             limits: RunLimits::default(),
+            conversations: MAX_CONVERSATIONS,
             compaction: CompactionLimits::default(),
             env: Vec::new(),
             closed: Vec::new(),

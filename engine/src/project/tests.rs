@@ -15,9 +15,9 @@ use super::*;
 use crate::engine::Engine;
 use crate::model::test_server::{serve, stream_head};
 
-type Answer = Vec<Option<String>>;
+pub(super) type Answer = Vec<Option<String>>;
 
-fn streamed(deltas: &[serde_json::Value], finish: &str) -> Answer {
+pub(super) fn streamed(deltas: &[serde_json::Value], finish: &str) -> Answer {
     let mut text = stream_head();
     for delta in deltas {
         text += &format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
@@ -26,31 +26,31 @@ fn streamed(deltas: &[serde_json::Value], finish: &str) -> Answer {
     vec![Some(text)]
 }
 
-fn says(text: &str) -> Answer {
+pub(super) fn says(text: &str) -> Answer {
     streamed(&[json!({"content": text})], "stop")
 }
 
-fn calls(tool: &str, args: &serde_json::Value) -> Answer {
+pub(super) fn calls(tool: &str, args: &serde_json::Value) -> Answer {
     let call = json!({"index": 0, "id": "call-1", "type": "function", "function": {"name": tool, "arguments": args.to_string()}});
     streamed(&[json!({"tool_calls": [call]})], "tool_calls")
 }
 
 /// Folders of projects, which go with it.
-struct Place(TempDir);
+pub(super) struct Place(pub(super) TempDir);
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn folder(&self, name: &str) -> PathBuf {
+    pub(super) fn folder(&self, name: &str) -> PathBuf {
         let folder = self.0.path().canonicalize().unwrap().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         folder
     }
 
     /// A project of this name over the endpoint: its root is `NAME-root`, its record `NAME-state`.
-    fn options(&self, id: &str, url: &str) -> ProjectOptions {
+    pub(super) fn options(&self, id: &str, url: &str) -> ProjectOptions {
         let model = ModelEndpoint { base_url: Some(format!("{url}/")), ..ModelEndpoint::new(ModelProvider::OpenAI, "scripted") };
         let state = self.0.path().canonicalize().unwrap().join(format!("{id}-state"));
         let mut options = ProjectOptions::new(id, self.folder(&format!("{id}-root")), state, model);
@@ -60,7 +60,7 @@ impl Place {
 }
 
 /// All entries up to the end of the next run.
-async fn run(follower: &mut Follower) -> Vec<Entry> {
+pub(super) async fn run(follower: &mut Follower) -> Vec<Entry> {
     let mut entries = Vec::new();
     let ended = async {
         loop {
@@ -78,25 +78,25 @@ async fn run(follower: &mut Follower) -> Vec<Entry> {
     entries
 }
 
-async fn run_with(project: &Project, text: &str) -> Vec<Entry> {
+pub(super) async fn run_with(project: &Project, text: &str) -> Vec<Entry> {
     let mut follower = project.follow(Token::Start, Some(0)).await.unwrap();
     project.send("jane", Uuid::now_v7(), text).await.unwrap();
     run(&mut follower).await
 }
 
-fn outcome(entries: &[Entry]) -> RunOutcome {
+pub(super) fn outcome(entries: &[Entry]) -> RunOutcome {
     match &entries.last().unwrap().body {
         Body::RunEnded(end) => end.outcome,
         body => panic!("the last entry is {body:?}"),
     }
 }
 
-fn output(entries: &[Entry]) -> String {
+pub(super) fn output(entries: &[Entry]) -> String {
     let ended = entries.iter().find_map(|entry| if let Body::ToolEnded(end) = &entry.body { Some(end.output.clone()) } else { None });
     ended.expect("a tool has ended")
 }
 
-async fn silent_url() -> String {
+pub(super) async fn silent_url() -> String {
     serve(vec![vec![None]]).await.0
 }
 

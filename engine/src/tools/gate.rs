@@ -22,6 +22,12 @@ impl ToolGate {
         Self { runner }
     }
 
+    /// The gate of another conversation of the project: the same tools, tree, policy and slots of the project.
+    #[must_use]
+    pub fn for_another_conversation(&self) -> Self {
+        Self { runner: self.runner.for_another_conversation() }
+    }
+
     /// What stands behind the gate, for all but calls.
     #[must_use]
     pub fn runner(&self) -> &ToolRunner {

@@ -82,6 +82,11 @@ impl Shell {
         Self { processes, script: Script::of_this_system(), directory, memory_kills, background: BackgroundProcesses::default() }
     }
 
+    /// A shell for another conversation: its own working directory, and its own commands in the background.
+    pub(super) fn for_another_conversation(&self) -> Self {
+        Self::new(self.processes.clone())
+    }
+
     /// Runs a command for at most `limit`. Standard output and error come interleaved, in at most `bytes` bytes, and piece by piece at
     /// `live`. Every process of it has ended on return, and when the future is dropped.
     pub async fn run(&self, command: &str, limit: Duration, bytes: usize, live: &LiveOutput) -> CallResult {

@@ -44,6 +44,11 @@ impl Slots {
         Self { project, conversation: Arc::new(Semaphore::new(CONVERSATION_SLOTS)) }
     }
 
+    /// The slots of another conversation of the same project.
+    pub fn of_another_conversation(&self) -> Self {
+        Self::new(self.project.clone())
+    }
+
     /// Waits for a slot of the conversation and then for one of the project, for at most `limit` in all.
     pub async fn take(&self, limit: Duration) -> Result<Slot, Refusal> {
         let deadline = Instant::now() + limit;

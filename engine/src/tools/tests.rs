@@ -159,6 +159,39 @@ async fn p25_conversations_of_a_project_share_its_slots_and_a_call_learns_which_
     assert!(futures::poll!(&mut waiting[0]).is_ready());
 }
 
+#[tokio::test]
+async fn p25_of_fifty_calls_in_three_conversations_eight_and_four_are_in_flight_each_has_its_turn_in_order_and_all_slots_come_back() {
+    let conversations = {
+        let first = Slots::new(ProjectSlots::default());
+        [first.clone(), first.of_another_conversation(), first.of_another_conversation()]
+    };
+    let limit = std::time::Duration::from_secs(60);
+    let mut waiting: Vec<_> = (0..50).map(|call| (call % 3, call, conversations[call % 3].take(limit).boxed())).collect();
+    // By conversation.
+    let (mut held, mut begun) = (Vec::new(), [const { Vec::new() }; 3]);
+    while !waiting.is_empty() {
+        let mut still = Vec::new();
+        for (of, call, mut slot) in waiting {
+            match futures::poll!(&mut slot) {
+                std::task::Poll::Ready(slot) => {
+                    begun[of].push(call);
+                    held.push((of, slot.unwrap()));
+                }
+                std::task::Poll::Pending => still.push((of, call, slot)),
+            }
+        }
+        waiting = still;
+        let of = |conversation| held.iter().filter(|(of, _)| *of == conversation).count();
+        assert!(held.len() <= PROJECT_SLOTS && (0..3).all(|conversation| of(conversation) <= CONVERSATION_SLOTS), "{begun:?}");
+        // As a call that ends by itself, by a fault or by a cancel: its slot is dropped.
+        held.remove(0);
+    }
+    drop(held);
+    assert!(begun.iter().all(|calls| calls.is_sorted()) && begun.iter().map(Vec::len).sum::<usize>() == 50, "{begun:?}");
+    let all: Vec<_> = futures::future::join_all((0..PROJECT_SLOTS).map(|call| conversations[call % 2].take(limit))).await;
+    assert!(all.iter().all(Result::is_ok), "a slot is lost");
+}
+
 #[test]
 fn calls_that_only_read_say_so() {
     let fixture = Fixture::new();

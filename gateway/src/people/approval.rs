@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use yoi_wire::approval::ApprovalRequest;
@@ -22,13 +22,16 @@ use crate::body;
 use crate::front_proxy::User;
 use crate::metrics::ControlLabels;
 
+/// What the runtime says of the request itself.
+const PASSED_ON: [StatusCode; 4] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::GONE];
+
 pub async fn waiting(
     State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", "approval").await?;
-    let body = read_from_runtime(&gateway, &record, runtime_api::APPROVAL.to_owned(), WhenStopped::Nobody).await?;
+    let body = read_from_runtime(&gateway, &record, target.runtime_path(runtime_api::APPROVAL)?, WhenStopped::Nobody).await?;
     Ok(json(body))
 }
 
@@ -44,7 +47,10 @@ pub async fn answer(
     let body = body::read(body).await.map_err(|error| bad(yoi_wire::error_chain(&error)))?;
     let request: ApprovalRequest = serde_json::from_slice(&body)
         .map_err(|error| bad(format!("the body must be {{\"call\": NUMBER, \"approve\": BOOLEAN, \"always\"?, \"because\"?}}: {error}")))?;
-    let answer = ask_runtime(&gateway, &user, &record, body).await;
+    let path = target.runtime_path(runtime_api::APPROVAL)?;
+    let ask =
+        Ask { method: Method::POST, path, body, when_lost: "may have taken the answer all the same: answer again, the first one counts" };
+    let answer = ask_runtime(&gateway, &user, &record, &ask).await;
     let (action, outcome) = (if request.approve { "approve" } else { "deny" }, if answer.is_ok() { "Done" } else { "NoAnswer" });
     gateway.metrics.control_requests.get_or_create(&ControlLabels { action, answer: outcome }).inc();
     let AgentRecord { name, run_generation: run, .. } = &*record;
@@ -57,10 +63,18 @@ fn json(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// The first answer to a call counts, so that it can be sent again.
-async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, body: Bytes) -> Result<Bytes, ApiFailure> {
-    let client = RuntimeClient::new(gateway, user, record, "may have taken the answer all the same: answer again, the first one counts");
-    let response = client.post(runtime_api::APPROVAL, body).await?;
+/// What is asked of a runtime in the name of a person. It has its effect once, however often it is asked.
+pub(super) struct Ask {
+    pub method: Method,
+    pub path: String,
+    pub body: Bytes,
+    /// When the answer was lost: that it may have been done, and what to do then.
+    pub when_lost: &'static str,
+}
+
+pub(super) async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, ask: &Ask) -> Result<Bytes, ApiFailure> {
+    let client = RuntimeClient::new(gateway, user, record, ask.when_lost);
+    let response = client.send(&ask.method, &ask.path, &ask.body).await?;
     let status = response.status();
     let Some(answer) = client.read(response.into_body()).await else { return Err(client.lost("gave no answer that can be read")) };
     if status.is_success() {
@@ -69,7 +83,7 @@ async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, 
     let (namespace, name) = (&record.name.namespace, &record.name.name);
     Err(match serde_json::from_slice::<Refusal>(&answer) {
         // What the runtime says of the call and of the request is the answer to the person, too.
-        Ok(refusal) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::GONE) => {
+        Ok(refusal) if PASSED_ON.contains(&status) => {
             ApiFailure::new(status, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
         }
         _ => client.refused(status, &answer),

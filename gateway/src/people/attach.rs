@@ -45,7 +45,7 @@ pub async fn attach(
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", "attach").await?;
     let Query(part) = part.map_err(bad_query)?;
-    let path = format!("{}?follow=true{}", runtime_api::ATTACH, part.query()?);
+    let path = format!("{}?follow=true{}", target.runtime_path(runtime_api::ATTACH)?, part.query()?);
     let body = read_from_runtime(&gateway, &record, path, WhenStopped::Nobody).await?;
     let attachment = Attachment::new(gateway.metrics.clone());
     let (sender, receiver) = mpsc::channel(WAITING_FRAMES);

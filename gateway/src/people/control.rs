@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -60,7 +60,8 @@ pub async fn control(
     if let Some(text) = head.action.text.as_ref().filter(|text| text.len() > MAX_MESSAGE_TEXT) {
         return Err(too_long(&record, MessageTooLong { bytes: Some(text.len()) }));
     }
-    let answer = carry_out(&gateway, &user, &record, &head, body).await;
+    let path = target.runtime_path(runtime_api::CONTROL)?;
+    let answer = carry_out(&gateway, &user, &record, &head, (&path, body)).await;
     let outcome = match &answer {
         Ok(answer) => answer.outcome(),
         Err(_) => "NoAnswer",
@@ -79,14 +80,14 @@ async fn carry_out(
     user: &User,
     record: &AgentRecord,
     head: &RequestHead,
-    body: Bytes,
+    (path, body): (&str, Bytes),
 ) -> Result<RuntimeAnswer, ApiFailure> {
     let refused = |refusal| RuntimeAnswer::of(ControlResponse { id: head.id.to_string(), done: None, refused: Some(refusal) });
     let peer = head.action.peer.as_ref().filter(|_| head.action.kind == "registerPeer");
     if let Some(refusal) = peer.and_then(|peer| check_peer_name(record, peer).err()) {
         return Ok(refused(refusal));
     }
-    let answer = ask_runtime(gateway, user, record, body).await?;
+    let answer = ask_runtime(gateway, user, record, path, body).await?;
     let (Some(peer), RuntimeAnswer::Read(ControlResponse { done: Some(_), .. }, _)) = (peer, &answer) else { return Ok(answer) };
     Ok(match register_peer(gateway, user, record, peer).await {
         Ok(message) => {
@@ -129,9 +130,15 @@ impl RuntimeAnswer {
     }
 }
 
-async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, body: Bytes) -> Result<RuntimeAnswer, ApiFailure> {
+async fn ask_runtime(
+    gateway: &GatewayState,
+    user: &User,
+    record: &AgentRecord,
+    path: &str,
+    body: Bytes,
+) -> Result<RuntimeAnswer, ApiFailure> {
     let client = RuntimeClient::new(gateway, user, record, "may have done it all the same: ask again under the same id");
-    let response = client.post(runtime_api::CONTROL, body).await?;
+    let response = client.send(&Method::POST, path, &body).await?;
     let status = response.status();
     if status.is_success() {
         let answer = client.in_time(read_answer(Body::new(response.into_body()))).await;

@@ -36,6 +36,7 @@ pub async fn resources() -> Json<Value> {
             resource("attach", "Attach", "get"),
             resources("bundle", "Bundle", &["create", "get"]),
             resource("control", "Control", "create"),
+            resources("conversations", "Conversation", &["create", "delete", "get"]),
             resource("diff", "Diff", "get"),
             resource("export", "Export", "get"),
             resource("log", "Log", "get"),

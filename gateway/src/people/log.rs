@@ -78,7 +78,7 @@ pub async fn log(
     let Query(query) = query.map_err(bad_query)?;
     let Query(part) = part.map_err(bad_query)?;
     let Query(wait) = wait.map_err(bad_query)?;
-    let path = format!("{}?follow={}{}", runtime_api::LOG, query.follow, part.query()?);
+    let path = format!("{}?follow={}{}", target.runtime_path(runtime_api::LOG)?, query.follow, part.query()?);
     let body = read_from_runtime(&gateway, &record, path, WhenStopped::Reader(wait)).await?;
     // A followed log has no end of its own. Any other body may finish within the drain.
     let body = if query.follow { until_stopped(body, gateway.stopping.clone()) } else { body };
@@ -113,7 +113,8 @@ pub async fn export(
     Extension(user): Extension<User>,
     wait: Result<Query<ReaderWait>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
-    pass_on(&gateway, target, &user, "export", (Ok(runtime_api::EXPORT.to_owned()), wait), "application/x-tar").await
+    let path = target.runtime_path(runtime_api::EXPORT)?;
+    pass_on(&gateway, target, &user, "export", (Ok(path), wait), "application/x-tar").await
 }
 
 pub async fn usage(

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
-use yoi_wire::hub::{DeliverRequest, MessageSender, MessageTooLong, SendResponse};
+use yoi_wire::hub::{DeliverRequest, MessageSender, MessageTooLong, SendResponse, runtime_api};
 use yoi_wire::people::PersonMessage;
 
 use super::ApiFailure;
@@ -24,6 +24,7 @@ pub async fn send(
     body: Body,
 ) -> Result<(StatusCode, Json<SendResponse>), ApiFailure> {
     let record = target.resolve(&gateway, &user, "create", "message").await?;
+    let inbox = target.runtime_path(runtime_api::INBOX)?;
     // The content type is not checked, because `kubectl create --raw` sends none.
     let body = body::read(body).await.map_err(|error| match error {
         BodyError::TooLong => invalid(&record, MessageTooLong { bytes: None }.into()),
@@ -43,7 +44,7 @@ pub async fn send(
         gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
         return Err(unreachable(&record));
     }
-    let sent = gateway.delivery.deliver(&record, &DeliverRequest { message_id, from, text }).await;
+    let sent = gateway.delivery.deliver(&record, &inbox, &DeliverRequest { message_id, from, text }).await;
     sent.map(|sent| (StatusCode::CREATED, Json(sent))).map_err(|refusal| ApiFailure::from_refusal(namespace, name, &refusal))
 }
 

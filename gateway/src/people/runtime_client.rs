@@ -34,14 +34,14 @@ impl<'a> RuntimeClient<'a> {
         RuntimeClient { gateway, user, record, deadline: Instant::now() + gateway.settings.control_timeout, when_lost }
     }
 
-    /// Posts JSON over the agent's line, and over another line when that one closes before the runtime can have seen it.
+    /// Sends JSON over the agent's line, and over another line when that one closes before the runtime can have seen it.
     ///
     /// # Errors
     /// The agent has no line, or it is not known whether the runtime has seen the request.
-    pub async fn post(&self, path: &'static str, body: Bytes) -> Result<Response<Incoming>, ApiFailure> {
+    pub async fn send(&self, method: &Method, path: &str, body: &Bytes) -> Result<Response<Incoming>, ApiFailure> {
         loop {
             let line = self.gateway.delivery.line_to(self.record).await.map_err(|_| unreachable(self.record))?;
-            let request = person_request(self.user, path, body.clone())?;
+            let request = person_request(self.user, method.clone(), path, body.clone())?;
             return match timeout_at(self.deadline, line.request(request)).await {
                 Ok(Ok(response)) => Ok(response),
                 Ok(Err(RequestError::Unsent(_))) if line.is_closed() && Instant::now() < self.deadline => continue,
@@ -83,10 +83,12 @@ impl<'a> RuntimeClient<'a> {
 }
 
 /// A request to the runtime in the name of a person.
-fn person_request(user: &User, path: &'static str, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
+fn person_request(user: &User, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
     let mut request = Request::new(Full::new(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static(path);
+    *request.method_mut() = method;
+    *request.uri_mut() = path
+        .parse::<Uri>()
+        .map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, format!("{path} is no path of a request: {error}")))?;
     let user = HeaderValue::from_str(&header_text(&user.name))
         .map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, format!("the user's name fits no header: {error}")))?;
     request.headers_mut().insert(USER_HEADER, user);

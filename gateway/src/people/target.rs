@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use yoi_crds::pod::DesiredState;
-use yoi_wire::hub::ReportReason;
+use yoi_wire::conversation::{MAIN, is_other_name};
+use yoi_wire::hub::{ReportReason, runtime_api};
 use yoi_wire::open::NamedValue;
 use yoi_wire::people::{GROUP, WaitsFor};
 
@@ -16,11 +17,14 @@ use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
 use crate::readers::stopped_advice;
 
-/// Namespace and name of a YoiPod, from the path.
+/// Namespace and name of a YoiPod, and of one of its conversations, from the path.
 #[derive(Debug, Deserialize)]
 pub struct AgentTarget {
     pub namespace: String,
     pub name: String,
+    /// Absent: `main`.
+    #[serde(default)]
+    pub conversation: Option<String>,
 }
 
 impl AgentTarget {
@@ -32,7 +36,7 @@ impl AgentTarget {
         verb: &'static str,
         subresource: &'static str,
     ) -> Result<Arc<AgentRecord>, ApiFailure> {
-        let AgentTarget { namespace, name } = self;
+        let AgentTarget { namespace, name, .. } = self;
         let resource = AccessResource::Subresource(subresource);
         let request = AccessRequest { verb, resource, namespace: namespace.clone(), name: name.clone() };
         let allowed = gateway.access.is_allowed(user, &request).await.map_err(|error| {
@@ -46,6 +50,26 @@ impl AgentTarget {
             let message = format!("YoiPod {namespace}/{name} not found; see kubectl get yoipods -n {namespace}");
             ApiFailure::new(StatusCode::NOT_FOUND, message).about(name)
         })
+    }
+}
+
+impl AgentTarget {
+    /// The path at the runtime for this conversation, where `path` is that for `main`.
+    pub fn runtime_path(&self, path: &str) -> Result<String, ApiFailure> {
+        match self.conversation.as_deref() {
+            None | Some(MAIN) => Ok(path.to_owned()),
+            Some(conversation) => self.conversation_path(conversation, path),
+        }
+    }
+
+    /// The path at the runtime for the conversation of this name, of which nothing is in a path that is not checked.
+    pub fn conversation_path(&self, conversation: &str, path: &str) -> Result<String, ApiFailure> {
+        if conversation == MAIN || is_other_name(conversation) {
+            return Ok(runtime_api::of_conversation(path, conversation));
+        }
+        let message =
+            format!("{conversation:?} is no name of a conversation: 1 to 63 lower-case letters, digits and -, neither first nor last");
+        Err(ApiFailure::new(StatusCode::BAD_REQUEST, message).about(&self.name))
     }
 }
 
@@ -97,6 +121,17 @@ mod tests {
     fn what_a_runtime_says_of_itself_is_a_reason_to_try_again() {
         assert!(is_reported("Starting") && is_reported("ModelUnreachable"));
         assert!(!is_reported("Stopping") && !is_reported("PodFailed"));
+    }
+
+    #[test]
+    fn a_conversation_has_paths_of_its_own_and_none_that_leads_elsewhere() {
+        let path = |conversation: Option<&str>| {
+            let conversation = conversation.map(str::to_owned);
+            AgentTarget { namespace: "ns".into(), name: "a".into(), conversation }.runtime_path(runtime_api::LOG).ok()
+        };
+        assert_eq!((path(None).as_deref(), path(Some("main")).as_deref()), (Some("/v1/log"), Some("/v1/log")));
+        assert_eq!(path(Some("review")).as_deref(), Some("/v1/conversations/review/log"));
+        assert!(["", "../x", "a/b", "A", "a?b"].into_iter().all(|name| path(Some(name)).is_none()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use yoi_plan::visibility::{check_name, may_send, yoipeer_name};
-use yoi_wire::hub::{DeliverRequest, MessageSender, MessageTooLong, Refusal, RefusalReason, SendRequest, SendResponse};
+use yoi_wire::hub::{DeliverRequest, MessageSender, MessageTooLong, Refusal, RefusalReason, SendRequest, SendResponse, runtime_api};
 
 use super::RefusalResponse;
 use super::refusal::read_json;
@@ -31,7 +31,7 @@ pub async fn send(
     };
     let target = target(&gateway, &caller, &to).inspect_err(|refusal| refused(None, refusal))?;
     validate(&message_id, &text).inspect_err(|invalid| refused(Some(&target), &Refusal::from(*invalid)))?;
-    Ok(Json(gateway.delivery.deliver(&target, &DeliverRequest { message_id, from, text }).await?))
+    Ok(Json(gateway.delivery.deliver(&target, runtime_api::INBOX, &DeliverRequest { message_id, from, text }).await?))
 }
 
 fn target(gateway: &GatewayState, caller: &AuthenticatedAgent, to: &str) -> Result<Arc<AgentRecord>, Refusal> {

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, Request, Response, StatusCode};
-use axum::routing::{get, post};
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use futures::Stream;
@@ -193,6 +193,9 @@ impl TestCluster {
             .route(runtime_api::ATTACH, get(attach))
             .route(runtime_api::CONTROL, post(control))
             .route(runtime_api::APPROVAL, get(async || r#"{"calls":[]}"#).post(control))
+            .route(runtime_api::CONVERSATIONS, get(async || r#"{"conversations":[]}"#))
+            .route(&runtime_api::of_conversation("", "{conversation}"), any(conversation))
+            .route(&runtime_api::of_conversation("/v1/{rest}", "{conversation}"), any(of_conversation))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
             .route(runtime_api::BUNDLE, get(commits).post(committed))
@@ -409,4 +412,19 @@ async fn committed(body: String) -> (StatusCode, String) {
         return (StatusCode::CONFLICT, r#"{"reason":"Invalid","message":"a run is under way"}"#.to_owned());
     }
     (StatusCode::OK, format!("{{\"commit\":{body:?}}}"))
+}
+
+/// Says as a control request's answer what was asked, or as a refusal of a conversation that is named so.
+async fn conversation(method: Method, Path(name): Path<String>) -> (StatusCode, String) {
+    if name == "one-too-many" {
+        return (StatusCode::CONFLICT, json!({"reason": "Invalid", "message": "16 run"}).to_string());
+    }
+    (StatusCode::OK, json!({"name": name, "state": method.as_str()}).to_string())
+}
+
+/// Says as a control request's answer what was asked of which conversation; of a message that it has come.
+async fn of_conversation(method: Method, Path((name, rest)): Path<(String, String)>, body: String) -> String {
+    let body: Value = serde_json::from_str(&body).unwrap_or_default();
+    let done = json!({"message": format!("{method} {rest} of {name}")});
+    json!({"id": "i", "done": done, "messageId": body["messageId"], "duplicate": false}).to_string()
 }

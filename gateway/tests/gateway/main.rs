@@ -7,6 +7,7 @@ mod attach;
 #[path = "../../../line/tests/line/certificates.rs"]
 mod certificates;
 mod control;
+mod conversations;
 mod harness;
 mod messages;
 mod people;

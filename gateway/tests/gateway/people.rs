@@ -51,6 +51,10 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
         ("alice", "GET", "log?bundle=true", StatusCode::FORBIDDEN),
         ("alice", "POST", "bundle", StatusCode::FORBIDDEN),
         ("alice", "POST", "control", StatusCode::FORBIDDEN),
+        ("alice", "POST", "control/review", StatusCode::FORBIDDEN),
+        ("alice", "GET", "conversations", StatusCode::FORBIDDEN),
+        ("alice", "POST", "conversations/review", StatusCode::FORBIDDEN),
+        ("alice", "DELETE", "conversations/review", StatusCode::FORBIDDEN),
         ("alice", "POST", "message", StatusCode::FORBIDDEN),
         ("bob", "GET", "log", StatusCode::FORBIDDEN),
     ] {
@@ -200,12 +204,26 @@ async fn discovery_lists_the_subresources_and_an_empty_schema() {
     assert_eq!(groups["groups"][0]["preferredVersion"]["groupVersion"], "runtime.yoi.dev/v1alpha1");
     let (_, list) = cluster.request(&replica, "system:aggregator", "GET", "/apis/runtime.yoi.dev/v1alpha1", None).await;
     let names: Vec<&Value> = list["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
-    let wanted = ["approval", "assets", "attach", "bundle", "control", "diff", "export", "log", "message", "patch", "push", "usage"];
+    let wanted = [
+        "approval",
+        "assets",
+        "attach",
+        "bundle",
+        "control",
+        "conversations",
+        "diff",
+        "export",
+        "log",
+        "message",
+        "patch",
+        "push",
+        "usage",
+    ];
     assert_eq!(names, wanted.map(|name| json!(format!("yoipods/{name}"))).iter().collect::<Vec<_>>());
     let verbs = list["resources"].as_array().unwrap().iter().map(|resource| resource["verbs"][0].as_str().unwrap());
     assert_eq!(
         verbs.collect::<Vec<_>>(),
-        ["create", "get", "get", "create", "create", "get", "get", "get", "create", "get", "create", "get"]
+        ["create", "get", "get", "create", "create", "create", "get", "get", "get", "create", "get", "create", "get"]
     );
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::DryRun;
+use super::steering::ConversationChoice;
 use super::values::{branch_name, commit_id, config_map_key, duration, env_pair, message_id, object_name, quantity, subdomain};
 
 #[derive(Debug, Args)]
@@ -164,6 +165,8 @@ pub struct LogOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
     /// Go on showing what comes.
     #[arg(short, long)]
     pub follow: bool,
@@ -183,6 +186,8 @@ pub struct SendOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
     /// The message; `-` reads it from standard input.
     pub text: String,
     /// Id of the message, a UUID. Sent again under the same id it is delivered once.

@@ -23,6 +23,7 @@ pub const LOG: &str = "Examples:
   kubectl yoi log alice --tail 20
   kubectl yoi log alice --since 10m
   kubectl yoi log alice -f
+  kubectl yoi log alice --conversation review
   kubectl yoi log alice -o json | jq -r .entry.kind";
 pub const SEND: &str = "Examples:
   kubectl yoi send alice \"How are you?\"
@@ -55,6 +56,18 @@ pub const COMPACT: &str = "Examples:
 pub const REWIND: &str = "Examples:
   kubectl yoi rewind alice              # lists the inputs
   kubectl yoi rewind alice 120          # what tools did to the tree stays";
+pub const CONVERSATION: &str = "Examples:
+  kubectl yoi conversation start alice review
+  kubectl yoi send alice --conversation review --wait \"What would break?\"
+  kubectl yoi conversation ls alice
+  kubectl yoi conversation stop alice review      # its log stays";
+pub const CONVERSATION_START: &str = "Examples:
+  kubectl yoi conversation start alice review";
+pub const CONVERSATION_LS: &str = "Examples:
+  kubectl yoi conversation ls alice
+  kubectl yoi conversation ls alice -o json";
+pub const CONVERSATION_STOP: &str = "Examples:
+  kubectl yoi conversation stop alice review      # its log stays";
 pub const TOP: &str = "Examples:
   kubectl yoi top
   kubectl yoi top alice -o json";

@@ -6,11 +6,51 @@ use clap::{Args, Subcommand};
 
 use super::values::object_name;
 
+/// Which conversation of an agent a verb is about.
+#[derive(Debug, Args)]
+pub struct ConversationChoice {
+    /// The conversation, of those that `conversation ls` lists; `main` when absent.
+    #[arg(long, value_name = "CONVERSATION", value_parser = object_name)]
+    pub conversation: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConversationCommand {
+    /// Start a conversation, or one that was stopped again. It works in the same tree as the agent's others.
+    #[command(after_help = super::examples::CONVERSATION_START)]
+    Start(ConversationOptions),
+    /// List an agent's conversations.
+    #[command(after_help = super::examples::CONVERSATION_LS)]
+    Ls(ConversationListOptions),
+    /// Stop a conversation. It can still be read, and started again.
+    #[command(after_help = super::examples::CONVERSATION_STOP)]
+    Stop(ConversationOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct ConversationListOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ConversationOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Name of the conversation.
+    #[arg(value_name = "CONVERSATION", value_parser = object_name)]
+    pub conversation: String,
+}
+
 #[derive(Debug, Args)]
 pub struct AttachOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
     /// Begin with the last so many entries of its log.
     #[arg(long, default_value_t = 50)]
     pub tail: u64,
@@ -25,6 +65,8 @@ pub struct SteerOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
 }
 
 #[derive(Debug, Args)]
@@ -42,6 +84,8 @@ pub struct ApproveOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
     /// Number of the call, as `approvals` lists it.
     #[arg(value_name = "CALL")]
     pub call: u64,
@@ -55,6 +99,8 @@ pub struct DenyOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
     /// Number of the call, as `approvals` lists it.
     #[arg(value_name = "CALL")]
     pub call: u64,
@@ -68,6 +114,8 @@ pub struct RewindOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
     /// Number of the input from which on everything leaves the conversation. Without it, the inputs are listed.
     #[arg(value_name = "SEQ")]
     pub seq: Option<u64>,
@@ -107,6 +155,8 @@ pub struct ExportOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
     /// The archive to write; standard output when absent.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,

@@ -80,7 +80,12 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         }
         Command::Init(_) => wide,
         Command::Version(version) if version.client => verb("version --client", &|arg| Useless::Cluster.holds(arg)),
-        Command::Top(_) | Command::Assets(_) | Command::Approvals(_) | Command::Approve(_) | Command::Deny(_) => wide,
+        Command::Top(_)
+        | Command::Assets(_)
+        | Command::Approvals(_)
+        | Command::Approve(_)
+        | Command::Deny(_)
+        | Command::Conversation(_) => wide,
         Command::Diff(diff) if diff.name_only => verb("diff --name-only", &output),
         // The answer is git's.
         Command::Patch(_) => verb("patch", &output),

@@ -9,6 +9,7 @@ use yoi_crds::YoiPod;
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse};
 use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
+use yoi_wire::conversation::ConversationStatus;
 use yoi_wire::people::{GROUP, VERSION, WaitsFor};
 use yoi_wire::push::{PushRequest, PushResponse};
 
@@ -25,6 +26,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(300);
 /// How often a request whose answer was lost is sent again under its id.
 const REPEAT_LOST: u32 = 3;
 
+/// Subresources that are asked of one conversation.
+const OF_CONVERSATION: [&str; 5] = ["approval", "attach", "control", "log", "message"];
+
 impl Cluster {
     /// Returns the error for a request to an agent that cannot be built.
     fn invalid_request(&self, name: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
@@ -33,7 +37,10 @@ impl Cluster {
     }
 
     fn runtime_path(&self, name: &str, subresource: &str) -> String {
-        format!("/apis/{GROUP}/{VERSION}/namespaces/{}/yoipods/{name}/{subresource}", self.namespace)
+        // A gateway that knows one conversation only does not serve the longer path, so nothing meant for another one reaches that.
+        let conversation = self.conversation.as_ref().filter(|_| OF_CONVERSATION.contains(&subresource));
+        let conversation = conversation.map_or(String::new(), |name| format!("/{name}"));
+        format!("/apis/{GROUP}/{VERSION}/namespaces/{}/yoipods/{name}/{subresource}{conversation}", self.namespace)
     }
 
     /// Opens a `GET` of a subresource of the aggregated API. Of an agent that has stopped, it shows what it waits for meanwhile.
@@ -163,6 +170,37 @@ impl Cluster {
         let body = ControlRequest { id: uuid::Uuid::now_v7().to_string(), action };
         let bytes = serde_json::to_vec(&body).map_err(|e| self.invalid_request(name, e))?;
         self.send_again(name, "control", &bytes).await.map_err(self.api_error::<YoiPod>(operation, name))
+    }
+}
+
+impl Cluster {
+    /// Starts a conversation of an agent.
+    pub async fn start_conversation(&self, name: &str, conversation: &str) -> Result<ConversationStatus, Error> {
+        self.change_conversation(name, conversation, http::Method::POST, "start a conversation of").await
+    }
+
+    /// Stops a conversation of an agent.
+    pub async fn stop_conversation(&self, name: &str, conversation: &str) -> Result<ConversationStatus, Error> {
+        self.change_conversation(name, conversation, http::Method::DELETE, "stop a conversation of").await
+    }
+
+    async fn change_conversation(
+        &self,
+        name: &str,
+        conversation: &str,
+        method: http::Method,
+        operation: &str,
+    ) -> Result<ConversationStatus, Error> {
+        let path = format!("{}/{conversation}", self.runtime_path(name, "conversations"));
+        let mut wait = Wait::new(name);
+        loop {
+            let request = http::Request::builder().method(method.clone()).uri(&path).body(Vec::new());
+            match self.client.request(request.map_err(|e| self.invalid_request(name, e))?).await {
+                Ok(status) => return Ok(status),
+                Err(error) if wait.goes_on(&error).await => {}
+                Err(error) => return Err(self.api_error::<YoiPod>(operation, name)(error)),
+            }
+        }
     }
 }
 

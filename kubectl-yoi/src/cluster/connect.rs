@@ -28,7 +28,7 @@ impl Cluster {
             .map_err(config_error)?
             .with_layer(&tower::timeout::TimeoutLayer::new(timeout))
             .build();
-        Ok(Cluster { client, namespace, dry_run: None, patience_percent: options.patience_percent() })
+        Ok(Cluster { client, namespace, dry_run: None, patience_percent: options.patience_percent(), conversation: None })
     }
 }
 

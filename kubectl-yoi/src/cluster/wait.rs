@@ -229,7 +229,7 @@ mod tests {
                 Ok::<_, Infallible>(http::Response::new(Body::from(list.into_bytes())))
             }
         });
-        Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned(), dry_run: None, patience_percent }
+        Cluster { client: Client::new(service, "default"), namespace: "ns".to_owned(), dry_run: None, patience_percent, conversation: None }
     }
 
     /// tokio's clock stands still while anything can go on, so these are the very seconds that a person waits.

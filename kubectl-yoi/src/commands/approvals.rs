@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use yoi_crds::YoiPod;
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse, WaitingCall, WaitingCalls};
+use yoi_wire::conversation::MAIN;
 use yoi_wire::hub::{Activity, TaskState};
 
 use crate::args::{ApprovalsOptions, ApproveOptions, DenyOptions, OutputFormat};
@@ -141,13 +142,19 @@ pub fn about(call: &WaitingCall) -> String {
 fn table(cluster: &Cluster, calls: &[AgentCall], what: &str, of_namespace: Option<&str>) -> String {
     let Some(first) = calls.first() else { return show::empty_list(what, of_namespace) };
     let namespace = if of_namespace.is_none() { ["namespace"].as_slice() } else { &[] };
-    let mut table = show::table(&[namespace, &["agent", "call", "tool", "what", "rule", "since"]].concat());
+    // Most agents have one conversation.
+    let others = calls.iter().any(|AgentCall { call, .. }| call.conversation.is_some());
+    let conversation = if others { ["conversation"].as_slice() } else { &[] };
+    let mut table = show::table(&[namespace, &["agent"], conversation, &["call", "tool", "what", "rule", "since"]].concat());
     for AgentCall { namespace, agent, call } in calls {
         let since = call.since.parse().ok();
-        let row = [agent.clone(), call.call.to_string(), call.tool.clone(), about(call), call.rules.join(", "), show::age(since)];
-        table.add_row(of_namespace.is_none().then(|| namespace.clone()).into_iter().chain(row).map(show::cell).collect::<Vec<_>>());
+        let of = others.then(|| show::one_line(call.conversation.as_deref().unwrap_or(MAIN)));
+        let first = of_namespace.is_none().then(|| namespace.clone()).into_iter().chain([agent.clone()]).chain(of);
+        let row = [call.call.to_string(), call.tool.clone(), about(call), call.rules.join(", "), show::age(since)];
+        table.add_row(first.chain(row).map(show::cell).collect::<Vec<_>>());
     }
     let cluster = cluster.in_namespace(first.namespace.clone());
-    let command = |verb: &str, more: &str| cluster.plugin_command(&format!("{verb} {} {}{more}", first.agent, first.call.call));
+    let of = first.call.conversation.as_deref().map_or(String::new(), |name| format!(" --conversation {}", show::one_line(name)));
+    let command = |verb: &str, more: &str| cluster.plugin_command(&format!("{verb} {} {}{of}{more}", first.agent, first.call.call));
     format!("{}answer one: {} or {}\n", show::lines(&table), command("approve", ""), command("deny", " --because TEXT"))
 }

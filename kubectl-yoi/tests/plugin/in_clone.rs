@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 36] = [
+const LINES: [&str; 39] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -26,6 +26,9 @@ const LINES: [&str; 36] = [
     "approvals",
     "approve a 7",
     "deny a 7 --because no",
+    "conversation start a review",
+    "conversation ls a",
+    "conversation stop a review",
     "top",
     "export a",
     "peer a b --timeout 1s",
@@ -70,7 +73,22 @@ async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers(
     std::fs::write(&config, text.replace(r#""namespace":"ns""#, r#""namespace":"elsewhere""#))?;
     server.put(agent("a", &[])).put(project(&[]));
     let refused = status(403, "Forbidden", "no");
-    for subresource in ["log", "message", "attach", "control", "usage", "export", "diff", "patch", "bundle", "push", "approval", "assets"] {
+    for subresource in [
+        "log",
+        "message",
+        "attach",
+        "control",
+        "usage",
+        "export",
+        "diff",
+        "patch",
+        "bundle",
+        "push",
+        "approval",
+        "assets",
+        "conversations",
+        "conversations/review",
+    ] {
         server.answer_for("a", subresource, 403, refused.clone());
     }
     let mut verbs = BTreeSet::new();

@@ -8,6 +8,7 @@ mod assets;
 mod attach;
 mod completion;
 mod connection;
+mod conversations;
 mod diff;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;

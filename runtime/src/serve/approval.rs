@@ -5,23 +5,38 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
-use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, WaitingCalls};
+use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, WaitingCall, WaitingCalls};
+use yoi_wire::conversation::MAIN;
 use yoi_wire::hub::RefusalReason;
 
 use super::control::user_of;
 use super::{AgentState, refuse};
 
-/// Answers with the calls that wait.
+/// Answers with the calls that wait in any conversation.
 pub(super) async fn waiting(State(api): State<AgentState>) -> Response {
-    let session = api.open_session.borrow().clone();
-    let calls = match session {
-        Some(session) => session.waiting_calls().await,
-        None => None,
-    };
-    match calls {
-        Some(calls) => Json(WaitingCalls { calls }).into_response(),
+    match calls(&api).await {
+        Some(mut calls) => {
+            calls.extend(api.conversations.waiting_calls().await);
+            calls.sort_by(|a, b| a.since.cmp(&b.since));
+            Json(WaitingCalls { calls }).into_response()
+        }
         None => not_open(),
     }
+}
+
+/// Answers with the calls that wait in the conversation that `api` reaches.
+pub(super) async fn waiting_in(api: &AgentState, name: &str) -> Response {
+    let conversation = Some(name.to_owned()).filter(|name| name != MAIN);
+    let of_it = |call| WaitingCall { conversation: conversation.clone(), ..call };
+    match calls(api).await {
+        Some(calls) => Json(WaitingCalls { calls: calls.into_iter().map(of_it).collect() }).into_response(),
+        None => not_open(),
+    }
+}
+
+async fn calls(api: &AgentState) -> Option<Vec<WaitingCall>> {
+    let session = api.open_session.borrow().clone()?;
+    session.waiting_calls().await
 }
 
 /// Takes the answer of a person. The answer that counts is in the log before it is told.

@@ -91,6 +91,12 @@ pub(super) async fn post_commit(
         }
         None => return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open"),
     }
+    if let Some(name) = agent.conversations.busy() {
+        let message = format!(
+            "a run of conversation {name} is under way, so nothing was committed: wait until it ends, or end it with kubectl yoi cancel --conversation {name}"
+        );
+        return refuse(StatusCode::CONFLICT, RefusalReason::Invalid, message);
+    }
     let Some(tree) = &read.tree else { return bundle_error_response(&BundleError::NoTree) };
     match commit(&read.processes, tree, &request).await {
         Ok(commit) => Json(CommitResponse { commit }).into_response(),

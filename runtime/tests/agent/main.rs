@@ -7,6 +7,7 @@ mod endpoint;
 mod approvals;
 mod assets;
 mod bundles;
+mod conversations;
 mod day_of_work;
 mod degraded;
 mod diffs;

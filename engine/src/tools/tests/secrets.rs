@@ -9,7 +9,7 @@ fn token() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn p27_a_token_in_a_file_or_in_a_commands_output_reaches_neither_the_model_nor_who_watches() {
     let fixture = Fixture::new();
-    fixture.write("settings.toml", &format!("user = 'a'\ntoken = '{}'\n", token()));
+    fixture.write("settings.toml", format!("user = 'a'\ntoken = '{}'\n", token()));
     let read = fixture.succeed("Read", json!({"path": "settings.toml"})).await;
     assert!(read.contains("token = '[redacted: GitHub token]'") && !read.contains(&token()), "{read}");
     let shown = Arc::new(Mutex::new(String::new()));
@@ -24,14 +24,14 @@ async fn p27_a_token_in_a_file_or_in_a_commands_output_reaches_neither_the_model
     let shown = shown.lock().unwrap().clone();
     assert!(shown.contains("a [redacted: GitHub token] b") && !shown.contains(&token()[..30]), "{shown}");
     let kept = Fixture::with_policy(&ToolPolicy { keep_secrets: true, ..ToolPolicy::default() });
-    kept.write("settings.toml", &token());
+    kept.write("settings.toml", token());
     assert!(kept.succeed("Read", json!({"path": "settings.toml"})).await.contains(&token()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn p27_what_stands_in_the_place_of_a_secret_is_not_written_over_it() {
     let fixture = Fixture::new();
-    fixture.write("settings.toml", &format!("user = 'a'\ntoken = '{}'\n", token()));
+    fixture.write("settings.toml", format!("user = 'a'\ntoken = '{}'\n", token()));
     let read = "user = 'b'\ntoken = '[redacted: GitHub token]'\n";
     for (tool, args) in [
         ("Write", json!({"path": "settings.toml", "content": read})),

@@ -1,0 +1,393 @@
+//! One conversation of a project: its session, what drives it, and what may be asked of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use yoi_session::{InboxMessage, Lock, PutOutcome, Reader, Replay, Sender, StoredEntry, Token, Wake};
+use yoi_wire::approval::{ApprovalRequest, ApprovalResponse, WaitingCall};
+use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
+use yoi_wire::conversation::{ConversationState, ConversationStatus, MAIN};
+use yoi_wire::entry::{AgentConfig, AgentRef, RuntimeStarted};
+use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
+use yoi_wire::manifest::Task;
+use yoi_wire::people::MAX_LOG_TAIL;
+
+use super::ProjectError;
+use super::budget::{TokenBudget, sum};
+use crate::conversation::RunSettings;
+use crate::driver::{Agent, ConversationObserver, Driver, FailedCall, ModelPatience, SecretRenewal};
+use crate::error_text::error_text;
+use crate::follow::Follower;
+use crate::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking};
+use crate::model::RetryPolicy;
+use crate::open_session::{OpenSession, closed_session_reader};
+use crate::tools::ToolGate;
+
+/// Gives the one that learns what happens in the conversation of a name.
+pub type ObserverOf = Arc<dyn Fn(&str) -> Arc<dyn ConversationObserver> + Send + Sync>;
+
+/// What all conversations of a project are started with.
+#[derive(Clone)]
+pub struct ConversationParts {
+    /// The agent, as the log names it.
+    pub agent_ref: AgentRef,
+    /// What answers.
+    pub agent: Agent,
+    /// The door to the tools of [`MAIN`].
+    pub tools: ToolGate,
+    /// The tokens of all together.
+    pub budget: Arc<TokenBudget>,
+    /// Limits and sizes. Its limit of tokens is that of `budget`.
+    pub settings: RunSettings,
+    /// Waits between calls of the model.
+    pub retries: RetryPolicy,
+    /// How long calls of the model are tried.
+    pub patience: ModelPatience,
+    /// Ends the process when endpoints want other Secrets.
+    pub secrets: Arc<dyn SecretRenewal>,
+    /// Who learns what happens in them.
+    pub observe: ObserverOf,
+    /// Returns a random number in `0.0..1.0`.
+    pub random: fn() -> f64,
+    /// Bytes of a segment after which the next one begins.
+    pub segment_bytes: u64,
+    /// Forms system prompt, tools and model options. It may block.
+    pub form_config: Arc<dyn Fn() -> AgentConfig + Send + Sync>,
+    /// The process, as each log names it.
+    pub runtime: RuntimeStarted,
+    /// The agent's task, which [`MAIN`] has.
+    pub task: Option<Task>,
+    /// Bounds what all reads of logs hold in memory.
+    pub reads: LogReads,
+}
+
+impl ConversationParts {
+    /// What drives the conversation of this name, whose session has been opened. Its tokens count from now on.
+    #[must_use]
+    pub fn driver(&self, name: &str, session: &Arc<OpenSession>, replay: &Replay, stop: CancellationToken) -> Driver {
+        let token_limit = self.budget.open(name, sum(replay.state.tokens));
+        let tokens = *token_limit.borrow();
+        let observer =
+            CountingObserver { name: name.to_owned(), session: session.clone(), budget: self.budget.clone(), next: (self.observe)(name) };
+        Driver {
+            session: session.clone(),
+            agent: self.agent.clone(),
+            tools: if name == MAIN { self.tools.clone() } else { self.tools.for_another_conversation() },
+            retries: self.retries,
+            patience: self.patience,
+            secrets: self.secrets.clone(),
+            observer: Arc::new(observer),
+            random: self.random,
+            stop,
+            task: self.task.clone().filter(|_| name == MAIN),
+            settings: RunSettings { tokens, ..self.settings },
+            token_limit,
+            segment_bytes: self.segment_bytes,
+            form_config: self.form_config_of(name),
+        }
+    }
+
+    fn form_config_of(&self, name: &str) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
+        if name == MAIN { self.form_config.clone() } else { config_of_other(name, self.form_config.clone()) }
+    }
+}
+
+/// How a conversation has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It was stopped.
+    Stopped,
+    /// It has ended by itself, for this reason.
+    Failed(String),
+}
+
+impl Ending {
+    fn why(&self) -> String {
+        match self {
+            Self::Stopped => "it was stopped".to_owned(),
+            Self::Failed(why) => why.clone(),
+        }
+    }
+}
+
+/// A conversation, also one that does not run.
+pub struct Conversation {
+    name: String,
+    /// Its folder on the volume.
+    folder: PathBuf,
+    /// `None`: it does not run.
+    session: watch::Receiver<Option<Arc<OpenSession>>>,
+    /// `None`: it runs.
+    ended: watch::Receiver<Option<Ending>>,
+    stop: CancellationToken,
+    reads: LogReads,
+}
+
+impl std::fmt::Debug for Conversation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conversation").field("name", &self.name).field("ended", &*self.ended.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Conversation {
+    /// Opens the session of the folder that `lock` covers, or creates it, and drives it in a task of its own until `stop`. A fault there ends this
+    /// conversation alone.
+    pub(super) async fn start(
+        name: &str,
+        lock: Arc<Lock>,
+        parts: &ConversationParts,
+        stop: CancellationToken,
+    ) -> Result<Self, ProjectError> {
+        let folder = lock.root().to_owned();
+        let opening = {
+            let (agent_ref, form_config) = (parts.agent_ref.clone(), parts.form_config_of(name));
+            // A fault while it is formed is one of this conversation, too.
+            tokio::task::spawn_blocking(move || OpenSession::open(&lock, &agent_ref, &*form_config))
+        };
+        let (session, replay) =
+            opening.await.map_err(|fault| ProjectError::Ended { conversation: name.to_owned(), why: fault_text(&fault) })??;
+        let driver = parts.driver(name, &session, &replay, stop.clone());
+        let tools = driver.tools.clone();
+        let runtime = RuntimeStarted { cut_bytes: replay.cut_bytes(), ..parts.runtime.clone() };
+        let (ending, ended) = watch::channel(None);
+        let (opened, open_session) = watch::channel(Some(session));
+        tokio::spawn(async move {
+            // A task of its own, so that a fault there ends as a stop does: nothing of the conversation is left, and others go on.
+            let driven = tokio::spawn(async move { driver.drive(replay, runtime).await }).await;
+            tools.runner().stop_all().await;
+            if let Some(session) = opened.send_replace(None) {
+                blocking(move || session.close()).await;
+            }
+            ending.send_replace(Some(match driven {
+                Ok(Ok(())) => Ending::Stopped,
+                Ok(Err(error)) => Ending::Failed(error_text(&error)),
+                Err(fault) => Ending::Failed(fault_text(&fault)),
+            }));
+        });
+        Ok(Self { name: name.to_owned(), folder, session: open_session, ended, stop, reads: parts.reads.clone() })
+    }
+
+    /// A conversation that does not run.
+    pub(super) fn ended_before(name: &str, folder: PathBuf, ending: Ending, reads: LogReads) -> Self {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        Self { name: name.to_owned(), folder, session: watch::channel(None).1, ended: watch::channel(Some(ending)).1, stop, reads }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it runs, and what it does.
+    #[must_use]
+    pub fn status(&self) -> ConversationStatus {
+        let (ended, not_running) = (self.ended.borrow().clone(), ConversationStatus::stopped(&self.name));
+        match (ended, self.session.borrow().clone()) {
+            (Some(Ending::Failed(why)), _) => {
+                ConversationStatus { state: ConversationState::Failed.into(), message: Some(why), ..not_running }
+            }
+            (None, Some(session)) => running_status(&self.name, &session),
+            (Some(Ending::Stopped), _) | (None, None) => not_running,
+        }
+    }
+
+    /// Gives it a text, durable on return, and starts a run with it. The same id is the same message, however often it is sent.
+    ///
+    /// # Errors
+    /// It was not taken.
+    pub async fn send(&self, user: &str, id: Uuid, text: &str) -> Result<(), ProjectError> {
+        let session = self.session()?;
+        let message =
+            InboxMessage { id: id.to_string(), from: Sender::Person { user: user.to_owned() }, text: text.to_owned(), wake: Wake::Run };
+        match blocking(move || session.put(message)).await? {
+            PutOutcome::Accepted | PutOutcome::Duplicate => Ok(()),
+            PutOutcome::Full { limit } => Err(ProjectError::InboxFull { limit }),
+            PutOutcome::TooOld => Err(ProjectError::TooOld),
+            PutOutcome::TooLong { limit } => Err(ProjectError::TooLong { limit }),
+        }
+    }
+
+    /// Asks it to pause, go on, cancel, compact or rewind, and returns its answer, which may be a refusal.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn control(&self, user: &str, action: ControlAction) -> Result<ControlResponse, ProjectError> {
+        let request = ControlRequest { id: Uuid::now_v7().to_string(), action };
+        self.session()?.ask(user.to_owned(), request).await.ok_or_else(|| self.not_running())
+    }
+
+    /// The calls that wait for a person, because the policy wants them asked; oldest first.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn waiting_calls(&self) -> Result<Vec<WaitingCall>, ProjectError> {
+        self.session()?.waiting_calls().await.ok_or_else(|| self.not_running())
+    }
+
+    /// Says yes or no to a call that waits, and returns the answer that counts, which is the first one.
+    ///
+    /// # Errors
+    /// No such call waits, or it is over.
+    pub async fn approve(&self, user: &str, request: ApprovalRequest) -> Result<ApprovalResponse, ProjectError> {
+        Ok(self.session()?.approve(user.to_owned(), request).await.ok_or_else(|| self.not_running())??)
+    }
+
+    /// Follows it after `token`, or from its last `tail` entries: each entry and each piece of an answer once, in order.
+    ///
+    /// # Errors
+    /// It does not run, or the token is none of its record.
+    pub async fn follow(&self, token: Token, tail: Option<usize>) -> Result<Follower, ProjectError> {
+        let session = self.session()?;
+        let follower = Follower::start(&session, token, tail, self.reads.clone(), self.stop.clone()).await?;
+        follower.ok_or_else(|| self.not_running())
+    }
+
+    /// Reads its log after `token`, or its last `tail` entries, also when it does not run: at most 64 entries or one MiB, and the token to read on with.
+    ///
+    /// # Errors
+    /// The token is none of its record, or the disk's.
+    pub async fn read_log(&self, token: Token, tail: Option<usize>) -> Result<(Vec<StoredEntry>, Token), ProjectError> {
+        let mut reader = self.reader().await?;
+        let read = move |reader: &mut Reader| {
+            let token = tail.map_or(Ok(token), |tail| reader.tail(token, tail.min(MAX_LOG_TAIL), None))?;
+            reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)
+        };
+        Ok(self.reads.with(&mut reader, read).await?.unwrap_or((Vec::new(), token)))
+    }
+
+    /// A reader of its log; `None` when it has never had one.
+    pub(super) async fn reader(&self) -> Result<Option<Reader>, ProjectError> {
+        let open = self.session.borrow().as_ref().and_then(|session| session.reader());
+        match open {
+            Some(reader) => Ok(Some(reader)),
+            None => {
+                let folder = self.folder.clone();
+                Ok(blocking(move || closed_session_reader(&folder)).await?)
+            }
+        }
+    }
+
+    pub(super) fn log_reads(&self) -> &LogReads {
+        &self.reads
+    }
+
+    /// The folder of its record.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its open session, for whoever serves it, and every change of that.
+    #[must_use]
+    pub fn watch_session(&self) -> watch::Receiver<Option<Arc<OpenSession>>> {
+        self.session.clone()
+    }
+
+    /// Its open session; `None`: it does not run.
+    #[must_use]
+    pub fn open_session(&self) -> Option<Arc<OpenSession>> {
+        self.session.borrow().clone()
+    }
+
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.ended.borrow().is_none()
+    }
+
+    /// Ends what runs, as interrupted, and every process of it. On return its record is closed.
+    pub(super) async fn stop(&self) {
+        self.stop.cancel();
+        self.ended().await;
+    }
+
+    /// Waits until it has ended by a stop or by itself, because its record cannot be written, and says why.
+    pub async fn ended(&self) -> String {
+        // An error: the task that drives is gone.
+        let _ = self.ended.clone().wait_for(Option::is_some).await;
+        self.why_ended()
+    }
+
+    fn session(&self) -> Result<Arc<OpenSession>, ProjectError> {
+        self.open_session().filter(|_| !self.stop.is_cancelled()).ok_or_else(|| self.not_running())
+    }
+
+    fn not_running(&self) -> ProjectError {
+        ProjectError::Ended { conversation: self.name.clone(), why: self.why_ended() }
+    }
+
+    fn why_ended(&self) -> String {
+        self.ended.borrow().as_ref().map_or_else(|| "it is being stopped".to_owned(), Ending::why)
+    }
+}
+
+/// The status of a conversation that runs.
+#[must_use]
+pub fn running_status(name: &str, session: &OpenSession) -> ConversationStatus {
+    let progress = session.feed.progress();
+    ConversationStatus {
+        name: name.to_owned(),
+        state: ConversationState::Running.into(),
+        message: None,
+        activity: Some(progress.activity.into()),
+        tokens: Some(progress.total),
+        session: session.pointer().map(|pointer| pointer.id),
+    }
+}
+
+fn fault_text(fault: &tokio::task::JoinError) -> String {
+    format!("a fault of this program: {fault}")
+}
+
+/// The model of a conversation beside [`MAIN`] is told that others change the tree, too.
+fn config_of_other(name: &str, form: Arc<dyn Fn() -> AgentConfig + Send + Sync>) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
+    let told = format!(
+        "This is your conversation {name:?}. You have others, which work in the same tree at the same time: files may change between two of your calls, and \
+         you do not see what is said there."
+    );
+    Arc::new(move || {
+        let mut config = form();
+        config.system.push(told.clone());
+        config
+    })
+}
+
+/// Counts the tokens of a conversation for its project.
+struct CountingObserver {
+    name: String,
+    session: Arc<OpenSession>,
+    budget: Arc<TokenBudget>,
+    next: Arc<dyn ConversationObserver>,
+}
+
+impl ConversationObserver for CountingObserver {
+    fn on_entries_logged(&self) {
+        self.next.on_entries_logged();
+    }
+
+    fn on_model_called(&self, failure: Option<FailedCall>) {
+        self.next.on_model_called(failure);
+    }
+
+    fn on_progress(&self, activity: Activity, task: Option<TaskReport>) {
+        self.budget.set_used(&self.name, sum(self.session.feed.progress().total));
+        self.next.on_progress(activity, task);
+    }
+
+    fn on_program_session(&self, lost: Option<String>) {
+        self.next.on_program_session(lost);
+    }
+
+    fn on_rotated(&self, session: SessionPointer) {
+        self.next.on_rotated(session);
+    }
+
+    fn on_wait(&self) {
+        self.next.on_wait();
+    }
+}
