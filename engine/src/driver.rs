@@ -165,18 +165,18 @@ impl Driver {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
         let config = self.changed_config(&state, &runtime);
+        let mut token_limit = self.token_limit.clone();
         let start = StartInput {
             runtime,
             task: self.task.clone(),
-            settings: self.settings,
+            // Another conversation may have used tokens since this one was opened.
+            settings: RunSettings { tokens: *token_limit.borrow_and_update(), ..self.settings },
             may_run: self.agent.may_run(),
             config,
             segment: self.session.pointer().map(|pointer| pointer.segment).unwrap_or_default(),
         };
         let (events, mut received) = mpsc::unbounded_channel();
         let mut requests = self.session.take_requests();
-        let mut token_limit = self.token_limit.clone();
-        token_limit.borrow_and_update();
         let mut running = Running {
             driver: self,
             events,

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
+use memchr::memmem::Finder;
 use regex::{Captures, Regex};
 
 /// What stands in the place of a secret begins so.
@@ -16,58 +17,102 @@ const MAX_HELD: usize = 16 << 10;
 /// Bytes of a word that may be the beginning of an anchor.
 const MAX_ANCHOR: usize = 64;
 
-/// Kinds of secrets: what people call one, and its form. Where the form has a group, the group alone is the secret.
-const KINDS: [(&str, &str); 19] = [
-    ("GitHub token", r"(?-u:\b)(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})"),
-    ("GitLab token", r"(?-u:\b)gl(?:pat|rt|dt|ptt|oas|cbt)-[A-Za-z0-9_-]{20,}"),
-    ("Anthropic key", r"(?-u:\b)sk-ant-[A-Za-z0-9_-]{32,}"),
-    ("OpenAI key", r"(?-u:\b)sk-(?:(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{32,}|[A-Za-z0-9]{40,})"),
-    ("Google key", r"(?-u:\b)AIza[A-Za-z0-9_-]{35}"),
-    ("AWS secret key", r#"(?i:aws_secret_access_key|secretaccesskey)["']?\s*[:=]\s*["']?([A-Za-z0-9/+]{40})(?-u:\b)"#),
-    ("AWS session token", r#"(?i:aws_session_token|sessiontoken)["']?\s*[:=]\s*["']?([A-Za-z0-9/+=]{100,})"#),
-    ("Azure storage key", r"(?-u:\b)AccountKey=([A-Za-z0-9/+]{86}==)"),
-    ("Slack token", r"(?-u:\b)xox[abeoprs]-[A-Za-z0-9-]{24,}"),
-    ("Slack webhook", r"https://hooks\.slack\.com/services/(T[A-Za-z0-9_]+/B[A-Za-z0-9_]+/[A-Za-z0-9_]{20,})"),
-    ("Stripe key", r"(?-u:\b)[rs]k_live_[A-Za-z0-9]{24,}"),
-    ("npm token", r"(?-u:\b)npm_[A-Za-z0-9]{36}(?-u:\b)"),
-    ("PyPI token", r"(?-u:\b)pypi-AgE[A-Za-z0-9_-]{60,}"),
-    ("crates.io token", r"(?-u:\b)cio[A-Za-z0-9]{32}(?-u:\b)"),
-    ("Docker Hub token", r"(?-u:\b)dckr_pat_[A-Za-z0-9_-]{27,}"),
-    ("Hugging Face token", r"(?-u:\b)hf_[A-Za-z]{34}(?-u:\b)"),
-    ("JSON Web Token", r"(?-u:\b)eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{40,}"),
-    ("password of a URL", r#"(?-u:\b)https?://[^\s/:@"'<>]+:([A-Za-z0-9][^\s/@"'<>$({]{19,})@"#),
+/// A kind of secret.
+struct Kind {
+    /// What people call it.
+    name: &'static str,
+    /// Every secret of it has one of these texts in it or right before it. Most output has none, and is searched for nothing else.
+    anchors: &'static [&'static str],
+    /// Its form. Where it has a group, the group alone is the secret.
+    form: &'static str,
+}
+
+const fn kind(name: &'static str, anchors: &'static [&'static str], form: &'static str) -> Kind {
+    Kind { name, anchors, form }
+}
+
+const KINDS: [Kind; 19] = [
+    kind(
+        "GitHub token",
+        &["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
+        r"(?-u:\b)(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
+    ),
+    kind(
+        "GitLab token",
+        &["glpat-", "glrt-", "gldt-", "glptt-", "gloas-", "glcbt-"],
+        r"(?-u:\b)gl(?:pat|rt|dt|ptt|oas|cbt)-[A-Za-z0-9_-]{20,}",
+    ),
+    kind("Anthropic key", &["sk-ant-"], r"(?-u:\b)sk-ant-[A-Za-z0-9_-]{32,}"),
+    kind("OpenAI key", &["sk-"], r"(?-u:\b)sk-(?:(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{32,}|[A-Za-z0-9]{40,})"),
+    kind("Google key", &["AIza"], r"(?-u:\b)AIza[A-Za-z0-9_-]{35}"),
+    kind(
+        "AWS secret key",
+        &["ecret_access_key", "SECRET_ACCESS_KEY", "ecretAccessKey"],
+        r#"(?:[Ss]ecret_access_key|SECRET_ACCESS_KEY|[Ss]ecretAccessKey)["']?\s*[:=]\s*["']?([A-Za-z0-9/+]{40})(?-u:\b)"#,
+    ),
+    kind(
+        "AWS session token",
+        &["ession_token", "SESSION_TOKEN", "essionToken"],
+        r#"(?:[Ss]ession_token|SESSION_TOKEN|[Ss]essionToken)["']?\s*[:=]\s*["']?([A-Za-z0-9/+=]{100,})"#,
+    ),
+    kind("Azure storage key", &["AccountKey="], r"(?-u:\b)AccountKey=([A-Za-z0-9/+]{86}==)"),
+    kind("Slack token", &["xox"], r"(?-u:\b)xox[abeoprs]-[A-Za-z0-9-]{24,}"),
+    kind("Slack webhook", &["hooks.slack.com"], r"https://hooks\.slack\.com/services/(T[A-Za-z0-9_]+/B[A-Za-z0-9_]+/[A-Za-z0-9_]{20,})"),
+    kind("Stripe key", &["k_live_"], r"(?-u:\b)[rs]k_live_[A-Za-z0-9]{24,}"),
+    kind("npm token", &["npm_"], r"(?-u:\b)npm_[A-Za-z0-9]{36}(?-u:\b)"),
+    kind("PyPI token", &["pypi-"], r"(?-u:\b)pypi-AgE[A-Za-z0-9_-]{60,}"),
+    kind("crates.io token", &["cio"], r"(?-u:\b)cio[A-Za-z0-9]{32}(?-u:\b)"),
+    kind("Docker Hub token", &["dckr_pat_"], r"(?-u:\b)dckr_pat_[A-Za-z0-9_-]{27,}"),
+    kind("Hugging Face token", &["hf_"], r"(?-u:\b)hf_[A-Za-z]{34}(?-u:\b)"),
+    kind("JSON Web Token", &["eyJ"], r"(?-u:\b)eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{40,}"),
+    kind("password of a URL", &["://"], r#"(?-u:\b)https?://[^\s/:@"'<>]+:([A-Za-z0-9][^\s/@"'<>$({]{19,})@"#),
     // Tools number lines and quote them, so digits, tabs and quotes may stand between the lines of a key.
-    ("private key", r#"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----([\s\\|>":,A-Za-z0-9+/=-]{64,}?)(?:-----END |\z)"#),
+    kind(
+        "private key",
+        &["PRIVATE KEY"],
+        r#"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----([\s\\|>":,A-Za-z0-9+/=-]{64,}?)(?:-----END |\z)"#,
+    ),
 ];
-/// A word with one of these may be the beginning of a secret.
-const WORD_ANCHORS: [&str; 19] = [
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "gl",
-    "sk-",
-    "AIza",
-    "xox",
-    "k_live_",
-    "npm_",
-    "pypi-",
-    "cio",
-    "dckr_pat_",
-    "hf_",
-    "eyJ",
-    "://",
-    "AccountKey",
-];
-/// A line with one of these, in any case, may go on with a secret.
-const LINE_ANCHORS: [&str; 4] = ["secret_access_key", "secretaccesskey", "session_token", "sessiontoken"];
+/// Kinds whose anchor is before the secret, with more between: the whole line waits.
+const BY_LINE: [&str; 2] = ["AWS secret key", "AWS session token"];
 const KEY_BEGIN: &str = "-----BEGIN ";
 const KEY_END: &str = "-----END ";
 
-static FORMS: LazyLock<Vec<(&'static str, Regex)>> =
-    LazyLock::new(|| KINDS.iter().filter_map(|(kind, form)| Some((*kind, Regex::new(form).ok()?))).collect());
+/// A kind, ready to search.
+struct Search {
+    kind: &'static Kind,
+    anchors: Vec<Finder<'static>>,
+    form: Regex,
+}
+
+static SEARCHES: LazyLock<Vec<Search>> = LazyLock::new(|| {
+    let search = |kind: &'static Kind| {
+        let anchors = kind.anchors.iter().map(|anchor| Finder::new(anchor)).collect();
+        Some(Search { kind, anchors, form: Regex::new(kind.form).ok()? })
+    };
+    KINDS.iter().filter_map(search).collect()
+});
+
+impl Search {
+    fn may_be_in(&self, text: &str) -> bool {
+        self.anchors.iter().any(|anchor| anchor.find(text.as_bytes()).is_some())
+    }
+
+    fn replace(&self, text: String) -> String {
+        if !self.may_be_in(&text) {
+            return text;
+        }
+        let replace = |found: &Captures<'_>| {
+            let Some(whole) = found.get(0) else { return String::new() };
+            let secret = found.get(1).unwrap_or(whole);
+            format!("{}{}{}", &text[whole.start()..secret.start()], marker(self.kind.name), &text[secret.end()..whole.end()])
+        };
+        match self.form.replace_all(&text, replace) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(redacted) => redacted,
+        }
+    }
+}
 
 /// Replaces secrets by what they are.
 #[derive(Clone, Debug, Default)]
@@ -109,23 +154,14 @@ impl Redactor {
             true => text.replace(value, &marker(name)),
             false => text,
         };
-        FORMS.iter().fold(known.0.iter().fold(text, replace), |text, (kind, form)| {
-            let replace = |found: &Captures<'_>| {
-                let Some(whole) = found.get(0) else { return String::new() };
-                let secret = found.get(1).unwrap_or(whole);
-                format!("{}{}{}", &text[whole.start()..secret.start()], marker(kind), &text[secret.end()..whole.end()])
-            };
-            match form.replace_all(&text, replace) {
-                Cow::Borrowed(_) => text,
-                Cow::Owned(redacted) => redacted,
-            }
-        })
+        let text = known.0.iter().fold(text, replace);
+        SEARCHES.iter().fold(text, |text, search| search.replace(text))
     }
 
     /// What stands in the place of a secret, if the text holds it. Written to a file, it would replace the secret there.
     pub fn marker_in(&self, text: &str) -> Option<String> {
         let known = self.0.as_ref()?;
-        let names = known.0.iter().map(|(name, _)| name.as_str()).chain(KINDS.iter().map(|(kind, _)| *kind));
+        let names = known.0.iter().map(|(name, _)| name.as_str()).chain(KINDS.iter().map(|kind| kind.name));
         names.map(marker).find(|marker| text.contains(marker))
     }
 
@@ -146,28 +182,35 @@ fn begun_at(text: &str, value: &str) -> usize {
     (first..text.len()).find(|at| text.is_char_boundary(*at) && value.starts_with(&text[*at..])).unwrap_or(text.len())
 }
 
-/// How many bytes of `text` end within no secret, whatever follows.
+/// How many bytes of `text` end within no secret of a known kind, whatever follows. Only the last [`MAX_HELD`] bytes may have to wait.
 fn complete(text: &str) -> usize {
-    if let Some(begin) = text.rfind(KEY_BEGIN)
-        && !text[begin..].contains(KEY_END)
-        && text.len() - begin <= MAX_HELD
+    let before = text.floor_char_boundary(text.len().saturating_sub(MAX_HELD));
+    let tail = &text[before..];
+    if let Some(begin) = tail.rfind(KEY_BEGIN)
+        && !tail[begin..].contains(KEY_END)
     {
-        return begin;
+        return before + begin;
     }
-    let line = text.rfind('\n').map_or(0, |at| at + 1);
-    let word = text.rfind(char::is_whitespace).map_or(0, |at| text.ceil_char_boundary(at + 1));
-    let lower = text[line..].to_ascii_lowercase();
-    let cut = if LINE_ANCHORS.iter().any(|anchor| lower.contains(anchor)) || KEY_BEGIN.starts_with(&text[line..]) {
+    let line = tail.rfind('\n').map_or(0, |at| at + 1);
+    let word = tail.rfind(char::is_whitespace).map_or(0, |at| tail.ceil_char_boundary(at + 1));
+    let has_anchor = |text: &str, by_line: bool| {
+        let searches = SEARCHES.iter().filter(|search| BY_LINE.contains(&search.kind.name) == by_line);
+        searches.into_iter().any(|search| search.may_be_in(text))
+    };
+    let cut = if has_anchor(&tail[line..], true) || KEY_BEGIN.starts_with(&tail[line..]) {
         line
-    } else if WORD_ANCHORS.iter().any(|anchor| text[word..].contains(anchor)) {
+    } else if has_anchor(&tail[word..], false) {
         word
     } else {
         // The last letters may be the first ones of an anchor.
-        let is_of_anchor = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | ':' | '/');
-        let tail = text.len() - text[word..].chars().rev().take(MAX_ANCHOR).take_while(|letter| is_of_anchor(*letter)).count();
-        tail.max(word)
+        let is_of_anchor = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | ':' | '/' | '.');
+        let letters = tail[word..].chars().rev().take(MAX_ANCHOR).take_while(|letter| is_of_anchor(*letter));
+        let letters = letters.collect::<Vec<_>>();
+        // Dots alone are a sign of progress.
+        if letters.iter().all(|letter| *letter == '.') { tail.len() } else { tail.len() - letters.len() }
     };
-    if text.len() - cut > MAX_HELD { text.len() } else { cut }
+    // Something so long is no secret.
+    if before > 0 && cut == 0 { text.len() } else { before + cut }
 }
 
 #[cfg(test)]

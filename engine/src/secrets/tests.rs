@@ -52,7 +52,8 @@ fn is_shown(text: &str, secret: &str) -> bool {
 
 #[test]
 fn every_form_is_one() {
-    assert_eq!(FORMS.len(), KINDS.len());
+    assert_eq!(SEARCHES.len(), KINDS.len());
+    assert!(BY_LINE.iter().all(|name| KINDS.iter().any(|kind| kind.name == *name)));
 }
 
 #[test]
@@ -122,6 +123,8 @@ fn live_output_that_begins_no_secret_waits_for_nothing() {
     }
     let endless = "sk-".repeat(MAX_HELD);
     assert_eq!(redactor().complete(&endless), endless.len());
+    let plain = "x".repeat(4 * MAX_HELD);
+    assert_eq!(redactor().complete(&plain), plain.len() - MAX_ANCHOR);
 }
 
 #[test]

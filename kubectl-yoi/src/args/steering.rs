@@ -143,6 +143,7 @@ pub struct AssetsOptions {
 #[derive(Debug, Subcommand)]
 pub enum AssetsCommand {
     /// Show all that is known of one, and of others of its name.
+    #[command(after_help = super::examples::ASSETS)]
     Show {
         /// Its name.
         #[arg(value_name = "NAME")]
