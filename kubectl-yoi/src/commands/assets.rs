@@ -63,7 +63,7 @@ fn show_one(output: Option<OutputFormat>, agent: &str, response: &AssetsResponse
     let named: Vec<&Asset> = response.assets.iter().filter(|asset| asset.name == name).collect();
     if named.is_empty() {
         let why = std::io::Error::other("its tree has none of that name");
-        return Err(Error::local(format!("show {name} of {agent}"), why, "list what there is: kubectl yoi assets AGENT"));
+        return Err(Error::local(format!("show {name} of {agent}"), why, "list what there is: the same command without `show`"));
     }
     show::objects(output, &named, |asset| asset.name.clone(), || named.iter().map(|asset| details(asset, &response.diagnostics)).collect())
 }
