@@ -87,7 +87,7 @@ struct Search {
 
 static SEARCHES: LazyLock<Vec<Search>> = LazyLock::new(|| {
     let search = |kind: &'static Kind| {
-        let anchors = kind.anchors.iter().map(|anchor| Finder::new(anchor)).collect();
+        let anchors = kind.anchors.iter().map(Finder::new).collect();
         Some(Search { kind, anchors, form: Regex::new(kind.form).ok()? })
     };
     KINDS.iter().filter_map(search).collect()
