@@ -1,7 +1,7 @@
 use serde_json::json;
 use yoi_assets::{AssetState, Command, Level, ParameterType, Part, RenderError};
 
-use crate::{assert_told, file, lenient};
+use crate::{assert_message, file, lenient};
 
 fn command(path: &str, text: &str) -> Command {
     let snapshot = lenient(&[file(path, text)]);
@@ -88,7 +88,7 @@ fn p46_a_line_for_a_shell_never_holds_a_parameter() {
     ];
     assert_eq!(gemini.render("$(id)}").unwrap().parts, expected);
     let snapshot = lenient(&[file(".claude/commands/do.md", "!`git diff $1`")]);
-    assert_told(&snapshot, Level::Note, "no parameter reaches a shell");
+    assert_message(&snapshot, Level::Note, "no parameter reaches a shell");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn p9_a_command_with_both_spellings_or_a_required_default_is_rejected_with_that_
         [("description: y", "has no name"), ("name: x", "has no description"), ("name: a b\ndescription: y", "has other characters")]
     {
         let snapshot = lenient(&[file(".jido/commands/x.md", format!("---\n{front}\n---\n"))]);
-        assert_told(&snapshot, Level::Error, words);
+        assert_message(&snapshot, Level::Error, words);
     }
 }
 
@@ -231,7 +231,7 @@ fn commands_of_gemini_are_named_by_their_path_and_their_faults_have_lines() {
         assert!(reason.contains(words) && *at == line, "{name}: line {at}: {reason}");
     }
     assert!(snapshot.command("e").unwrap().state.is_valid());
-    assert_told(&snapshot, Level::Note, "e.toml:2: the key \"more\" is not known");
+    assert_message(&snapshot, Level::Note, "e.toml:2: the key \"more\" is not known");
 }
 
 #[test]

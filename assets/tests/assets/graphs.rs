@@ -1,6 +1,6 @@
 use yoi_assets::{AssetFile, AssetState, Direction, Graph, Level, Strictness, load};
 
-use crate::{assert_told, file, lenient, skill, told};
+use crate::{assert_message, file, lenient, messages, skill};
 
 fn node(path: &str, text: &str) -> AssetFile {
     file(&format!(".jido/skill_graph/{path}"), text)
@@ -42,7 +42,7 @@ fn nodes_and_links_come_from_front_matter_and_text() {
         ]
     );
     assert_eq!(graph.edges[1].label.as_deref(), Some("why"));
-    assert_eq!(told(&snapshot, Level::Warning), [".jido/skill_graph/ops/backup.md:1: links to \"postgres#tables\", which is no node"]);
+    assert_eq!(messages(&snapshot, Level::Warning), [".jido/skill_graph/ops/backup.md:1: links to \"postgres#tables\", which is no node"]);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_name_that_could_mean_several_nodes_is_never_guessed() {
     let snapshot = lenient(&[node("a/x.md", ""), node("b/x.md", ""), node("b/c/x.md", ""), node("y.md", "[[x]] [[a/x]] [[c/x]]")]);
     assert_eq!(edges(&snapshot.graph), ["y -related-> a/x", "y -related-> b/c/x"]);
     assert_eq!(snapshot.graph.open_links[0].candidates, ["a/x", "b/c/x", "b/x"]);
-    assert_told(&snapshot, Level::Warning, "y.md:1: links to \"x\", which could be a/x, b/c/x, b/x: the link is left out");
+    assert_message(&snapshot, Level::Warning, "y.md:1: links to \"x\", which could be a/x, b/c/x, b/x: the link is left out");
     assert_eq!(snapshot.graph.node("x").unwrap_err().len(), 3);
     assert_eq!(snapshot.graph.node("C/X.md").unwrap().id, "b/c/x");
     assert_eq!(snapshot.graph.node("none").unwrap_err(), Vec::<String>::new());
@@ -63,7 +63,7 @@ fn p11_a_link_to_a_missing_node_makes_a_node_or_a_warning_or_fails_as_the_graph_
     };
     let warned = lenient(&files("warn_and_skip"));
     assert_eq!(edges(&warned.graph), ["a -related-> b"]);
-    assert_told(&warned, Level::Warning, "a.md:3: links to \"X Y\", which is no node");
+    assert_message(&warned, Level::Warning, "a.md:3: links to \"X Y\", which is no node");
     assert_eq!(
         warned.graph,
         lenient(&[node("graph.yml", ""), files("")[1].clone(), files("")[2].clone()]).graph,
@@ -80,7 +80,7 @@ fn p11_a_link_to_a_missing_node_makes_a_node_or_a_warning_or_fails_as_the_graph_
     );
     assert!(failed.graph.is_empty() && failed.graph.edges.is_empty());
     assert!(load(&files("error"), 1, Strictness::Strict).is_err() && load(&files("warn"), 1, Strictness::Strict).is_ok());
-    assert_told(&lenient(&files("never")), Level::Error, "graph.yml:1: unresolved is \"never\"");
+    assert_message(&lenient(&files("never")), Level::Error, "graph.yml:1: unresolved is \"never\"");
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn the_graph_says_which_files_are_its_nodes() {
     assert_eq!(ids("root: ./sub/"), ["sub/b", "sub/deep", "sub/deep/c"]);
     assert_eq!(ids("includes: ['*.md']"), ["a"]);
     assert_eq!(ids("root: sub\nincludes: ['**/SKILL.md']"), ["sub/deep"]);
-    assert_told(&lenient(&files("root: ../..")), Level::Error, "graph.yml:1: the root \"../..\" leads out");
-    assert_told(&lenient(&files("includes: ['[']")), Level::Error, "which is no pattern");
+    assert_message(&lenient(&files("root: ../..")), Level::Error, "graph.yml:1: the root \"../..\" leads out");
+    assert_message(&lenient(&files("includes: ['[']")), Level::Error, "which is no pattern");
     assert_eq!(lenient(&[file(".jido/skills/a/SKILL.md", skill("a", "b"))]).graph, Graph::default(), "skills alone make no graph");
 }
 
@@ -134,6 +134,6 @@ fn a_graph_of_a_million_links_stays_bounded() {
         (0..60).map(|at| node(&format!("d{at}/x.md"), &many)).chain([node("graph.yml", "unresolved: placeholder")]).collect();
     let snapshot = lenient(&files);
     assert!(snapshot.graph.edges.len() <= 100_000);
-    assert_told(&snapshot, Level::Warning, "has 5000 links, of which the first 2000 count");
-    assert_told(&snapshot, Level::Warning, "of which 100000 count");
+    assert_message(&snapshot, Level::Warning, "has 5000 links, of which the first 2000 count");
+    assert_message(&snapshot, Level::Warning, "of which 100000 count");
 }

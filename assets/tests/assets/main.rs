@@ -21,15 +21,15 @@ fn lenient(files: &[AssetFile]) -> AssetSnapshot {
 }
 
 /// The diagnostics of a level, as `path:line: sentence`.
-fn told(snapshot: &AssetSnapshot, level: Level) -> Vec<String> {
+fn messages(snapshot: &AssetSnapshot, level: Level) -> Vec<String> {
     snapshot.diagnostics.iter().filter(|diagnostic| diagnostic.level == level).map(ToString::to_string).collect()
 }
 
 /// Whether one of them has these words.
 #[track_caller]
-fn assert_told(snapshot: &AssetSnapshot, level: Level, words: &str) {
-    let told = told(snapshot, level);
-    assert!(told.iter().any(|line| line.contains(words)), "no {level:?} says {words:?}: {told:#?}");
+fn assert_message(snapshot: &AssetSnapshot, level: Level, words: &str) {
+    let found = messages(snapshot, level);
+    assert!(found.iter().any(|line| line.contains(words)), "no {level:?} says {words:?}: {found:#?}");
 }
 
 fn skill(name: &str, description: &str) -> String {

@@ -1,6 +1,6 @@
 use yoi_assets::{AssetFile, AssetState, FOLDERS, Folder, Kind, Level, Source, Strictness, TEAM_FOLDERS, is_asset, load};
 
-use crate::{assert_told, file, lenient, skill};
+use crate::{assert_message, file, lenient, skill};
 
 #[test]
 fn the_first_folder_wins_by_name_and_each_shadowed_asset_names_the_winner() {
@@ -15,7 +15,7 @@ fn the_first_folder_wins_by_name_and_each_shadowed_asset_names_the_winner() {
             snapshot.skills.iter().filter(|skill| skill.state == AssetState::Shadowed { by: winner.path.clone() }).collect();
         assert_eq!(shadowed.len(), folders.len() - at - 1);
         for skill in shadowed {
-            assert_told(&snapshot, Level::Warning, &format!("{}: is not in effect: the skill \"x\" is {}", skill.path, winner.path));
+            assert_message(&snapshot, Level::Warning, &format!("{}: is not in effect: the skill \"x\" is {}", skill.path, winner.path));
         }
         files.pop();
     }
@@ -35,7 +35,7 @@ fn commands_and_skills_of_one_name_are_told_and_the_skill_is_called() {
     ]);
     assert_eq!(snapshot.command("do").unwrap().path, ".claude/commands/a/do.md");
     assert_eq!(snapshot.commands.iter().filter(|command| command.state.as_str() == "Shadowed").count(), 3);
-    assert_told(&snapshot, Level::Warning, "x.md: is not called: /x is the skill .claude/skills/x/SKILL.md");
+    assert_message(&snapshot, Level::Warning, "x.md: is not called: /x is the skill .claude/skills/x/SKILL.md");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn what_was_not_read_is_listed_with_the_readers_reason() {
     ]);
     assert_eq!((snapshot.skills.len(), snapshot.commands.len(), snapshot.diagnostics.len()), (1, 1, 4));
     assert!(matches!(&snapshot.skill("out").unwrap().state, AssetState::Invalid { reason, .. } if reason == "leads out of the tree"));
-    assert_told(&snapshot, Level::Error, ".claude/skills/a/b/c/d/e/f: is deeper than 6 folders");
+    assert_message(&snapshot, Level::Error, ".claude/skills/a/b/c/d/e/f: is deeper than 6 folders");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use yoi_assets::{AssetState, Level, Part, Source, Strictness, load};
 
-use crate::{assert_told, file, lenient, skill, told};
+use crate::{assert_message, file, lenient, messages, skill};
 
 #[test]
 fn p8_skills_are_named_by_their_front_matter_and_not_by_their_file() {
@@ -21,7 +21,7 @@ fn a_skill_that_bends_the_standard_is_read_and_each_leniency_is_told() {
     assert_eq!(skill.description, "Use when: the user has a PDF");
     assert_eq!(skill.metadata, [("version".to_owned(), "1.2".to_owned())]);
     assert_eq!(
-        told(&snapshot, Level::Warning),
+        messages(&snapshot, Level::Warning),
         [
             ".claude/skills/pdf/SKILL.md:3: has a value that needs quotes, for a colon or for how it begins: it was read as if it had them",
             ".claude/skills/pdf/SKILL.md:2: the name \"PDF_Tools\" is not in lower case",
@@ -29,7 +29,7 @@ fn a_skill_that_bends_the_standard_is_read_and_each_leniency_is_told() {
         ]
     );
     assert_eq!(
-        told(&snapshot, Level::Note),
+        messages(&snapshot, Level::Note),
         [
             ".claude/skills/pdf/SKILL.md:5: model does nothing: the model of an agent does not follow it",
             ".claude/skills/pdf/SKILL.md:6: the key \"mine\" is not known, and does nothing",
@@ -48,9 +48,9 @@ fn a_skill_without_a_name_has_that_of_its_folder_and_one_without_a_description_i
         file(".agents/skills/f f/SKILL.md", "---\ndescription: Does f.\n---\n"),
     ]);
     assert!(snapshot.skill("a").unwrap().state.is_valid() && snapshot.skill("d").unwrap().state.is_valid());
-    assert_told(&snapshot, Level::Warning, "d/SKILL.md:2: the name \"Make It Nice\" has spaces");
-    assert_told(&snapshot, Level::Error, "e e/SKILL.md:2: the name \"e e\" has spaces");
-    assert_told(&snapshot, Level::Error, "f f/SKILL.md:1: has no name, and neither");
+    assert_message(&snapshot, Level::Warning, "d/SKILL.md:2: the name \"Make It Nice\" has spaces");
+    assert_message(&snapshot, Level::Error, "e e/SKILL.md:2: the name \"e e\" has spaces");
+    assert_message(&snapshot, Level::Error, "f f/SKILL.md:1: has no name, and neither");
     for name in ["b", "c"] {
         let skill = snapshot.skill(name).unwrap();
         assert!(matches!(skill.state, AssetState::Invalid { line: Some(1), .. }), "{skill:?}");
@@ -94,7 +94,7 @@ fn what_cannot_be_read_is_listed_with_its_line_and_reason_and_all_others_load() 
         let AssetState::Invalid { reason, line: at } = &bad.state else { panic!("{words}: {bad:?}") };
         assert!(reason.contains(words), "{words}: {reason}");
         assert!(line.is_none() || line == *at, "{words}: line {at:?}, not {line:?}");
-        assert_told(&snapshot, Level::Error, words);
+        assert_message(&snapshot, Level::Error, words);
         assert!(snapshot.skill("good").unwrap().state.is_valid(), "{words}");
         assert_eq!(snapshot.catalogue(1000).text, "- good: Is good.\n", "{words}");
     }
@@ -130,7 +130,7 @@ fn keys_of_jido_are_read_in_folders_of_jido_only() {
     assert!(review.state.is_valid(), "{review:?}");
     assert_eq!((review.version.as_deref(), review.actions.len()), (Some("1.0.0"), 2));
     assert_eq!((review.routes[0].signal.as_str(), review.routes[0].action.as_str()), ("code.review", "Read"));
-    assert_told(&snapshot, Level::Note, "SKILL.md:9: jido.hooks does nothing");
+    assert_message(&snapshot, Level::Note, "SKILL.md:9: jido.hooks does nothing");
     for (key, words) in [
         ("actions: [My.Action]", "which is no tool of Yoi's"),
         ("router: [{a/B: Read}]", "its parts are of a-z"),
@@ -140,7 +140,7 @@ fn keys_of_jido_are_read_in_folders_of_jido_only() {
         let text = format!("---\nname: x\ndescription: y\njido:\n  {key}\n---\n");
         let snapshot = lenient(&[file(".jido/skills/x/SKILL.md", &text)]);
         assert!(matches!(snapshot.skill("x").unwrap().state, AssetState::Invalid { line: Some(5), .. }), "{key}: {:?}", snapshot.skills);
-        assert_told(&snapshot, Level::Error, words);
+        assert_message(&snapshot, Level::Error, words);
         let snapshot = lenient(&[file(".agents/skills/x/SKILL.md", &text)]);
         assert!(snapshot.skill("x").unwrap().state.is_valid(), "a key like any other: {key}");
     }

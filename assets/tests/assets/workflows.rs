@@ -1,6 +1,6 @@
 use yoi_assets::{AssetSnapshot, AssetState, Level, OnFailure, StepKind, Trigger, Workflow};
 
-use crate::{assert_told, file, lenient};
+use crate::{assert_message, file, lenient};
 
 const GOOD: &str = "---
 name: release
@@ -134,11 +134,11 @@ fn what_a_workflow_may_not_have_is_told_with_its_place() {
     ] {
         let snapshot = workflow(&GOOD.replacen(from, to, 1));
         assert!(matches!(first(&snapshot).state, AssetState::Invalid { .. }), "{words}: {:?}", first(&snapshot));
-        assert_told(&snapshot, Level::Error, words);
+        assert_message(&snapshot, Level::Error, words);
     }
     let snapshot = workflow(&GOOD.replace("- **value**", "- **transform**: `fn x -> x end`\n- **value**"));
     assert!(first(&snapshot).state.is_valid());
-    assert_told(&snapshot, Level::Warning, "which is never run");
+    assert_message(&snapshot, Level::Warning, "which is never run");
 }
 
 #[test]
@@ -154,9 +154,9 @@ fn ten_thousand_references_and_steps_end_in_an_answer() {
     let steps: String =
         (0..10_000).map(|at| format!("### s{at}\n- **type**: skill\n- **module**: x\n- **depends_on**: s{}\n", at + 1)).collect();
     let snapshot = workflow(&format!("---\nname: a\nversion: 1.0.0\n---\n## Steps\n{steps}"));
-    assert_told(&snapshot, Level::Error, "has more than 500 steps");
+    assert_message(&snapshot, Level::Error, "has more than 500 steps");
     let ring: String =
         (0..400).map(|at| format!("### s{at}\n- **type**: skill\n- **module**: x\n- **depends_on**: s{}\n", (at + 1) % 400)).collect();
     let snapshot = workflow(&format!("---\nname: a\nversion: 1.0.0\n---\n## Steps\n{ring}"));
-    assert_told(&snapshot, Level::Error, "-> ... depend on each other");
+    assert_message(&snapshot, Level::Error, "-> ... depend on each other");
 }

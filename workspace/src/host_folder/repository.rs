@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     /// What is said of a folder with these files, where `/other` is no part of it.
-    fn said(files: &[(&str, &str)]) -> Option<String> {
+    fn refusal(files: &[(&str, &str)]) -> Option<String> {
         let parent = tempfile::tempdir().unwrap();
         fs::create_dir_all(parent.path().join("source")).unwrap();
         for (name, text) in files {
@@ -104,12 +104,12 @@ mod tests {
 
     #[test]
     fn a_repository_that_is_whole_and_what_is_no_repository_are_taken() {
-        assert_eq!(said(&[("README", "x")]), None);
-        assert_eq!(said(&[(".git/HEAD", "ref: refs/heads/main\n"), (".git/objects/pack/x", "")]), None);
-        assert_eq!(said(&[(".git", "gitdir: .repository\n"), (".repository/HEAD", "")]), None, "the repository is in the folder");
-        assert_eq!(said(&[(".git", "something else")]), None);
+        assert_eq!(refusal(&[("README", "x")]), None);
+        assert_eq!(refusal(&[(".git/HEAD", "ref: refs/heads/main\n"), (".git/objects/pack/x", "")]), None);
+        assert_eq!(refusal(&[(".git", "gitdir: .repository\n"), (".repository/HEAD", "")]), None, "the repository is in the folder");
+        assert_eq!(refusal(&[(".git", "something else")]), None);
         let shared = [(".git/objects/info/alternates", "# none\n\n../../lib/.git/objects\n/srv/source/lib/.git/objects\n")];
-        assert_eq!(said(&[shared[0], ("lib/.git/objects/x", "")]), None, "the objects are in the folder");
+        assert_eq!(refusal(&[shared[0], ("lib/.git/objects/x", "")]), None, "the objects are in the folder");
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
             &[(".git", "gitdir: nowhere\n")],
             &[(".git/commondir", "../../project/.git\n")],
         ] {
-            let words = said(files).unwrap();
+            let words = refusal(files).unwrap();
             assert!(words.starts_with("failed to use the source /srv/source: its repository is in "), "{words}");
             assert!(words.ends_with("as that of a linked work tree is, and git would not work in a tree of it; list a clone instead: git clone /srv/source NEW_FOLDER"), "{words}");
         }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_clone_that_has_anothers_objects_is_refused_with_the_command_that_makes_it_whole() {
         for line in ["/home/a/project/.git/objects", "../../../project/.git/objects"] {
-            let words = said(&[(".git/objects/info/alternates", line)]).unwrap();
+            let words = refusal(&[(".git/objects/info/alternates", line)]).unwrap();
             assert!(words.contains(&format!("objects of its repository are in {line}, outside of the folder")), "{words}");
             let command = "on the node, run: git -C /srv/source repack -a -d && rm /srv/source/.git/objects/info/alternates";
             assert!(words.ends_with(command), "{words}");
