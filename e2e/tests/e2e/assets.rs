@@ -53,5 +53,5 @@ async fn p59_a_skill_and_a_command_of_the_tree_count_from_the_next_run_and_are_l
     ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
     let stopped: Value = serde_json::from_str(&ns.yoi(&["assets", "a", "-o", "json"]).await?.exit_ok()?.out)?;
     ensure!(state(&stopped, "review").as_deref() == Some("Valid"), "{stopped}");
-    Ok(())
+    ns.remove().await
 }

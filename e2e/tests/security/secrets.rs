@@ -9,7 +9,7 @@ use serde_json::json;
 use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPeer, YoiPod};
 use yoi_e2e::test_namespace::TestNamespace;
-use yoi_wire::entry::Body;
+use yoi_wire::entry::{Body, ToolOutcome};
 
 use crate::gateway_client::token_of;
 
@@ -115,6 +115,10 @@ async fn no_key_no_token_and_no_message_is_in_an_object_an_event_a_log_or_a_metr
     ns.yoi(&["send", "a", &format!("tell b {message}")]).await?.exit_ok()?;
     let ended = |l: &&yoi_wire::people::LogLine| matches!(&l.entry.body, Body::RunEnded(_));
     let log = ns.wait_log("a", "a run's end", |log| (log.iter().filter(ended).count() == 1).then(|| log.to_vec())).await?;
+    // Without this, a message that was refused would be seen as a silence of b.
+    let sent =
+        log.iter().find_map(|l| if let Body::ToolEnded(end) = &l.entry.body { Some((end.outcome, end.output.clone())) } else { None });
+    ensure!(sent.as_ref().is_some_and(|(outcome, _)| *outcome == ToolOutcome::Succeeded), "a could not send: {sent:?}");
     ns.wait_log("b", "a run's end", |log| (log.iter().filter(ended).count() == 1).then_some(())).await?;
     ns.wait_reason::<YoiPod>("refused", "Ready", "ModelRefused").await?;
     // The control: message and answer are in the agent's own log.
