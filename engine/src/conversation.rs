@@ -13,12 +13,14 @@ use yoi_wire::entry::{
     RunOutcome, RunStarted, TokenUsage,
 };
 use yoi_wire::hub::Activity;
+use yoi_wire::mode::Mode;
 
 mod carried;
 mod compaction;
 mod ending;
 mod event;
 mod facts;
+mod mode;
 mod preparation;
 pub mod program;
 mod program_history;
@@ -164,6 +166,12 @@ impl ConversationState {
         self.log.open_run.as_ref().map_or(ended, |run| (run.tokens, run.turns))
     }
 
+    /// The mode that a person has set; `None`: nobody has.
+    #[must_use]
+    pub fn mode(&self) -> Option<Mode> {
+        self.log.mode.as_ref().map(|set| set.mode)
+    }
+
     /// What the agent does.
     #[must_use]
     pub fn activity(&self) -> Activity {
@@ -186,7 +194,12 @@ impl ConversationState {
 
     fn record(&mut self, entry: Entry) {
         if let Some(records) = requests::answered_by(self, &entry) {
-            self.requests.remember(records);
+            // The end of a run that was cancelled for another mode is not what was asked.
+            if matches!(entry.body, Body::ModeSwitched(_)) {
+                self.requests.replace(records);
+            } else {
+                self.requests.remember(records);
+            }
         }
         match &entry.body {
             Body::SegmentStarted(start) => self.config = Some(Arc::new(start.config.clone())),
@@ -217,6 +230,7 @@ impl ConversationState {
             | Body::Resumed(_)
             | Body::Abandoned(_)
             | Body::Usage(_)
+            | Body::ModeSwitched(_)
             | Body::CompactionStarted(_)
             | Body::Extension(_)
             | Body::Unknown { .. } => {}

@@ -164,6 +164,7 @@ impl Driver {
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
+        self.tools.set_mode(state.mode());
         let config = self.changed_config(&state, &runtime);
         let mut token_limit = self.token_limit.clone();
         let start = StartInput {
@@ -230,7 +231,7 @@ impl Driver {
         });
         let (run, turns) = state.run_usage();
         let activity = state.activity();
-        self.session.feed.set_progress(Progress { activity, total: state.tokens(), run, turns });
+        self.session.feed.set_progress(Progress { activity, total: state.tokens(), run, turns, mode: state.mode() });
         self.observer.on_progress(activity, task);
         self.observer.on_program_session(state.lost_program_session());
     }
@@ -362,6 +363,11 @@ impl Running<'_> {
         if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
             self.driver.tools.runner().start_run();
         }
+        for entry in &entries {
+            if let Body::ModeSwitched(switch) = &entry.body {
+                self.driver.tools.set_mode(Some(switch.mode));
+            }
+        }
         log_entries(&entries);
         Ok(entries)
     }
@@ -431,6 +437,7 @@ fn call_id(body: &Body) -> Option<&str> {
         | Body::RolledBack(_)
         | Body::Rewound(_)
         | Body::Usage(_)
+        | Body::ModeSwitched(_)
         | Body::CompactionStarted(_)
         | Body::CompactionEnded(_)
         | Body::Extension(_)

@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 use yoi_wire::control::{Delta, DeltaKind, MAX_UNREAD_DELTAS};
 use yoi_wire::entry::{Body, Entry, TokenUsage};
 use yoi_wire::hub::Activity;
+use yoi_wire::mode::Mode;
 
 /// Bytes of one unfinished block that a new client still gets.
 const MAX_BLOCK_BYTES: usize = 256 << 10;
@@ -39,11 +40,13 @@ pub struct Progress {
     pub run: TokenUsage,
     /// Model calls of that run.
     pub turns: u32,
+    /// The mode that a person has set.
+    pub mode: Option<Mode>,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { activity: Activity::Idle, total: TokenUsage::default(), run: TokenUsage::default(), turns: 0 }
+        Self { activity: Activity::Idle, total: TokenUsage::default(), run: TokenUsage::default(), turns: 0, mode: None }
     }
 }
 
@@ -179,6 +182,7 @@ impl LiveFeed {
                 | Body::RolledBack(_)
                 | Body::Rewound(_)
                 | Body::Usage(_)
+                | Body::ModeSwitched(_)
                 | Body::CompactionStarted(_)
                 | Body::CompactionEnded(_)
                 | Body::Extension(_)

@@ -103,7 +103,7 @@ pub enum ProjectError {
     TooManyStored { name: String, limit: usize },
     #[error("conversation {MAIN} is not stopped by itself: it ends with its project")]
     MainIsNotStopped,
-    #[error("there is no projection {key:?}; there are timeline, llm_context, diagnostics, pending_tool_calls")]
+    #[error("there is no projection {key:?}; there are timeline, llm_context, diagnostics, mode_runtime, pending_tool_calls")]
     UnknownProjection { key: String },
     #[error(transparent)]
     Approval(#[from] ApprovalRefusal),
@@ -235,10 +235,10 @@ impl Project {
         self.unframed.as_deref()
     }
 
-    /// The tools that its policy shows to the model.
+    /// The tools that its policy, and the mode of [`MAIN`], show to the model.
     #[must_use]
     pub fn tools(&self) -> Vec<OfferedTool> {
-        self.instance.tools.offered(CallFrom::Model)
+        self.instance.tools.offered_now(CallFrom::Model)
     }
 
     /// Starts another conversation beside [`MAIN`], or one that was stopped or has failed again, which goes on with what it was interrupted in. It shares

@@ -17,7 +17,7 @@ pub use agents::{
 pub use connection::ClusterOptions;
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
-    ConversationOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions,
+    ConversationOptions, DenyOptions, ExportOptions, ModeOptions, RewindOptions, SteerOptions, TopOptions,
 };
 pub use trees::{
     InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
@@ -106,6 +106,9 @@ pub enum Command {
     /// Cancel the run under way or paused.
     #[command(after_help = examples::CANCEL)]
     Cancel(SteerOptions),
+    /// Set the mode of a conversation of a built-in agent: what its tools may do, and how many steps a run has.
+    #[command(after_help = examples::MODE)]
+    Mode(ModeOptions),
     /// Replace the older part of an idle agent's conversation by a summary.
     #[command(after_help = examples::COMPACT)]
     Compact(SteerOptions),
@@ -250,7 +253,12 @@ impl Command {
             | Command::Version(_) => None,
             Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => None,
             Command::Approvals(_) | Command::Approve(_) | Command::Deny(_) | Command::Conversation(_) => None,
-            Command::Rewind(_) | Command::Top(_) | Command::Assets(_) | Command::Export(_) | Command::Completion { .. } => None,
+            Command::Mode(_)
+            | Command::Rewind(_)
+            | Command::Top(_)
+            | Command::Assets(_)
+            | Command::Export(_)
+            | Command::Completion { .. } => None,
         }
     }
 }
@@ -265,6 +273,7 @@ impl Command {
             Command::Approve(args) => &args.of,
             Command::Deny(args) => &args.of,
             Command::Pause(args) | Command::Resume(args) | Command::Cancel(args) | Command::Compact(args) => &args.of,
+            Command::Mode(args) => &args.of,
             Command::Rewind(args) => &args.of,
             Command::Export(args) => &args.of,
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {

@@ -87,8 +87,31 @@ impl Cluster {
         if all_namespaces { "kubectl yoi doctor -A".to_owned() } else { self.plugin_command("doctor") }
     }
 
-    /// Returns the error for a failed operation on one object.
+    /// Returns the error for a failed operation on one object, or on the conversation of it that `--conversation` names.
     fn api_error<K: NamespacedObject>(&self, operation: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
+        let of_object = self.object_error::<K>(operation, name);
+        let of_conversation = self.conversation.as_ref().map(|conversation| self.conversation_error(operation, name, conversation));
+        move |error| match of_conversation {
+            Some(of_conversation) => of_conversation(error),
+            None => of_object(error),
+        }
+    }
+
+    /// Returns the error for a failed operation on a conversation of an agent.
+    fn conversation_error(&self, operation: &str, name: &str, conversation: &str) -> impl FnOnce(kube::Error) -> Error {
+        let of_agent = self.object_error::<YoiPod>(operation, name);
+        let agent = self.display_name::<YoiPod>(name);
+        let (what, next) = (format!("conversation {conversation} of {agent}"), self.plugin_command(&format!("conversation ls {name}")));
+        move |error| match &error {
+            // The agent is there, and says that the conversation is not.
+            kube::Error::Api(status) if status.code == 404 && status.message.starts_with(&format!("{agent}: ")) => {
+                Error::Missing { what, next }
+            }
+            _ => of_agent(error),
+        }
+    }
+
+    fn object_error<K: NamespacedObject>(&self, operation: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
         let target = ErrorTarget {
             name: self.display_name::<K>(name),
             list_command: self.list_command::<K>(),

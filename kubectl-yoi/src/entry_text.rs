@@ -107,6 +107,7 @@ pub fn entry_text(entry: &Entry) -> Option<EntryText> {
         Body::Abandoned(a) => quiet("run", format!("cancelled while it was paused{}", by(&a.by))),
         Body::RolledBack(r) => quiet("run", format!("rolled back{}: its input left the conversation", by(&r.by))),
         Body::Rewound(r) => warning("rewind", format!("everything from entry {} on left the conversation{}", r.from_seq, by(&r.by))),
+        Body::ModeSwitched(m) => quiet("mode", format!("{} from here on{}", m.mode, by(&m.by))),
         // The calls of a program: their answers are told by the program, their tokens by its proxy.
         Body::Usage(u) if u.reason == "Program" => quiet("model", tokens(u.usage)),
         Body::Usage(u) => quiet("model", format!("no answer ({}), and {}", u.reason, tokens(u.usage))),

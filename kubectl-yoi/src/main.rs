@@ -117,6 +117,10 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Pause(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Pause {}).await,
         Command::Resume(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Resume {}).await,
         Command::Cancel(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Cancel {}).await,
+        Command::Mode(args) => {
+            let action = ControlAction::SetMode { mode: args.mode, force: args.force };
+            commands::steer::steer(&cluster, output, &args.name, action).await
+        }
         Command::Compact(args) => commands::steer::steer(&cluster, output, &args.name, ControlAction::Compact {}).await,
         Command::Rewind(args) => commands::steer::rewind(&cluster, output, &args).await,
         Command::Conversation(ConversationCommand::Start(args)) => commands::conversation::start(&cluster, output, &args).await,

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use yoi_wire::{
     entry::{
-        Body, CallQuestion, CarriedTask, Entry, InputFrom, PastQuestion, RunEnded, RunOutcome, TokenUsage, ToolCall, ToolEnded, ToolOutcome,
+        Body, CallQuestion, CarriedTask, Entry, InputFrom, ModeSwitched, PastQuestion, RunEnded, RunOutcome, TokenUsage, ToolCall,
+        ToolEnded, ToolOutcome,
     },
     hub::TaskState,
 };
@@ -44,6 +45,8 @@ pub struct LogState {
     pub always_approved: BTreeSet<String>,
     /// Questions about calls that nobody can answer any more, the latest of them, oldest first.
     pub past_questions: VecDeque<PastQuestion>,
+    /// The mode that a person has set last; `None`: nobody has.
+    pub mode: Option<ModeSwitched>,
     /// Tokens of all model calls.
     pub tokens: TokenUsage,
 }
@@ -160,6 +163,7 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
             state.with_run(&rolled_back.run_id, |run| (run.paused, run.ending) = (false, Some(RunOutcome::RolledBack)));
         }
         Body::Rewound(rewound) => state.rewind(rewound.from_seq),
+        Body::ModeSwitched(switch) => state.mode = Some(switch.clone()),
         Body::Usage(call) => state.count(Some(call.usage)),
         Body::CompactionEnded(end) => state.count(end.usage),
         Body::Carried(carried) => {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, TokenUsage};
 use crate::hub::Activity;
+use crate::mode::Mode;
 
 /// Header of the gateway's request to the runtime: the authenticated user name of the person. Percent signs and all bytes that are not printable
 /// ASCII are percent-encoded.
@@ -45,6 +46,15 @@ pub enum ControlAction {
     Resume {},
     /// End the run.
     Cancel {},
+    /// Set the mode of the conversation, which counts from the next run on.
+    #[serde(rename_all = "camelCase")]
+    SetMode {
+        /// The mode.
+        mode: Mode,
+        /// Cancel a run that is under way or paused for it. Else the request is refused then.
+        #[serde(default)]
+        force: bool,
+    },
     /// Compact the conversation.
     Compact {},
     /// Make a YoiPeer of this agent and another, if the person may.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::TokenUsage;
 use crate::hub::Activity;
+use crate::mode::Mode;
 use crate::open::{NamedValue, Open};
 
 /// The conversation that every agent has. Tasks and messages of other agents go to it.
@@ -62,6 +63,9 @@ pub struct ConversationStatus {
     /// Tokens over its life, while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<TokenUsage>,
+    /// The mode that a person has set, while it runs; absent: nobody has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Open<Mode>>,
     /// Its session, while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
@@ -80,7 +84,7 @@ impl ConversationStatus {
     #[must_use]
     pub fn stopped(name: &str) -> Self {
         let (name, state) = (name.to_owned(), ConversationState::Stopped.into());
-        Self { name, state, message: None, activity: None, tokens: None, session: None }
+        Self { name, state, message: None, activity: None, tokens: None, mode: None, session: None }
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 pub use answer::{AnswerPart, Assistant, Image, StopReason, TokenUsage, ToolCall, UsageWithoutAnswer};
 pub use asked::{Answer, CallQuestion, PastQuestion, ToolAnswered, ToolAsked};
-pub use control::{Abandoned, Paused, Requester, Resumed, Rewound, RolledBack};
+pub use control::{Abandoned, ModeSwitched, Paused, Requester, Resumed, Rewound, RolledBack};
 pub use decision::{CallDecision, CallFrom, RefusalClass};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
@@ -115,6 +115,8 @@ pub enum Body {
     RolledBack(RolledBack),
     /// A person turned the conversation back.
     Rewound(Rewound),
+    /// A person has set the mode of the conversation.
+    ModeSwitched(ModeSwitched),
     /// Tokens of a model call that brought no answer.
     Usage(UsageWithoutAnswer),
     /// A summary of the conversation is asked of the model.
@@ -375,6 +377,10 @@ mod tests {
                 asked: 7,
                 answer: Answer { approved: false, always: false, because: Some("no".into()), by: "jane".into() },
             }),
+            Body::ModeSwitched(ModeSwitched {
+                mode: crate::mode::Mode::Planning,
+                by: Requester { user: "jane".into(), request_id: "r".into() },
+            }),
             Body::ToolStarted(ToolStarted { call_id: "c".into(), tool: "Shell".into(), decision: None }),
             Body::ToolStarted(ToolStarted {
                 call_id: "c".into(),
@@ -436,6 +442,7 @@ mod tests {
                 | Body::RolledBack(_)
                 | Body::Rewound(_)
                 | Body::Usage(_)
+                | Body::ModeSwitched(_)
                 | Body::CompactionStarted(_)
                 | Body::CompactionEnded(_)
                 | Body::Extension(_)

@@ -15,6 +15,7 @@ pub mod entry;
 pub mod hub;
 pub mod identity;
 pub mod manifest;
+pub mod mode;
 pub mod node;
 pub mod open;
 pub mod people;

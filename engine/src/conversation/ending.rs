@@ -1,7 +1,9 @@
 //! A person pauses or cancels the open run: its effects end first, then the log says so.
 
 use yoi_wire::entry::{Abandoned, Body, Paused, Requester, RolledBack, RunEnded, RunOutcome, ToolOutcome};
+use yoi_wire::mode::Mode;
 
+use super::mode::switched;
 use super::run::tool_ended;
 use super::{ConversationState, Effect, Intent, compaction_failed};
 
@@ -14,6 +16,8 @@ pub(super) struct Ending {
     /// Nothing of an answer had come.
     pub roll_back: bool,
     pub background_ended: bool,
+    /// The mode for which the run is cancelled.
+    pub mode: Option<Mode>,
     pub by: Requester,
 }
 
@@ -38,7 +42,7 @@ impl ConversationState {
             && self.facts.compaction.is_none()
             && self.hidden_by_rollback().is_some();
         self.end_effects(intents);
-        self.ending = Some(Ending { cancel, roll_back, background_ended: false, by });
+        self.ending = Some(Ending { cancel, roll_back, background_ended: false, mode: None, by });
     }
 
     /// The inputs that started the open run and what commands among them stand for, when no answer has followed any of them.
@@ -63,7 +67,7 @@ impl ConversationState {
             intents.push(Intent::EndBackground { effect });
             return;
         }
-        let Ending { cancel, roll_back, by, .. } = ending;
+        let Ending { cancel, roll_back, background_ended: _, mode, by } = ending;
         let Some(run_id) = self.log.open_run.as_ref().map(|run| run.run_id.clone()) else { return };
         let mut bodies = Vec::new();
         if self.facts.compaction.is_some() {
@@ -83,7 +87,8 @@ impl ConversationState {
                     bodies.push(Body::Abandoned(Abandoned { run_id: run_id.clone(), by: by.clone() }));
                 }
                 let outcome = RunOutcome::Cancelled;
-                bodies.push(Body::RunEnded(RunEnded { run_id, outcome, reason, message: None, by: Some(by) }));
+                bodies.push(Body::RunEnded(RunEnded { run_id, outcome, reason, message: None, by: Some(by.clone()) }));
+                bodies.extend(mode.into_iter().flat_map(|mode| switched(mode, by.clone())));
             }
         }
         self.append(bodies, intents);

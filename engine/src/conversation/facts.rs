@@ -123,6 +123,7 @@ impl Facts {
             | Body::Usage(_)
             | Body::Abandoned(_)
             | Body::RolledBack(_)
+            | Body::ModeSwitched(_)
             | Body::Extension(_)
             | Body::Unknown { .. } => {}
         }

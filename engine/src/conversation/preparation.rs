@@ -81,6 +81,7 @@ impl Preparation {
             | Body::Resumed(_)
             | Body::Abandoned(_)
             | Body::Usage(_)
+            | Body::ModeSwitched(_)
             | Body::CompactionStarted(_)
             | Body::CompactionEnded(_)
             | Body::Extension(_)

@@ -240,6 +240,7 @@ impl ConversationState {
             | Body::Paused(_)
             | Body::Resumed(_)
             | Body::Abandoned(_)
+            | Body::ModeSwitched(_)
             | Body::CompactionStarted(_)
             | Body::CompactionEnded(_)
             | Body::Extension(_)

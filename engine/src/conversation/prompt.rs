@@ -98,6 +98,7 @@ impl Prompt {
             | Body::Resumed(_)
             | Body::Abandoned(_)
             | Body::Usage(_)
+            | Body::ModeSwitched(_)
             | Body::CompactionStarted(_)
             | Body::CompactionEnded(_)
             | Body::Extension(_)

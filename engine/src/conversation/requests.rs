@@ -10,8 +10,8 @@ use yoi_wire::control::{
     ControlAction, ControlDone, ControlReason, ControlRefusal, ControlRequest, ControlResponse, RewindTarget, RewindTargets,
 };
 use yoi_wire::entry::{
-    Abandoned, AnsweredRequest, Body, CompactionOutcome, CompactionReason, Entry, Input, InputFrom, Paused, PromptItem, Requester, Resumed,
-    Rewound, RolledBack, RunEnded, RunOutcome, SystemItem,
+    Abandoned, AnsweredRequest, Body, CompactionOutcome, CompactionReason, Entry, Input, InputFrom, ModeSwitched, Paused, PromptItem,
+    Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, SystemItem,
 };
 use yoi_wire::hub::MAX_MESSAGE_TEXT;
 
@@ -56,6 +56,13 @@ pub(super) struct HeldAsk {
 impl Requests {
     /// Remembers these answers to one request, unless its id has one.
     pub fn remember(&mut self, requests: Vec<AnsweredRequest>) {
+        self.insert(requests, true);
+    }
+
+    /// Remembers these answers to one request in the place of others to it.
+    pub fn replace(&mut self, requests: Vec<AnsweredRequest>) {
+        let id = requests.first().map(|request| request.response.id.clone());
+        self.answered.retain(|known| Some(&known.request.response.id) != id.as_ref());
         self.insert(requests, true);
     }
 
@@ -120,6 +127,8 @@ fn digest(user: &str, action: &ControlAction) -> String {
         ControlAction::Pause {} => "Pause".to_owned(),
         ControlAction::Resume {} => "Resume".to_owned(),
         ControlAction::Cancel {} => "Cancel".to_owned(),
+        // The log does not say whether a run was to be cancelled for it.
+        ControlAction::SetMode { mode, force: _ } => format!("SetMode\0{mode}"),
         ControlAction::Compact {} => "Compact".to_owned(),
         ControlAction::RegisterPeer { peer } => format!("RegisterPeer\0{peer}"),
         ControlAction::RewindTargets {} => "RewindTargets".to_owned(),
@@ -152,6 +161,9 @@ pub(super) fn answered_by(state: &ConversationState, entry: &Entry) -> Option<Ve
         Body::Abandoned(Abandoned { by, .. }) => to(by, ControlAction::Cancel {}, "the paused run was cancelled"),
         Body::RunEnded(RunEnded { outcome: RunOutcome::Cancelled, by: Some(by), .. }) => {
             to(by, ControlAction::Cancel {}, "the run was cancelled")
+        }
+        Body::ModeSwitched(ModeSwitched { mode, by }) => {
+            to(by, ControlAction::SetMode { mode: *mode, force: false }, &format!("the mode is {mode} from the next run on"))
         }
         Body::RolledBack(RolledBack { hidden, by, .. }) => {
             let input = state.texts_of(|seq| hidden.contains(&seq));
@@ -302,6 +314,7 @@ impl ConversationState {
             {
                 refuse(ControlReason::NotSupported, self.own_conversation().unwrap_or_default())
             }
+            (ControlAction::SetMode { mode, force }, ..) => self.set_mode(*mode, *force, by, intents),
             (ControlAction::Run { text }, RunPhase::Idle, _) => {
                 let seq = self.log.last_seq + 2;
                 let run = self.run_started(seq, [by.request_id.clone()]);
@@ -339,7 +352,7 @@ impl ConversationState {
                 Ok(Some(sentence("the model is called again")))
             }
             (ControlAction::Cancel {}, RunPhase::Paused, Some(_)) => {
-                self.ending = Some(Ending { cancel: true, roll_back: false, background_ended: false, by });
+                self.ending = Some(Ending { cancel: true, roll_back: false, background_ended: false, mode: None, by });
                 Ok(None)
             }
             (ControlAction::Compact {}, RunPhase::Idle, _) => match self.start_compaction(CompactionReason::Requested, Some(by)) {
@@ -396,9 +409,9 @@ impl ConversationState {
     }
 }
 
-type Refused = (ControlReason, String);
+pub(super) type Refused = (ControlReason, String);
 
-fn refuse<T>(reason: ControlReason, message: &str) -> Result<T, Refused> {
+pub(super) fn refuse<T>(reason: ControlReason, message: &str) -> Result<T, Refused> {
     Err((reason, message.to_owned()))
 }
 

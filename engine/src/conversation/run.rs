@@ -68,8 +68,7 @@ impl ConversationState {
         if self.is_complete() {
             return self.end_run(RunOutcome::Finished, None, None, intents);
         }
-        if self.turns() >= self.settings.turns_per_run {
-            let message = format!("the limit of {} model calls in one run was reached", self.settings.turns_per_run);
+        if let Some(message) = self.steps_used_up() {
             return self.end_run(RunOutcome::LimitReached, Some("LimitReached"), Some(message), intents);
         }
         if let Some(message) = self.token_limit_reached() {
@@ -99,8 +98,7 @@ impl ConversationState {
     }
 
     pub(super) fn call_model(&mut self, intents: &mut Vec<Intent>) {
-        let request =
-            PromptRequest { config: self.config.clone().unwrap_or_default(), items: self.prompt.items().clone(), offer_tools: true };
+        let request = PromptRequest { config: self.config_of_mode(), items: self.prompt.items().clone(), offer_tools: true };
         let effect = self.new_effect(Effect::Model(ModelCall::default()));
         intents.push(Intent::CallModel { effect, request, summary: false });
     }

@@ -2,6 +2,7 @@
 
 mod compaction;
 mod ended_runs;
+mod modes;
 mod preparation;
 mod programs;
 mod questions;

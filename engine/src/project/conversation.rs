@@ -336,6 +336,7 @@ pub fn running_status(name: &str, session: &OpenSession) -> ConversationStatus {
         message: None,
         activity: Some(progress.activity.into()),
         tokens: Some(progress.total),
+        mode: progress.mode.map(Into::into),
         session: session.pointer().map(|pointer| pointer.id),
     }
 }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde_json::{Value, json};
 use yoi_session::{LogState, Reader, StoredEntry, fold};
 use yoi_wire::entry::{Body, Entry};
+use yoi_wire::mode::Mode;
 
 use super::{Conversation, ProjectError};
 use crate::conversation::Prompt;
@@ -30,6 +31,9 @@ pub enum Projection {
     LlmContext,
     /// Counts of runs, calls, refusals and notices since the segment began, and tokens over the conversation's life.
     Diagnostics,
+    /// The mode, who has set it and by which request, what it closes, its limit of steps, and the open run. The limit of a conversation whose mode nobody
+    /// has set is that of its agent.
+    ModeRuntime,
     /// The calls of the open run that have not ended, oldest first.
     PendingToolCalls,
 }
@@ -42,6 +46,7 @@ impl FromStr for Projection {
             "timeline" => Ok(Self::Timeline),
             "llm_context" => Ok(Self::LlmContext),
             "diagnostics" => Ok(Self::Diagnostics),
+            "mode_runtime" => Ok(Self::ModeRuntime),
             "pending_tool_calls" => Ok(Self::PendingToolCalls),
             _ => Err(ProjectError::UnknownProjection { key: key.to_owned() }),
         }
@@ -95,7 +100,7 @@ impl ReadLog {
             }
             Projection::LlmContext => self.prompt.record(&entry),
             Projection::Diagnostics => self.count(&entry.body),
-            Projection::PendingToolCalls => {}
+            Projection::ModeRuntime | Projection::PendingToolCalls => {}
         }
     }
 
@@ -128,6 +133,14 @@ impl ReadLog {
                 json!({
                     "entries": state.last_seq, "openRun": run, "openCalls": state.open_calls.len(), "unanswered": state.unanswered.len(),
                     "tokens": state.tokens, "runs": runs, "calls": calls, "refused": refused, "notices": notices,
+                })
+            }
+            Projection::ModeRuntime => {
+                let mode = state.mode.as_ref().map(|set| set.mode);
+                let run = state.open_run.as_ref().map(|run| json!({"runId": run.run_id, "turns": run.turns, "paused": run.paused}));
+                json!({
+                    "mode": mode.unwrap_or_default(), "setBy": state.mode.as_ref().map(|set| &set.by),
+                    "onlyReads": mode.is_some_and(Mode::only_reads), "steps": mode.map(Mode::steps), "openRun": run,
                 })
             }
             Projection::PendingToolCalls => {
@@ -170,7 +183,7 @@ mod tests {
     use crate::project::tests::{Place, calls, run, says};
     use crate::project::{Project, ProjectOptions};
 
-    const ALL: [&str; 4] = ["timeline", "llm_context", "diagnostics", "pending_tool_calls"];
+    const ALL: [&str; 5] = ["timeline", "llm_context", "diagnostics", "pending_tool_calls", "mode_runtime"];
 
     async fn all(conversation: &Conversation) -> Vec<String> {
         let mut found = Vec::new();

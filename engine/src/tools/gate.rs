@@ -1,6 +1,9 @@
 //! The one door to all tools. The model of the runtime's own loop, a program's hook and a program's MCP client pass it.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use yoi_wire::entry::{CallFrom, OfferedTool, RefusalClass, ToolCall};
+use yoi_wire::mode::Mode;
 
 use super::ToolRunner;
 use super::result::{CallResult, LiveOutput};
@@ -13,19 +16,21 @@ const FOR_PROGRAMS: [&str; 2] = ["ListPods", "SendToPeerPod"];
 #[derive(Clone)]
 pub struct ToolGate {
     runner: ToolRunner,
+    /// The mode of the conversation, which all clones share.
+    mode: Arc<Mutex<Option<Mode>>>,
 }
 
 impl ToolGate {
     /// A gate before the tools of `runner`, which nothing else runs.
     #[must_use]
     pub fn new(runner: ToolRunner) -> Self {
-        Self { runner }
+        Self { runner, mode: Arc::default() }
     }
 
-    /// The gate of another conversation of the project: the same tools, tree, policy and slots of the project.
+    /// The gate of another conversation of the project: the same tools, tree, policy and slots of the project, and no mode yet.
     #[must_use]
     pub fn for_another_conversation(&self) -> Self {
-        Self { runner: self.runner.for_another_conversation() }
+        Self::new(self.runner.for_another_conversation())
     }
 
     /// What stands behind the gate, for all but calls.
@@ -34,7 +39,22 @@ impl ToolGate {
         &self.runner
     }
 
-    /// The tools that whoever asks is offered.
+    /// The mode of the conversation, as its log has it.
+    pub fn set_mode(&self, mode: Option<Mode>) {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tools that whoever asks is offered in this mode.
+    #[must_use]
+    pub fn offered_now(&self, to: CallFrom) -> Vec<OfferedTool> {
+        self.offered(to).into_iter().filter(|tool| self.check_mode(&tool.name).is_ok()).collect()
+    }
+
+    /// The tools that whoever asks is offered in some mode.
     #[must_use]
     pub fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
         let is_offered = |tool: &OfferedTool| {
@@ -69,8 +89,24 @@ impl ToolGate {
             let why = format_args!("{} is not for a program; there are {}", call.tool, FOR_PROGRAMS.join(", "));
             return Err(Refusal::new(RefusalClass::ToolNotExposed, why));
         }
+        self.check_mode(&call.tool)?;
         self.runner.check(call)?;
         self.runner.check_policy(call)
+    }
+
+    /// Whether the mode lets calls of a tool run.
+    fn check_mode(&self, tool: &str) -> Result<(), Refusal> {
+        let Some(mode) = self.mode().filter(|mode| mode.only_reads()) else { return Ok(()) };
+        let open = self.runner.tools().read_only();
+        if open.contains(tool) {
+            return Ok(());
+        }
+        let open: Vec<String> = open.into_iter().collect();
+        let why = format_args!(
+            "in mode {mode} only tools run that change nothing: {}; a person sets another mode with kubectl yoi mode",
+            open.join(", ")
+        );
+        Err(Refusal::new(RefusalClass::ToolNotExposed, why))
     }
 }
 

@@ -170,7 +170,7 @@ fn too_long(record: &AgentRecord, error: MessageTooLong) -> ApiFailure {
 
 /// The action in the metric. A client may send any word, and a metric has few values.
 fn action_label(kind: &str) -> &'static str {
-    const ACTIONS: [&str; 8] = ["run", "pause", "resume", "cancel", "compact", "registerPeer", "rewindTargets", "rewindTo"];
+    const ACTIONS: [&str; 9] = ["run", "pause", "resume", "cancel", "setMode", "compact", "registerPeer", "rewindTargets", "rewindTo"];
     ACTIONS.into_iter().find(|action| *action == kind).unwrap_or("unknown")
 }
 
@@ -195,6 +195,7 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt;
     use yoi_wire::control::ControlAction;
+    use yoi_wire::mode::Mode;
 
     #[test]
     fn every_action_and_reason_is_spelled_as_on_the_wire() {
@@ -204,6 +205,7 @@ mod tests {
             ControlAction::Pause {},
             ControlAction::Resume {},
             ControlAction::Cancel {},
+            ControlAction::SetMode { mode: Mode::Planning, force: true },
             ControlAction::Compact {},
             ControlAction::RegisterPeer { peer: text() },
             ControlAction::RewindTargets {},

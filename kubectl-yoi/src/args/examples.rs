@@ -51,6 +51,10 @@ pub const RESUME: &str = "Examples:
   kubectl yoi resume alice";
 pub const CANCEL: &str = "Examples:
   kubectl yoi cancel alice";
+pub const MODE: &str = "Examples:
+  kubectl yoi mode alice planning                     # it looks, and changes nothing
+  kubectl yoi mode alice coding --conversation review
+  kubectl yoi mode alice planning --force             # cancels the run under way";
 pub const COMPACT: &str = "Examples:
   kubectl yoi compact alice";
 pub const REWIND: &str = "Examples:

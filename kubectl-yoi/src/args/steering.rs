@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use yoi_wire::mode::Mode;
 
-use super::values::object_name;
+use super::values::{mode, object_name};
 
 /// Which conversation of an agent a verb is about.
 #[derive(Debug, Args)]
@@ -107,6 +108,21 @@ pub struct DenyOptions {
     /// Why; the agent reads it.
     #[arg(long, value_name = "TEXT")]
     pub because: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ModeOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
+    /// The mode: coding (all tools), planning (tools that change nothing) or engineering (all tools, the most steps).
+    #[arg(value_name = "MODE", value_parser = mode())]
+    pub mode: Mode,
+    /// Cancel a run that is under way or paused for it.
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use yoi_crds::source::TreeOwner;
+use yoi_wire::mode::Mode;
+use yoi_wire::open::NamedValue;
 
 /// The names of our objects leave room for what is made from them, as `NAME-session`.
 const LONGEST_NAME: usize = 50;
@@ -12,6 +15,11 @@ const LONGEST_NAMESPACE: usize = 63;
 /// Accepts the name of one of our objects. Anything else is the name of none, and would change the path of a request.
 pub fn object_name(text: &str) -> Result<String, String> {
     dns_label(text, LONGEST_NAME)
+}
+
+/// Accepts the name of a mode, and has all of them completed.
+pub fn mode() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new(Mode::ALL.iter().map(|mode| mode.as_str())).try_map(|name| name.parse::<Mode>())
 }
 
 /// Accepts the name of a namespace.

@@ -198,7 +198,7 @@ impl Cluster {
             match self.client.request(request.map_err(|e| self.invalid_request(name, e))?).await {
                 Ok(status) => return Ok(status),
                 Err(error) if wait.goes_on(&error).await => {}
-                Err(error) => return Err(self.api_error::<YoiPod>(operation, name)(error)),
+                Err(error) => return Err(self.conversation_error(operation, name, conversation)(error)),
             }
         }
     }
@@ -254,6 +254,7 @@ pub fn operation(action: &ControlAction) -> &'static str {
         ControlAction::Pause {} => "pause",
         ControlAction::Resume {} => "resume",
         ControlAction::Cancel {} => "cancel the run of",
+        ControlAction::SetMode { .. } => "set the mode of",
         ControlAction::Compact {} => "compact the conversation of",
         ControlAction::RegisterPeer { .. } => "give a peer to",
         ControlAction::RewindTargets {} | ControlAction::RewindTo { .. } => "rewind",

@@ -37,11 +37,12 @@ fn print(output: Option<OutputFormat>, args: &ConversationOptions, status: &Conv
 }
 
 fn table(conversations: &[ConversationStatus]) -> String {
-    let mut table = show::table(&["conversation", "state", "activity", "tokens", "message"]);
-    for ConversationStatus { name, state, message, activity, tokens, session: _ } in conversations {
+    let mut table = show::table(&["conversation", "state", "activity", "mode", "tokens", "message"]);
+    for ConversationStatus { name, state, message, activity, tokens, mode, session: _ } in conversations {
         let tokens = tokens.map(|usage| usage.input_tokens.saturating_add(usage.output_tokens).to_string());
         let activity = activity.as_ref().map(|activity| activity.as_str().to_owned());
-        let row = [Some(name.clone()), Some(state.as_str().to_owned()), activity, tokens, message.clone()];
+        let mode = mode.as_ref().map(|mode| mode.as_str().to_owned());
+        let row = [Some(name.clone()), Some(state.as_str().to_owned()), activity, mode, tokens, message.clone()];
         table.add_row(row.map(|cell| show::cell(cell.unwrap_or_default())));
     }
     show::lines(&table)

@@ -1,4 +1,4 @@
-//! `pause`, `resume`, `cancel`, `compact` and `rewind`: what a person asks of a running agent, without attaching to it.
+//! `pause`, `resume`, `cancel`, `mode`, `compact` and `rewind`: what a person asks of a running agent, without attaching to it.
 
 use yoi_crds::YoiPod;
 use yoi_wire::control::{ControlAction, ControlDone, ControlReason, ControlRefusal, ControlResponse, RewindTargets};

@@ -97,6 +97,7 @@ fn unsupported_version(entry: &Entry) -> Option<String> {
         | Body::RolledBack(_)
         | Body::Rewound(_)
         | Body::Usage(_)
+        | Body::ModeSwitched(_)
         | Body::CompactionStarted(_)
         | Body::CompactionEnded(_)
         | Body::Extension(_) => None,

@@ -3,11 +3,12 @@
 use yoi_session::{LogState, fold};
 use yoi_wire::{
     entry::{
-        Abandoned, Answer, Assistant, Body, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, Paused,
+        Abandoned, Answer, Assistant, Body, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, ModeSwitched, Paused,
         PeerMessage, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolAnswered, ToolAsked,
         ToolOutcome, UsageWithoutAnswer,
     },
     hub::TaskState,
+    mode::Mode,
 };
 
 use crate::fixture::*;
@@ -82,7 +83,7 @@ impl Rng {
             RunOutcome::Cancelled,
             RunOutcome::RolledBack,
         ];
-        match self.below(18) {
+        match self.below(19) {
             0 => input(&format!("m{seq}"), InputFrom::Task),
             1 => input(&id, InputFrom::Person),
             2 => Body::PeerMessage(PeerMessage { message_id: id, from: agent("bob"), text: "t".into(), prompt: None }),
@@ -99,6 +100,7 @@ impl Rng {
             14 => Body::Usage(UsageWithoutAnswer { usage: usage(seq), reason: "Cancelled".into() }),
             15 => tool_asked(call, CallFrom::Model),
             16 => tool_answered(call, self.below(seq), self.below(2) == 0),
+            17 => Body::ModeSwitched(ModeSwitched { mode: Mode::Planning, by: by() }),
             _ => Body::CompactionEnded(CompactionEnded {
                 outcome: CompactionOutcome::Used,
                 summary: "s".into(),

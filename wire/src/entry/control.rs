@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mode::Mode;
+
 /// The person who asked, and the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -61,5 +63,15 @@ pub struct Rewound {
     /// Sequence number of the input. Nothing from here to this entry reaches the model.
     pub from_seq: u64,
     /// Who asked for it.
+    pub by: Requester,
+}
+
+/// The conversation has another mode from here on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModeSwitched {
+    /// The new one.
+    pub mode: Mode,
+    /// Who asked for it. When they had the open run cancelled for it, its `RunEnded` names the same request.
     pub by: Requester,
 }

@@ -26,7 +26,7 @@ pub enum RefusalClass {
     InvalidPath,
     /// There is no such tool.
     UnknownTool,
-    /// The tool is there, and not for whoever asked, or the policy allows no call of it.
+    /// The tool is there, and not for whoever asked, or the policy or the mode allows no call of it.
     ToolNotExposed,
     /// The policy does not allow the call.
     ToolDenied,

@@ -75,6 +75,7 @@ kinds!(
     Abandoned,
     RolledBack,
     Rewound,
+    ModeSwitched,
     Usage,
     CompactionStarted,
     CompactionEnded,

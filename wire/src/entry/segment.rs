@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::RunOutcome;
 use super::answer::{TokenUsage, ToolCall};
 use super::asked::{CallQuestion, PastQuestion};
+use super::control::ModeSwitched;
 use super::prompt::PromptItem;
 use crate::control::ControlResponse;
 use crate::hub::TaskState;
@@ -185,6 +186,9 @@ pub struct CarriedState {
     /// Questions about calls that nobody can answer any more, the latest of them, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_questions: Vec<PastQuestion>,
+    /// The mode that a person has set last, as its entry has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ModeSwitched>,
     /// Tokens of all calls so far.
     #[serde(default)]
     pub tokens: TokenUsage,

@@ -1,5 +1,6 @@
 use std::os::unix::fs::symlink;
 
+use yoi_wire::mode::Mode;
 use yoi_wire::policy::NetworkPolicy;
 
 use super::*;
@@ -50,6 +51,28 @@ async fn p18_a_file_that_may_hold_secrets_is_read_only_where_the_policy_excepts_
     excepted.write(".env", "KEY=secret-value");
     assert!(excepted.succeed("Read", json!({"path": ".env"})).await.contains("secret-value"));
     assert_eq!(excepted.class("Read", json!({"path": ".env.local"}), CallFrom::Model), denied);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p29_in_planning_what_changes_something_is_not_exposed_and_does_not_run_and_other_conversations_are_as_they_were() {
+    let fixture = Fixture::new();
+    let other = fixture.gate.for_another_conversation();
+    let shell = call("Shell", json!({"command": "touch made"}));
+    fixture.gate.set_mode(Some(Mode::Planning));
+    let refusal = fixture.refuse("Shell", json!({"command": "touch made"}));
+    assert_eq!(refusal.class, RefusalClass::ToolNotExposed);
+    assert!(refusal.message.starts_with("tool_not_exposed: in mode planning") && refusal.message.contains("Read"), "{}", refusal.message);
+    let end = fixture.gate.run(&shell, CallFrom::Model, &LiveOutput::discard()).await;
+    assert_eq!((end.refused, fixture.path("made").exists()), (Some(RefusalClass::ToolNotExposed), false));
+    fixture.write("plain", "text");
+    assert_eq!(fixture.class("Read", json!({"path": "plain"}), CallFrom::Model), None);
+    let now: Vec<String> = fixture.gate.offered_now(CallFrom::Model).into_iter().map(|tool| tool.name).collect();
+    assert!(now.contains(&"Read".to_owned()) && !now.contains(&"Shell".to_owned()) && !now.contains(&"Write".to_owned()), "{now:?}");
+    // The log's configuration has the tools of all modes.
+    assert!(fixture.offered().contains(&"Shell".to_owned()));
+    assert_eq!(other.begin(&shell, CallFrom::Model), Decision::Allow);
+    fixture.gate.set_mode(Some(Mode::Engineering));
+    assert_eq!(fixture.class("Shell", json!({"command": "touch made"}), CallFrom::Model), None);
 }
 
 #[test]

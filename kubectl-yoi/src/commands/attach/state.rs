@@ -218,7 +218,8 @@ impl AttachState {
             Body::SessionStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::RunStarted(_) | Body::ToolStarted(_) => {}
             Body::Notice(_) | Body::SegmentStarted(_) | Body::Carried(_) | Body::ConfigChanged(_) | Body::SystemItem(_) => {}
             Body::Resumed(_) | Body::Abandoned(_) | Body::RolledBack(_) | Body::Rewound(_) | Body::Usage(_) => {}
-            Body::CompactionStarted(_) | Body::CompactionEnded(_) | Body::Extension(_) | Body::Unknown { .. } => {}
+            Body::ModeSwitched(_) | Body::CompactionStarted(_) | Body::CompactionEnded(_) | Body::Extension(_) => {}
+            Body::Unknown { .. } => {}
         }
         self.record_question(entry);
         self.transcript.record(entry);
@@ -257,7 +258,7 @@ impl AttachState {
             ControlAction::Run { text } => self.input.put_back(&text),
             ControlAction::RewindTargets {} => self.rewind_to = None,
             ControlAction::Pause {} | ControlAction::Resume {} | ControlAction::Cancel {} | ControlAction::Compact {} => {}
-            ControlAction::RegisterPeer { .. } | ControlAction::RewindTo { .. } => {}
+            ControlAction::RegisterPeer { .. } | ControlAction::RewindTo { .. } | ControlAction::SetMode { .. } => {}
         }
     }
 

@@ -100,7 +100,7 @@ impl Transcript {
             }
             Body::ToolAsked(_) | Body::ToolAnswered(_) => self.push_text(entry),
             Body::SystemItem(_) | Body::Paused(_) | Body::Resumed(_) | Body::Abandoned(_) | Body::Usage(_) => self.push_text(entry),
-            Body::CompactionStarted(_) | Body::CompactionEnded(_) | Body::Extension(_) => self.push_text(entry),
+            Body::ModeSwitched(_) | Body::CompactionStarted(_) | Body::CompactionEnded(_) | Body::Extension(_) => self.push_text(entry),
             Body::Unknown { .. } => self.push_text(entry),
         }
     }

@@ -74,6 +74,7 @@ impl MessageRun {
             | Body::RolledBack(_)
             | Body::Rewound(_)
             | Body::Usage(_)
+            | Body::ModeSwitched(_)
             | Body::CompactionStarted(_)
             | Body::CompactionEnded(_)
             | Body::Extension(_) => {}
