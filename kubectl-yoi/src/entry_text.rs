@@ -213,6 +213,7 @@ mod tests {
                 "run|rolled back by jane: its input left the conversation",
             ),
             ("Rewound", json!({ "fromSeq": 4, "by": by }), "rewind|everything from entry 4 on left the conversation by jane"),
+            ("ModeSwitched", json!({ "mode": "planning", "by": by }), "mode|planning from here on by jane"),
             ("RunEnded", json!({ "runId": "r", "outcome": "cancelled", "by": by, "reason": "Cancelled" }), "run|cancelled by jane"),
             ("RunEnded", json!({ "runId": "r", "outcome": "failed", "reason": "Cancelled", "message": "no" }), "run|failed: Cancelled: no"),
             (

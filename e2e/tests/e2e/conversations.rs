@@ -52,3 +52,36 @@ async fn p60_two_conversations_work_side_by_side_in_one_tree_and_a_stopped_one_i
     ensure!(log(&["log", "a", "--conversation", "review"]).await?.starts_with(&review), "its log has changed");
     ns.remove().await
 }
+
+const PLANNING: &str = r#"
+rules:
+- when: {lastUserContains: make it}
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: echo by-agent > made } }
+  - text: That is all.
+"#;
+
+#[tokio::test]
+async fn p29_an_agent_in_planning_changes_nothing_also_after_a_restart_until_a_person_sets_another_mode() -> Result<()> {
+    let ns = TestNamespace::create("modes").await?;
+    ns.create_model(PLANNING).await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", serde_json::json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    // The gateway may learn of the agent a moment after it runs.
+    let set = async || Ok((ns.yoi(&["mode", "a", "planning"]).await?.code == 0).then_some(()));
+    poll_until(TIMEOUT, "the mode is set", set).await?;
+    ns.yoi(&["restart", "a", "--wait"]).await?.exit_ok()?;
+    let answer = ns.yoi(&["send", "a", "--wait", "Now make it."]).await?.exit_ok()?;
+    ensure!(answer.out.contains("That is all."), "{answer:?}");
+    let log = ns.yoi(&["log", "a"]).await?.exit_ok()?.out;
+    ensure!(log.contains("planning from here on") && log.contains("tool_not_exposed"), "{log}");
+    let list: Value = serde_json::from_str(&ns.yoi(&["conversation", "ls", "a", "-o", "json"]).await?.exit_ok()?.out)?;
+    ensure!(list["items"][0]["mode"] == "planning", "{list}");
+    ns.yoi(&["mode", "a", "engineering"]).await?.exit_ok()?;
+    ns.yoi(&["send", "a", "--wait", "Now make it again."]).await?.exit_ok()?;
+    let log = ns.yoi(&["log", "a"]).await?.exit_ok()?.out;
+    ensure!(log.contains("engineering from here on") && log.matches("tool_not_exposed").count() == 1, "{log}");
+    ns.remove().await
+}

@@ -141,7 +141,7 @@ impl Person {
         // A refusal is in no log, a list is a question about now, and so is a model that is to be tried again.
         let is_logged = match action {
             ControlAction::Pause {} | ControlAction::Cancel {} | ControlAction::RewindTo { .. } => true,
-            ControlAction::Resume {} | ControlAction::RewindTargets {} => false,
+            ControlAction::Resume {} | ControlAction::RewindTargets {} | ControlAction::SetMode { .. } => false,
             ControlAction::Run { .. } | ControlAction::Compact {} | ControlAction::RegisterPeer { .. } => false,
         };
         if response.done.is_some() && is_logged {

@@ -3,9 +3,9 @@
 use yoi_session::{LogState, fold};
 use yoi_wire::{
     entry::{
-        Abandoned, Answer, Assistant, Body, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, ModeSwitched, Paused,
-        PeerMessage, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolAnswered, ToolAsked,
-        ToolOutcome, UsageWithoutAnswer,
+        Abandoned, Answer, Assistant, Body, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, ModeSwitched,
+        Paused, PeerMessage, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolAnswered,
+        ToolAsked, ToolOutcome, UsageWithoutAnswer,
     },
     hub::TaskState,
     mode::Mode,

@@ -18,6 +18,7 @@ enum Effect {
     Abandoned,
     RolledBack,
     Rewound,
+    ModeSwitched,
 }
 
 fn effect(body: &Body) -> Option<(&str, Effect)> {
@@ -27,6 +28,7 @@ fn effect(body: &Body) -> Option<(&str, Effect)> {
         Body::Abandoned(entry) => (&entry.by, Effect::Abandoned),
         Body::RolledBack(entry) => (&entry.by, Effect::RolledBack),
         Body::Rewound(entry) => (&entry.by, Effect::Rewound),
+        Body::ModeSwitched(entry) => (&entry.by, Effect::ModeSwitched),
         Body::RunEnded(entry) => (entry.by.as_ref()?, Effect::Ended),
         _ => return None,
     };
@@ -54,6 +56,8 @@ pub fn answer_violations(agent: &str, log: &[String], answered: &[Answered]) -> 
             ControlAction::Resume {} => times(Effect::Resumed) == 1 || !is_paused && logged.is_empty(),
             ControlAction::Cancel {} => !logged.is_empty(),
             ControlAction::RewindTo { .. } => times(Effect::Rewound) == 1,
+            // A mode that the conversation has already is set by no entry.
+            ControlAction::SetMode { .. } => times(Effect::ModeSwitched) == 1 || logged.is_empty(),
             ControlAction::RewindTargets {}
             | ControlAction::Run { .. }
             | ControlAction::Compact {}

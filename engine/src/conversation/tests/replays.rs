@@ -126,7 +126,7 @@ fn random_life(seed: u64, check: bool) -> Simulation {
     let mut late: Vec<ConversationEvent> = Vec::new();
     for step in 0..120 {
         let id = format!("id-{step}");
-        match numbers.below(18) {
+        match numbers.below(19) {
             0..6 if !simulation.effects.is_empty() => {
                 simulation.script = std::collections::VecDeque::from([match numbers.below(13) {
                     0..4 => Ok(calls(&[&format!("read-{step}"), &format!("read-x-{step}"), &format!("c-{step}")])),
@@ -160,6 +160,10 @@ fn random_life(seed: u64, check: bool) -> Simulation {
                 }
             }
             13 => simulation.send(ConversationEvent::SegmentFull),
+            18 => {
+                let mode = [Mode::Coding, Mode::Planning, Mode::Engineering][numbers.below(3) as usize];
+                drop(simulation.ask(&id, ControlAction::SetMode { mode, force: numbers.below(3) == 0 }));
+            }
             15 | 16 => {
                 if let Some(call) = simulation.waiting().first().copied() {
                     let approve = numbers.below(3) > 0;
