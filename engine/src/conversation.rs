@@ -21,6 +21,7 @@ mod ending;
 mod event;
 mod facts;
 mod mode;
+mod policy_change;
 mod preparation;
 pub mod program;
 mod program_history;
@@ -36,6 +37,7 @@ mod written_call;
 pub use event::{
     AskId, CallEnd, ConversationEvent, DecidedCall, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
 };
+pub use policy_change::policy_of;
 pub use preparation::{CommandInput, Prepared};
 pub use prompt::{Prompt, project};
 pub use questions::ApprovalResult;
@@ -361,6 +363,7 @@ impl ConversationState {
             ConversationEvent::Started(start) => self.start(*start, intents),
             ConversationEvent::SegmentFull => self.segment_full = true,
             ConversationEvent::TokenLimit(limit) => self.settings.tokens = limit,
+            ConversationEvent::PolicyChanged { policy, tools } => self.change_policy(&policy, tools, intents),
             ConversationEvent::InboxChanged => self.inbox_read = false,
             ConversationEvent::InboxRead(messages) => self.take_messages(messages, intents),
             ConversationEvent::OutputBegan { effect } => {

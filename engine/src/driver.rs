@@ -16,11 +16,12 @@ use yoi_wire::manifest::Task;
 use crate::conversation::program::{ProgramEnd, ProgramRole};
 use crate::conversation::{
     ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings,
-    StartInput, apply,
+    StartInput, apply, policy_of,
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
 use crate::open_session::OpenSession;
+use crate::policy::Policy;
 use crate::program::agent::ProgramAgent;
 use crate::tools::ToolGate;
 
@@ -121,6 +122,8 @@ pub struct Driver {
     pub settings: RunSettings,
     /// Tokens in and out over the agent's life, when that changes.
     pub token_limit: watch::Receiver<Option<u64>>,
+    /// What calls may do, when that changes.
+    pub policy: watch::Receiver<Arc<Policy>>,
     /// Bytes of a segment after which the next one begins.
     pub segment_bytes: u64,
     /// Forms system prompt, tools and model options by the present manifest. It may block.
@@ -165,6 +168,8 @@ impl Driver {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
         self.tools.set_mode(state.mode());
+        let mut policy = self.policy.clone();
+        self.tools.runner().set_policy(policy.borrow_and_update().clone());
         let config = self.changed_config(&state, &runtime);
         let mut token_limit = self.token_limit.clone();
         let start = StartInput {
@@ -211,6 +216,11 @@ impl Driver {
                 },
                 // Before messages: a run that one of them starts has the limit that was set before.
                 Ok(()) = token_limit.changed() => ConversationEvent::TokenLimit(*token_limit.borrow_and_update()),
+                Ok(()) = policy.changed() => {
+                    let policy = policy.borrow_and_update().clone();
+                    let tools = self.tools.offered_under(&policy, CallFrom::Model);
+                    ConversationEvent::PolicyChanged { policy: Box::new(policy.source().clone()), tools }
+                }
                 () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
                 Some(request) = requests.recv() => running.asked(&state, request),
                 event = expiry(next_expiry(&state)) => event,
@@ -366,6 +376,10 @@ impl Running<'_> {
         for entry in &entries {
             if let Body::ModeSwitched(switch) = &entry.body {
                 self.driver.tools.set_mode(Some(switch.mode));
+            }
+            // It was one when it was told.
+            if let Some(Ok(policy)) = policy_of(&entry.body).map(|policy| Policy::new(&policy)) {
+                self.driver.tools.runner().set_policy(Arc::new(policy));
             }
         }
         log_entries(&entries);

@@ -48,6 +48,7 @@ pub struct Policy {
     not_sensitive: GlobSet,
     network: Option<NetworkPolicy>,
     redactor: Redactor,
+    source: ToolPolicy,
 }
 
 #[derive(Debug)]
@@ -117,7 +118,14 @@ impl Policy {
             not_sensitive: glob_set(not_sensitive.iter())?,
             network: network.clone(),
             redactor: if *keep_secrets { Redactor::off() } else { Redactor::new(secret_variables, |name| std::env::var(name).ok()) },
+            source: policy.clone(),
         })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn source(&self) -> &ToolPolicy {
+        &self.source
     }
 
     /// Takes secrets out of what calls return.

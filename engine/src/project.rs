@@ -160,6 +160,7 @@ pub struct Project {
     others: Conversations,
     stop: CancellationToken,
     unframed: Option<String>,
+    policy: tokio::sync::watch::Sender<Arc<Policy>>,
 }
 
 impl std::fmt::Debug for Project {
@@ -183,6 +184,7 @@ impl Project {
         let (instance, unframed) = instance(&options)?;
         let assets = instance.tools.runner().assets().clone();
         blocking(move || assets.look()).await;
+        let (policy, policies) = tokio::sync::watch::channel(instance.tools.runner().policy());
         let (digest, pod_uid) = (digest(&options), Uuid::now_v7().to_string());
         let form_config = form_config(&instance, &options, &digest, Handle::current());
         let lock = {
@@ -205,6 +207,7 @@ impl Project {
             secrets: Arc::new(Unobserved),
             observe: Arc::new(|_: &str| -> Arc<dyn ConversationObserver> { Arc::new(Unobserved) }),
             random: random_fraction,
+            policy: policies,
             segment_bytes: SEGMENT_BYTES,
             form_config,
             runtime: RuntimeStarted { pod_uid, manifest_digest: digest, cut_bytes: 0 },
@@ -220,7 +223,7 @@ impl Project {
                 return Err(error.into());
             }
         };
-        Ok(Self { id: options.id, instance, main, others, stop, unframed })
+        Ok(Self { id: options.id, instance, main, others, stop, unframed, policy })
     }
 
     /// Its id.
@@ -239,6 +242,16 @@ impl Project {
     #[must_use]
     pub fn tools(&self) -> Vec<OfferedTool> {
         self.instance.tools.offered_now(CallFrom::Model)
+    }
+
+    /// Has another policy count in all conversations from the next turn of each on. It is an entry of their logs, and no start later knows of it: that takes
+    /// the policy of its options.
+    ///
+    /// # Errors
+    /// It cannot be carried out, and the one before stays in force.
+    pub fn set_policy(&self, policy: &ToolPolicy) -> Result<(), ProjectError> {
+        self.policy.send_replace(Arc::new(Policy::new(policy)?));
+        Ok(())
     }
 
     /// Starts another conversation beside [`MAIN`], or one that was stopped or has failed again, which goes on with what it was interrupted in. It shares

@@ -9,6 +9,7 @@ mod arguments;
 mod builtin;
 mod gate;
 pub mod output_limit;
+mod policy_in_force;
 mod redacted_live;
 mod result;
 mod schema;
@@ -21,6 +22,7 @@ pub mod tree;
 mod unconfirmed;
 
 pub use gate::ToolGate;
+pub use policy_in_force::PolicyInForce;
 pub use result::{CallResult, LiveOutput};
 pub use slots::ProjectSlots;
 pub use tool::{Tool, ToolContext, TypedTool};
@@ -51,21 +53,20 @@ impl ToolRunner {
     /// The built-in tools, with slots of a project of their own. `peers` answers ListPods and SendToPeerPod.
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits, policy: Arc<Policy>) -> Self {
-        let (assets, redactor) = (Arc::new(ProjectAssets::new(tree.clone())), policy.redactor().clone());
-        let context = ToolContext { tree, shell, peers, limits, policy, assets, redactor, unconfirmed: UnconfirmedMessages::default() };
+        let (assets, policy) = (Arc::new(ProjectAssets::new(tree.clone())), PolicyInForce::new(policy));
+        let context = ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: UnconfirmedMessages::default() };
         Self { tools: ToolSet::builtin(), context: Arc::new(context), slots: Slots::new(ProjectSlots::default()) }
     }
 
     /// The same tools for another conversation of the project. It has slots, commands in the background and a working directory of its own.
     fn for_another_conversation(&self) -> Self {
-        let ToolContext { tree, shell, peers, limits, policy, redactor, assets, unconfirmed: _ } = &*self.context;
+        let ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: _ } = &*self.context;
         let context = ToolContext {
             tree: tree.clone(),
             shell: Arc::new(shell.for_another_conversation()),
             peers: peers.clone(),
             limits: *limits,
-            policy: policy.clone(),
-            redactor: redactor.clone(),
+            policy: PolicyInForce::new(policy.get()),
             // Shared: all conversations of a project read one generation.
             assets: assets.clone(),
             unconfirmed: UnconfirmedMessages::default(),
@@ -115,9 +116,15 @@ impl ToolRunner {
         self.tools.find(&call.tool)?.check(&self.context, &normalize(&call.args))
     }
 
-    /// What the policy says.
-    fn policy(&self) -> &Policy {
-        &self.context.policy
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        self.context.policy.get()
+    }
+
+    /// Another policy counts from the next decision on.
+    pub(crate) fn set_policy(&self, policy: Arc<Policy>) {
+        self.context.policy.set(policy);
     }
 
     /// Asks the policy about a call of any tool, a program's own included: what a person has to be asked, if anything. Has no side effects.
@@ -144,17 +151,18 @@ impl ToolRunner {
             Ok(slot) => slot,
             Err(refusal) => return CallResult::refused(refusal),
         };
-        let live = RedactedLive::new(&self.context.redactor, live);
+        let policy = self.policy();
+        let live = RedactedLive::new(policy.redactor(), live);
         let end = tool.run(&self.context, args, &live.output()).await;
         live.finish();
         // Before it is cut: half of a secret has no form by which it could be known.
-        let output = self.context.redactor.redact(end.output);
+        let output = policy.redactor().redact(end.output);
         CallResult { output: output_limit::truncate(output, self.context.output_bytes()), ..end }
     }
 
     /// What a program's own tool returned, without secrets.
     pub(crate) fn redact(&self, text: String) -> String {
-        self.context.redactor.redact(text)
+        self.policy().redactor().redact(text)
     }
 
     /// Whether a background command runs.

@@ -6,10 +6,11 @@ use yoi_session::inbox::InboxMessage;
 use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{
-    AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, PromptItem, RefusalClass, RuntimeStarted, SegmentReason, TokenUsage,
-    ToolCall, ToolOutcome,
+    AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, OfferedTool, PromptItem, RefusalClass, RuntimeStarted, SegmentReason,
+    TokenUsage, ToolCall, ToolOutcome,
 };
 use yoi_wire::manifest::{CompactionLimits, Task};
+use yoi_wire::policy::ToolPolicy;
 
 use super::preparation::{CommandInput, Prepared};
 use super::program::ProgramEnd;
@@ -161,6 +162,13 @@ pub enum ConversationEvent {
     ApprovalExpired {
         /// Sequence number of the question.
         question: u64,
+    },
+    /// Another policy counts from its entry on.
+    PolicyChanged {
+        /// The policy.
+        policy: Box<ToolPolicy>,
+        /// The tools that it shows to the model.
+        tools: Vec<OfferedTool>,
     },
     /// `spec.limits.tokens` is another one now.
     TokenLimit(Option<u64>),

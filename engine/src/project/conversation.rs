@@ -10,7 +10,7 @@ use yoi_session::{InboxMessage, Lock, PutOutcome, Reader, Replay, Sender, Stored
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::conversation::{ConversationState, ConversationStatus, MAIN};
-use yoi_wire::entry::{AgentConfig, AgentRef, RuntimeStarted};
+use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStarted};
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 use yoi_wire::people::MAX_LOG_TAIL;
@@ -24,6 +24,7 @@ use crate::follow::Follower;
 use crate::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking};
 use crate::model::RetryPolicy;
 use crate::open_session::{OpenSession, closed_session_reader};
+use crate::policy::Policy;
 use crate::tools::ToolGate;
 
 /// Gives the one that learns what happens in the conversation of a name.
@@ -52,6 +53,8 @@ pub struct ConversationParts {
     pub observe: ObserverOf,
     /// Returns a random number in `0.0..1.0`.
     pub random: fn() -> f64,
+    /// What calls may do, when that changes.
+    pub policy: watch::Receiver<Arc<Policy>>,
     /// Bytes of a segment after which the next one begins.
     pub segment_bytes: u64,
     /// Forms system prompt, tools and model options. It may block.
@@ -85,6 +88,7 @@ impl ConversationParts {
             task: self.task.clone().filter(|_| name == MAIN),
             settings: RunSettings { tokens, ..self.settings },
             token_limit,
+            policy: self.policy.clone(),
             segment_bytes: self.segment_bytes,
             form_config: self.form_config_of(name),
         }
@@ -124,6 +128,8 @@ pub struct Conversation {
     ended: watch::Receiver<Option<Ending>>,
     stop: CancellationToken,
     reads: LogReads,
+    /// `None`: it did not run in this process.
+    tools: Option<ToolGate>,
 }
 
 impl std::fmt::Debug for Conversation {
@@ -151,6 +157,7 @@ impl Conversation {
             opening.await.map_err(|fault| ProjectError::Ended { conversation: name.to_owned(), why: fault_text(&fault) })??;
         let driver = parts.driver(name, &session, &replay, stop.clone());
         let tools = driver.tools.clone();
+        let gate = Some(tools.clone());
         let runtime = RuntimeStarted { cut_bytes: replay.cut_bytes(), ..parts.runtime.clone() };
         let (ending, ended) = watch::channel(None);
         let (opened, open_session) = watch::channel(Some(session));
@@ -167,14 +174,32 @@ impl Conversation {
                 Err(fault) => Ending::Failed(fault_text(&fault)),
             }));
         });
-        Ok(Self { name: name.to_owned(), folder, session: open_session, ended, stop, reads: parts.reads.clone() })
+        Ok(Self { name: name.to_owned(), folder, session: open_session, ended, stop, reads: parts.reads.clone(), tools: gate })
     }
 
     /// A conversation that does not run.
     pub(super) fn ended_before(name: &str, folder: PathBuf, ending: Ending, reads: LogReads) -> Self {
         let stop = CancellationToken::new();
         stop.cancel();
-        Self { name: name.to_owned(), folder, session: watch::channel(None).1, ended: watch::channel(Some(ending)).1, stop, reads }
+        Self {
+            name: name.to_owned(),
+            folder,
+            session: watch::channel(None).1,
+            ended: watch::channel(Some(ending)).1,
+            stop,
+            reads,
+            tools: None,
+        }
+    }
+
+    /// The tools that policy and mode show to its model from the next turn on.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn tools(&self) -> Result<Vec<OfferedTool>, ProjectError> {
+        self.session()?;
+        let gate = self.tools.as_ref().ok_or_else(|| self.not_running())?;
+        Ok(gate.offered_now(CallFrom::Model))
     }
 
     /// Its name.

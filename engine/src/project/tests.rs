@@ -10,6 +10,7 @@ use yoi_test_support::in_time;
 use yoi_wire::control::{AttachLine, DeltaKind};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 use yoi_wire::manifest::{ModelEndpoint, ModelProvider};
+use yoi_wire::mode::Mode;
 
 use super::*;
 use crate::engine::Engine;
@@ -98,6 +99,69 @@ pub(super) fn output(entries: &[Entry]) -> String {
 
 pub(super) async fn silent_url() -> String {
     serve(vec![vec![None]]).await.0
+}
+
+/// Whether the body of a request to the model offers it a tool.
+fn offers(request: &str, tool: &str) -> bool {
+    let request: serde_json::Value = serde_json::from_str(&request[request.find('{').unwrap()..]).unwrap();
+    request["tools"].as_array().unwrap().iter().any(|offered| offered["function"]["name"] == tool)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_policy_counts_from_the_next_turn_in_every_conversation_without_a_start_and_one_that_cannot_be_read_changes_nothing() {
+    let place = Place::new();
+    let write = calls("Write", &json!({"path": "note", "content": "x"}));
+    let (url, seen) = serve(vec![says("one"), write.clone(), says("two"), write, says("three")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    project.start_conversation("c").await.unwrap();
+    run_with(&project, "first").await;
+    let policy = |rule: &str| ToolPolicy { deny: vec![rule.to_owned()], ..ToolPolicy::default() };
+    assert!(matches!(project.set_policy(&policy("Wriet")), Err(ProjectError::Policy(_))));
+    project.set_policy(&policy("Write")).unwrap();
+    let other = project.conversation("c").unwrap();
+    for conversation in [project.conversation(MAIN).unwrap(), other] {
+        let mut follower = conversation.follow(Token::Start, None).await.unwrap();
+        let told = async {
+            loop {
+                for line in follower.next().await.unwrap().unwrap() {
+                    if matches!(&line, AttachLine::Entry { entry, .. } if crate::conversation::policy_of(&entry.body) == Some(policy("Write")))
+                    {
+                        return;
+                    }
+                }
+            }
+        };
+        in_time("the entry of the policy", told).await;
+        let mut follower = conversation.follow(Token::Start, Some(0)).await.unwrap();
+        conversation.send("jane", Uuid::now_v7(), "write").await.unwrap();
+        assert!(output(&run(&mut follower).await).starts_with("tool_denied"), "{}", conversation.name());
+    }
+    let requests = seen.lock().unwrap().clone();
+    assert!(offers(&requests[0], "Write") && requests[1..].iter().all(|request| !offers(request, "Write") && offers(request, "Read")));
+    assert!(!place.folder("p-root").join("note").exists());
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mode_closes_tools_of_one_conversation_and_is_in_its_status_and_projection() {
+    let place = Place::new();
+    let write = calls("Write", &json!({"path": "note", "content": "x"}));
+    let (url, seen) = serve(vec![write, says("done")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    let other = project.start_conversation("c").await.unwrap();
+    let set = ControlAction::SetMode { mode: Mode::Planning, force: false };
+    assert!(project.control("jane", set).await.unwrap().done.is_some());
+    assert_eq!(output(&run_with(&project, "write").await).split(':').next(), Some("tool_not_exposed"));
+    assert!(seen.lock().unwrap().iter().all(|request| !offers(request, "Write") && offers(request, "Read")));
+    assert!(!project.tools().iter().any(|tool| tool.name == "Write"));
+    assert!(other.tools().unwrap().iter().any(|tool| tool.name == "Write"), "the mode of one is not that of another");
+    let modes: Vec<_> = project.conversations().into_iter().map(|status| status.mode.and_then(|mode| mode.known())).collect();
+    assert_eq!(modes, [Some(Mode::Planning), None]);
+    let projection = project.conversation(MAIN).unwrap().projection(Projection::ModeRuntime).await.unwrap();
+    assert_eq!((&projection["mode"], &projection["steps"], &projection["setBy"]["user"]), (&json!("planning"), &json!(24), &json!("jane")));
+    let projection = other.projection(Projection::ModeRuntime).await.unwrap();
+    assert_eq!((&projection["mode"], &projection["steps"]), (&json!("coding"), &json!(null)));
+    project.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

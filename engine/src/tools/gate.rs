@@ -8,6 +8,7 @@ use yoi_wire::mode::Mode;
 use super::ToolRunner;
 use super::result::{CallResult, LiveOutput};
 use crate::decision::{Decision, Question, Refusal};
+use crate::policy::Policy;
 
 /// The tools of Yoi's that a program is offered. It has its own for everything else.
 const FOR_PROGRAMS: [&str; 2] = ["ListPods", "SendToPeerPod"];
@@ -57,9 +58,13 @@ impl ToolGate {
     /// The tools that whoever asks is offered in some mode.
     #[must_use]
     pub fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
-        let is_offered = |tool: &OfferedTool| {
-            is_exposed(&tool.name, to) && self.runner.policy().exposes(&tool.name) && self.runner.is_of_use(&tool.name)
-        };
+        self.offered_under(&self.runner.policy(), to)
+    }
+
+    /// The same under another policy.
+    #[must_use]
+    pub fn offered_under(&self, policy: &Policy, to: CallFrom) -> Vec<OfferedTool> {
+        let is_offered = |tool: &OfferedTool| is_exposed(&tool.name, to) && policy.exposes(&tool.name) && self.runner.is_of_use(&tool.name);
         self.runner.offered().into_iter().filter(is_offered).collect()
     }
 

@@ -11,6 +11,7 @@ use yoi_wire::entry::{OfferedTool, RefusalClass, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 
 use super::arguments;
+use super::policy_in_force::PolicyInForce;
 use super::result::{CallResult, LiveOutput};
 use super::schema::schema_of;
 use super::shell::Shell;
@@ -19,8 +20,6 @@ use super::unconfirmed::UnconfirmedMessages;
 use crate::assets::ProjectAssets;
 use crate::decision::Refusal;
 use crate::peers::Peers;
-use crate::policy::Policy;
-use crate::secrets::Redactor;
 
 /// A tool that the model can call. Most tools are a [`TypedTool`], which is one of these.
 pub trait Tool: Send + Sync {
@@ -126,11 +125,9 @@ pub struct ToolContext {
     /// Limits of a call.
     pub limits: RunLimits,
     /// What calls may do.
-    pub policy: Arc<Policy>,
+    pub policy: PolicyInForce,
     /// Skills and commands of the tree.
     pub assets: Arc<ProjectAssets>,
-    /// Takes secrets out of results.
-    pub(super) redactor: Redactor,
     pub(super) unconfirmed: UnconfirmedMessages,
 }
 
@@ -148,7 +145,7 @@ impl ToolContext {
 
     /// Checks that text for a file holds nothing that stands in the place of a secret: the model read it in a result, and the secret would be gone.
     pub(super) fn check_new_text(&self, text: &str) -> Result<(), Refusal> {
-        let Some(marker) = self.redactor.marker_in(text) else { return Ok(()) };
+        let Some(marker) = self.policy.get().redactor().marker_in(text) else { return Ok(()) };
         let why = format_args!(
             "the text holds {marker:?}, which stands in results in the place of a secret; written to the file it would replace the secret: change the lines around it by Edit"
         );

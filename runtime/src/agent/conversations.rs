@@ -63,6 +63,8 @@ impl AgentProcess<'_> {
             secrets: self.secrets.clone(),
             observe: Arc::new(observe),
             random: random_fraction,
+            // That of the manifest, until the agent starts again.
+            policy: watch::channel(self.instance.tools.runner().policy()).1,
             segment_bytes: manifest.segment_bytes.unwrap_or(SEGMENT_BYTES),
             form_config: self.form_config(),
             runtime: RuntimeStarted {

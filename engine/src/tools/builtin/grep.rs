@@ -126,7 +126,7 @@ impl TypedTool for Grep {
         // Some time is left to say what was found until then.
         let (stop, _cancel) = StopSearch::after(default_time_limit(&context.limits).mul_f64(0.9));
         let search = Search { path: args.path().to_owned(), ignored_too: args.ignored_too, stop };
-        let policy = context.policy.clone();
+        let policy = context.policy.get();
         context.search_tree(move |tree| grep(tree, &search, &query, &policy)).await
     }
 }
