@@ -238,6 +238,12 @@ impl AgentIndex {
         Arc::new(record)
     }
 
+    /// Takes in a YoiPeer that a request read, unless a newer one is known.
+    pub fn learn_peer(&self, peer: YoiPeer) {
+        let metadata = peer.metadata.clone();
+        self.peer_links.learn(&metadata, PeerLink::from(peer));
+    }
+
     fn on_change(&self, change: &CacheChange<AgentKey>) {
         for key in &change.keys {
             if let AgentKey::Uid(uid) = key {

@@ -18,6 +18,7 @@ use crate::liveness::LivenessReconciler;
 use crate::metrics::GatewayMetrics;
 use crate::open_lines::OpenLines;
 use crate::peer_creator::PeerCreator;
+use crate::peer_lookup::PeerLookup;
 use crate::readers::Readers;
 use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
@@ -118,6 +119,7 @@ pub struct GatewayState {
     pub readiness: LineReadiness,
     pub readers: Readers,
     pub peers: PeerCreator,
+    pub peer_lookup: PeerLookup,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
     pub stop_requested: CancellationToken,
     /// No new requests are taken.
@@ -143,6 +145,7 @@ impl GatewayState {
         let gateway = GatewayState {
             authenticator,
             peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
+            peer_lookup: PeerLookup::new(client.clone(), agents.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
             delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
             liveness: LivenessReconciler {

@@ -32,6 +32,7 @@ mod liveness;
 mod metrics;
 mod open_lines;
 mod peer_creator;
+mod peer_lookup;
 mod people;
 mod readers;
 mod readiness;

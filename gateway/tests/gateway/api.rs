@@ -62,6 +62,13 @@ impl FakeApiServer {
         object
     }
 
+    /// Writes the whole object so that a request reads it and no watch shows it.
+    pub fn put_unwatched(&self, kind: &str, object: Value) {
+        let mut inner = self.lock();
+        inner.put(kind, object);
+        inner.events.pop();
+    }
+
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) {
         let mut inner = self.lock();
         let key = format!("{kind}/{namespace}/{name}");

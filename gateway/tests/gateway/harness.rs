@@ -139,14 +139,12 @@ impl TestCluster {
     }
 
     pub fn peer(&self, a: (&str, &str), b: (&str, &str)) {
-        self.api.put(
-            "yoipeers",
-            json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer",
-                "metadata": {"namespace": "ns", "name": format!("{}.{}", a.0, b.0), "uid": format!("{}.{}", a.1, b.1)},
-                "spec": {"members": [a.0, b.0]},
-                "status": {"members": [{"name": a.0, "uid": a.1}, {"name": b.0, "uid": b.1}], "conditions": [
-                    {"type": "Ready", "status": "True", "reason": "MembersBound", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
-        );
+        self.api.put("yoipeers", yoipeer(a, b));
+    }
+
+    /// A YoiPeer that a request reads and no watch shows.
+    pub fn unwatched_peer(&self, a: (&str, &str), b: (&str, &str)) {
+        self.api.put_unwatched("yoipeers", yoipeer(a, b));
     }
 
     pub fn dial(&self, replica: &Replica, token: &str) -> Dial {
@@ -427,4 +425,12 @@ async fn of_conversation(method: Method, Path((name, rest)): Path<(String, Strin
     let body: Value = serde_json::from_str(&body).unwrap_or_default();
     let done = json!({"message": format!("{method} {rest} of {name}")});
     json!({"id": "i", "done": done, "messageId": body["messageId"], "duplicate": false}).to_string()
+}
+
+fn yoipeer(a: (&str, &str), b: (&str, &str)) -> Value {
+    json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer",
+        "metadata": {"namespace": "ns", "name": format!("{}.{}", a.0, b.0), "uid": format!("{}.{}", a.1, b.1)},
+        "spec": {"members": [a.0, b.0]},
+        "status": {"members": [{"name": a.0, "uid": a.1}, {"name": b.0, "uid": b.1}], "conditions": [
+            {"type": "Ready", "status": "True", "reason": "MembersBound", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
 }

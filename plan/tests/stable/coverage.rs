@@ -268,6 +268,7 @@ impl Coverage {
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims
 /// and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
+    reason::COMMAND_INVALID,
     reason::GIT_MISSING,
     reason::MODEL_REQUEST_CHANGED,
     reason::PROGRAM_FAILED,
