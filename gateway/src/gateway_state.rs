@@ -22,6 +22,7 @@ use crate::readers::Readers;
 use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
 use crate::status::StatusWriter;
+use crate::sync_store::SyncStore;
 
 /// Timeouts and limits. The defaults are what the documentation promises; tests shorten them.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +119,7 @@ pub struct GatewayState {
     pub readiness: LineReadiness,
     pub readers: Readers,
     pub peers: PeerCreator,
+    pub syncs: SyncStore,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
     pub stop_requested: CancellationToken,
     /// No new requests are taken.
@@ -143,6 +145,7 @@ impl GatewayState {
         let gateway = GatewayState {
             authenticator,
             peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
+            syncs: SyncStore::new(client.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
             delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
             liveness: LivenessReconciler {
