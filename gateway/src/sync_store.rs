@@ -14,6 +14,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -83,7 +84,7 @@ impl SyncStore {
                 Some(bundle) => bundle.clone(),
                 None => stored.insert(self.store(&project, upload).await?).clone(),
             };
-            let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let sync = desired(&project, upload, bundle, &now);
             let params = PatchParams::apply(field_manager::GATEWAY).force();
             match self.ask("write the project's status", api.patch_status(upload.project, &params, &Patch::Apply(&patch(&project, &sync)))).await {

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use yoi_crds::sync::{MAX_SYNC_BYTES, is_machine_name, sync_ref};
 use yoi_wire::push::is_hash;
@@ -89,7 +90,7 @@ fn check_query(query: &SyncQuery) -> Result<(), String> {
     if let Some(wrong) = std::iter::once(commit).chain(previous).find(|hash| !is_hash(hash)) {
         return Err(format!("`{}` is no full commit", wrong.escape_debug()));
     }
-    if captured_at.parse::<jiff::Timestamp>().is_err() {
+    if captured_at.parse::<Timestamp>().is_err() {
         return Err(format!("`{}` is no time as in 2026-01-31T12:00:00Z", captured_at.escape_debug()));
     }
     if sha256.len() != 64 || !is_hash(sha256) {
