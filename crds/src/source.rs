@@ -158,6 +158,7 @@ pub struct ProjectSource {
 #[x_kube(validation = ("[has(self.project), has(self.workspace), has(self.git), has(self.host), has(self.empty)].filter(x, x).size() == 1",
     "exactly one of project, workspace, git, host and empty must be set"))]
 #[x_kube(validation = ("!has(self.git) || !has(self.git.refresh)", "refresh is of a project: a workspace is fetched once"))]
+#[x_kube(validation = ("!has(self.git) || !has(self.git.sync)", "sync is of a project: a workspace is fetched once"))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSource {
     /// The sealed base of a YoiProject, or one commit of its repository.

@@ -208,7 +208,7 @@ impl LocalClone {
 }
 
 /// A path in a list, as git reads one: a name may hold the character that parts names.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

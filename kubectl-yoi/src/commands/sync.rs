@@ -108,9 +108,9 @@ pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOp
     }
     drop(progress);
     let title = format!("yoiproject.yoi.dev/{name}");
-    let sent = result.bytes.map_or("it is there already".to_owned(), show::bytes);
+    let sent = result.bytes.map_or_else(|| "it is there already".to_owned(), show::bytes);
     let sentence = if args.dry_run {
-        let base = result.base.as_deref().map_or("no commit".to_owned(), |base| format!("commit {}", short(base)));
+        let base = result.base.as_deref().map_or_else(|| "no commit".to_owned(), |base| format!("commit {}", short(base)));
         format!("the working tree of {} on top of {base} would be sent to {title}: {sent} (dry run)", result.machine)
     } else {
         wait(cluster, args, name, &result.commit).await?;

@@ -7,7 +7,7 @@ use yoi_crds::sync::is_machine_name;
 use yoi_worktree::Captured;
 
 use crate::git::{self, CloneRefusal, no_repository, refusal};
-use crate::local_clone::SYNC_FOLDER;
+use crate::local_clone::{SYNC_FOLDER, quoted};
 use crate::show::one_line;
 
 /// A clone of the project's repository.
@@ -64,7 +64,7 @@ impl SyncedClone {
     /// Whether `commit`, which this clone has sent, holds the same tree on top of the same commit.
     pub async fn is_same(&self, commit: &str, captured: &Captured) -> Result<bool, CloneRefusal> {
         let mut command = git::command(&["rev-list", "--no-walk", "--parents", "--format=%T", commit]);
-        command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.private.join("objects"));
+        command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&self.private.join("objects")));
         let answer = git::answer(command).await?;
         // `commit HASH PARENT`, and the tree. Of another clone of this machine it is not known.
         let wanted = match &captured.base {
