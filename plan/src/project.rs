@@ -108,6 +108,7 @@ fn unknown_field_plan(input: &ProjectInput<'_>, field: &str, now: jiff::Timestam
     conditions.set(condition::SOURCE_READY, conditions::unknown_field(field));
     conditions.set_ready(&[condition::SOURCE_READY], "");
     let YoiProjectStatus { generation, path, refresh, sync, warm, .. } = input.status.clone();
+    let sync = sync::own_fields(sync);
     input.plan(Vec::new(), YoiProjectStatus { generation, path, refresh, sync, warm, ..YoiProjectStatus::default() }, conditions, None)
 }
 

@@ -16,6 +16,12 @@ pub(super) struct SyncPlan {
     pub status: Option<Box<SyncStatus>>,
 }
 
+/// The operator's fields alone.
+pub(super) fn own_fields(sync: Option<Box<SyncStatus>>) -> Option<Box<SyncStatus>> {
+    let deleted = sync?.deleted;
+    (!deleted.is_empty()).then(|| Box::new(SyncStatus { deleted, ..SyncStatus::default() }))
+}
+
 /// `in_use` are the commits that trees are made from: a base of one may have to be filled on a further node. A bundle of the commit that came last is
 /// needed, too.
 pub(super) fn plan<'a>(project: Stored<'_, YoiProject>, in_use: impl Iterator<Item = &'a String>) -> SyncPlan {

@@ -38,7 +38,9 @@ fn look(project: &YoiProject, bases: &[Arc<AgentWorkspace>]) -> Plan<YoiProjectS
 fn told(project: &YoiProject, plan: Plan<YoiProjectStatus>) -> YoiProject {
     let gateway = project.status.clone().and_then(|status| status.sync);
     let mut status = status(plan);
-    let deleted = status.sync.take().map(|sync| sync.deleted).unwrap_or_default();
+    let operators = status.sync.take().map(|sync| *sync).unwrap_or_default();
+    let deleted = operators.deleted.clone();
+    assert_eq!(operators, yoi_crds::sync::SyncStatus { deleted: deleted.clone(), ..Default::default() }, "the rest is the gateway's");
     status.sync = gateway.map(|sync| Box::new(yoi_crds::sync::SyncStatus { deleted, ..*sync }));
     with_status(project, &status)
 }
@@ -104,4 +106,16 @@ fn a_bundle_is_deleted_once_when_no_tree_is_made_from_it_any_more_and_no_configm
     let project = told(&project, after);
     assert_eq!(project.status.clone().and_then(|status| status.sync).expect("sync").deleted, [NEW]);
     assert!(deleted(&look(&project, &bases)).is_empty(), "it was deleted already");
+}
+
+#[test]
+fn what_the_gateway_says_is_in_no_write_of_the_operator_however_the_project_ends() {
+    let project = synced(&takes_trees(), NEW, &[bundle(NEW, &["p.sync-1-0"])]);
+    let mut unknown = project.clone();
+    unknown.spec.provider = yoi_crds::source::ProviderName::Unknown;
+    for (project, terminating) in [(project, true), (unknown, false)] {
+        let seen = project_with(&Arc::new(project), &[], &nodes(vec![("a", plain(1))]));
+        let plan = project::plan(&Observed { terminating, ..seen }, &settings(), now());
+        assert_eq!(status(plan).sync, None);
+    }
 }
