@@ -9,8 +9,8 @@ use crate::pod::{Model, PodSettings};
 use crate::policy::Policy;
 use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
-use crate::sync::SyncStatus;
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner};
+use crate::sync::SyncStatus;
 use crate::warm::{Warm, WarmStatus};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.

@@ -21,7 +21,9 @@ use serde_json::json;
 use tokio::time::timeout;
 use yoi_crds::YoiProject;
 use yoi_crds::name::{field_manager, label};
-use yoi_crds::sync::{MAX_BUNDLES, MAX_MACHINES, PART_BYTES, PART_KEY, StoredBundle, StoredPart, SyncStatus, SyncedMachine, SyncedTree, part_prefix};
+use yoi_crds::sync::{
+    MAX_BUNDLES, MAX_MACHINES, PART_BYTES, PART_KEY, StoredBundle, StoredPart, SyncStatus, SyncedMachine, SyncedTree, part_prefix,
+};
 use yoi_wire::sync::SyncQuery;
 
 /// How often a write is tried while others write the status.
@@ -87,7 +89,10 @@ impl SyncStore {
             let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let sync = desired(&project, upload, bundle, &now);
             let params = PatchParams::apply(field_manager::GATEWAY).force();
-            match self.ask("write the project's status", api.patch_status(upload.project, &params, &Patch::Apply(&patch(&project, &sync)))).await {
+            match self
+                .ask("write the project's status", api.patch_status(upload.project, &params, &Patch::Apply(&patch(&project, &sync))))
+                .await
+            {
                 Ok(_) => return Ok(now),
                 Err(SyncError::Api { source: kube::Error::Api(status), .. }) if status.is_conflict() => {}
                 Err(error) => return Err(error),

@@ -20,8 +20,8 @@ pub use steering::{
     ConversationOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions,
 };
 pub use trees::{
-    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, SyncOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
-    TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
+    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, SyncOptions, TakeOptions, TreesCommand, TreesDiscardOptions,
+    TreesOptions, TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
 };
 pub use values::{env_pair, git_url, image_name, namespace_name, object_name};
 

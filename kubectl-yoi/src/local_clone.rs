@@ -73,7 +73,8 @@ impl LocalClone {
     /// Packs into the folder of objects `into` what `commit`, a working tree that this clone has synced, has more than its branches. Returns whether it is
     /// such a commit.
     async fn pack_synced(&self, bundle: &BundleFile, commit: &str, into: &Path) -> Result<bool, CloneRefusal> {
-        let failed = |error: std::io::Error| refusal(format!("{} cannot be written: {error}", into.display()), "look at its room, and pull again");
+        let failed =
+            |error: std::io::Error| refusal(format!("{} cannot be written: {error}", into.display()), "look at its room, and pull again");
         let synced = git::command(&["rev-parse", "--path-format=absolute", "--git-common-dir"]);
         let synced = Path::new(git::answer(synced).await?.line()).join(SYNC_FOLDER).join("objects");
         let with_synced = |args: &[&str]| {
@@ -85,7 +86,8 @@ impl LocalClone {
             return Ok(false);
         }
         let wanted = bundle.folder().join("synced");
-        std::fs::write(&wanted, format!("{commit}\n--not\n--all\n")).map_err(failed)?;
+        let without = self.git(Objects::OfClone, &["rev-parse", "--not", "--all"]).await?;
+        std::fs::write(&wanted, format!("{commit}\n{without}")).map_err(failed)?;
         std::fs::create_dir_all(into.join("pack")).map_err(failed)?;
         let pack = into.join("pack/pack");
         let args = ["pack-objects", "--revs", "--quiet", "--delta-base-offset", &pack.to_string_lossy()];

@@ -43,11 +43,16 @@ pub async fn sync(
     let bad = |why: String| failed(StatusCode::BAD_REQUEST, why);
     check_query(&query).map_err(bad)?;
     let bundle = body::read_at_most(body, MAX_SYNC_BYTES).await.map_err(|error| match error {
-        BodyError::TooLong => failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a bundle is at most {MAX_SYNC_BYTES} bytes")),
+        BodyError::TooLong => {
+            failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a bundle is at most {MAX_SYNC_BYTES} bytes"))
+        }
         BodyError::Broken(_) => bad(yoi_wire::error_chain(&error)),
     })?;
     if yoi_plan::names::sha256(&bundle) != query.sha256 {
-        return Err(bad(format!("nothing was taken: of the bundle {} bytes have come, and their digest is not the one that was said", bundle.len())));
+        return Err(bad(format!(
+            "nothing was taken: of the bundle {} bytes have come, and their digest is not the one that was said",
+            bundle.len()
+        )));
     }
     check_bundle(&bundle, &sync_ref(&query.machine), &query.commit).map_err(|why| bad(format!("nothing was taken: {why}")))?;
     let upload = Upload { namespace: &namespace, project: &name, person: &user.name, query: &query, bundle: &bundle };

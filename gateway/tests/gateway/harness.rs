@@ -243,7 +243,8 @@ impl TestCluster {
     /// Posts bytes to the API port as the front proxy does for a user.
     pub async fn post_bytes(&self, replica: &Replica, user: &str, path: &str, body: Vec<u8>) -> (StatusCode, Value) {
         let pair = self.front.client(&["front-proxy-client"]);
-        let request = Request::builder().method("POST").uri(path).header("x-remote-user", user).header("x-remote-group", "system:authenticated");
+        let request =
+            Request::builder().method("POST").uri(path).header("x-remote-user", user).header("x-remote-group", "system:authenticated");
         json_of(self.send(replica.api, Some(&pair), request, body).await).await
     }
 

@@ -56,7 +56,10 @@ async fn w46_a_state_counts_once_its_parts_are_stored_and_an_older_one_never_tak
     let (status, answer) = send(&cluster, &replica, "laptop", 1, None).await;
     assert_eq!((status, &answer["commit"]), (StatusCode::OK, &json!(commit(1))), "{answer}");
     let sync = synced(&cluster);
-    assert_eq!((&sync["last"]["commit"], &sync["last"]["machine"], &sync["last"]["person"]), (&json!(commit(1)), &json!("laptop"), &json!("alice")));
+    assert_eq!(
+        (&sync["last"]["commit"], &sync["last"]["machine"], &sync["last"]["person"]),
+        (&json!(commit(1)), &json!("laptop"), &json!("alice"))
+    );
     let part = sync["bundles"][0]["parts"][0]["name"].as_str().unwrap();
     assert!(part.starts_with("p.sync-"), "{part}");
     let stored = cluster.api.get("configmaps", "ns", part);

@@ -65,12 +65,8 @@ pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOp
     let mut progress = Progress::start();
     progress.set("reading the working tree");
     let now = jiff::Timestamp::now();
-    let asked = Asked {
-        private: clone.private(),
-        include: &args.include,
-        seconds: now.as_second(),
-        limits: Limits { bytes: MAX_CHANGED_BYTES },
-    };
+    let asked =
+        Asked { private: clone.private(), include: &args.include, seconds: now.as_second(), limits: Limits { bytes: MAX_CHANGED_BYTES } };
     let source = Source::WorkTree(clone.folder().to_owned());
     let captured = capture(&source, &asked).map_err(|error| refused(why_not(error)))?;
     let mut result = SyncResult {
@@ -93,7 +89,8 @@ pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOp
         let ref_ = sync_ref(&result.machine);
         let written = write_bundle(&source, clone.private(), &captured.commit, &ref_, &have, &path, MAX_SYNC_BYTES as u64);
         result.bytes = Some(written.map_err(|error| refused(why_no_bundle(error)))?);
-        let bundle = std::fs::read(&path).map_err(|error| Error::local(format!("read {}", path.display()), error, super::pull::LOOK_AT_DISK))?;
+        let bundle =
+            std::fs::read(&path).map_err(|error| Error::local(format!("read {}", path.display()), error, super::pull::LOOK_AT_DISK))?;
         if !args.dry_run {
             progress.set(&format!("sending {}", show::bytes(bundle.len() as u64)));
             let query = SyncQuery {
@@ -114,7 +111,12 @@ pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOp
         format!("the working tree of {} on top of {base} would be sent to {title}: {sent} (dry run)", result.machine)
     } else {
         wait(cluster, args, name, &result.commit).await?;
-        format!("{title} makes trees from {} as it was at {} (commit {}, {sent})", result.machine, result.captured_at, short(&result.commit))
+        format!(
+            "{title} makes trees from {} as it was at {} (commit {}, {sent})",
+            result.machine,
+            result.captured_at,
+            short(&result.commit)
+        )
     };
     show::object(output, &result, &title, &sentence)?;
     if !result.repositories.is_empty() {
@@ -129,7 +131,10 @@ pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOp
 fn source_url<'a>(cluster: &Cluster, name: &str, project: &'a YoiProject) -> Result<&'a str, Error> {
     let refused = |message: &str, next: String| cluster.refused_error::<YoiProject>(OPERATION, name, message, next);
     let Some(git) = &project.spec.source.git else {
-        return Err(refused("its source is no git repository", "make a project of this clone: kubectl yoi init --apply --name NAME".to_owned()));
+        return Err(refused(
+            "its source is no git repository",
+            "make a project of this clone: kubectl yoi init --apply --name NAME".to_owned(),
+        ));
     };
     if git.sync.is_none() {
         let patch = r#"{"spec":{"source":{"git":{"sync":{},"refresh":null,"depth":null}}}}"#;
@@ -140,7 +145,12 @@ fn source_url<'a>(cluster: &Cluster, name: &str, project: &'a YoiProject) -> Res
 }
 
 /// The commit that the project has already of this very tree, if it is the state that counts.
-async fn already_last(clone: &SyncedClone, before: &SyncStatus, machine: &str, captured: &Captured) -> Result<Option<String>, CloneRefusal> {
+async fn already_last(
+    clone: &SyncedClone,
+    before: &SyncStatus,
+    machine: &str,
+    captured: &Captured,
+) -> Result<Option<String>, CloneRefusal> {
     let Some(last) = before.last.as_ref().filter(|last| last.machine == machine) else { return Ok(None) };
     Ok(clone.is_same(&last.commit, captured).await?.then(|| last.commit.clone()))
 }

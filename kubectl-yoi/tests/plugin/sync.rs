@@ -164,7 +164,10 @@ async fn a_project_that_takes_none_and_a_tree_that_is_too_much_are_refused_befor
     let git_source = json!({ "url": "https://git.example/p" });
     put_project(&scene.server, &git_source, &json!({}));
     let none = scene.plugin.run_in(&clone, &["sync", "p"]).await?;
-    ensure!(none.code != 0 && none.err.contains("it takes no working trees") && none.err.contains("kubectl patch yoiproject p"), "{none:?}");
+    ensure!(
+        none.code != 0 && none.err.contains("it takes no working trees") && none.err.contains("kubectl patch yoiproject p"),
+        "{none:?}"
+    );
     put_project(&scene.server, &takes_trees(), &json!({}));
     // Nothing that git could pack into less.
     let mut state = 1_u64;

@@ -1,8 +1,8 @@
 //! The Pod that fills a base from git, and its script. It alone mounts the source's credentials.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapProjection, ConfigMapVolumeSource, EnvVar, KeyToPath, Pod, PodSpec, ProjectedVolumeSource, SecretVolumeSource, Toleration, Volume,
-    VolumeMount, VolumeProjection,
+    ConfigMapProjection, ConfigMapVolumeSource, EnvVar, KeyToPath, Pod, PodSpec, ProjectedVolumeSource, SecretVolumeSource, Toleration,
+    Volume, VolumeMount, VolumeProjection,
 };
 use yoi_crds::AgentWorkspace;
 use yoi_crds::name::annotation::LOOK;

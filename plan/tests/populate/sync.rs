@@ -100,7 +100,10 @@ fn w45_a_tree_that_nobody_has_pushed_is_made_from_its_bundle_anew_and_by_increme
     let sent = laptop.send();
     let fresh = laptop.pod("fresh", &sent);
     fresh.expect_filled();
-    assert_eq!((fresh.git(&["rev-parse", "HEAD"]), fresh.read("file"), fresh.read("new")), (sent.commit.clone(), "two\n".into(), "new\n".into()));
+    assert_eq!(
+        (fresh.git(&["rev-parse", "HEAD"]), fresh.read("file"), fresh.read("new")),
+        (sent.commit.clone(), "two\n".into(), "new\n".into())
+    );
     assert!(!fresh.tree().join("gone").exists());
     assert_eq!(fresh.git(&["rev-list", "--count", "HEAD"]), "3", "the person's own history is below it");
     assert!(fresh.answer().starts_with(&format!("{} refs/heads/main", sent.commit)), "{}", fresh.answer());

@@ -81,9 +81,8 @@ fn w46_trees_are_made_from_what_was_synced_last_once_it_is_sealed_and_never_from
 
 #[test]
 fn a_bundle_is_deleted_once_when_no_tree_is_made_from_it_any_more_and_no_configmap_of_others_is() {
-    let deleted = |plan: &Plan<YoiProjectStatus>| -> Vec<String> {
-        outcome(&plan.steps, Kind::ConfigMap).1.into_iter().map(str::to_owned).collect()
-    };
+    let deleted =
+        |plan: &Plan<YoiProjectStatus>| -> Vec<String> { outcome(&plan.steps, Kind::ConfigMap).1.into_iter().map(str::to_owned).collect() };
     let project = takes_trees();
     let first = sealed_at(&project, OLD);
     let of_new = bundle(NEW, &["p.sync-1-0", "p.sync-1-1", "coredns", "p"]);
