@@ -18,6 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use yoi_crds::YoiProject;
 use yoi_crds::name::{field_manager, label};
@@ -28,6 +29,8 @@ use yoi_wire::sync::SyncQuery;
 
 /// How often a write is tried while others write the status.
 const TRIES: usize = 6;
+/// Bundles that are held in memory at once. More requests wait with their body unread.
+const UPLOADS: usize = 2;
 
 /// A bundle that was checked, as far as that is done without git.
 pub struct Upload<'a> {
@@ -63,11 +66,17 @@ pub enum SyncError {
 pub struct SyncStore {
     client: Client,
     deadline: Duration,
+    uploads: Semaphore,
 }
 
 impl SyncStore {
     pub fn new(client: Client, deadline: Duration) -> Self {
-        SyncStore { client, deadline }
+        SyncStore { client, deadline, uploads: Semaphore::new(UPLOADS) }
+    }
+
+    /// Waits until another body may be read. What this returns is held while the body is.
+    pub async fn begin(&self) -> Option<SemaphorePermit<'_>> {
+        self.uploads.acquire().await.ok()
     }
 
     /// Stores it, and lets it count. Returns when it came, RFC 3339. What counts already is not stored again.

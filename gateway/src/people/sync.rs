@@ -42,6 +42,7 @@ pub async fn sync(
     let failed = |code, why: String| ApiFailure::new(code, format!("YoiProject {namespace}/{name}: {why}"));
     let bad = |why: String| failed(StatusCode::BAD_REQUEST, why);
     check_query(&query).map_err(bad)?;
+    let _upload = gateway.syncs.begin().await;
     let bundle = body::read_at_most(body, MAX_SYNC_BYTES).await.map_err(|error| match error {
         BodyError::TooLong => {
             failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a bundle is at most {MAX_SYNC_BYTES} bytes"))
