@@ -23,6 +23,7 @@ use crate::readers::Readers;
 use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
 use crate::status::StatusWriter;
+use crate::sync_store::SyncStore;
 
 /// Timeouts and limits. The defaults are what the documentation promises; tests shorten them.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +121,7 @@ pub struct GatewayState {
     pub readers: Readers,
     pub peers: PeerCreator,
     pub peer_lookup: PeerLookup,
+    pub syncs: SyncStore,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
     pub stop_requested: CancellationToken,
     /// No new requests are taken.
@@ -146,6 +148,7 @@ impl GatewayState {
             authenticator,
             peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
             peer_lookup: PeerLookup::new(client.clone(), agents.clone(), review_timeout),
+            syncs: SyncStore::new(client.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
             delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
             liveness: LivenessReconciler {

@@ -40,6 +40,7 @@ mod report_queue;
 mod run;
 mod runtimes;
 mod status;
+mod sync_store;
 mod ttl_cache;
 
 pub use gateway_state::{GatewaySettings, GatewayState};

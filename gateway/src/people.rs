@@ -13,6 +13,7 @@ mod push;
 mod read;
 mod register_peer;
 mod runtime_client;
+mod sync;
 mod target;
 
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) use failure::ApiFailure;
 pub(crate) use read::{ReaderWait, WhenStopped, bad_answer, read_from_runtime};
 
 const AGENT: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/{name}";
+
+const PROJECT_SYNC: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoiprojects/{name}/sync";
 
 type Proxy = watch::Receiver<Option<FrontProxy>>;
 
@@ -57,6 +60,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/patch"), get(log::patch))
         .route(&format!("{AGENT}/push"), post(push::push))
         .route(&format!("{AGENT}/message"), post(message::send))
+        .route(PROJECT_SYNC, post(sync::sync))
         .route("/apis", get(discovery::group_list))
         .route("/apis/runtime.yoi.dev", get(discovery::group))
         .route("/apis/runtime.yoi.dev/v1alpha1", get(discovery::resources))

@@ -20,8 +20,8 @@ pub use steering::{
     ConversationOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions,
 };
 pub use trees::{
-    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
-    TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
+    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, SyncOptions, TakeOptions, TreesCommand, TreesDiscardOptions,
+    TreesOptions, TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
 };
 pub use values::{env_pair, git_url, image_name, namespace_name, object_name};
 
@@ -158,6 +158,10 @@ pub enum Command {
     /// Look now whether the branch that a project is made from has moved. Agents that have a tree keep it.
     #[command(after_help = examples::REFRESH)]
     Refresh(RefreshOptions),
+    /// Send the working tree at hand as it is, what is not committed and not tracked among it, and wait until new trees are made from it. Index, branches,
+    /// stash and files stay as they are.
+    #[command(after_help = examples::SYNC)]
+    Sync(SyncOptions),
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
@@ -244,6 +248,7 @@ impl Command {
             | Command::Patch(_)
             | Command::Pull(_)
             | Command::Push(_)
+            | Command::Sync(_)
             | Command::Doctor(_)
             | Command::Explain { .. }
             | Command::Crds
@@ -277,6 +282,7 @@ impl Command {
                 return None;
             }
             Command::Workspace(_) | Command::Trees(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds => return None,
+            Command::Sync(_) => return None,
             Command::Version(_) | Command::Completion { .. } => return None,
         };
         of.conversation.as_deref()

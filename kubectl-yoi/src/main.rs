@@ -80,8 +80,10 @@ async fn add_clone(cli: &mut Cli) -> Result<(), Error> {
     if before != after {
         eprintln!("{}", CloneProject::sentence(after.0.as_deref(), after.1.as_deref().unwrap_or("default")));
     }
-    if let (Command::Run(run), Some(project)) = (&mut cli.command, project) {
-        project.fill(run);
+    match (&mut cli.command, project) {
+        (Command::Run(run), Some(project)) => project.fill(run),
+        (Command::Sync(sync), Some(project)) => drop(sync.project.get_or_insert(project.project)),
+        _ => {}
     }
     Ok(())
 }
@@ -133,6 +135,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
         Command::Take(args) => commands::take::take(&cluster, output, &args).await,
         Command::Refresh(args) => commands::refresh::refresh(&cluster, output, &args).await,
+        Command::Sync(args) => commands::sync::sync(&cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
         Command::Pull(args) => commands::pull::pull(&cluster, output, &args).await,
         Command::Push(args) => commands::push::push(&cluster, output, &args).await,

@@ -78,6 +78,7 @@ pub fn forbidden(user: &str, request: &AccessRequest) -> String {
     let AccessRequest { verb, resource, namespace, name } = request;
     let (group, kind, resource) = match resource {
         AccessResource::Subresource(subresource) => (GROUP, "yoipods", format!("yoipods/{subresource}")),
+        AccessResource::OfProject(subresource) => (GROUP, "yoiprojects", format!("yoiprojects/{subresource}")),
         AccessResource::Objects(plural) => ("yoi.dev", *plural, (*plural).to_owned()),
     };
     let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };

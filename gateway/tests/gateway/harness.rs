@@ -238,7 +238,21 @@ impl TestCluster {
         self.send(address, pair, request, body.map(|body| body.to_string()).unwrap_or_default()).await
     }
 
-    async fn send(&self, address: SocketAddr, pair: Option<&Pair>, request: http::request::Builder, body: String) -> Response<Incoming> {
+    /// Posts bytes to the API port as the front proxy does for a user.
+    pub async fn post_bytes(&self, replica: &Replica, user: &str, path: &str, body: Vec<u8>) -> (StatusCode, Value) {
+        let pair = self.front.client(&["front-proxy-client"]);
+        let request =
+            Request::builder().method("POST").uri(path).header("x-remote-user", user).header("x-remote-group", "system:authenticated");
+        json_of(self.send(replica.api, Some(&pair), request, body).await).await
+    }
+
+    async fn send(
+        &self,
+        address: SocketAddr,
+        pair: Option<&Pair>,
+        request: http::request::Builder,
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.pem.as_bytes()).unwrap()).unwrap();
@@ -259,7 +273,7 @@ impl TestCluster {
         let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(NAME).unwrap(), tcp).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
         tokio::spawn(connection);
-        let request = request.header("host", NAME).body(Full::new(Bytes::from(body))).unwrap();
+        let request = request.header("host", NAME).body(Full::new(body.into())).unwrap();
         sender.send_request(request).await.unwrap()
     }
 }

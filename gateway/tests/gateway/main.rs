@@ -15,4 +15,5 @@ mod push;
 mod readers;
 mod replicas;
 mod rollout;
+mod sync;
 mod unauthenticated;

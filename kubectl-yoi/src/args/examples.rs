@@ -124,6 +124,10 @@ pub const TAKE: &str = "Examples:
 pub const REFRESH: &str = "Examples:
   kubectl yoi refresh yoi               # until trees are made from the commit that the branch is at
   kubectl yoi refresh yoi -o json | jq -r .status.generation.revision";
+pub const SYNC: &str = "Examples:
+  kubectl yoi sync                      # in a clone with a project: then kubectl yoi run dave --task TASK --wait
+  kubectl yoi sync yoi --dry-run        # how much it would be
+  kubectl yoi sync yoi --include '.env' --include 'generated/**'";
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls

@@ -22,9 +22,9 @@ use crate::show::one_line;
 const READER_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a request waits for an agent to learn of a gateway that has just started: answers of DNS may be kept for half a minute.
 const LINE_TIMEOUT: Duration = Duration::from_secs(45);
-const RETRY_AFTER: Duration = Duration::from_millis(300);
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(300);
 /// How often a request whose answer was lost is sent again under its id.
-const REPEAT_LOST: u32 = 3;
+pub(super) const REPEAT_LOST: u32 = 3;
 
 /// Subresources that are asked of one conversation.
 const OF_CONVERSATION: [&str; 5] = ["approval", "attach", "control", "log", "message"];
@@ -261,7 +261,7 @@ pub fn operation(action: &ControlAction) -> &'static str {
 }
 
 /// Whether the agent may have done what it was asked although there is no answer.
-fn is_lost(error: &kube::Error) -> bool {
+pub(super) fn is_lost(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 502 | 504),
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,

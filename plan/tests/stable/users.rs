@@ -178,6 +178,7 @@ fn workspace(c: &mut Cluster, random: &mut Random) {
             node: random.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names"),
             prepare: None,
             revision: None,
+            bundle: None,
         });
     }
     // A Pod that is created together with the fork may get a node before the parent has its tree, on another node.
