@@ -16,10 +16,13 @@ mod offer;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod watcher;
 
 pub use expand::{Expansion, expand, looks_like_command, text_of_command};
 pub use listing::{counts, found, listing};
 pub use offer::{AssetOffer, COMMAND, GRAPH, SKILL, asset_offer, has_use_for, is_for_model, list_of_commands};
+
+pub(crate) use watcher::watch;
 
 use walk::FoundFile;
 

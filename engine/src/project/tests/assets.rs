@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use yoi_assets::{AssetState, Level, Strictness};
+use yoi_test_support::eventually;
 
 use super::*;
 
@@ -222,6 +223,32 @@ async fn p6_a_strict_reload_keeps_the_generation_of_before_and_a_lenient_one_lis
     assert!(assets.skill("deploy").unwrap().state.is_valid());
     let told = |one: &yoi_assets::Diagnostic| one.level == Level::Error && one.path == ".claude/skills/bad/SKILL.md";
     assert!(assets.diagnostics.iter().any(told), "{:?}", assets.diagnostics);
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_what_changes_in_a_watched_tree_counts_without_a_run_also_in_folders_that_are_new() {
+    let place = Place::new();
+    let root = place.folder("p-root");
+    let options = ProjectOptions { watch_assets: true, ..place.options("p", &silent_url().await) };
+    let project = Project::start(options).await.unwrap();
+    let skills = async |names: &[&str]| {
+        let has = async || {
+            let assets = project.assets();
+            let valid: Vec<&str> = assets.skills.iter().filter(|skill| skill.state.is_valid()).map(|skill| skill.name.as_str()).collect();
+            (valid == names).then_some(())
+        };
+        eventually(&format!("the skills {names:?}"), has).await;
+    };
+    skills(&[]).await;
+    write(&root, ".claude/skills/deploy/SKILL.md", SKILL);
+    skills(&["deploy"]).await;
+    write(&root, ".claude/skills/deploy/SKILL.md", &SKILL.replace("deploy\n", "rollout\n"));
+    skills(&["rollout"]).await;
+    write(&root, ".agents/skills/test/SKILL.md", "---\nname: test\ndescription: Run the tests.\n---\nRun make test.\n");
+    skills(&["test", "rollout"]).await;
+    std::fs::remove_dir_all(root.join(".claude/skills/deploy")).unwrap();
+    skills(&["test"]).await;
     project.stop().await;
 }
 

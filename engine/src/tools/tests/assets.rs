@@ -61,7 +61,7 @@ fn p22_a_query_of_the_graph_that_names_no_node_or_several_is_refused_with_what_t
 #[tokio::test]
 async fn answers_of_the_graph_are_bounded() {
     let fixture = Fixture::new();
-    let links: String = (0..500).map(|number| format!("[[prereq:n{number}]]\n")).collect();
+    let links: String = (0..500).map(|number| format!("[[prereq:n{number}]] ")).collect();
     fixture.write(".jido/skill_graph/hub.md", format!("{links}{}", "x".repeat(900_000)));
     for number in 0..500 {
         fixture.write(&format!(".jido/skill_graph/n{number}.md"), format!("# {}\n", "long ".repeat(200)));
