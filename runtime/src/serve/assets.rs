@@ -27,7 +27,10 @@ pub(super) async fn assets(State(api): State<AgentState>, query: AskedQuery) -> 
     };
     let session = api.open_session.borrow().clone();
     let is_idle = session.is_some_and(|session| session.feed.progress().activity == Activity::Idle);
-    let read = move || answer(&if is_idle { assets.look() } else { assets.current() }, &query);
+    let read = move || {
+        let snapshot = if is_idle { assets.look() } else { assets.current() };
+        answer(&snapshot, &query)
+    };
     Json(blocking(read).await).into_response()
 }
 
