@@ -1,6 +1,7 @@
 //! The API port: an aggregated API, which people reach through the API server.
 
 mod approval;
+mod assets;
 mod attach;
 mod bundle;
 mod control;
@@ -42,7 +43,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/approval"), get(approval::waiting).post(approval::answer))
-        .route(&format!("{AGENT}/assets"), get(log::assets))
+        .route(&format!("{AGENT}/assets"), get(assets::assets).post(assets::reload))
         .route(&format!("{AGENT}/attach"), get(attach::attach))
         .route(&format!("{AGENT}/bundle"), get(bundle::bundle).post(bundle::commit))
         .route(&format!("{AGENT}/control"), post(control::control))

@@ -87,7 +87,7 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
         .route(runtime_api::CONTROL, post(control::control).layer(limit()))
         .route(runtime_api::APPROVAL, get(approval::waiting).post(approval::answer).layer(limit()))
         .route(runtime_api::USAGE, get(usage::usage))
-        .route(runtime_api::ASSETS, get(assets::assets))
+        .route(runtime_api::ASSETS, get(assets::assets).post(assets::reload).layer(limit()))
         .with_state(agent.clone());
     let of_conversations = conversations::agent_router(read.clone(), agent.clone());
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));

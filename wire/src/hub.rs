@@ -46,7 +46,9 @@ pub mod runtime_api {
     pub const ATTACH: &str = "/v1/attach";
     /// `GET`: [`crate::people::UsageResponse`].
     pub const USAGE: &str = "/v1/usage";
-    /// `GET`: [`crate::assets::AssetsResponse`]. A stopped agent's reader answers it too.
+    /// `GET` with [`crate::assets::AssetsQuery`]: [`crate::assets::AssetsResponse`]. A stopped agent's reader answers it too. `POST`
+    /// [`crate::assets::ReloadAssets`], answers [`crate::assets::ReloadedAssets`] or [`super::Refusal`]: 409 where strictness refuses them, or a program reads
+    /// them itself.
     pub const ASSETS: &str = "/v1/assets";
     /// `GET`: the session's segments as they stand, as a tar archive. A stopped agent's reader answers it too.
     pub const EXPORT: &str = "/v1/export";

@@ -11,7 +11,7 @@ use yoi_wire::entry::{
 };
 use yoi_wire::manifest::{CompactionLimits, Task};
 
-use super::preparation::{CommandInput, Prepared};
+use super::preparation::{Prepared, ToPrepare};
 use super::program::ProgramEnd;
 use super::questions::ApprovalResult;
 use crate::decision::Decision;
@@ -331,8 +331,8 @@ pub enum Intent {
     Prepare {
         /// For the event.
         effect: EffectId,
-        /// Texts that may be commands.
-        inputs: Vec<CommandInput>,
+        /// What is asked of it.
+        wanted: ToPrepare,
     },
     /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
     Run {

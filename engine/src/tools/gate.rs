@@ -4,10 +4,11 @@ use yoi_wire::entry::{CallFrom, OfferedTool, RefusalClass, ToolCall};
 
 use super::ToolRunner;
 use super::result::{CallResult, LiveOutput};
+use crate::assets::{COMMAND, GRAPH};
 use crate::decision::{Decision, Question, Refusal};
 
 /// The tools of Yoi's that a program is offered. It has its own for everything else.
-const FOR_PROGRAMS: [&str; 2] = ["ListPods", "SendToPeerPod"];
+const FOR_PROGRAMS: [&str; 4] = ["ListPods", "SendToPeerPod", GRAPH, COMMAND];
 
 /// Decides about calls, and runs those that may run.
 #[derive(Clone)]
@@ -38,9 +39,9 @@ impl ToolGate {
     #[must_use]
     pub fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
         let is_offered = |tool: &OfferedTool| {
-            is_exposed(&tool.name, to) && self.runner.policy().exposes(&tool.name) && self.runner.is_of_use(&tool.name)
+            is_exposed(&tool.name, to) && self.runner.policy().exposes(&tool.name) && self.runner.is_of_use(&tool.name, to)
         };
-        self.runner.offered().into_iter().filter(is_offered).collect()
+        self.runner.offered(to).into_iter().filter(is_offered).collect()
     }
 
     /// Decides whether a call may begin. Has no side effects. The caller logs the decision before anything follows from it.

@@ -32,7 +32,7 @@ pub async fn resources() -> Json<Value> {
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(),
         "resources": [
             resources("approval", "Approval", &["create", "get"]),
-            resource("assets", "Assets", "get"),
+            resources("assets", "Assets", &["create", "get"]),
             resource("attach", "Attach", "get"),
             resources("bundle", "Bundle", &["create", "get"]),
             resource("control", "Control", "create"),

@@ -191,6 +191,7 @@ impl TestCluster {
             .route(runtime_api::ATTACH, get(attach))
             .route(runtime_api::CONTROL, post(control))
             .route(runtime_api::APPROVAL, get(async || r#"{"calls":[]}"#).post(control))
+            .route(runtime_api::ASSETS, get(async |RawQuery(query): RawQuery| json!({ "query": query }).to_string()).post(control))
             .route(runtime_api::CONVERSATIONS, get(async || r#"{"conversations":[]}"#))
             .route(&runtime_api::of_conversation("", "{conversation}"), any(conversation))
             .route(&runtime_api::of_conversation("/v1/{rest}", "{conversation}"), any(of_conversation))

@@ -3,6 +3,7 @@
 mod agents;
 mod api;
 mod approval;
+mod assets;
 mod attach;
 #[path = "../../../line/tests/line/certificates.rs"]
 mod certificates;

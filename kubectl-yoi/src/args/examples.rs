@@ -74,6 +74,8 @@ pub const TOP: &str = "Examples:
 pub const ASSETS: &str = "Examples:
   kubectl yoi assets alice
   kubectl yoi assets alice show review
+  kubectl yoi assets alice search \"make deploy\"
+  kubectl yoi assets alice reload --strict
   kubectl yoi assets alice -o json";
 pub const EXPORT: &str = "Examples:
   kubectl yoi export alice -f alice.tar

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse};
+use yoi_wire::assets::{ReloadAssets, ReloadedAssets};
 use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::conversation::ConversationStatus;
@@ -225,6 +226,12 @@ impl Cluster {
             }
             None => Err(self.api_error::<YoiPod>(operation, name)(error)),
         }
+    }
+
+    /// Has a running agent read the skills and commands of its tree again. A request whose answer was lost is sent again, and reads them once more.
+    pub async fn reload_assets(&self, name: &str, body: &ReloadAssets) -> Result<ReloadedAssets, Error> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
+        self.send_again(name, "assets", &bytes).await.map_err(self.api_error::<YoiPod>("reload the assets of", name))
     }
 
     /// Posts what has its effect once, again while its answer is lost or the agent learns of a gateway that has just started.
