@@ -40,6 +40,7 @@ mod run;
 mod runtimes;
 mod status;
 mod ttl_cache;
+mod waker;
 
 pub use gateway_state::{GatewaySettings, GatewayState};
 pub use report_queue::ReportRate;

@@ -99,7 +99,7 @@ fn agent(workspace: Value, session: Value) -> Value {
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
         "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600 }, "compaction": { "at": 80_000, "keep": 10_000 },
-        "policy": policy(),
+        "policy": policy(), "rest": { "after": "30m" },
     })
 }
 

@@ -325,6 +325,7 @@ fn variant(step: &Step) -> &'static str {
         Step::UnselectNode { .. } => "UnselectNode",
         Step::NudgeClaim { .. } => "NudgeClaim",
         Step::SetTokens { .. } => "SetTokens",
+        Step::SetRest { .. } => "SetRest",
         Step::RetainVolume { .. } => "RetainVolume",
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",
