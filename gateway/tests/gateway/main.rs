@@ -14,5 +14,6 @@ mod people;
 mod push;
 mod readers;
 mod replicas;
+mod rest;
 mod rollout;
 mod unauthenticated;
