@@ -96,7 +96,9 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         StatusChange::Wake { .. } if !record.may_be_woken => return None,
         StatusChange::Wake { by } => {
             let by = by.chars().take(WAKE_CHARS).collect();
-            desired.rest.iter_mut().for_each(|rest| rest.wake = Some(Wake { requested_at: now.to_owned(), by }));
+            if let Some(rest) = &mut desired.rest {
+                rest.wake = Some(Wake { requested_at: now.to_owned(), by });
+            }
         }
         StatusChange::RequestPush(_) if record.push_under_way().is_some() => return None,
         StatusChange::RequestPush(request) => {

@@ -265,8 +265,8 @@ impl Coverage {
     }
 }
 
-/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims
-/// and namespaces that go in `tests/plan`.
+/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims,
+/// namespaces that go and agents that rest in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::GIT_MISSING,
     reason::MODEL_REQUEST_CHANGED,
@@ -286,6 +286,7 @@ const NOT_HERE: &[Reason] = &[
     reason::WARM_OFF,
     reason::WARM_REFUSED,
     reason::NAMESPACE_TERMINATING,
+    reason::RESTING,
 ];
 
 fn reason_names() -> Vec<&'static str> {
