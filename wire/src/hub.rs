@@ -332,8 +332,8 @@ pub struct VisiblePod {
     pub reasons: Vec<VisibilityReason>,
     /// What seems reachable: a hint.
     pub live: bool,
-    /// `Idle`, `Running`, `Paused`, `NeedsInput`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
-    /// namesake took its place.
+    /// `Idle`, `Running`, `Paused`, `NeedsInput`, or why it is not live: `Stopped`, `Resting` until a message wakes it, `Unreachable`, or `Missing` when the
+    /// agent that was joined is gone, even if a namesake took its place.
     pub state: String,
 }
 

@@ -45,6 +45,9 @@ pub const FEATURES: &[&str] = &[
     "yoipod: push",
     "yoipod: stopped",
     "yoipod: started",
+    "yoipod: suspended",
+    "yoipod: rests",
+    "yoipod: woken",
     "yoipod: task changed",
     "yoipod: another limit of tokens",
     "yoipod: refreshed",
@@ -265,8 +268,8 @@ impl Coverage {
     }
 }
 
-/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims,
-/// namespaces that go and agents that rest in `tests/plan`.
+/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims
+/// and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::GIT_MISSING,
     reason::MODEL_REQUEST_CHANGED,
@@ -286,7 +289,6 @@ const NOT_HERE: &[Reason] = &[
     reason::WARM_OFF,
     reason::WARM_REFUSED,
     reason::NAMESPACE_TERMINATING,
-    reason::RESTING,
 ];
 
 fn reason_names() -> Vec<&'static str> {
