@@ -71,8 +71,16 @@ impl AgentRecord {
 
     /// Whether the runtime of the current Pod has gone to rest: it takes nothing any more.
     pub fn has_closed_inbox(&self) -> bool {
-        let report = self.gateway_status.report.as_ref().filter(|report| Some(&report.pod_uid) == self.pod_uid.as_ref());
-        report.is_some_and(|report| report.reason == ReportReason::Resting)
+        self.current_report().is_some_and(|report| report.reason == ReportReason::Resting)
+    }
+
+    /// Whether the runtime of the current Pod has opened its session, or has said why it cannot.
+    pub fn has_started(&self) -> bool {
+        self.current_report().is_some_and(|report| report.reason != ReportReason::Starting)
+    }
+
+    fn current_report(&self) -> Option<&LastReport> {
+        self.gateway_status.report.as_ref().filter(|report| Some(&report.pod_uid) == self.pod_uid.as_ref())
     }
 
     /// The push that was asked for and has not ended.

@@ -143,7 +143,7 @@ impl MessageDelivery {
         let inbox: Uri = inbox.parse().map_err(|error| receiver_failed(target, &format!("{inbox} is no path of an inbox: {error}")))?;
         let by = sender_sentence(&message.from);
         let mut line = self.line_to(target, Some(&by)).await?;
-        let deadline = Instant::now() + self.ack_timeout;
+        let mut deadline = Instant::now() + self.ack_timeout;
         let lost = || Refusal {
             reason: RefusalReason::Unacknowledged,
             message: format!(
@@ -168,6 +168,7 @@ impl MessageDelivery {
                     Err(Refusal { reason: RefusalReason::Resting, .. }) if closed.is_none() => {
                         closed = self.lines.get(&target.name.uid).map(|line| line.pod_uid).or_else(|| target.pod_uid.clone());
                         line = self.waker.line_to(target, &by, closed.as_deref()).await?;
+                        deadline = Instant::now() + self.ack_timeout;
                     }
                     answer => return answer,
                 },

@@ -51,7 +51,9 @@ impl Waker {
                 continue;
             }
             let line = self.lines.get(&record.name.uid).filter(|line| Some(&line.pod_uid) == record.pod_uid.as_ref());
-            if let Some(line) = line.filter(|line| Some(line.pod_uid.as_str()) != closed && !record.has_closed_inbox()) {
+            // A runtime dials before its session is open, and takes nothing until then.
+            let takes_messages = record.has_started() && !record.has_closed_inbox();
+            if let Some(line) = line.filter(|line| takes_messages && Some(line.pod_uid.as_str()) != closed) {
                 return Ok(line.handle);
             }
             let changed = async {

@@ -32,12 +32,13 @@ fn change_status(cluster: &TestCluster, change: impl FnOnce(&mut Value)) {
     cluster.api.put("yoipods", a);
 }
 
-/// Waits for the wish, and makes another Pod as the operator does. Returns the wish.
+/// Waits for the wish, and makes another Pod as the operator does, whose runtime has started. Returns the wish.
 async fn make_pod(cluster: &TestCluster, pod: &str, run: i64) -> Value {
     let a = cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["rest"]["wake"].is_object()).await;
     change_status(cluster, |status| {
         status["runGeneration"] = json!(run);
         status["pod"] = json!({"name": "a-2", "uid": pod});
+        status["report"] = json!({"podUID": pod, "runGeneration": run, "ready": true, "reason": "Replayed", "message": "m"});
     });
     a["status"]["rest"]["wake"].clone()
 }
