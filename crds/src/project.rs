@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::pod::{Model, PodSettings};
+use crate::pod::{Model, PodSettings, Rest};
 use crate::policy::Policy;
 use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
@@ -76,6 +76,9 @@ pub struct PodDefaults {
     #[schemars(length(max = 32), regex(pattern = QUOTA_PATTERN))]
     #[x_kube(validation = (QUOTA_RULE, QUOTA_MESSAGE))]
     pub quota: Option<String>,
+    /// When agents go to rest by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Box<Rest>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

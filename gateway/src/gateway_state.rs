@@ -24,6 +24,7 @@ use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
 use crate::status::StatusWriter;
 use crate::sync_store::SyncStore;
+use crate::waker::Waker;
 
 /// Timeouts and limits. The defaults are what the documentation promises; tests shorten them.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,8 @@ pub struct GatewaySettings {
     pub pod_wait: Duration,
     /// How long to wait for a target's line.
     pub line_wait: Duration,
+    /// How long a request waits for an agent that it has woken.
+    pub wake_wait: Duration,
     /// How long the acknowledgement of a message may take.
     pub ack_timeout: Duration,
     /// How long the head of a runtime's response to a log or diff may take.
@@ -78,6 +81,8 @@ impl Default for GatewaySettings {
             review_timeout: Duration::from_secs(5),
             pod_wait: Duration::from_millis(1500),
             line_wait: Duration::from_secs(2),
+            // With `ack_timeout`, shorter than `request_timeout`.
+            wake_wait: Duration::from_secs(15),
             ack_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(30),
             control_timeout: Duration::from_secs(45),
@@ -150,7 +155,13 @@ impl GatewayState {
             peer_lookup: PeerLookup::new(client.clone(), agents.clone(), review_timeout),
             syncs: SyncStore::new(client.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
-            delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
+            delivery: MessageDelivery {
+                lines: lines.clone(),
+                metrics: metrics.clone(),
+                waker: Waker { agents: agents.clone(), lines: lines.clone(), writer: writer.clone(), within: settings.wake_wait },
+                line_wait,
+                ack_timeout,
+            },
             liveness: LivenessReconciler {
                 agents: agents.clone(),
                 lines: lines.clone(),

@@ -42,6 +42,7 @@ mod runtimes;
 mod status;
 mod sync_store;
 mod ttl_cache;
+mod waker;
 
 pub use gateway_state::{GatewaySettings, GatewayState};
 pub use report_queue::ReportRate;

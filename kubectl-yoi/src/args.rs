@@ -130,6 +130,9 @@ pub enum Command {
     /// Stop agents; session and tree stay.
     #[command(after_help = examples::STOP)]
     Stop(DesiredStateOptions),
+    /// Let agents rest whenever they have nothing to do: without a Pod, until a message wakes them.
+    #[command(after_help = examples::SUSPEND)]
+    Suspend(DesiredStateOptions),
     /// Start stopped agents again.
     #[command(after_help = examples::START)]
     Start(StartOptions),
@@ -231,7 +234,7 @@ impl Command {
         match self {
             Command::Run(args) => args.dry_run.dry_run,
             Command::Peer(args) => args.dry_run.dry_run,
-            Command::Stop(args) => args.dry_run.dry_run,
+            Command::Stop(args) | Command::Suspend(args) => args.dry_run.dry_run,
             Command::Start(args) => args.state.dry_run.dry_run,
             Command::Restart(args) => args.dry_run.dry_run,
             Command::Rm(args) => args.dry_run.dry_run,
@@ -275,7 +278,8 @@ impl Command {
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
                 return None;
             }
-            Command::Peer(_) | Command::Stop(_) | Command::Start(_) | Command::Restart(_) | Command::Rm(_) | Command::Diff(_) => {
+            Command::Peer(_) | Command::Stop(_) | Command::Suspend(_) | Command::Start(_) | Command::Restart(_) => return None,
+            Command::Rm(_) | Command::Diff(_) => {
                 return None;
             }
             Command::Patch(_) | Command::Pull(_) | Command::Push(_) | Command::Take(_) | Command::Refresh(_) | Command::Assets(_) => {

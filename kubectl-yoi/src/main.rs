@@ -128,6 +128,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Assets(args) => commands::assets::assets(&cluster, output, &args).await,
         Command::Export(args) => commands::export::export(&cluster, &args).await,
         Command::Peer(args) => commands::peer::peer(&cluster, output, &args).await,
+        Command::Suspend(args) => commands::stop_start::suspend(&cluster, output, &args).await,
         Command::Stop(args) => commands::stop_start::stop(&cluster, output, &args).await,
         Command::Start(args) => commands::stop_start::start(&cluster, output, &args).await,
         Command::Restart(args) => commands::restart::restart(&cluster, output, &args).await,

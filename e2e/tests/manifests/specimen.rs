@@ -99,7 +99,7 @@ fn agent(workspace: Value, session: Value) -> Value {
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
         "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600 }, "compaction": { "at": 80_000, "keep": 10_000 },
-        "policy": policy(),
+        "policy": policy(), "rest": { "after": "30m" },
     })
 }
 
@@ -138,7 +138,7 @@ pub fn all() -> Vec<Specimen> {
     let named = json!({ "claimName": "kept", "retain": "Retain" });
     let project = |source: Value| {
         json!({ "source": source, "path": "/workspace/tree", "owner": { "uid": 1000, "gid": 1000 }, "provider": "Auto", "policy": policy(),
-            "defaults": { "model": model(), "pod": pod(), "quota": "1Gi" } })
+            "defaults": { "model": model(), "pod": pod(), "quota": "1Gi", "rest": { "after": "0s" } } })
     };
     let tree = |source: Value, more: Value| {
         let mut spec = json!({ "source": source, "provider": "Auto", "path": "/workspace/tree", "claim": false,
@@ -301,6 +301,7 @@ fn status(kind: Kind) -> Value {
             "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1,
                 "scope": "The kernel has no Landlock.", "hasFrame": false, "hasGit": true, "program": "claude is 3.0.1, and 2. is known.",
                 "programSession": "It began a new one." },
+            "rest": { "runGeneration": 1, "since": "2026-01-01T00:00:00Z", "wake": { "requestedAt": "2026-01-01T00:00:00Z", "by": "a message of b" } },
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },
             "push": { "request": { "id": "i", "branch": "yoi/y", "commit": "c", "expected": "e", "requestedAt": "2026-01-01T00:00:00Z" },
                 "pod": { "name": "p", "uid": "u" }, "attempts": { "id": "i", "count": 1, "noPodSince": "2026-01-01T00:00:00Z" },

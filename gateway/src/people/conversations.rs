@@ -56,7 +56,9 @@ async fn change(gateway: &GatewayState, target: &AgentTarget, user: &User, metho
         return Err(ApiFailure::new(StatusCode::BAD_REQUEST, "the path names no conversation").about(&record.name.name));
     };
     let path = target.conversation_path(conversation, "")?;
-    let ask = Ask { method, path, body: Bytes::new(), when_lost: "may have done it all the same: look at the list and ask again" };
+    let wakes_for = (method == Method::POST).then(|| format!("{}, who started conversation {conversation}", user.name));
+    let when_lost = "may have done it all the same: look at the list and ask again";
+    let ask = Ask { method, path, body: Bytes::new(), when_lost, wakes_for };
     let answer = ask_runtime(gateway, user, &record, &ask).await;
     let outcome = if answer.is_ok() { "Done" } else { "NoAnswer" };
     gateway.metrics.control_requests.get_or_create(&ControlLabels { action, answer: outcome }).inc();

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use yoi_crds::pod::DesiredState;
 use yoi_wire::conversation::{MAIN, is_other_name};
-use yoi_wire::hub::{ReportReason, runtime_api};
+use yoi_wire::hub::{Refusal, RefusalReason, ReportReason, runtime_api};
 use yoi_wire::open::NamedValue;
 use yoi_wire::people::{GROUP, WaitsFor};
 
@@ -88,6 +88,14 @@ pub fn forbidden(user: &str, request: &AccessRequest) -> String {
     )
 }
 
+/// Why this agent has no line, and what to do next. `refusal` is what the delivery says of it.
+pub fn no_line(record: &AgentRecord, refusal: &Refusal) -> ApiFailure {
+    match refusal.reason {
+        RefusalReason::Waking => ApiFailure::from_refusal(&record.name.namespace, &record.name.name, refusal),
+        _ => unreachable(record),
+    }
+}
+
 /// Why this agent does not answer, and what to do next.
 pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
@@ -95,13 +103,13 @@ pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     match (record.desired, &record.unready) {
         _ if record.is_stopped => about(StatusCode::CONFLICT, stopped_advice(record)),
         (DesiredState::Stopped, _) => about(StatusCode::CONFLICT, "is being deleted".to_owned()),
-        (DesiredState::Running | DesiredState::Unknown, Some((reason, message))) => {
+        (DesiredState::Running | DesiredState::Suspended | DesiredState::Unknown, Some((reason, message))) => {
             let why = format!("is not reachable ({reason}: {message}); see kubectl describe yoipod {name} -n {namespace}");
             let failure = about(StatusCode::SERVICE_UNAVAILABLE, why);
             // A runtime that says how it is has a line, or had one: to another replica of the gateway, which wrote this condition.
             if is_reported(reason) { failure.retry(WaitsFor::Line, "its line to this gateway is not there yet") } else { failure }
         }
-        (DesiredState::Running | DesiredState::Unknown, None) => {
+        (DesiredState::Running | DesiredState::Suspended | DesiredState::Unknown, None) => {
             let why = format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}");
             // An agent learns of a new replica by DNS, whose answers may be kept for half a minute.
             about(StatusCode::SERVICE_UNAVAILABLE, why).retry(WaitsFor::Line, "it learns of a new gateway within half a minute")
@@ -111,7 +119,8 @@ pub fn unreachable(record: &AgentRecord) -> ApiFailure {
 
 /// Whether a runtime that goes on gave this reason.
 fn is_reported(reason: &str) -> bool {
-    ReportReason::ALL.iter().any(|known| *known != ReportReason::Stopping && known.as_str() == reason)
+    let ends = [ReportReason::Stopping, ReportReason::Resting];
+    ReportReason::ALL.iter().any(|known| !ends.contains(known) && known.as_str() == reason)
 }
 
 #[cfg(test)]
@@ -121,7 +130,7 @@ mod tests {
     #[test]
     fn what_a_runtime_says_of_itself_is_a_reason_to_try_again() {
         assert!(is_reported("Starting") && is_reported("ModelUnreachable"));
-        assert!(!is_reported("Stopping") && !is_reported("PodFailed"));
+        assert!(!is_reported("Stopping") && !is_reported("Resting") && !is_reported("PodFailed"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use axum::response::IntoResponse;
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
@@ -177,6 +178,7 @@ impl TestCluster {
         let (got, messages) = mpsc::unbounded_channel();
         let state = Arc::new(RuntimeState {
             got,
+            resting: Mutex::default(),
             hold: Mutex::default(),
             release: Notify::new(),
             log: Mutex::default(),
@@ -319,6 +321,8 @@ pub struct Runtime {
 
 pub struct RuntimeState {
     got: mpsc::UnboundedSender<DeliverRequest>,
+    /// Messages come and are refused: it has closed its inbox.
+    pub resting: Mutex<bool>,
     /// Acknowledgements wait for `release`.
     pub hold: Mutex<bool>,
     pub release: Notify,
@@ -344,13 +348,17 @@ pub struct Steering {
     pub attached: Vec<String>,
 }
 
-async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<DeliverRequest>) -> Json<SendResponse> {
+async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<DeliverRequest>) -> Response<Body> {
     let message_id = message.message_id.clone();
     state.got.send(message).unwrap();
+    if *state.resting.lock().unwrap() {
+        let refusal = Refusal { reason: RefusalReason::Resting, message: "it rests".to_owned() };
+        return (StatusCode::SERVICE_UNAVAILABLE, Json(refusal)).into_response();
+    }
     if *state.hold.lock().unwrap() {
         state.release.notified().await;
     }
-    Json(SendResponse { message_id, duplicate: false })
+    Json(SendResponse { message_id, duplicate: false }).into_response()
 }
 
 async fn log(State(state): State<Arc<RuntimeState>>, RawQuery(query): RawQuery) -> Body {

@@ -15,6 +15,7 @@ mod people;
 mod push;
 mod readers;
 mod replicas;
+mod rest;
 mod rollout;
 mod sync;
 mod unauthenticated;

@@ -87,6 +87,9 @@ pub const STOP: &str = "Examples:
   kubectl yoi stop alice --wait
   kubectl yoi stop --all
   kubectl yoi stop -l team=blue";
+pub const SUSPEND: &str = "Examples:
+  kubectl yoi suspend alice --wait
+  kubectl yoi suspend -l team=blue";
 pub const START: &str = "Examples:
   kubectl yoi start alice --wait
   kubectl yoi start alice --refresh     # with the project as it is now

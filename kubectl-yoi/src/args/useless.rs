@@ -92,7 +92,7 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         // The answer is an archive.
         Command::Export(_) => verb("export", &output),
         Command::Ls(_) | Command::Workspace(WorkspaceCommand::Ls(_)) => None,
-        Command::Run(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) | Command::Stop(_) => wide,
+        Command::Run(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) | Command::Stop(_) | Command::Suspend(_) => wide,
         Command::Start(_)
         | Command::Restart(_)
         | Command::Rm(_)

@@ -297,7 +297,8 @@ impl<'a> Wait<'a> {
         };
         let cause = details.causes.first();
         let why = cause.map_or(&status.message, |cause| &cause.message);
-        let (timeout, sentence) = match cause.filter(|cause| cause.reason == WaitsFor::Line.as_str()) {
+        let (timeout, sentence) = match cause.filter(|cause| [WaitsFor::Line, WaitsFor::Wake].iter().any(|of| cause.reason == of.as_str()))
+        {
             Some(_) => (LINE_TIMEOUT, format!("waiting for {}: {why}", self.name)),
             None => (READER_TIMEOUT, format!("starting a reader of {}'s session: {why}", self.name)),
         };

@@ -33,6 +33,7 @@ const LINES: [&str; 40] = [
     "export a",
     "peer a b --timeout 1s",
     "stop a",
+    "suspend a",
     "start a",
     "restart a --timeout 1s",
     "rm a",

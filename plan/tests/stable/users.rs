@@ -297,9 +297,13 @@ fn change(c: &mut Cluster, random: &mut Random) {
             c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Stopped);
             "yoipod: stopped"
         }
-        2..=4 => {
+        2 | 3 => {
             c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Running);
             "yoipod: started"
+        }
+        4 => {
+            c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Suspended);
+            "yoipod: suspended"
         }
         5 => {
             let text = format!("do {}", random.roll(3));
