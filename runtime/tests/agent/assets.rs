@@ -59,7 +59,7 @@ async fn a_task_may_be_a_command_and_its_skill_is_loaded_and_what_does_not_count
     let found: AssetsResponse = serde_json::from_slice(&search.1).unwrap();
     assert!(found.assets.is_empty() && found.found.unwrap()[0].name == "bad");
     // A strict reload loads all or nothing.
-    let reload = async |strict: bool| harness.gateway.request("POST", runtime_api::ASSETS, &json!({ "strict": strict }).to_string()).await;
+    let reload = async |strict: bool| harness.gateway.request("POST", runtime_api::ASSETS, json!({ "strict": strict }).to_string()).await;
     let (status, body) = reload(true).await;
     let reloaded: ReloadedAssets = serde_json::from_slice(&body).unwrap();
     assert_eq!((status, reloaded.skills, reloaded.commands, reloaded.errors), (StatusCode::OK, 2, 1, 0));
