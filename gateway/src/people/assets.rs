@@ -55,6 +55,8 @@ pub async fn reload(
         path: runtime_api::ASSETS.to_owned(),
         body,
         when_lost: "may have read them all the same: ask again, which reads them once more",
+        // An agent that rests reads them when it is woken.
+        wakes_for: None,
     };
     let answer = ask_runtime(&gateway, &user, &record, &ask).await;
     let (action, outcome) = ("reload_assets", if answer.is_ok() { "Done" } else { "NoAnswer" });

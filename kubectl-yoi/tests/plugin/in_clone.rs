@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 40] = [
+const LINES: [&str; 41] = [
     "run new -t x",
     "ls",
     "ls agents",
