@@ -110,7 +110,7 @@ pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOp
         let base = result.base.as_deref().map_or_else(|| "no commit".to_owned(), |base| format!("commit {}", short(base)));
         format!("the working tree of {} on top of {base} would be sent to {title}: {sent} (dry run)", result.machine)
     } else {
-        wait(cluster, args, name, &result.commit).await?;
+        wait(cluster, args, name, &result.commit, before.last.as_ref().map(|last| last.commit.as_str())).await?;
         format!(
             "{title} makes trees from {} as it was at {} (commit {}, {sent})",
             result.machine,
@@ -184,8 +184,8 @@ fn why_no_bundle(error: BundleError) -> CloneRefusal {
     }
 }
 
-/// Waits until trees are made from the commit.
-async fn wait(cluster: &Cluster, args: &SyncOptions, name: &str, commit: &str) -> Result<(), Error> {
+/// Waits until trees are made from the commit. `before` is the one that had come last: a watch may show that for a moment more.
+async fn wait(cluster: &Cluster, args: &SyncOptions, name: &str, commit: &str, before: Option<&str>) -> Result<(), Error> {
     cluster
         .wait(name, args.timeout, "synced", |project: Option<&YoiProject>| {
             let Some(project) = project else { return Err(cluster.gone_error::<YoiProject>(name)) };
@@ -194,7 +194,7 @@ async fn wait(cluster: &Cluster, args: &SyncOptions, name: &str, commit: &str) -
                 return Ok(Wait::Done(()));
             }
             let last = status.sync.and_then(|sync| sync.last);
-            if let Some(other) = last.filter(|last| last.commit != commit) {
+            if let Some(other) = last.filter(|last| last.commit != commit && Some(last.commit.as_str()) != before) {
                 let message = format!("{} has synced {} meanwhile, and what came last counts", other.person, other.machine);
                 let operation = format!("{OPERATION} {}", cluster.display_name::<YoiProject>(name));
                 let next = format!("say it again if yours is to count: {}", cluster.plugin_command(&format!("sync {name}")));
