@@ -24,7 +24,7 @@ async fn a_search_reaches_the_runtime_as_it_was_written_and_a_reload_needs_a_rig
 
     let post = async |user: &str, body: Value| cluster.request(&replica, user, "POST", ASSETS, Some(body)).await;
     assert_eq!(post("alice", json!({})).await.0, StatusCode::FORBIDDEN);
-    for body in [json!([]), json!({"strict": 1}), json!({"sudo": true})] {
+    for body in [json!("yes"), json!({"strict": 1}), json!({"sudo": true})] {
         assert_eq!(post("jane", body.clone()).await.0, StatusCode::BAD_REQUEST, "{body}");
     }
     assert!(a.state.steering.lock().unwrap().requests.is_empty());
