@@ -54,7 +54,7 @@ pub const MISBEHAVING_COMMANDS: [MisbehavingCommand; 9] = [
     },
     MisbehavingCommand {
         name: "writes more than it may hold in memory and reads it",
-        command: "touch begun; : MARK; head -c 268435456 /dev/zero > big; head -c 150000000 big | tr '\\0' x; rm big; sleep PAUSE",
+        command: "touch begun; : MARK; head -c 268435456 /dev/zero > big; head -c 90000000 big | tr '\\0' x; rm big; sleep PAUSE",
         outcome: ToolOutcome::Succeeded,
         ends_with: "[exit code 0]",
     },
