@@ -74,6 +74,12 @@ impl AgentRecord {
         self.current_report().is_some_and(|report| report.reason == ReportReason::Resting)
     }
 
+    /// Whether it rested, and the run that it was woken for has not started yet.
+    pub fn is_waking(&self) -> bool {
+        let woken_from = self.gateway_status.rest.as_ref().filter(|rest| rest.wake.is_some()).map(|rest| rest.run_generation);
+        woken_from.is_some_and(|rested| self.run_generation == rested || (self.run_generation == rested + 1 && !self.has_started()))
+    }
+
     /// Whether the runtime of the current Pod has opened its session, or has said why it cannot.
     pub fn has_started(&self) -> bool {
         self.current_report().is_some_and(|report| report.reason != ReportReason::Starting)

@@ -86,7 +86,8 @@ impl MessageDelivery {
         let target = known.as_deref().unwrap_or(target);
         let uid = &target.name.uid;
         let rests = target.may_be_woken || target.has_closed_inbox();
-        if let Some(by) = wakes_for.filter(|_| rests) {
+        // Another request may be waking it, so that this one waits with that.
+        if let Some(by) = wakes_for.filter(|_| rests || target.is_waking()) {
             return self.waker.line_to(target, by, None).await;
         }
         if let Some(pod_uid) = &target.pod_uid {

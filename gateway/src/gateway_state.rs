@@ -80,7 +80,8 @@ impl Default for GatewaySettings {
             review_ttl: Duration::from_secs(10),
             review_timeout: Duration::from_secs(5),
             pod_wait: Duration::from_millis(1500),
-            line_wait: Duration::from_secs(2),
+            // A replica whose watch lags refuses a runtime's first dial, and the next one comes after its backoff, some two seconds later.
+            line_wait: Duration::from_secs(5),
             // With `ack_timeout`, shorter than `request_timeout`.
             wake_wait: Duration::from_secs(15),
             ack_timeout: Duration::from_secs(10),
