@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 /// The fields of `status` that the gateway may write.
-const GATEWAY_FIELDS: [&str; 6] = ["session", "task", "live", "report", "reader", "push"];
+const GATEWAY_FIELDS: [&str; 7] = ["session", "task", "live", "report", "reader", "push", "rest"];
 
 #[derive(Clone)]
 pub struct FakeApiServer {
