@@ -212,8 +212,13 @@ const FAILURES: &[Option<ReportReason>] = &[
 
 pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
     for title in c.names::<YoiPod>() {
-        if random.as_mut().is_some_and(|random| may_be_woken(&c.now.yoipods[&title]) && random.one_in(3)) {
-            wake(c, &title);
+        let run = c.now.yoipods[&title].status.as_ref().and_then(|status| Some(status.rest.as_ref()?.run_generation));
+        if let Some(run) = run.filter(|_| may_be_woken(&c.now.yoipods[&title])) {
+            // At the end each second rest is ended, so that the world comes to rest.
+            let wakes = random.as_mut().map_or(run % 2 == 1, |random| random.one_in(3));
+            if wakes {
+                wake(c, &title);
+            }
         }
         let yoipod = c.now.yoipods[&title].clone();
         let Some(pod) = yoipod.status.as_ref().and_then(|s| s.pod.clone()) else { continue };
