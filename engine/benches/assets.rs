@@ -10,12 +10,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use yoi_engine::assets::{ProjectAssets, Strictness};
 use yoi_engine::tools::tree::Tree;
+
+#[path = "pairs/row.rs"]
+mod row;
+
+use row::row;
 
 const ASSETS: usize = 2_000;
 /// Turns that are not counted.
@@ -44,7 +48,7 @@ fn main() {
             }
         }
     }
-    let row = row("reload of 2000 assets over reading and hashing their files", ours, bare);
+    let row = row("reload of 2000 assets over reading and hashing their files", "bare", BAR, ours, bare);
     if let Some(out) = std::env::var_os("YOI_BENCH_OUT") {
         fs::write(Path::new(&out).join("assets.json"), serde_json::to_vec_pretty(&[row]).unwrap()).unwrap();
     }
@@ -85,20 +89,4 @@ fn hash(files: &[PathBuf]) -> [u8; 32] {
         sum.update(fs::read(file).unwrap());
     }
     sum.finalize().into()
-}
-
-fn row(name: &str, ours: Vec<Duration>, bare: Vec<Duration>) -> Value {
-    let ([p50, p99], [bare_p50, bare_p99]) = (quantiles(ours), quantiles(bare));
-    let ratio = p50 / bare_p50;
-    println!("{name:<64} {p50:>7.1} ms, bare {bare_p50:>7.1} ms, {ratio:.2}x (bar {BAR}x); slowest {p99:.1} ms, bare {bare_p99:.1} ms");
-    json!({
-        "name": name, "unit": "ms", "ratio": ratio, "bar": BAR,
-        "ours": {"n": TURNS, "p50": p50, "p99": p99}, "bare": {"n": TURNS, "p50": bare_p50, "p99": bare_p99},
-    })
-}
-
-/// The median and the slowest, in milliseconds.
-fn quantiles(mut times: Vec<Duration>) -> [f64; 2] {
-    times.sort_unstable();
-    [times.len() / 2, times.len() - 1].map(|at| times[at].as_secs_f64() * 1e3)
 }

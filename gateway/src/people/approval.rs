@@ -64,7 +64,8 @@ pub async fn answer(
     answer.map(|bytes| json(Body::from(bytes)))
 }
 
-fn json(body: Body) -> Response {
+/// The answer of the runtime, as it stands.
+pub(super) fn json(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 

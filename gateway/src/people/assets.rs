@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Path, Query, State};
-use axum::http::{Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use yoi_wire::assets::{AssetsQuery, MAX_SEARCH_BYTES, ReloadAssets};
 use yoi_wire::hub::runtime_api;
 
 use super::ApiFailure;
-use super::approval::{Ask, ask_runtime};
+use super::approval::{Ask, ask_runtime, json};
 use super::log::pass_on;
 use super::read::ReaderWait;
 use super::target::AgentTarget;
@@ -63,5 +63,5 @@ pub async fn reload(
     gateway.metrics.control_requests.get_or_create(&ControlLabels { action, answer: outcome }).inc();
     let AgentRecord { name, run_generation: run, .. } = &*record;
     tracing::info!(target: "audit", person = user.name, object = %name, uid = name.uid, run, action, strict, outcome, "reload of assets");
-    answer.map(|bytes| ([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
+    answer.map(|bytes| json(Body::from(bytes)))
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Path, Query, State};
-use axum::http::{Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use bytes::Bytes;
 use yoi_wire::hub::runtime_api;
 
 use super::ApiFailure;
-use super::approval::{Ask, ask_runtime};
+use super::approval::{Ask, ask_runtime, json};
 use super::read::{ReaderWait, WhenStopped, bad_query, read_from_runtime};
 use super::target::AgentTarget;
 use crate::GatewayState;
@@ -65,8 +65,4 @@ async fn change(gateway: &GatewayState, target: &AgentTarget, user: &User, metho
     let AgentRecord { name, run_generation: run, .. } = &*record;
     tracing::info!(target: "audit", person = user.name, object = %name, uid = name.uid, run, action, conversation, outcome, "conversation");
     answer.map(|bytes| json(Body::from(bytes)))
-}
-
-fn json(body: Body) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

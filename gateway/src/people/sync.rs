@@ -11,11 +11,12 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use yoi_crds::sync::{MAX_SYNC_BYTES, is_machine_name, sync_ref};
 use yoi_wire::push::is_hash;
-use yoi_wire::sync::{SyncQuery, SyncResponse, check_bundle};
+use yoi_wire::sync::{SyncQuery, SyncResponse};
+use yoi_worktree::{BundleHeader, HeaderError};
 
 use super::ApiFailure;
 use super::read::bad_query;
-use super::target::forbidden;
+use super::target::check_right;
 use crate::GatewayState;
 use crate::access::{AccessRequest, AccessResource};
 use crate::body::{self, BodyError};
@@ -37,7 +38,10 @@ pub async fn sync(
     query: Result<Query<SyncQuery>, QueryRejection>,
     body: Body,
 ) -> Result<Json<SyncResponse>, ApiFailure> {
-    check_right(&gateway, &user, &namespace, &name).await?;
+    // First, so that a user without the right does not learn whether the project exists.
+    let resource = AccessResource::OfProject("sync");
+    let request = AccessRequest { verb: "create", resource, namespace: namespace.clone(), name: name.clone() };
+    check_right(&gateway, &user, &request).await?;
     let Query(query) = query.map_err(bad_query)?;
     let failed = |code, why: String| ApiFailure::new(code, format!("YoiProject {namespace}/{name}: {why}"));
     let bad = |why: String| failed(StatusCode::BAD_REQUEST, why);
@@ -74,17 +78,23 @@ pub async fn sync(
     Ok(Json(SyncResponse { commit: query.commit.clone(), received_at: taken }))
 }
 
-/// Rights are checked first, so that a user without them does not learn whether the project exists.
-async fn check_right(gateway: &GatewayState, user: &User, namespace: &str, name: &str) -> Result<(), ApiFailure> {
-    let resource = AccessResource::OfProject("sync");
-    let request = AccessRequest { verb: "create", resource, namespace: namespace.to_owned(), name: name.to_owned() };
-    match gateway.access.is_allowed(user, &request).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(ApiFailure::new(StatusCode::FORBIDDEN, forbidden(&user.name, &request))),
-        Err(error) => {
-            tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
-            Err(ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")))
-        }
+/// Checks what stands before the pack: one name, of this commit, and nothing left out. Whether its objects are sound is for git to say.
+fn check_bundle(mut bundle: &[u8], name: &str, commit: &str) -> Result<(), String> {
+    const NONE: &str = "the body is no git bundle";
+    let header = BundleHeader::read(&mut bundle).map_err(|error| match error {
+        HeaderError::Read(_) | HeaderError::NoBundle(_) => NONE.to_owned(),
+        HeaderError::Capability(needed) => format!("the bundle needs `{}`, which is not known here", needed.escape_debug()),
+    })?;
+    // The reader has left the pack.
+    if !bundle.starts_with(b"PACK") {
+        return Err(NONE.to_owned());
+    }
+    if let Some((hash, found)) = header.refs.iter().find(|(hash, found)| (hash.as_str(), found.as_str()) != (commit, name)) {
+        return Err(format!("the bundle holds `{}` at {hash}, and only `{name}` at {commit} is taken", found.escape_debug()));
+    }
+    match header.refs.len() {
+        1 => Ok(()),
+        names => Err(format!("the bundle holds {names} names, and only `{name}` is taken")),
     }
 }
 
@@ -103,4 +113,37 @@ fn check_query(query: &SyncQuery) -> Result<(), String> {
         return Err(format!("`{}` is no SHA-256 in hex", sha256.escape_debug()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "refs/yoi/sync/laptop";
+
+    fn check(header: &str) -> Result<(), String> {
+        check_bundle(format!("{header}\n\nPACK and more").as_bytes(), NAME, &"c0".repeat(20))
+    }
+
+    #[test]
+    fn a_bundle_holds_one_name_at_the_commit_that_was_said() {
+        let (commit, base) = ("c0".repeat(20), "ba".repeat(20));
+        let with = |lines: &str| check(&format!("# v2 git bundle\n{lines}"));
+        assert_eq!(with(&format!("{commit} {NAME}")), Ok(()));
+        assert_eq!(with(&format!("-{base} a subject with = and {NAME}\n{commit} {NAME}")), Ok(()));
+        for (lines, words) in [
+            (String::new(), "no git bundle"),
+            (format!("-{base}"), "holds 0 names"),
+            (format!("{commit} refs/heads/main"), "holds `refs/heads/main`"),
+            (format!("{base} {NAME}"), "only `refs/yoi/sync/laptop` at c0c0"),
+            (format!("{commit} {NAME}\n{commit} {NAME}"), "holds 2 names"),
+            (format!("@filter=blob:none\n{commit} {NAME}"), "the bundle needs `filter=blob:none`"),
+            (format!("main {NAME}"), "no git bundle"),
+        ] {
+            let refused = with(&lines).unwrap_err();
+            assert!(refused.contains(words), "{lines}: {refused}");
+        }
+        assert!(check("# v4 git bundle").is_err());
+        assert!(check_bundle(b"# v2 git bundle\n\nPAC", NAME, &commit).is_err(), "it was cut");
+    }
 }

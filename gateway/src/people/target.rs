@@ -39,13 +39,7 @@ impl AgentTarget {
         let AgentTarget { namespace, name, .. } = self;
         let resource = AccessResource::Subresource(subresource);
         let request = AccessRequest { verb, resource, namespace: namespace.clone(), name: name.clone() };
-        let allowed = gateway.access.is_allowed(user, &request).await.map_err(|error| {
-            tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
-            ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")).about(name)
-        })?;
-        if !allowed {
-            return Err(ApiFailure::new(StatusCode::FORBIDDEN, forbidden(&user.name, &request)).about(name));
-        }
+        check_right(gateway, user, &request).await.map_err(|failure| failure.about(name))?;
         gateway.agents.get(namespace, name).ok_or_else(|| {
             let message = format!("YoiPod {namespace}/{name} not found; see kubectl get yoipods -n {namespace}");
             ApiFailure::new(StatusCode::NOT_FOUND, message).about(name)
@@ -70,6 +64,18 @@ impl AgentTarget {
         let message =
             format!("{conversation:?} is no name of a conversation: 1 to 63 lower-case letters, digits and -, neither first nor last");
         Err(ApiFailure::new(StatusCode::BAD_REQUEST, message).about(&self.name))
+    }
+}
+
+/// Refuses who has not this right.
+pub async fn check_right(gateway: &GatewayState, user: &User, request: &AccessRequest) -> Result<(), ApiFailure> {
+    match gateway.access.is_allowed(user, request).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ApiFailure::new(StatusCode::FORBIDDEN, forbidden(&user.name, request))),
+        Err(error) => {
+            tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
+            Err(ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")))
+        }
     }
 }
 

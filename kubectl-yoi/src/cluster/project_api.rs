@@ -17,14 +17,14 @@ impl Cluster {
         let query = format!("machine={machine}&commit={commit}{previous}&capturedAt={captured_at}&sha256={sha256}");
         let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{}/yoiprojects/{project}/sync?{query}", self.namespace);
         let failed = |error| self.api_error::<YoiProject>("sync the working tree to", project)(error);
-        for _ in 0..REPEAT_LOST {
+        let mut tried = 0;
+        loop {
             let request = http::Request::post(&path).header(http::header::CONTENT_TYPE, "application/octet-stream").body(bundle.to_vec());
             match self.client.request(request.map_err(|error| failed(kube::Error::HttpError(error)))?).await {
-                Err(error) if is_lost(&error) => tokio::time::sleep(RETRY_AFTER).await,
+                Err(error) if is_lost(&error) && tried < REPEAT_LOST => tried += 1,
                 answer => return answer.map_err(failed),
             }
+            tokio::time::sleep(RETRY_AFTER).await;
         }
-        let request = http::Request::post(&path).header(http::header::CONTENT_TYPE, "application/octet-stream").body(bundle.to_vec());
-        self.client.request(request.map_err(|error| failed(kube::Error::HttpError(error)))?).await.map_err(failed)
     }
 }

@@ -97,7 +97,7 @@ async fn p59_p62_the_model_asks_the_graph_through_the_door_from_the_run_on_in_wh
 }
 
 /// Paths of the instructions that the run was told.
-fn told(entries: &[Entry]) -> Vec<String> {
+fn paths_of_instructions(entries: &[Entry]) -> Vec<String> {
     let path = |entry: &Entry| match &entry.body {
         Body::SystemItem(item) if item.topic == "Instructions" => Some(item.data["path"].as_str().unwrap().to_owned()),
         _ => None,
@@ -121,17 +121,17 @@ async fn instructions_of_a_folder_are_told_once_after_a_call_there_the_outermost
     let script = || vec![read("crates/a/x.rs"), says("done"), read("out/x.rs"), says("done"), read("crates/a/../a/x.rs"), says("done")];
     let (url, seen) = serve(script()).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
-    assert_eq!(told(&run_with(&project, "go").await), ["crates/AGENTS.md", "crates/a/CLAUDE.md"]);
+    assert_eq!(paths_of_instructions(&run_with(&project, "go").await), ["crates/AGENTS.md", "crates/a/CLAUDE.md"]);
     let request = requests(&seen).remove(1);
     assert!(request.contains("Instructions of crates/AGENTS.md:\\nUse tabs.") && request.contains("Run make in here."), "{request}");
-    assert_eq!(told(&run_with(&project, "go out").await), [""; 0]);
-    assert_eq!(told(&run_with(&project, "again").await), [""; 0]);
+    assert_eq!(paths_of_instructions(&run_with(&project, "go out").await), [""; 0]);
+    assert_eq!(paths_of_instructions(&run_with(&project, "again").await), [""; 0]);
     project.stop().await;
 
     let (url, _) = serve(script()).await;
     let policy = serde_json::from_value(json!({"deny": ["Read(crates/AGENTS.md)"]})).unwrap();
     let project = Project::start(ProjectOptions { policy, root, ..place.options("q", &url) }).await.unwrap();
-    assert_eq!(told(&run_with(&project, "go").await), ["crates/a/CLAUDE.md"]);
+    assert_eq!(paths_of_instructions(&run_with(&project, "go").await), ["crates/a/CLAUDE.md"]);
     project.stop().await;
 }
 

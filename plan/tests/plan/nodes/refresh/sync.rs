@@ -35,7 +35,7 @@ fn look(project: &YoiProject, bases: &[Arc<AgentWorkspace>]) -> Plan<YoiProjectS
 }
 
 /// The operator's fields of a status, beside what the gateway has written.
-fn told(project: &YoiProject, plan: Plan<YoiProjectStatus>) -> YoiProject {
+fn after_report(project: &YoiProject, plan: Plan<YoiProjectStatus>) -> YoiProject {
     let gateway = project.status.clone().and_then(|status| status.sync);
     let mut status = status(plan);
     let operators = status.sync.take().map(|sync| *sync).unwrap_or_default();
@@ -52,7 +52,7 @@ fn w46_trees_are_made_from_what_was_synced_last_once_it_is_sealed_and_never_from
     let quiet = look(&project, std::slice::from_ref(&first));
     assert!(base_made(&quiet).is_none() && looked(&quiet).is_none(), "nothing was synced yet");
 
-    let project = synced(&told(&project, quiet), NEW, &[bundle(NEW, &["p.sync-1-0", "p.sync-1-1"])]);
+    let project = synced(&after_report(&project, quiet), NEW, &[bundle(NEW, &["p.sync-1-0", "p.sync-1-1"])]);
     let moving = look(&project, std::slice::from_ref(&first));
     let base = base_made(&moving).expect("the next generation").spec.base.expect("a base");
     let parts = base.bundle.expect("a bundle");
@@ -64,10 +64,10 @@ fn w46_trees_are_made_from_what_was_synced_last_once_it_is_sealed_and_never_from
     assert_eq!(before.generation.and_then(|generation| generation.revision).as_deref(), Some(OLD), "trees are made from it meanwhile");
 
     let bases = [first.clone(), second.clone()];
-    let project = told(&project, look(&project, &bases));
+    let project = after_report(&project, look(&project, &bases));
     let in_use = look(&project, &bases);
     assert_eq!(outcome(&in_use.steps, Kind::Workspace).1, [first.metadata.name.as_deref().expect("a name")]);
-    let project = told(&project, in_use);
+    let project = after_report(&project, in_use);
     let state = project.status.clone().expect("a status");
     assert_eq!(state.generation.and_then(|generation| generation.revision).as_deref(), Some(NEW));
     assert_eq!(condition(&state.conditions, "Refreshed").status, yoi_crds::condition::ConditionStatus::True);
@@ -87,11 +87,11 @@ fn a_bundle_is_deleted_once_when_no_tree_is_made_from_it_any_more_and_no_configm
     let first = sealed_at(&project, OLD);
     let of_new = bundle(NEW, &["p.sync-1-0", "p.sync-1-1", "coredns", "p"]);
     let of_later = bundle(LATER, &["p.sync-2-0"]);
-    let project = synced(&told(&project, look(&project, std::slice::from_ref(&first))), NEW, std::slice::from_ref(&of_new));
+    let project = synced(&after_report(&project, look(&project, std::slice::from_ref(&first))), NEW, std::slice::from_ref(&of_new));
     let moving = look(&project, std::slice::from_ref(&first));
     assert!(base_made(&moving).expect("a base").spec.base.expect("a base").bundle.is_none(), "a name that is none of the project's");
     let second = sealed_next(&moving, NEW);
-    let project = told(&project, look(&project, &[first, second.clone()]));
+    let project = after_report(&project, look(&project, &[first, second.clone()]));
     assert!(deleted(&look(&project, std::slice::from_ref(&second))).is_empty());
 
     let project = synced(&project, LATER, &[of_new, of_later]);
@@ -99,10 +99,10 @@ fn a_bundle_is_deleted_once_when_no_tree_is_made_from_it_any_more_and_no_configm
     assert!(deleted(&moving).is_empty(), "trees are made from the former one until the next is sealed");
     let third = sealed_next(&moving, LATER);
     let bases = [second, third];
-    let project = told(&project, look(&project, &bases));
+    let project = after_report(&project, look(&project, &bases));
     let after = look(&project, &bases);
     assert_eq!(deleted(&after), ["p.sync-1-0", "p.sync-1-1"]);
-    let project = told(&project, after);
+    let project = after_report(&project, after);
     assert_eq!(project.status.clone().and_then(|status| status.sync).expect("sync").deleted, [NEW]);
     assert!(deleted(&look(&project, &bases)).is_empty(), "it was deleted already");
 }
