@@ -54,7 +54,8 @@ impl Source {
     }
 
     /// Whether its files have the keys, parameters and links of jido.
-    pub(crate) const fn is_jido(self) -> bool {
+    #[must_use]
+    pub const fn is_jido(self) -> bool {
         matches!(self, Self::Jido | Self::JidoCode)
     }
 }

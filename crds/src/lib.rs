@@ -24,6 +24,7 @@ pub mod quota;
 pub mod reason;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod source;
+pub mod sync;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]
 pub mod warm;
 #[expect(missing_docs, reason = "a doc comment is a description in the schema; a field whose name says it all has none")]

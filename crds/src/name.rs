@@ -70,6 +70,9 @@ pub mod annotation {
     pub const LOOKS_AT: &str = "yoi.dev/looks-at";
     /// Of an agent's Pod: `spec.limits.tokens` of its YoiPod, a decimal number, or empty. The runtime sees it in a file, and a change of it at once.
     pub const TOKENS: &str = "yoi.dev/tokens";
+    /// Of an agent's Pod: after how many seconds without anything to do the agent rests, a decimal number, or empty: never. The runtime sees it in a file, and
+    /// a change of it at once.
+    pub const REST: &str = "yoi.dev/rest";
     /// Of a pusher's Pod: id of the push.
     pub const PUSH: &str = "yoi.dev/push";
     /// The scheduler's choice of node for a late-bound claim.

@@ -4,6 +4,7 @@ mod agent;
 mod limits;
 mod model;
 mod push;
+mod rest;
 mod scheduling;
 mod security;
 mod settings;
@@ -22,6 +23,7 @@ pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
 pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
 pub use push::{PushAttempts, PushOutcome, PushResult, PushSettings, PushStatus, RequestedPush};
+pub use rest::{Rest, RestStatus, Wake};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
 pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
@@ -84,6 +86,9 @@ pub struct YoiPodSpec {
     pub pod: PodSettings,
     #[serde(default)]
     pub desired_state: DesiredState,
+    /// When the agent goes to rest by itself. When absent: the project's default, and without one it never does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Box<Rest>>,
     #[serde(default)]
     pub session: SessionSettings,
     #[serde(default)]
@@ -134,12 +139,15 @@ open_enum!(Completion: Keep, Stop);
 pub enum DesiredState {
     #[default]
     Running,
+    /// It rests whenever it has nothing to do, without a Pod; a message, a run or somebody who attaches wakes it.
+    Suspended,
+    /// Nothing wakes it.
     Stopped,
     /// Of another version.
     #[schemars(skip)]
     Unknown,
 }
-open_enum!(DesiredState: Running, Stopped);
+open_enum!(DesiredState: Running, Suspended, Stopped);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretKeyRef {

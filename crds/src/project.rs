@@ -5,11 +5,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::pod::{Model, PodSettings};
+use crate::pod::{Model, PodSettings, Rest};
 use crate::policy::Policy;
 use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, TreeOwner};
+use crate::sync::SyncStatus;
 use crate::warm::{Warm, WarmStatus};
 
 /// A source tree and the rules for working in it. Its content is sealed once per node that needs it.
@@ -75,6 +76,9 @@ pub struct PodDefaults {
     #[schemars(length(max = 32), regex(pattern = QUOTA_PATTERN))]
     #[x_kube(validation = (QUOTA_RULE, QUOTA_MESSAGE))]
     pub quota: Option<String>,
+    /// When agents go to rest by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Box<Rest>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -93,6 +97,9 @@ pub struct YoiProjectStatus {
     /// What the looks at the git repository have found. Absent until the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh: Option<Box<RefreshStatus>>,
+    /// What people have sent with `kubectl yoi sync`. Absent until the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Box<SyncStatus>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]
@@ -105,7 +112,7 @@ pub struct YoiProjectStatus {
 pub struct RefreshStatus {
     /// Digest of the source that was looked at. With another source, nothing here counts any more.
     pub source: String,
-    /// When the last look ended, RFC 3339.
+    /// When the last look ended, RFC 3339. Before the first one: when what is in use was synced.
     pub looked_at: String,
     /// What the last look failed with. Absent when it did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]

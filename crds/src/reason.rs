@@ -495,6 +495,10 @@ reasons! {
         "kubectl yoi start $NAME -n $NAMESPACE";
     /// The Pod is going down.
     STOPPING = "Stopping";
+    /// The agent has had nothing to do and rests without a Pod; its session and its tree stay.
+    RESTING = "Resting",
+        "Send it a message, start a run, or attach to it: each wakes it. Log, diff and patch show what it has done without that.",
+        "kubectl yoi send $NAME TEXT -n $NAMESPACE";
     /// The spec names no task.
     NO_TASK = "NoTask";
     /// The task was given to the agent.

@@ -16,6 +16,10 @@ use crate::pod::{ConfigMapKeyRef, SecretRef};
     "credentialsSecretRef needs an https:// or ssh:// url: over http:// and git:// the credentials would go in the clear"))]
 #[x_kube(validation = ("has(self.credentialsSecretRef) || self.url.matches('^(https?|git)://')",
     "an ssh url needs credentialsSecretRef: a Secret with the keys ssh-privatekey and known_hosts"))]
+#[x_kube(validation = ("!has(self.sync) || !has(self.refresh)",
+    "of sync and refresh only one: trees are made from what was synced last, or from where the branch is"))]
+#[x_kube(validation = ("!has(self.sync) || !has(self.depth)",
+    "sync needs the whole history: what is synced goes on from any commit of it"))]
 #[x_kube(validation = ("!has(self.refresh) || !has(self.ref) || !self.ref.matches('^([0-9a-f]{40}|[0-9a-f]{64})$')",
     "refresh needs a ref that can move: a commit id never does"))]
 #[serde(rename_all = "camelCase")]
@@ -56,7 +60,15 @@ pub struct GitSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8), regex(pattern = r"^[1-9][0-9]{0,5}(m|h)$"))]
     pub refresh: Option<String>,
+    /// Of a project: take the working trees that people send with `kubectl yoi sync`. New trees are made from the one that came last. What was sent counts
+    /// no more when this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncSource>,
 }
+
+/// How a project takes working trees that people send.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct SyncSource {}
 
 impl GitSource {
     /// What of the repository is not fetched, as a part of a sentence; `None` when all is.
@@ -146,6 +158,7 @@ pub struct ProjectSource {
 #[x_kube(validation = ("[has(self.project), has(self.workspace), has(self.git), has(self.host), has(self.empty)].filter(x, x).size() == 1",
     "exactly one of project, workspace, git, host and empty must be set"))]
 #[x_kube(validation = ("!has(self.git) || !has(self.git.refresh)", "refresh is of a project: a workspace is fetched once"))]
+#[x_kube(validation = ("!has(self.git) || !has(self.git.sync)", "sync is of a project: a workspace is fetched once"))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSource {
     /// The sealed base of a YoiProject, or one commit of its repository.

@@ -123,6 +123,20 @@ pub struct BaseRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 40, max = 64), regex(pattern = r"^([0-9a-f]{40}|[0-9a-f]{64})$"))]
     pub revision: Option<String>,
+    /// Where what the repository lacks of this commit is. Absent where its server has the commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<Box<BundleRef>>,
+}
+
+/// A git bundle that lies in parts in ConfigMaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BundleRef {
+    /// Of the whole, in lower-case hex.
+    #[schemars(length(min = 64, max = 64), regex(pattern = r"^[0-9a-f]{64}$"))]
+    pub sha256: String,
+    /// Names of the ConfigMaps, in the order of the parts.
+    #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 253), regex(pattern = SUBDOMAIN)))]
+    pub parts: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

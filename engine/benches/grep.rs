@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use yoi_engine::peers::NoPeers;
@@ -24,6 +24,11 @@ use yoi_engine::tools::{LiveOutput, ToolGate, ToolRunner};
 use yoi_wire::entry::{CallFrom, ToolCall, ToolOutcome};
 use yoi_wire::manifest::RunLimits;
 use yoi_wire::policy::ToolPolicy;
+
+#[path = "pairs/row.rs"]
+mod row;
+
+use row::row;
 
 const FILES: usize = 57_000;
 const FILES_PER_FOLDER: usize = 100;
@@ -70,7 +75,7 @@ fn main() {
                 }
                 assert_eq!(lines[0], lines[1], "lines that Grep and ripgrep found of {pattern}");
             }
-            row(&format!("Grep over rg, {files} files, {name}"), ours, bare)
+            row(&format!("Grep over rg, {files} files, {name}"), "rg", BAR, ours, bare)
         })
         .collect();
     if let Some(out) = std::env::var_os("YOI_BENCH_OUT") {
@@ -128,20 +133,4 @@ fn ripgrep(tree: &Path, pattern: &str) -> usize {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let is_match = |line: &&[u8]| line.first().is_some_and(u8::is_ascii_digit);
     output.stdout.split(|byte| *byte == b'\n').filter(is_match).count()
-}
-
-fn row(name: &str, ours: Vec<Duration>, bare: Vec<Duration>) -> Value {
-    let ([p50, p99], [bare_p50, bare_p99]) = (quantiles(ours), quantiles(bare));
-    let ratio = p50 / bare_p50;
-    println!("{name:<64} {p50:>7.1} ms, rg {bare_p50:>7.1} ms, {ratio:.2}x (bar {BAR}x); slowest {p99:.1} ms, rg {bare_p99:.1} ms");
-    json!({
-        "name": name, "unit": "ms", "ratio": ratio, "bar": BAR,
-        "ours": {"n": TURNS, "p50": p50, "p99": p99}, "bare": {"n": TURNS, "p50": bare_p50, "p99": bare_p99},
-    })
-}
-
-/// The median and the slowest, in milliseconds.
-fn quantiles(mut times: Vec<Duration>) -> [f64; 2] {
-    times.sort_unstable();
-    [times.len() / 2, times.len() - 1].map(|at| times[at].as_secs_f64() * 1e3)
 }

@@ -3,7 +3,7 @@
 use yoi_wire::entry::{AgentConfig, CallFrom, ModelConfig};
 use yoi_wire::manifest::{ModelApi, ModelEndpoint, ModelProvider};
 
-use crate::assets::skill_offer;
+use crate::assets::asset_offer;
 use crate::tools::ToolGate;
 
 /// Who the model is told that it is.
@@ -39,9 +39,9 @@ impl Prompt<'_> {
 /// Blocks, when the tree's skills have not been looked at yet.
 #[must_use]
 pub fn agent_config(prompt: &Prompt<'_>, model: Option<&ModelEndpoint>, tools: &ToolGate, tree: String, digest: &str) -> AgentConfig {
-    let skills = skill_offer(tools, model.and_then(|model| model.window_tokens));
+    let offer = asset_offer(tools, model.and_then(|model| model.window_tokens));
     AgentConfig {
-        system: [prompt.text(), tree].into_iter().chain(skills.map(|skills| skills.text)).collect(),
+        system: [prompt.text(), tree].into_iter().chain(offer.list).collect(),
         tools: tools.offered(CallFrom::Model),
         model: model.map(model_config).unwrap_or_default(),
         manifest_digest: digest.to_owned(),

@@ -5,20 +5,24 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
-use yoi_assets::{AssetSnapshot, StrictError, Strictness, load};
+pub use yoi_assets::{AssetSnapshot, Strictness};
+use yoi_assets::{StrictError, load};
 
 use crate::tools::tree::Tree;
 
 mod expand;
 mod listing;
-mod skills;
+mod offer;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod watcher;
 
-pub use expand::{Expansion, expand, looks_like_command};
-pub use listing::listing;
-pub use skills::{SKILL, SkillOffer, is_for_model, skill_offer};
+pub use expand::{Expansion, expand, looks_like_command, text_of_command};
+pub use listing::{counts, found, listing};
+pub use offer::{AssetOffer, COMMAND, GRAPH, SKILL, asset_offer, has_use_for, is_for_model, list_of_commands};
+
+pub(crate) use watcher::watch;
 
 use walk::FoundFile;
 

@@ -37,8 +37,9 @@ mod written_call;
 pub use event::{
     AskId, CallEnd, ConversationEvent, DecidedCall, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
 };
+pub use mode::is_open;
 pub use policy_change::policy_of;
-pub use preparation::{CommandInput, Prepared};
+pub use preparation::{CommandInput, FolderInstructions, Prepared, ToPrepare};
 pub use prompt::{Prompt, project};
 pub use questions::ApprovalResult;
 

@@ -301,8 +301,8 @@ impl Running<'_> {
                             block_in_place(|| calls.iter().map(|call| self.driver.tools.begin(call, CallFrom::Model)).collect());
                         events.push_back(ConversationEvent::Checked { effect, decisions });
                     }
-                    Intent::Prepare { effect, inputs } => {
-                        let prepared = block_in_place(|| self.prepare(inputs));
+                    Intent::Prepare { effect, wanted } => {
+                        let prepared = block_in_place(|| self.prepare(wanted));
                         events.push_back(ConversationEvent::Prepared { effect, prepared });
                     }
                     Intent::Run { effect, call } => self.run_tool(effect, call),

@@ -23,6 +23,7 @@ use yoi_wire::manifest::RunLimits;
 use yoi_wire::policy::ToolPolicy;
 
 use crate::agent_config::{Prompt, agent_config};
+use crate::assets::watch;
 use crate::conversation::RunSettings;
 use crate::driver::{Agent, ConversationObserver, FailedCall, ModelPatience, SecretRenewal};
 use crate::follow::Follower;
@@ -215,6 +216,9 @@ impl Project {
             reads: LogReads::default(),
         };
         let stop = CancellationToken::new();
+        if options.watch_assets {
+            tokio::spawn(watch(instance.tools.runner().assets().clone(), stop.child_token()));
+        }
         let main = Arc::new(Conversation::start(MAIN, lock.clone(), &parts, stop.child_token()).await?);
         let others = match Conversations::open(lock, parts, options.conversations, stop.clone()).await {
             Ok(others) => others,

@@ -186,13 +186,15 @@ fn begun_at(text: &str, value: &str) -> usize {
 fn complete(text: &str) -> usize {
     let before = text.floor_char_boundary(text.len().saturating_sub(MAX_HELD));
     let tail = &text[before..];
-    if let Some(begin) = tail.rfind(KEY_BEGIN)
+    // Bytes, not letters: each piece of a command's output comes here, and some commands write without end.
+    let bytes = tail.as_bytes();
+    if let Some(begin) = memchr::memmem::rfind(bytes, KEY_BEGIN.as_bytes())
         && !tail[begin..].contains(KEY_END)
     {
         return before + begin;
     }
-    let line = tail.rfind('\n').map_or(0, |at| at + 1);
-    let word = tail.rfind(char::is_whitespace).map_or(0, |at| tail.ceil_char_boundary(at + 1));
+    let line = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
+    let word = memchr::memrchr3(b' ', b'\t', b'\n', bytes).map_or(0, |at| at + 1);
     let has_anchor = |text: &str, by_line: bool| {
         let searches = SEARCHES.iter().filter(|search| BY_LINE.contains(&search.kind.name) == by_line);
         searches.into_iter().any(|search| search.may_be_in(text))

@@ -1,8 +1,9 @@
 //! Checks and runs tool calls: arguments, slots, limits.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use yoi_wire::entry::{OfferedTool, ToolCall};
+use yoi_wire::entry::{CallFrom, OfferedTool, ToolCall};
 use yoi_wire::manifest::RunLimits;
 
 mod arguments;
@@ -35,11 +36,16 @@ use slots::Slots;
 use tree::{PathError, Tree};
 use unconfirmed::UnconfirmedMessages;
 
-use crate::assets::{ProjectAssets, SKILL, is_for_model};
+use crate::assets::{AssetOffer, COMMAND, ProjectAssets, has_use_for, list_of_commands};
+use crate::conversation::FolderInstructions;
 use crate::decision::{Question, Refusal};
 use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
 use crate::policy::{Place, Policy};
+use crate::tree_context::folder_instructions;
+
+/// Bytes of the instructions of folders that the model is told at once.
+const MAX_INSTRUCTIONS_BYTES: usize = 32 << 10;
 
 /// Runs the tools of one conversation, behind a [`ToolGate`].
 #[derive(Clone)]
@@ -74,14 +80,18 @@ impl ToolRunner {
         Self { tools: self.tools.clone(), context: Arc::new(context), slots: self.slots.of_another_conversation() }
     }
 
-    /// The tools as the model is offered them.
-    pub(crate) fn offered(&self) -> Vec<OfferedTool> {
-        self.tools.offered(&self.context.limits)
+    /// The tools as whoever asks is offered them.
+    pub(crate) fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
+        let mut offered = self.tools.offered(&self.context.limits);
+        for tool in offered.iter_mut().filter(|tool| tool.name == COMMAND) {
+            tool.description.push_str(&list_of_commands(&self.assets().current(), to));
+        }
+        offered
     }
 
     /// Whether the tree has anything that the tool is for.
-    pub(crate) fn is_of_use(&self, tool: &str) -> bool {
-        tool != SKILL || self.assets().current().skills.iter().any(is_for_model)
+    pub(crate) fn is_of_use(&self, tool: &str, to: CallFrom) -> bool {
+        !AssetOffer::is_tool(tool) || has_use_for(&self.assets().current(), tool, to)
     }
 
     /// Skills and commands of the tree.
@@ -98,6 +108,26 @@ impl ToolRunner {
     /// Bytes of output that a call may return.
     pub(crate) fn output_bytes(&self) -> usize {
         self.context.output_bytes()
+    }
+
+    /// What the model is told of the instructions of these folders and of those above them, below the root: 32 KiB together, and what finds no room by
+    /// name. A file that the policy hides is left out.
+    pub(crate) fn instructions(&self, folders: &[String]) -> Vec<FolderInstructions> {
+        let (mut told, mut room): (Vec<FolderInstructions>, usize) = (Vec::new(), MAX_INSTRUCTIONS_BYTES);
+        for (path, text) in folders.iter().flat_map(|folder| folder_instructions(&self.context.tree, folder)) {
+            if self.policy().hides(Path::new(&path)) || told.iter().any(|other| other.path == path) {
+                continue;
+            }
+            let text = match room.checked_sub(text.len()) {
+                Some(rest) => {
+                    room = rest;
+                    self.redact(text)
+                }
+                None => format!("There are instructions in {path}, too long to stand here: Read has them."),
+            };
+            told.push(FolderInstructions { path, text });
+        }
+        told
     }
 
     /// The tools.

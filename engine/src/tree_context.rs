@@ -52,6 +52,32 @@ struct Instructions {
     cut: bool,
 }
 
+impl Instructions {
+    /// As the model reads them.
+    fn to_text(&self) -> String {
+        let cut = if self.cut { "\n[cut here; Read has the rest]\n" } else { "" };
+        format!("Instructions of {}:\n{}\n{cut}", self.path, self.text.trim_end())
+    }
+}
+
+/// The files of instructions that hold for work in a folder, those of the outermost first, without the root's, which the prompt has: the path of each, and
+/// what the model is told of it. A copy or a link of another one is told once. `given` is a path of the tree; where it leads elsewhere or nowhere, there are none.
+pub(crate) fn folder_instructions(tree: &Tree, given: &str) -> Vec<(String, String)> {
+    let Ok(folder) = tree.locate(given) else { return Vec::new() };
+    let folders: Vec<&Path> = folder.ancestors().filter(|folder| !matches!(folder.to_str(), None | Some("" | "."))).collect();
+    let mut found: Vec<Instructions> = Vec::new();
+    for folder in folders.into_iter().rev() {
+        for path in INSTRUCTION_FILES.map(|name| folder.join(name)) {
+            if let Some(one) = path.to_str().and_then(|path| read(tree, path))
+                && found.iter().all(|other| other.text != one.text)
+            {
+                found.push(one);
+            }
+        }
+    }
+    found.into_iter().map(|one| (one.path.clone(), one.to_text())).collect()
+}
+
 /// Returns what the model is told of the tree, in at most 32 KiB. `directory`, relative to the root, is where the agent works: instructions
 /// of the folders between it and the root count too, the nearest first. `platform` is told as it is. What cannot be found out is left out.
 pub async fn tree_context(processes: &ProcessSupervisor, tree: &Tree, directory: Option<&Path>, now: SystemTime, platform: &str) -> String {
@@ -90,9 +116,8 @@ fn render(facts: &TreeFacts) -> String {
         }
         None => text.push_str("Git: no repository\n"),
     }
-    for Instructions { path, text: content, cut } in instructions {
-        let cut = if *cut { "\n[cut here; Read has the rest]\n" } else { "" };
-        text.push_str(&format!("\nInstructions of {path}:\n{}\n{cut}", content.trim_end()));
+    for one in instructions {
+        text.push_str(&format!("\n{}", one.to_text()));
     }
     truncate(text, MAX_BYTES)
 }

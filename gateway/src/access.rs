@@ -18,7 +18,7 @@ use crate::ttl_cache::TtlCache;
 const OBJECTS_GROUP: &str = "yoi.dev";
 const OBJECTS_VERSION: &str = "v1alpha1";
 
-/// A verb on an object, or on a subresource of a YoiPod.
+/// A verb on an object, or on a subresource of a YoiPod or of a project.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessRequest {
     pub verb: &'static str,
@@ -33,6 +33,8 @@ pub struct AccessRequest {
 pub enum AccessResource {
     /// A subresource of the aggregated API, as in `yoipods/log`.
     Subresource(&'static str),
+    /// A subresource of a project in the aggregated API, as in `yoiprojects/sync`.
+    OfProject(&'static str),
     /// Objects of `yoi.dev`, by their plural.
     Objects(&'static str),
 }
@@ -83,6 +85,7 @@ impl AccessReviewer {
     async fn review(&self, user: &User, request: &AccessRequest) -> Result<bool, AccessError> {
         let (group, version, resource, subresource) = match request.resource {
             AccessResource::Subresource(subresource) => (GROUP, VERSION, "yoipods", Some(subresource.to_owned())),
+            AccessResource::OfProject(subresource) => (GROUP, VERSION, "yoiprojects", Some(subresource.to_owned())),
             AccessResource::Objects(plural) => (OBJECTS_GROUP, OBJECTS_VERSION, plural, None),
         };
         let spec = SubjectAccessReviewSpec {

@@ -15,12 +15,13 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::pod::{DesiredState, LastReport, LiveHint, PushStatus, ReaderStatus, RequestedPush, SessionRef, TaskStatus};
+use yoi_crds::pod::{DesiredState, LastReport, LiveHint, PushStatus, ReaderStatus, RequestedPush, RestStatus, SessionRef, TaskStatus};
 use yoi_crds::reason::condition;
 use yoi_crds::{YoiPeer, YoiPod};
 use yoi_plan::visibility::{PeerLink, agent_ref};
 use yoi_watch_cache::{CacheChange, CacheWriter, WatchCache};
 use yoi_wire::entry::AgentRef;
+use yoi_wire::hub::ReportReason;
 
 /// The part of a YoiPod that the gateway reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +35,10 @@ pub struct AgentRecord {
     pub gateway_status: GatewayStatus,
     /// Reason and message of the Ready condition. `None` when the agent is Ready, or has no such condition.
     pub unready: Option<(String, String)>,
-    /// Nothing runs the agent, and nothing will until somebody changes its spec.
+    /// Nothing runs the agent, and nothing will until somebody changes its spec or wakes it.
     pub is_stopped: bool,
+    /// It rests, and a request may wake it.
+    pub may_be_woken: bool,
     /// UID of the Pod that reads the stopped agent.
     pub reader_pod_uid: Option<String>,
     /// UID of the Pod that pushes what the agent has committed.
@@ -57,12 +60,33 @@ pub struct GatewayStatus {
     pub reader_requested_at: Option<String>,
     /// `status.push.request`.
     pub push: Option<Box<RequestedPush>>,
+    pub rest: Option<Box<RestStatus>>,
 }
 
 impl AgentRecord {
     /// `status.live`, if it is about the current Pod.
     pub fn current_live(&self) -> Option<&LiveHint> {
         self.gateway_status.live.as_ref().filter(|live| Some(&live.pod_uid) == self.pod_uid.as_ref())
+    }
+
+    /// Whether the runtime of the current Pod has gone to rest: it takes nothing any more.
+    pub fn has_closed_inbox(&self) -> bool {
+        self.current_report().is_some_and(|report| report.reason == ReportReason::Resting)
+    }
+
+    /// Whether it rested, and the run that it was woken for has not started yet.
+    pub fn is_waking(&self) -> bool {
+        let woken_from = self.gateway_status.rest.as_ref().filter(|rest| rest.wake.is_some()).map(|rest| rest.run_generation);
+        woken_from.is_some_and(|rested| self.run_generation == rested || (self.run_generation == rested + 1 && !self.has_started()))
+    }
+
+    /// Whether the runtime of the current Pod has opened its session, or has said why it cannot.
+    pub fn has_started(&self) -> bool {
+        self.current_report().is_some_and(|report| report.reason != ReportReason::Starting)
+    }
+
+    fn current_report(&self) -> Option<&LastReport> {
+        self.gateway_status.report.as_ref().filter(|report| Some(&report.pod_uid) == self.pod_uid.as_ref())
     }
 
     /// The push that was asked for and has not ended.
@@ -74,7 +98,7 @@ impl AgentRecord {
 impl From<YoiPod> for AgentRecord {
     fn from(pod: YoiPod) -> Self {
         let name = agent_ref(&pod);
-        let is_stopped = yoi_plan::yoipod::is_stopped(&pod);
+        let (is_stopped, may_be_woken) = (yoi_plan::yoipod::is_stopped(&pod), yoi_plan::yoipod::may_be_woken(&pod));
         let status = pod.status.unwrap_or_default();
         let unmet = |type_| {
             let condition = find(&status.conditions, type_).filter(|condition| condition.status != ConditionStatus::True);
@@ -98,9 +122,11 @@ impl From<YoiPod> for AgentRecord {
                 report: status.report,
                 reader_requested_at,
                 push: push.map(Box::new),
+                rest: status.rest,
             },
             unready,
             is_stopped,
+            may_be_woken,
             reader_pod_uid: reader.map(|reader| reader.uid),
             pusher_pod_uid: pusher.map(|pusher| pusher.uid),
             ended_push,
@@ -236,6 +262,12 @@ impl AgentIndex {
             self.on_change(&CacheChange { keys, listed: false });
         }
         Arc::new(record)
+    }
+
+    /// Takes in a YoiPeer that a request read, unless a newer one is known.
+    pub fn learn_peer(&self, peer: YoiPeer) {
+        let metadata = peer.metadata.clone();
+        self.peer_links.learn(&metadata, PeerLink::from(peer));
     }
 
     fn on_change(&self, change: &CacheChange<AgentKey>) {

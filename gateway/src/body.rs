@@ -18,13 +18,18 @@ pub enum BodyError {
 }
 
 /// The whole body, of at most [`MAX_MESSAGE_BODY`] bytes.
-pub async fn read(mut body: Body) -> Result<Bytes, BodyError> {
+pub async fn read(body: Body) -> Result<Bytes, BodyError> {
+    read_at_most(body, MAX_MESSAGE_BODY).await
+}
+
+/// The whole body, of at most `most` bytes. [`BodyError::TooLong`] names another limit.
+pub async fn read_at_most(mut body: Body, most: usize) -> Result<Bytes, BodyError> {
     let (mut read, mut dropped) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(BodyError::Broken)?.into_data() else { continue };
-        if dropped > 0 || read.len() + data.len() > MAX_MESSAGE_BODY {
+        if dropped > 0 || read.len() + data.len() > most {
             dropped += data.len() + std::mem::take(&mut read).len();
-            if dropped > MAX_MESSAGE_BODY + MAX_DROPPED {
+            if dropped > most + MAX_DROPPED {
                 break;
             }
         } else {

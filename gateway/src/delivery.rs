@@ -18,6 +18,7 @@ use yoi_wire::hub::{DeliverRequest, MAX_MESSAGE_TEXT, MessageSender, MessageTooL
 use crate::agent_index::AgentRecord;
 use crate::metrics::{DeliveryLabels, GatewayMetrics, OutcomeLabels};
 use crate::open_lines::OpenLines;
+use crate::waker::Waker;
 
 /// The longest answer of an inbox, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -27,6 +28,7 @@ const MAX_ID: usize = 128;
 pub struct MessageDelivery {
     pub lines: Arc<OpenLines>,
     pub metrics: Arc<GatewayMetrics>,
+    pub waker: Waker,
     /// How long to wait for the target's line.
     pub line_wait: Duration,
     /// How long the acknowledgement may take.
@@ -74,15 +76,27 @@ pub fn validate(message_id: &str, text: &str) -> Result<(), InvalidMessage> {
 }
 
 impl MessageDelivery {
-    /// The target's line.
+    /// The target's line. An agent that rests is woken if `wakes_for` says what for.
     ///
     /// # Errors
-    /// `Unreachable`, with the reason.
-    pub async fn line_to(&self, target: &AgentRecord) -> Result<LineHandle, Refusal> {
+    /// `Unreachable`, with the reason, or `Waking`.
+    pub async fn line_to(&self, target: &AgentRecord, wakes_for: Option<&str>) -> Result<LineHandle, Refusal> {
+        let known = self.waker.current(target);
+        // It may have been woken since it was looked up, and runs in another Pod.
+        let target = known.as_deref().unwrap_or(target);
         let uid = &target.name.uid;
+        let rests = target.may_be_woken || target.has_closed_inbox();
+        // Another request may be waking it, so that this one waits with that.
+        if let Some(by) = wakes_for.filter(|_| rests || target.is_waking()) {
+            return self.waker.line_to(target, by, None).await;
+        }
         if let Some(pod_uid) = &target.pod_uid {
+            let goes_on = match target.desired {
+                DesiredState::Running | DesiredState::Suspended => !rests,
+                DesiredState::Stopped | DesiredState::Unknown => false,
+            };
             // The Pod of a stopped agent may still have its line. A new line will not come.
-            let within = if target.desired == DesiredState::Running { self.line_wait } else { Duration::ZERO };
+            let within = if goes_on { self.line_wait } else { Duration::ZERO };
             if let Some(line) = self.lines.wait_for(uid, pod_uid, within).await {
                 return Ok(line.handle);
             }
@@ -128,7 +142,9 @@ impl MessageDelivery {
             serde_json::to_vec(message).map_err(|error| receiver_failed(target, &format!("the message cannot be written: {error}")))?,
         );
         let inbox: Uri = inbox.parse().map_err(|error| receiver_failed(target, &format!("{inbox} is no path of an inbox: {error}")))?;
-        let deadline = Instant::now() + self.ack_timeout;
+        let by = sender_sentence(&message.from);
+        let mut line = self.line_to(target, Some(&by)).await?;
+        let mut deadline = Instant::now() + self.ack_timeout;
         let lost = || Refusal {
             reason: RefusalReason::Unacknowledged,
             message: format!(
@@ -136,8 +152,9 @@ impl MessageDelivery {
                 target.name.name
             ),
         };
+        // One Pod after another may go to rest before the message comes, and the sender has no more time than for one.
+        let mut closed = None;
         loop {
-            let line = self.line_to(target).await?;
             let answer = timeout_at(deadline, async {
                 let response = match line.request(inbox_request(inbox.clone(), body.clone())).await {
                     Ok(response) => response,
@@ -148,13 +165,20 @@ impl MessageDelivery {
                 Ok((status, body.to_bytes()))
             });
             match answer.await {
-                Ok(Ok((status, answer))) => return parse_acknowledgement(target, message, status, &answer),
+                Ok(Ok((status, answer))) => match parse_acknowledgement(target, message, status, &answer) {
+                    Err(Refusal { reason: RefusalReason::Resting, .. }) if closed.is_none() => {
+                        closed = self.lines.get(&target.name.uid).map(|line| line.pod_uid).or_else(|| target.pod_uid.clone());
+                        line = self.waker.line_to(target, &by, closed.as_deref()).await?;
+                        deadline = Instant::now() + self.ack_timeout;
+                    }
+                    answer => return answer,
+                },
                 // The target has not seen the message, and the line is closed: another line of the target may carry it.
                 Ok(Err(Some(RequestError::Unsent(_)))) if Instant::now() < deadline => {
-                    if line.is_closed() {
-                        continue;
+                    if !line.is_closed() {
+                        return Err(unreachable(target));
                     }
-                    return Err(unreachable(target));
+                    line = self.line_to(target, Some(&by)).await?;
                 }
                 Ok(Err(_)) | Err(_) => return Err(lost()),
             }
@@ -174,6 +198,8 @@ fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
         Err(RefusalReason::Invalid) => "Invalid",
         Err(RefusalReason::ReceiverFailed) => "ReceiverFailed",
         Err(RefusalReason::Unacknowledged) => "Unacknowledged",
+        Err(RefusalReason::Resting) => "Resting",
+        Err(RefusalReason::Waking) => "Waking",
     }
 }
 
@@ -212,13 +238,23 @@ fn receiver_failed(target: &AgentRecord, why: &str) -> Refusal {
     Refusal { reason: RefusalReason::ReceiverFailed, message: format!("{} did not take the message: {why}", target.name.name) }
 }
 
-fn unreachable(target: &AgentRecord) -> Refusal {
+/// What wakes an agent, as the end of a sentence.
+fn sender_sentence(from: &MessageSender) -> String {
+    match (&from.agent, &from.person) {
+        (Some(agent), _) => format!("a message of agent {}", agent.name),
+        (None, Some(person)) => format!("a message of {person}"),
+        (None, None) => "a message".to_owned(),
+    }
+}
+
+/// Why this agent has no line.
+pub fn unreachable(target: &AgentRecord) -> Refusal {
     let AgentRecord { name, desired, unready, .. } = target;
     let why = match (desired, unready) {
         (DesiredState::Stopped, _) => "is Stopped".to_owned(),
-        (DesiredState::Running, Some((reason, _))) => format!("has no line to the gateway ({reason})"),
+        (DesiredState::Running | DesiredState::Suspended, Some((reason, _))) => format!("has no line to the gateway ({reason})"),
         (DesiredState::Unknown, _) => "has a desiredState of another version of Yoi".to_owned(),
-        (DesiredState::Running, None) => "has no line to the gateway".to_owned(),
+        (DesiredState::Running | DesiredState::Suspended, None) => "has no line to the gateway".to_owned(),
     };
     Refusal { reason: RefusalReason::Unreachable, message: format!("{} {why}; nothing was sent", name.name) }
 }
@@ -239,6 +275,7 @@ mod tests {
             gateway_status: GatewayStatus::default(),
             unready: None,
             is_stopped: false,
+            may_be_woken: false,
             reader_pod_uid: None,
             pusher_pod_uid: None,
             ended_push: None,
@@ -260,8 +297,10 @@ mod tests {
 
     #[test]
     fn an_outcome_is_spelled_as_on_the_wire() {
-        use RefusalReason::{InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable};
-        for reason in [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged] {
+        use RefusalReason::{
+            InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
+        };
+        for reason in [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged, Resting, Waking] {
             assert_eq!(serde_json::to_value(reason).unwrap(), outcome_label(Err(reason)));
         }
         assert_eq!(outcome_label(Ok(())), "Sent");

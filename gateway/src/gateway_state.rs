@@ -18,10 +18,13 @@ use crate::liveness::LivenessReconciler;
 use crate::metrics::GatewayMetrics;
 use crate::open_lines::OpenLines;
 use crate::peer_creator::PeerCreator;
+use crate::peer_lookup::PeerLookup;
 use crate::readers::Readers;
 use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
 use crate::status::StatusWriter;
+use crate::sync_store::SyncStore;
+use crate::waker::Waker;
 
 /// Timeouts and limits. The defaults are what the documentation promises; tests shorten them.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +37,8 @@ pub struct GatewaySettings {
     pub pod_wait: Duration,
     /// How long to wait for a target's line.
     pub line_wait: Duration,
+    /// How long a request waits for an agent that it has woken.
+    pub wake_wait: Duration,
     /// How long the acknowledgement of a message may take.
     pub ack_timeout: Duration,
     /// How long the head of a runtime's response to a log or diff may take.
@@ -75,7 +80,10 @@ impl Default for GatewaySettings {
             review_ttl: Duration::from_secs(10),
             review_timeout: Duration::from_secs(5),
             pod_wait: Duration::from_millis(1500),
-            line_wait: Duration::from_secs(2),
+            // A replica whose watch lags refuses a runtime's first dial, and the next one comes after its backoff, some two seconds later.
+            line_wait: Duration::from_secs(5),
+            // With `ack_timeout`, shorter than `request_timeout`.
+            wake_wait: Duration::from_secs(15),
             ack_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(30),
             control_timeout: Duration::from_secs(45),
@@ -118,6 +126,8 @@ pub struct GatewayState {
     pub readiness: LineReadiness,
     pub readers: Readers,
     pub peers: PeerCreator,
+    pub peer_lookup: PeerLookup,
+    pub syncs: SyncStore,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
     pub stop_requested: CancellationToken,
     /// No new requests are taken.
@@ -143,8 +153,16 @@ impl GatewayState {
         let gateway = GatewayState {
             authenticator,
             peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
+            peer_lookup: PeerLookup::new(client.clone(), agents.clone(), review_timeout),
+            syncs: SyncStore::new(client.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),
-            delivery: MessageDelivery { lines: lines.clone(), metrics: metrics.clone(), line_wait, ack_timeout },
+            delivery: MessageDelivery {
+                lines: lines.clone(),
+                metrics: metrics.clone(),
+                waker: Waker { agents: agents.clone(), lines: lines.clone(), writer: writer.clone(), within: settings.wake_wait },
+                line_wait,
+                ack_timeout,
+            },
             liveness: LivenessReconciler {
                 agents: agents.clone(),
                 lines: lines.clone(),

@@ -32,6 +32,7 @@ mod liveness;
 mod metrics;
 mod open_lines;
 mod peer_creator;
+mod peer_lookup;
 mod people;
 mod readers;
 mod readiness;
@@ -39,7 +40,9 @@ mod report_queue;
 mod run;
 mod runtimes;
 mod status;
+mod sync_store;
 mod ttl_cache;
+mod waker;
 
 pub use gateway_state::{GatewaySettings, GatewayState};
 pub use report_queue::ReportRate;

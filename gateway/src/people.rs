@@ -1,6 +1,7 @@
 //! The API port: an aggregated API, which people reach through the API server.
 
 mod approval;
+mod assets;
 mod attach;
 mod bundle;
 mod control;
@@ -13,6 +14,7 @@ mod push;
 mod read;
 mod register_peer;
 mod runtime_client;
+mod sync;
 mod target;
 
 use std::sync::Arc;
@@ -33,13 +35,15 @@ pub(crate) use read::{ReaderWait, WhenStopped, bad_answer, read_from_runtime};
 
 const AGENT: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/{name}";
 
+const PROJECT_SYNC: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoiprojects/{name}/sync";
+
 type Proxy = watch::Receiver<Option<FrontProxy>>;
 
 pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
     Router::new()
         .route(&format!("{AGENT}/log"), get(log::log))
         .route(&format!("{AGENT}/approval"), get(approval::waiting).post(approval::answer))
-        .route(&format!("{AGENT}/assets"), get(log::assets))
+        .route(&format!("{AGENT}/assets"), get(assets::assets).post(assets::reload))
         .route(&format!("{AGENT}/attach"), get(attach::attach))
         .route(&format!("{AGENT}/bundle"), get(bundle::bundle).post(bundle::commit))
         .route(&format!("{AGENT}/control"), post(control::control))
@@ -57,6 +61,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/patch"), get(log::patch))
         .route(&format!("{AGENT}/push"), post(push::push))
         .route(&format!("{AGENT}/message"), post(message::send))
+        .route(PROJECT_SYNC, post(sync::sync))
         .route("/apis", get(discovery::group_list))
         .route("/apis/runtime.yoi.dev", get(discovery::group))
         .route("/apis/runtime.yoi.dev/v1alpha1", get(discovery::resources))

@@ -110,8 +110,11 @@ impl Readers {
 pub fn stopped_advice(record: &AgentRecord) -> String {
     let AgentRef { namespace, name, .. } = &record.name;
     match record.desired {
+        _ if record.may_be_woken => {
+            format!("rests: a message, a run or somebody who attaches wakes it, as kubectl yoi send {name} TEXT -n {namespace}")
+        }
         DesiredState::Stopped => format!("is Stopped: start it with kubectl yoi start {name} -n {namespace}"),
-        DesiredState::Running | DesiredState::Unknown => {
+        DesiredState::Running | DesiredState::Suspended | DesiredState::Unknown => {
             let keep = yoi_plan::yoipod::keep_command(namespace, name);
             format!("has done its task and has completion Stop: to give it more work, {keep}")
         }

@@ -68,7 +68,10 @@ impl LineReadiness {
 
 /// Whether a replica had a line to the agent's Pod: the runtime will dial this one too.
 fn is_live(agent: &AgentRecord) -> bool {
-    agent.desired == DesiredState::Running && agent.current_live().is_some()
+    match agent.desired {
+        DesiredState::Running | DesiredState::Suspended => agent.current_live().is_some() && !agent.has_closed_inbox(),
+        DesiredState::Stopped | DesiredState::Unknown => false,
+    }
 }
 
 /// Whether the agent has stopped and the Pod that people read it by is Ready.

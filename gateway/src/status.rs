@@ -15,9 +15,9 @@ use kube::{Api, Client};
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_crds::name::field_manager;
-use yoi_crds::pod::{LastReport, LiveHint, RequestedPush, SessionRef, TaskStatus};
+use yoi_crds::pod::{LastReport, LiveHint, RequestedPush, RestStatus, SessionRef, TaskStatus, Wake};
 use yoi_wire::entry::AgentRef;
-use yoi_wire::hub::{self, Activity};
+use yoi_wire::hub::{self, Activity, ReportReason};
 use yoi_wire::open::Open;
 
 use crate::agent_index::{AgentIndex, AgentRecord, GatewayStatus};
@@ -25,13 +25,15 @@ use crate::metrics::{GatewayMetrics, count};
 
 /// The schema's bound on the message of a report, in characters.
 const MESSAGE_CHARS: usize = 1024;
+/// The schema's bound on what woke an agent, in characters.
+const WAKE_CHARS: usize = 256;
 /// Attempts of one write. After as many conflicts the next report carries the change.
 const TRIES: usize = 6;
 
 /// How often `status.reader.requestedAt` of one agent is written, at most.
 pub const REQUEST_READER_EVERY: Duration = Duration::from_secs(60);
 
-/// A change of the gateway's fields; all but the last two are for one Pod. Such a one does not apply when the agent runs in another Pod.
+/// A change of the gateway's fields; all but the last three are for one Pod. Such a one does not apply when the agent runs in another Pod.
 #[derive(Clone, Debug)]
 pub enum StatusChange {
     /// The runtime in this Pod reported.
@@ -44,6 +46,8 @@ pub enum StatusChange {
     RequestReader,
     /// Somebody wants what the agent has committed to be pushed. Nothing changes while a push is under way.
     RequestPush(Box<RequestedPush>),
+    /// Something needs the agent, which rests: a sentence's end that says what, and whose. Nothing changes when it was woken before.
+    Wake { by: String },
 }
 
 /// The gateway's fields after the change. `None` when they are so already, or when the change is about another Pod.
@@ -65,6 +69,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                     reason: task.reason.as_ref().map(|reason| reason.chars().take(64).collect()),
                 });
             }
+            desired.rest = rest_status(desired.rest.take(), report, now);
             desired.live = Some(live_status(desired.live.take(), pod_uid, &report.activity, report.background, now));
             desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
@@ -88,6 +93,13 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         }
         StatusChange::RequestReader if !record.is_stopped || was_requested_just_now(record, now) => return None,
         StatusChange::RequestReader => desired.reader_requested_at = Some(now.to_owned()),
+        StatusChange::Wake { .. } if !record.may_be_woken => return None,
+        StatusChange::Wake { by } => {
+            let by = by.chars().take(WAKE_CHARS).collect();
+            if let Some(rest) = &mut desired.rest {
+                rest.wake = Some(Wake { requested_at: now.to_owned(), by });
+            }
+        }
         StatusChange::RequestPush(_) if record.push_under_way().is_some() => return None,
         StatusChange::RequestPush(request) => {
             desired.push = Some(Box::new(RequestedPush { requested_at: now.to_owned(), ..(**request).clone() }))
@@ -107,6 +119,17 @@ fn was_requested_just_now(record: &AgentRecord, now: &str) -> bool {
 /// The schema's bound.
 fn bounded(text: &str) -> String {
     text.chars().take(MESSAGE_CHARS).collect()
+}
+
+/// The agent's last rest after this report. A runtime that goes on in the Pod that went to rest has not rested.
+fn rest_status(before: Option<Box<RestStatus>>, report: &hub::RuntimeReport, now: &str) -> Option<Box<RestStatus>> {
+    let run_generation = i64::try_from(report.run_generation).unwrap_or(i64::MAX);
+    let is_of_this_run = before.as_ref().is_some_and(|rest| rest.run_generation == run_generation);
+    match (report.reason == ReportReason::Resting, is_of_this_run) {
+        (true, false) => Some(Box::new(RestStatus { run_generation, since: now.to_owned(), wake: None })),
+        (false, true) => before.filter(|rest| rest.wake.is_some()),
+        (true, true) | (false, false) => before,
+    }
 }
 
 fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &Open<Activity>, background: u32, now: &str) -> LiveHint {
@@ -188,7 +211,7 @@ impl StatusWriter {
 }
 
 fn patch(record: &AgentRecord, gateway_status: &GatewayStatus) -> serde_json::Value {
-    let GatewayStatus { session, task, live, report, reader_requested_at, push } = gateway_status;
+    let GatewayStatus { session, task, live, report, reader_requested_at, push, rest } = gateway_status;
     let reader = reader_requested_at.as_ref().map(|at| json!({"requestedAt": at}));
     let push = push.as_ref().map(|request| json!({"request": request}));
     let mut status = serde_json::Map::new();
@@ -199,6 +222,7 @@ fn patch(record: &AgentRecord, gateway_status: &GatewayStatus) -> serde_json::Va
         ("report", json!(report)),
         ("reader", json!(reader)),
         ("push", json!(push)),
+        ("rest", json!(rest)),
     ];
     status.extend(parts.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)));
     json!({
@@ -225,6 +249,7 @@ mod tests {
             gateway_status,
             unready: None,
             is_stopped: false,
+            may_be_woken: false,
             reader_pod_uid: None,
             pusher_pod_uid: None,
             ended_push: None,

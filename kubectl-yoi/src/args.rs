@@ -20,8 +20,8 @@ pub use steering::{
     ConversationOptions, DenyOptions, ExportOptions, ModeOptions, RewindOptions, SteerOptions, TopOptions,
 };
 pub use trees::{
-    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, TakeOptions, TreesCommand, TreesDiscardOptions, TreesOptions,
-    TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
+    InitOptions, ListFilter, ListKind, LsOptions, RefreshOptions, SyncOptions, TakeOptions, TreesCommand, TreesDiscardOptions,
+    TreesOptions, TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
 };
 pub use values::{env_pair, git_url, image_name, namespace_name, object_name};
 
@@ -133,6 +133,9 @@ pub enum Command {
     /// Stop agents; session and tree stay.
     #[command(after_help = examples::STOP)]
     Stop(DesiredStateOptions),
+    /// Let agents rest whenever they have nothing to do: without a Pod, until a message wakes them.
+    #[command(after_help = examples::SUSPEND)]
+    Suspend(DesiredStateOptions),
     /// Start stopped agents again.
     #[command(after_help = examples::START)]
     Start(StartOptions),
@@ -161,6 +164,10 @@ pub enum Command {
     /// Look now whether the branch that a project is made from has moved. Agents that have a tree keep it.
     #[command(after_help = examples::REFRESH)]
     Refresh(RefreshOptions),
+    /// Send the working tree at hand as it is, what is not committed and not tracked among it, and wait until new trees are made from it. Index, branches,
+    /// stash and files stay as they are.
+    #[command(after_help = examples::SYNC)]
+    Sync(SyncOptions),
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
@@ -230,7 +237,7 @@ impl Command {
         match self {
             Command::Run(args) => args.dry_run.dry_run,
             Command::Peer(args) => args.dry_run.dry_run,
-            Command::Stop(args) => args.dry_run.dry_run,
+            Command::Stop(args) | Command::Suspend(args) => args.dry_run.dry_run,
             Command::Start(args) => args.state.dry_run.dry_run,
             Command::Restart(args) => args.dry_run.dry_run,
             Command::Rm(args) => args.dry_run.dry_run,
@@ -247,6 +254,7 @@ impl Command {
             | Command::Patch(_)
             | Command::Pull(_)
             | Command::Push(_)
+            | Command::Sync(_)
             | Command::Doctor(_)
             | Command::Explain { .. }
             | Command::Crds
@@ -279,13 +287,15 @@ impl Command {
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
                 return None;
             }
-            Command::Peer(_) | Command::Stop(_) | Command::Start(_) | Command::Restart(_) | Command::Rm(_) | Command::Diff(_) => {
+            Command::Peer(_) | Command::Stop(_) | Command::Suspend(_) | Command::Start(_) | Command::Restart(_) => return None,
+            Command::Rm(_) | Command::Diff(_) => {
                 return None;
             }
             Command::Patch(_) | Command::Pull(_) | Command::Push(_) | Command::Take(_) | Command::Refresh(_) | Command::Assets(_) => {
                 return None;
             }
             Command::Workspace(_) | Command::Trees(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds => return None,
+            Command::Sync(_) => return None,
             Command::Version(_) | Command::Completion { .. } => return None,
         };
         of.conversation.as_deref()

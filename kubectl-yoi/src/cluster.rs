@@ -3,6 +3,7 @@
 mod agent_api;
 mod connect;
 mod objects;
+mod project_api;
 mod wait;
 
 use std::fmt::Debug;

@@ -23,6 +23,7 @@ pub mod selection;
 pub mod send;
 pub mod steer;
 pub mod stop_start;
+pub mod sync;
 pub mod take;
 pub mod top;
 pub mod trees;

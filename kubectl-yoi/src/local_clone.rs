@@ -11,6 +11,9 @@ use crate::bundle_file::BundleFile;
 use crate::git::{self, CloneRefusal, GitAnswer, no_repository, refusal};
 use crate::show::one_line;
 
+/// The folder of a repository in which `sync` keeps what it has captured.
+pub const SYNC_FOLDER: &str = "yoi/sync";
+
 /// What a person reads of a hash.
 pub fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
@@ -62,10 +65,41 @@ impl LocalClone {
         Ok(())
     }
 
-    /// Whether the clone has this commit, and a branch or tag leads to it.
-    async fn check_has(&self, commit: &str) -> Result<(), CloneRefusal> {
+    async fn has(&self, commit: &str) -> Result<bool, CloneRefusal> {
         let name = format!("{commit}^{{commit}}");
-        if self.try_git(Objects::OfClone, &["cat-file", "-e", &name], None).await?.success {
+        Ok(self.try_git(Objects::OfClone, &["cat-file", "-e", &name], None).await?.success)
+    }
+
+    /// Packs into the folder of objects `into` what `commit`, a working tree that this clone has synced, has more than its branches. Returns whether it is
+    /// such a commit.
+    async fn pack_synced(&self, bundle: &BundleFile, commit: &str, into: &Path) -> Result<bool, CloneRefusal> {
+        let failed =
+            |error: std::io::Error| refusal(format!("{} cannot be written: {error}", into.display()), "look at its room, and pull again");
+        let synced = git::command(&["rev-parse", "--path-format=absolute", "--git-common-dir"]);
+        let synced = Path::new(git::answer(synced).await?.line()).join(SYNC_FOLDER).join("objects");
+        let with_synced = |args: &[&str]| {
+            let mut command = git::command(args);
+            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&synced));
+            command
+        };
+        if !git::answer(with_synced(&["cat-file", "-e", &format!("{commit}^{{commit}}")])).await?.success {
+            return Ok(false);
+        }
+        let wanted = bundle.folder().join("synced");
+        let without = self.git(Objects::OfClone, &["rev-parse", "--not", "--all"]).await?;
+        std::fs::write(&wanted, format!("{commit}\n{without}")).map_err(failed)?;
+        std::fs::create_dir_all(into.join("pack")).map_err(failed)?;
+        let pack = into.join("pack/pack");
+        let args = ["pack-objects", "--revs", "--quiet", "--delta-base-offset", &pack.to_string_lossy()];
+        let mut command = with_synced(&args);
+        command.stdin(Stdio::from(File::open(&wanted).map_err(failed)?));
+        let answer = git::answer(command).await?;
+        if answer.success { Ok(true) } else { Err(failed_git(&args, &answer)) }
+    }
+
+    /// Whether the clone has this commit, or has synced it: then its objects are where those of the bundle are looked at.
+    async fn check_has(&self, bundle: &BundleFile, commit: &str) -> Result<(), CloneRefusal> {
+        if self.has(commit).await? || self.pack_synced(bundle, commit, &bundle.objects()).await? {
             return Ok(());
         }
         Err(refusal(
@@ -86,10 +120,10 @@ impl LocalClone {
         base: Option<&str>,
     ) -> Result<(), CloneRefusal> {
         for needed in header.prerequisites.iter().map(String::as_str).chain(base) {
-            self.check_has(needed).await?;
+            self.check_has(bundle, needed).await?;
         }
         let path = bundle.path();
-        self.git(Objects::OfClone, &["bundle", "verify", "--quiet", &path.to_string_lossy()]).await.map_err(broken)?;
+        self.git(Objects::WithBundle(bundle), &["bundle", "verify", "--quiet", &path.to_string_lossy()]).await.map_err(broken)?;
         let pack = bundle.pack(header).map_err(|error| refusal(format!("its bundle cannot be read: {error}"), "pull again"))?;
         let looked_at = Objects::WithBundle(bundle);
         let unpacked = self.try_git(looked_at, &["index-pack", "--strict", "--fix-thin", "--stdin"], Some(pack)).await?;
@@ -134,12 +168,19 @@ impl LocalClone {
         match answer.code {
             Some(0) => Ok(true),
             Some(1) => Ok(false),
-            _ => Err(failed(&args, &answer)),
+            _ => Err(failed_git(&args, &answer)),
         }
     }
 
     /// Fetches `name` of the bundle to the branch. git refuses what is no fast-forward, and a branch that was checked out meanwhile.
     pub async fn fetch(&self, bundle: &BundleFile, name: &str, branch: &str) -> Result<(), CloneRefusal> {
+        let header = bundle.header().map_err(|error| refusal(format!("its bundle cannot be read: {error}"), "pull again"))?;
+        for needed in &header.prerequisites {
+            if !self.has(needed).await? {
+                // A branch is to lead to it from now on.
+                self.pack_synced(bundle, needed, &self.objects).await?;
+            }
+        }
         let refspec = format!("{name}:{BRANCHES}{branch}");
         let path = bundle.path();
         let path = path.to_string_lossy();
@@ -153,7 +194,7 @@ impl LocalClone {
 
     async fn git(&self, objects: Objects<'_>, args: &[&str]) -> Result<String, CloneRefusal> {
         let answer = self.try_git(objects, args, None).await?;
-        if answer.success { Ok(answer.out) } else { Err(failed(args, &answer)) }
+        if answer.success { Ok(answer.out) } else { Err(failed_git(args, &answer)) }
     }
 
     async fn try_git(&self, objects: Objects<'_>, args: &[&str], stdin: Option<File>) -> Result<GitAnswer, CloneRefusal> {
@@ -169,12 +210,12 @@ impl LocalClone {
 }
 
 /// A path in a list, as git reads one: a name may hold the character that parts names.
-fn quoted(path: &Path) -> String {
+pub fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn failed(args: &[&str], answer: &GitAnswer) -> CloneRefusal {
+fn failed_git(args: &[&str], answer: &GitAnswer) -> CloneRefusal {
     let verb = args.iter().find(|arg| !arg.starts_with('-') && !arg.contains('=')).unwrap_or(&"");
     refusal(format!("git {verb} failed: {}", one_line(answer.err.trim())), "do what git says, and pull again")
 }

@@ -80,8 +80,10 @@ async fn add_clone(cli: &mut Cli) -> Result<(), Error> {
     if before != after {
         eprintln!("{}", CloneProject::sentence(after.0.as_deref(), after.1.as_deref().unwrap_or("default")));
     }
-    if let (Command::Run(run), Some(project)) = (&mut cli.command, project) {
-        project.fill(run);
+    match (&mut cli.command, project) {
+        (Command::Run(run), Some(project)) => project.fill(run),
+        (Command::Sync(sync), Some(project)) => drop(sync.project.get_or_insert(project.project)),
+        _ => {}
     }
     Ok(())
 }
@@ -130,6 +132,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Assets(args) => commands::assets::assets(&cluster, output, &args).await,
         Command::Export(args) => commands::export::export(&cluster, &args).await,
         Command::Peer(args) => commands::peer::peer(&cluster, output, &args).await,
+        Command::Suspend(args) => commands::stop_start::suspend(&cluster, output, &args).await,
         Command::Stop(args) => commands::stop_start::stop(&cluster, output, &args).await,
         Command::Start(args) => commands::stop_start::start(&cluster, output, &args).await,
         Command::Restart(args) => commands::restart::restart(&cluster, output, &args).await,
@@ -137,6 +140,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
         Command::Take(args) => commands::take::take(&cluster, output, &args).await,
         Command::Refresh(args) => commands::refresh::refresh(&cluster, output, &args).await,
+        Command::Sync(args) => commands::sync::sync(&cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
         Command::Pull(args) => commands::pull::pull(&cluster, output, &args).await,
         Command::Push(args) => commands::push::push(&cluster, output, &args).await,

@@ -110,7 +110,8 @@ impl LogReader<'_> {
             Error::Refused { kind: RefusalKind::Other, .. } => !had_token,
             _ => false,
         };
-        Ok(early && self.cluster.get::<YoiPod>(self.agent).await?.spec.desired_state == DesiredState::Running)
+        let desired = if early { Some(self.cluster.get::<YoiPod>(self.agent).await?.spec.desired_state) } else { None };
+        Ok(matches!(desired, Some(DesiredState::Running | DesiredState::Suspended)))
     }
 }
 

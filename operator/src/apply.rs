@@ -126,6 +126,9 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
         Step::SetTokens { pod, tokens } => {
             patch(client, pod, json!({"metadata": {"annotations": {annotation::TOKENS: tokens}}}), &operation).await?;
         }
+        Step::SetRest { pod, after } => {
+            patch(client, pod, json!({"metadata": {"annotations": {annotation::REST: after}}}), &operation).await?;
+        }
         Step::RetainVolume { volume } => {
             patch(client, volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}), &operation).await?;
         }

@@ -12,6 +12,7 @@ use serde_json::json;
 use yoi_crds::name::field_manager;
 use yoi_crds::pod::{PushStatus, ReaderStatus};
 use yoi_crds::reason::condition;
+use yoi_crds::sync::SyncStatus;
 use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
 use yoi_plan::conditions::{Conditions, condition_events, is_progress};
 
@@ -38,7 +39,9 @@ pub trait OwnedFields: Conditions + Clone + PartialEq + Default + Serialize {
 
 impl OwnedFields for YoiProjectStatus {
     fn owned_fields(&self) -> Self {
-        self.clone()
+        let deleted = self.sync.as_ref().map(|sync| sync.deleted.clone()).filter(|deleted| !deleted.is_empty());
+        let sync = deleted.map(|deleted| Box::new(SyncStatus { deleted, ..SyncStatus::default() }));
+        YoiProjectStatus { sync, ..self.clone() }
     }
 }
 
@@ -99,6 +102,7 @@ impl OwnedFields for YoiPodStatus {
             task: _,
             live: _,
             report: _,
+            rest: _,
             reader,
             push,
             conditions,
@@ -117,6 +121,7 @@ impl OwnedFields for YoiPodStatus {
             task: None,
             live: None,
             report: None,
+            rest: None,
             reader,
             push,
             conditions,

@@ -133,7 +133,9 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
         let routine = [condition::ACCEPTED, condition::POLICY_VALID, condition::MANIFEST_CURRENT, condition::SCOPE_ENFORCED]
             .contains(&c.type_.as_str());
         let good = c.status == ConditionStatus::True && !routine;
-        let stopped = c.type_ == condition::READY && c.status != ConditionStatus::True && c.reason == reason::STOPPED;
+        let stopped = c.type_ == condition::READY
+            && c.status != ConditionStatus::True
+            && [reason::STOPPED, reason::RESTING].iter().any(|rests| c.reason == *rests);
         // An agent that starts some seconds later than others of its project.
         let cold = c.status != ConditionStatus::True && c.type_ == condition::SESSION_READY && c.reason == reason::NO_WARM_SESSION;
         if (warning || good || stopped || cold) && !events.iter().any(|e| e.note == c.message) {
@@ -161,7 +163,8 @@ pub fn is_progress(before: &[Condition], after: &[Condition]) -> bool {
         type_ => is_true(c) == was_true(type_),
     };
     let kept = before.iter().all(|b| find(after, &b.type_).is_some());
-    let ready = find(after, condition::READY).is_some_and(|c| !is_true(c) && c.reason != reason::STOPPED);
+    let ready = find(after, condition::READY)
+        .is_some_and(|c| !is_true(c) && ![reason::STOPPED, reason::RESTING].iter().any(|rests| c.reason == *rests));
     ready && kept && after.iter().all(waits) && condition_events(before, after).iter().all(|event| !event.warning)
 }
 

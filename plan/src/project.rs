@@ -3,6 +3,7 @@
 pub mod look_pod;
 mod project_teardown;
 mod refresh;
+mod sync;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -106,8 +107,9 @@ fn unknown_field_plan(input: &ProjectInput<'_>, field: &str, now: jiff::Timestam
     let mut conditions = input.condition_set(now);
     conditions.set(condition::SOURCE_READY, conditions::unknown_field(field));
     conditions.set_ready(&[condition::SOURCE_READY], "");
-    let YoiProjectStatus { generation, path, refresh, warm, .. } = input.status.clone();
-    input.plan(Vec::new(), YoiProjectStatus { generation, path, refresh, warm, ..YoiProjectStatus::default() }, conditions, None)
+    let YoiProjectStatus { generation, path, refresh, sync, warm, .. } = input.status.clone();
+    let sync = sync::own_fields(sync);
+    input.plan(Vec::new(), YoiProjectStatus { generation, path, refresh, sync, warm, ..YoiProjectStatus::default() }, conditions, None)
 }
 
 fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
@@ -127,6 +129,9 @@ fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp
     steps.extend(input.delete_former(&base_set, next.as_ref(), !sealed.is_empty()));
     let refresh = refresh::plan(input.project, &input.looks, &base_set, next.as_ref(), settings, now);
     steps.extend(refresh.steps);
+    let in_use = [base_set.revision(), refresh.status.as_ref().and_then(|status| status.in_use.clone())];
+    let sync = sync::plan(input.project, in_use.iter().flatten());
+    steps.extend(sync.steps);
     let requeue_after = requeue_after.into_iter().chain(refresh.requeue_after).min();
 
     let warm = warm::plan(input.project, input.status.warm.as_deref(), input.warm, &base_set, input.nodes, settings, now);
@@ -163,7 +168,7 @@ fn reconcile(input: &ProjectInput<'_>, settings: &Settings, now: jiff::Timestamp
     let generation = generation(&base_set, &sealed);
     input.plan(
         steps,
-        YoiProjectStatus { generation, path, refresh: refresh.status, warm: warm.status, ..YoiProjectStatus::default() },
+        YoiProjectStatus { generation, path, refresh: refresh.status, sync: sync.status, warm: warm.status, ..YoiProjectStatus::default() },
         conditions,
         requeue_after,
     )

@@ -113,6 +113,13 @@ pub enum Step {
         /// The annotation's value: a decimal number, or empty for no limit.
         tokens: String,
     },
+    /// Changes the annotation of an agent's Pod that says after how long it rests, which the runtime sees in a file.
+    SetRest {
+        /// The Pod.
+        pod: Target,
+        /// The annotation's value: seconds, or empty for never.
+        after: String,
+    },
     /// Sets a volume's reclaim policy to Retain, so that the data outlives its claim.
     RetainVolume {
         /// The volume.
@@ -220,6 +227,7 @@ impl Step {
             Step::UnselectNode { claim, times: _ } => format!("let the scheduler choose another node for {claim}"),
             Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
             Step::SetTokens { pod, .. } => format!("set the limit of tokens of {pod}"),
+            Step::SetRest { pod, .. } => format!("set when {pod} rests"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::SetNodeCondition { of, condition, .. } => format!("set {}={:?} of {of}", condition.type_, condition.status),

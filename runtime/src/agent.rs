@@ -35,6 +35,8 @@ use crate::gateway_peers::GatewayPeers;
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
 use crate::program::{program_setup, report_program};
+use crate::request_gate::RequestGate;
+use crate::rest::{Idleness, rest_when_idle, watch_rest};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentKind, AgentState, OtherConversations, ReadState, router};
@@ -65,6 +67,9 @@ pub enum AgentError {
 /// Signals, tree or model cannot be set up; a restart alone does not help.
 pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), AgentError> {
     let stop = stop_on_signal().map_err(AgentError::Signals)?;
+    // Ends the conversations, and not the process.
+    let rest = stop.child_token();
+    let gate = RequestGate::default();
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
     let setup = program_setup(&settings);
@@ -118,6 +123,15 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let (opened, open_session) = watch::channel(None);
     let (conversations_opened, conversations) = watch::channel(None);
     let conversations = OtherConversations { open: conversations, of: if is_program { AgentKind::Program } else { AgentKind::Builtin } };
+    let idleness = Idleness {
+        after: watch_rest(token_folder, stop.clone()),
+        awake: settings.awake,
+        status: status.clone(),
+        gate: gate.clone(),
+        main: open_session.clone(),
+        others: conversations.open.clone(),
+        has_task: manifest.task.is_some(),
+    };
     let disk_space = Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone()));
     let agent_session = open_session.clone();
     let read = ReadState {
@@ -130,7 +144,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         log_reads: LogReads::default(),
         // What git runs here is the agent's own, as all that runs here.
         no_git: None,
-        stop: stop.clone(),
+        stop: rest.clone(),
     };
     let lines = LineSet::keep(
         Resolver::dns(manifest.gateway.lines.clone()),
@@ -143,6 +157,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
                 disk_space,
                 token_limit: token_limit.clone(),
                 background: tools.runner().background_count(),
+                gate: gate.clone(),
                 assets: (!is_program).then(|| tools.runner().assets().clone()),
             },
         ),
@@ -165,7 +180,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         settings: &settings,
         origin,
         status: &status,
-        stop: &stop,
+        stop: &rest,
         opened: &opened,
         conversations: &conversations_opened,
         instance,
@@ -174,7 +189,10 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         secrets,
     };
     match unusable {
-        None => process.run_sessions().await,
+        None => {
+            tokio::spawn(rest_when_idle(idleness, rest.clone(), STOP_TIMEOUT));
+            process.run_sessions().await;
+        }
         Some(failure) => {
             tracing::error!(reason = failure.reason.as_str(), message = failure.message, "program not usable");
             status.set_session_state(SessionState::Broken(failure));
@@ -188,14 +206,27 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     }
     tools.runner().stop_all().await;
 
-    if !secret_missing {
+    let rests = gate.is_closed();
+    if rests {
+        status.set_resting();
+    } else if !secret_missing {
         status.set_stopping();
     }
     final_report.cancel();
-    if timeout(FINAL_REPORT_TIMEOUT, reporter).await.is_err() {
+    let mut reporter = std::pin::pin!(reporter);
+    if rests {
+        // The Pod goes once this report is taken, so it is sent until then.
+        let _ = stop.run_until_cancelled(&mut reporter).await;
+    }
+    // A task that has ended must not be awaited again.
+    if !reporter.is_finished() && timeout(FINAL_REPORT_TIMEOUT, &mut reporter).await.is_err() {
         tracing::info!("last report not taken");
     }
     lines.stop().await;
+    if rests {
+        // A container that starts again would take messages in a Pod that goes.
+        stop.cancelled().await;
+    }
     tracing::info!("stopped");
     Ok(())
 }

@@ -133,6 +133,9 @@ pub struct AgentArgs {
     /// that. Longer than the ten minutes after which the kubelet resets its restart back-off.
     #[arg(long, hide = true, env = "YOI_SECRET_RESTART_SECONDS", default_value_t = 610)]
     secret_restart_seconds: u64,
+    /// How long an agent that may rest stays awake at least, so that whoever woke it reaches it.
+    #[arg(long, hide = true, env = "YOI_AWAKE_SECONDS", default_value_t = 15)]
+    awake_seconds: u64,
     /// The most bytes of a program's HOME; half of the session volume when absent.
     #[arg(long, hide = true, env = "YOI_HOME_BYTES")]
     home_bytes: Option<u64>,
@@ -156,6 +159,7 @@ pub struct RuntimeSettings {
     pub retries: RetryPolicy,
     pub timeouts: ModelTimeouts,
     pub secret_restart: Duration,
+    pub awake: Duration,
     /// The most bytes of a program's HOME; absent: half of the session volume.
     pub home_bytes: Option<u64>,
     /// A folder that lives as long as the Pod.
@@ -198,6 +202,7 @@ impl RuntimeSettings {
             retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
             timeouts: args.model_timeouts_ms.map_or_else(ModelTimeouts::default, |millis| model_timeouts(&millis)),
             secret_restart: Duration::from_secs(args.secret_restart_seconds),
+            awake: Duration::from_secs(args.awake_seconds),
             home_bytes: args.home_bytes,
             scratch: std::env::temp_dir(),
             model_secrets,

@@ -22,6 +22,9 @@
 //! | [`model_secrets`] | takes keys, headers and certificates out of the environment, where tools would find them |
 //! | `secret_restart` | ends the process when endpoints want other Secrets, at times at which the kubelet starts it again at once |
 //! | `token_limit` | follows `spec.limits.tokens` while the process runs |
+//! | `annotation_file` | follows a file that holds an annotation of the Pod |
+//! | `rest` | decides when the agent goes to rest |
+//! | `request_gate` | closes to requests when the agent goes to rest |
 //! | [`program`] | reads the preset of an agent that is a program, and opens proxy and socket to its runs |
 //! | [`program_socket`] | is how a program's hooks and its MCP server reach this process |
 //! | [`hook`] | is called by a program before and after each of its tools, in a process of its own |
@@ -31,6 +34,7 @@
 pub mod agent;
 mod agent_config;
 pub mod allocator;
+mod annotation_file;
 pub mod args;
 pub mod bundle;
 pub mod diff;
@@ -46,6 +50,8 @@ pub mod program;
 pub mod program_socket;
 pub mod program_tools;
 pub mod reader;
+mod request_gate;
+mod rest;
 mod rng;
 mod secret_restart;
 pub mod serve;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -31,6 +32,7 @@ use yoi_wire::people::{DiffQuery, LogLine, MAX_LOG_TAIL, PatchQuery};
 use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
 use crate::git_repository::GitError;
+use crate::request_gate::{RequestGate, admit};
 use crate::status::NotReady;
 
 mod approval;
@@ -75,6 +77,8 @@ pub struct AgentState {
     pub token_limit: watch::Receiver<Option<u64>>,
     /// How many commands of the agent run in the background.
     pub background: watch::Receiver<usize>,
+    /// Closes when the agent goes to rest.
+    pub gate: RequestGate,
     /// Skills and commands of its tree; `None`: it is a program.
     pub assets: Option<Arc<ProjectAssets>>,
 }
@@ -82,17 +86,22 @@ pub struct AgentState {
 /// The routes of a runtime, those of a stopped agent's reader among them.
 pub fn router(read: ReadState, agent: AgentState) -> Router {
     let limit = || DefaultBodyLimit::max(MAX_MESSAGE_BODY);
-    let agent_routes = Router::new()
+    let gate = from_fn_with_state(agent.gate.clone(), admit);
+    let counted_routes = Router::new()
         .route(runtime_api::INBOX, post(inbox).layer(limit()))
         .route(runtime_api::CONTROL, post(control::control).layer(limit()))
         .route(runtime_api::APPROVAL, get(approval::waiting).post(approval::answer).layer(limit()))
+        .with_state(agent.clone());
+    // Who looks at these does not keep the agent awake.
+    let agent_routes = Router::new()
         .route(runtime_api::USAGE, get(usage::usage))
-        .route(runtime_api::ASSETS, get(assets::assets))
+        .route(runtime_api::ASSETS, get(assets::assets).post(assets::reload).layer(limit()))
         .with_state(agent.clone());
     let of_conversations = conversations::agent_router(read.clone(), agent.clone());
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
-    reading_router(read).merge(agent_routes).merge(commit_route).merge(attach_route).merge(of_conversations)
+    let counted_routes = counted_routes.merge(commit_route).merge(attach_route).merge(of_conversations).route_layer(gate);
+    reading_router(read).merge(agent_routes).merge(counted_routes)
 }
 
 /// The routes of the reader of a stopped agent.
@@ -117,7 +126,7 @@ fn reading_router(read: ReadState) -> Router {
         .merge(of_conversations)
 }
 
-fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
+pub(crate) fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
     (status, Json(Refusal { reason, message: message.into() })).into_response()
 }
 

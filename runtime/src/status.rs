@@ -98,11 +98,16 @@ struct StatusInputs {
     /// How the model's last call failed.
     model: Option<FailedCall>,
     stopping: bool,
+    /// The agent has gone to rest.
+    resting: bool,
 }
 
 impl StatusInputs {
     /// Ready, reason and message: the first problem, in order of importance.
     fn condition(&self) -> (bool, ReportReason, &str) {
+        if self.resting {
+            return (false, ReportReason::Resting, "the agent had nothing to do and rests");
+        }
         if self.stopping {
             return (false, ReportReason::Stopping, "the runtime was asked to stop");
         }
@@ -139,8 +144,15 @@ impl RuntimeStatus {
     /// A report with the reason `Starting`, or `SecretMissing` with this message.
     #[must_use]
     pub fn new(run_generation: u64, missing_secret: Option<String>) -> Self {
-        let inputs =
-            StatusInputs { session: SessionState::Starting, missing_secret, program: None, inbox: None, model: None, stopping: false };
+        let inputs = StatusInputs {
+            session: SessionState::Starting,
+            missing_secret,
+            program: None,
+            inbox: None,
+            model: None,
+            stopping: false,
+            resting: false,
+        };
         let (ready, reason, message) = inputs.condition();
         let report = RuntimeReport {
             run_generation,
@@ -201,6 +213,11 @@ impl RuntimeStatus {
     /// Reports that the runtime stops. This hides every other reason.
     pub fn set_stopping(&self) {
         self.update(|inputs| inputs.stopping = true);
+    }
+
+    /// Reports that the agent has gone to rest. This hides every other reason, and nothing follows on it.
+    pub fn set_resting(&self) {
+        self.update(|inputs| inputs.resting = true);
     }
 
     fn update(&self, change: impl FnOnce(&mut StatusInputs)) {

@@ -1,37 +1,21 @@
 //! `spec.limits.tokens`, which may change while the process runs.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use yoi_wire::identity::TOKENS_FILE;
 
-/// The kubelet writes the file anew at once when the Pod's annotation changes: within 0.6 to 1.6 s, measured.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+use crate::annotation_file::watch_annotation;
 
 /// The limit as it is now, by the file beside the token in `folder`; `of_manifest` where there is no such file. Ends with `stop`.
 pub fn watch_token_limit(folder: &Path, of_manifest: Option<u64>, stop: CancellationToken) -> watch::Receiver<Option<u64>> {
-    let path = folder.join(TOKENS_FILE);
-    let first = read(&path).unwrap_or(of_manifest);
-    let (sender, receiver) = watch::channel(first);
-    tokio::spawn(async move {
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let path = path.clone();
-            let Ok(Some(limit)) = tokio::task::spawn_blocking(move || read(&path)).await else { continue };
-            let changed = sender.send_if_modified(|known| std::mem::replace(known, limit) != limit);
-            if changed {
-                tracing::info!(?limit, "spec.limits.tokens changed");
-            }
-        }
-    });
-    receiver
+    watch_annotation(folder.join(TOKENS_FILE), of_manifest, parse, "spec.limits.tokens", stop)
 }
 
-/// `None` where the file says nothing: a Pod of an earlier version has none.
-fn read(path: &PathBuf) -> Option<Option<u64>> {
-    let text = std::fs::read_to_string(path).ok()?;
-    match text.trim() {
+/// `None` for what is no limit.
+fn parse(text: &str) -> Option<Option<u64>> {
+    match text {
         "" => Some(None),
         number => number.parse().ok().map(Some),
     }
@@ -40,6 +24,7 @@ fn read(path: &PathBuf) -> Option<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotation_file::LOOK_EVERY;
 
     #[tokio::test(start_paused = true)]
     async fn the_file_wins_over_the_manifest_and_is_read_again() {

@@ -2,7 +2,71 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bundle::query_value;
 use crate::hub::is_zero;
+
+/// The longest text that is looked for, in bytes.
+pub const MAX_SEARCH_BYTES: usize = 256;
+
+/// Query of `GET yoipods/assets`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssetsQuery {
+    /// Only what has this text in its name, path, description or text, in any case: the answer has it in `found`, and lists nothing. At most
+    /// [`MAX_SEARCH_BYTES`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<String>,
+}
+
+impl AssetsQuery {
+    /// The query as it stands in a URL, without `?`.
+    #[must_use]
+    pub fn to_url(&self) -> String {
+        self.search.as_deref().map(|text| format!("search={}", query_value(text))).unwrap_or_default()
+    }
+}
+
+/// Body of `POST yoipods/assets`: the agent's process reads them again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReloadAssets {
+    /// One that is not as its format has it refuses the whole: what was loaded before counts on.
+    #[serde(default)]
+    pub strict: bool,
+}
+
+/// Answer to [`ReloadAssets`]: how many count now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReloadedAssets {
+    /// How often the agent's process has read them.
+    pub generation: u64,
+    /// Equal where nothing has changed.
+    pub digest: String,
+    /// Skills that count.
+    pub skills: u32,
+    /// Commands that count.
+    pub commands: u32,
+    /// Workflows that are as their format has it.
+    pub workflows: u32,
+    /// Nodes of the skill graph.
+    pub nodes: u32,
+    /// Errors in files.
+    pub errors: u32,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundAsset {
+    /// `Skill`, `Command`, `Workflow` or `Node`.
+    pub kind: String,
+    /// By which it is called; of a node of the skill graph, its id.
+    pub name: String,
+    /// Its file, relative to the root.
+    pub path: String,
+    /// The first line that has the text.
+    pub excerpt: String,
+}
 
 /// Answer of `yoipods/assets`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +80,9 @@ pub struct AssetsResponse {
     pub assets: Vec<Asset>,
     /// What was found wrong or was taken leniently.
     pub diagnostics: Vec<AssetDiagnostic>,
+    /// What [`AssetsQuery::search`] has found, 200 at most; absent: nothing was looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<Vec<FoundAsset>>,
     /// Assets and diagnostics that are not here, because there are too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u32,
@@ -69,4 +136,15 @@ pub struct AssetDiagnostic {
     pub level: String,
     /// A sentence.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AssetsQuery;
+
+    #[test]
+    fn a_text_that_is_looked_for_is_escaped_for_a_url() {
+        assert_eq!(AssetsQuery { search: Some("a b&c=ü/1".to_owned()) }.to_url(), "search=a%20b%26c%3D%C3%BC/1");
+        assert_eq!(AssetsQuery::default().to_url(), "");
+    }
 }

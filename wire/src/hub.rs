@@ -46,7 +46,9 @@ pub mod runtime_api {
     pub const ATTACH: &str = "/v1/attach";
     /// `GET`: [`crate::people::UsageResponse`].
     pub const USAGE: &str = "/v1/usage";
-    /// `GET`: [`crate::assets::AssetsResponse`]. A stopped agent's reader answers it too.
+    /// `GET` with [`crate::assets::AssetsQuery`]: [`crate::assets::AssetsResponse`]. A stopped agent's reader answers it too. `POST`
+    /// [`crate::assets::ReloadAssets`], answers [`crate::assets::ReloadedAssets`] or [`super::Refusal`]: 409 where strictness refuses them, or a program reads
+    /// them itself.
     pub const ASSETS: &str = "/v1/assets";
     /// `GET`: the session's segments as they stand, as a tar archive. A stopped agent's reader answers it too.
     pub const EXPORT: &str = "/v1/export";
@@ -228,6 +230,8 @@ pub enum ReportReason {
     Starting,
     /// The runtime was told to stop.
     Stopping,
+    /// The agent goes to rest: its inbox is closed, nothing waits in it, and its Pod is wanted no more. Nothing follows on it from the same Pod.
+    Resting,
     /// Another runtime holds the session volume.
     SessionLocked,
     /// The session cannot be replayed: it is damaged or missing.
@@ -262,6 +266,7 @@ impl ReportReason {
             ReportReason::Replayed => "Replayed",
             ReportReason::Starting => "Starting",
             ReportReason::Stopping => "Stopping",
+            ReportReason::Resting => "Resting",
             ReportReason::SessionLocked => "SessionLocked",
             ReportReason::ReplayFailed => "ReplayFailed",
             ReportReason::LogNewer => "LogNewer",
@@ -283,6 +288,7 @@ impl NamedValue for ReportReason {
         ReportReason::Replayed,
         ReportReason::Starting,
         ReportReason::Stopping,
+        ReportReason::Resting,
         ReportReason::SessionLocked,
         ReportReason::ReplayFailed,
         ReportReason::LogNewer,
@@ -328,8 +334,8 @@ pub struct VisiblePod {
     pub reasons: Vec<VisibilityReason>,
     /// What seems reachable: a hint.
     pub live: bool,
-    /// `Idle`, `Running`, `Paused`, `NeedsInput`, or why it is not live: `Stopped`, `Unreachable`, or `Missing` when the agent that was joined is gone, even if a
-    /// namesake took its place.
+    /// `Idle`, `Running`, `Paused`, `NeedsInput`, or why it is not live: `Stopped`, `Resting` until a message wakes it, `Unreachable`, or `Missing` when the
+    /// agent that was joined is gone, even if a namesake took its place.
     pub state: String,
 }
 
@@ -422,4 +428,8 @@ pub enum RefusalReason {
     ReceiverFailed,
     /// It was handed over and not acknowledged: the receiver may have it. The same id makes another try safe.
     Unacknowledged,
+    /// The receiver goes to rest and takes nothing more in this Pod. A runtime says so to the gateway alone, which wakes the agent.
+    Resting,
+    /// The receiver rests and is being woken, which takes longer than the gateway waits. Nothing was sent; the same id makes another try safe.
+    Waking,
 }

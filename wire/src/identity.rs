@@ -44,6 +44,10 @@ pub const TOKEN_FILE: &str = "token";
 /// runtime runs. Pods of earlier versions do not have it.
 pub const TOKENS_FILE: &str = "limit-tokens";
 
+/// Name of a file in [`TOKEN_MOUNT`]: after how many seconds without anything to do the agent goes to rest, a decimal number, or nothing: it never does. A
+/// change of the spec reaches it while the runtime runs. Pods of earlier versions do not have it, and never rest.
+pub const REST_FILE: &str = "rest";
+
 /// Environment of the runtime's container.
 pub mod env {
     /// Run generation of this Pod, a decimal number.

@@ -22,6 +22,7 @@ pub mod people;
 pub mod policy;
 pub mod preset;
 pub mod push;
+pub mod sync;
 
 mod error_chain;
 

@@ -19,6 +19,8 @@ pub enum WaitsFor {
     Reader,
     /// The agent's line to a gateway that has just started.
     Line,
+    /// The agent, which rested and is being woken.
+    Wake,
 }
 
 impl WaitsFor {
@@ -28,6 +30,7 @@ impl WaitsFor {
         match self {
             WaitsFor::Reader => "ReaderStarting",
             WaitsFor::Line => "LineStarting",
+            WaitsFor::Wake => "AgentWaking",
         }
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct View<'a> {
     pub mounts: &'a [(BorrowedFd<'a>, &'static CStr)],
     /// Where this process has mounts that the program must not see. Only looked at where there are `mounts`. One that is made meanwhile stays.
     pub without: &'a [PathBuf],
+    /// The most bytes of its output that are kept, where an answer that is longer is of no use. None: [`MAX_OUTPUT`].
+    pub max_output: Option<usize>,
 }
 
 impl View<'_> {
@@ -129,6 +131,7 @@ impl Stuck {
 /// Like [`run`], with this view of the machine; refused while too many programs before it are stuck.
 pub(crate) fn run_in(view: View, stuck: &Stuck, program: &str, args: &[&OsStr], deadline: Duration) -> Result<Vec<u8>, SysError> {
     stuck.check(program)?;
+    let max_output = view.max_output.unwrap_or(MAX_OUTPUT);
     let mut command = Command::new(program);
     if let Some(enter) = view.enter()? {
         // SAFETY: between fork and exec it makes system calls, and allocates nothing.
@@ -145,7 +148,7 @@ pub(crate) fn run_in(view: View, stuck: &Stuck, program: &str, args: &[&OsStr], 
         .spawn()
         .step("start a program")?;
     let pipes = Pipes { stdout: child.stdout.take().map(OwnedFd::from), stderr: child.stderr.take().map(OwnedFd::from) };
-    let ended = pidfd_of(&child).and_then(|pidfd| pipes.read_until_exit(&pidfd, deadline));
+    let ended = pidfd_of(&child).and_then(|pidfd| pipes.read_until_exit(&pidfd, max_output, deadline));
     let Ok(Some(output)) = ended else {
         let _ = child.kill();
         // Nobody waits for one that the kernel does not let go.
@@ -159,7 +162,7 @@ pub(crate) fn run_in(view: View, stuck: &Stuck, program: &str, args: &[&OsStr], 
         return Err(io::Error::other(ProgramFailure { program: program.to_owned(), status, stderr })).step("run a program");
     }
     if output.is_cut {
-        return Err(io::Error::other(format!("{program} wrote more than {MAX_OUTPUT} bytes"))).step("read the output of a program");
+        return Err(io::Error::other(format!("{program} wrote more than {max_output} bytes"))).step("read the output of a program");
     }
     Ok(output.stdout)
 }
@@ -186,7 +189,7 @@ struct Pipes {
 impl Pipes {
     /// Reads both pipes until the program has ended; None at the deadline. A process that the program left behind may hold the pipes open,
     /// so their end is not waited for.
-    fn read_until_exit(mut self, pidfd: &OwnedFd, deadline: Duration) -> Result<Option<Output>, SysError> {
+    fn read_until_exit(mut self, pidfd: &OwnedFd, max_output: usize, deadline: Duration) -> Result<Option<Output>, SysError> {
         let mut output = Output::default();
         let begun = Instant::now();
         loop {
@@ -202,7 +205,7 @@ impl Pipes {
                 0 => return Ok(None),
                 _ => {}
             }
-            if polled[1].revents != 0 && !drain(&self.stdout, &mut output.stdout, MAX_OUTPUT, &mut output.is_cut)? {
+            if polled[1].revents != 0 && !drain(&self.stdout, &mut output.stdout, max_output, &mut output.is_cut)? {
                 self.stdout = None;
             }
             if polled[2].revents != 0 && !drain(&self.stderr, &mut output.stderr, MAX_STDERR, &mut false)? {

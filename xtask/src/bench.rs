@@ -32,6 +32,8 @@ pub enum Benchmark {
     Session,
     /// Grep beside ripgrep
     Tools,
+    /// A reload of a tree's assets beside reading and hashing their files
+    Assets,
     /// Memory of an agent's process, and how well its requests can be cached
     Runtime,
     /// What a program costs as an agent: proxy, frame, memory, and a task of programs from npm
@@ -46,18 +48,19 @@ pub enum Benchmark {
     Objects,
 }
 use Benchmark::{
-    Agents, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Runtime, Session, Tools,
+    Agents, Assets, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Runtime, Session, Tools,
     Workspace, Zfs,
 };
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
-const ALONE: [(Benchmark, &str, &str, &[&str]); 8] = [
+const ALONE: [(Benchmark, &str, &str, &[&str]); 9] = [
     (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
     (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
     (Refresh, "refresh", "yoi-plan", &["--bench", "refresh"]),
     (Push, "push", "yoi-plan", &["--bench", "push"]),
     (Session, "session", "yoi-session", &[]),
     (Tools, "tools", "yoi-engine", &["--bench", "grep"]),
+    (Assets, "assets", "yoi-engine", &["--bench", "assets"]),
     (Runtime, "runtime", "yoi-runtime", &["--bench", "agent"]),
     (Programs, "programs", "yoi-runtime", &["--bench", "programs"]),
 ];
@@ -203,7 +206,7 @@ mod tests {
         assert_eq!(parts(&[Workspace, Cluster]), all);
         assert_eq!(parts(&[Cluster, Objects, Claims]), ["claims", "objects"]);
         assert_eq!(parts(&[Agents]), ["agents"]);
-        assert!(parts(&[Workspace, Providers, Refresh, Push, Session, Tools, Runtime, Programs]).is_empty());
+        assert!(parts(&[Workspace, Providers, Refresh, Push, Session, Tools, Assets, Runtime, Programs]).is_empty());
     }
 
     #[test]

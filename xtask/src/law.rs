@@ -31,7 +31,7 @@ const LAWS: &[Law] = &[
     Law { name: "yoi-session", ours: &["yoi-wire"], never: &["kube", "kube-core", "tokio"] },
     Law { name: "yoi-engine", ours: &["yoi-wire", "yoi-session", "yoi-assets"], never: &["kube", "kube-core", "k8s-openapi", "axum"] },
     Law { name: "yoi-operator", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-watch-cache"], never: &["tonic"] },
-    Law { name: "yoi-gateway", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-line", "yoi-watch-cache"], never: &[] },
+    Law { name: "yoi-gateway", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-line", "yoi-watch-cache", "yoi-worktree"], never: &[] },
     Law { name: "yoi-agent-shim", ours: &["yoi-crds", "yoi-wire", "yoi-workspace", "yoi-line", "yoi-watch-cache"], never: &[] },
     Law {
         name: "yoi-runtime",

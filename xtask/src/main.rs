@@ -16,6 +16,8 @@ mod images;
 mod install;
 mod instance;
 mod law;
+#[cfg(test)]
+mod namespaces;
 mod packages;
 mod planted;
 mod portable;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use yoi_wire::hub::{Activity, ReportReason, TaskState};
 use yoi_wire::open::Open;
 
-use super::PushStatus;
+use super::{PushStatus, RestStatus};
 use crate::condition::Condition;
 
 /// Highest run generation: names that are made of it stay DNS labels.
@@ -46,6 +46,9 @@ pub struct YoiPodStatus {
     /// Gateway: the runtime's last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LastReport>,
+    /// Gateway: the agent's last rest, and what ended it. Absent when it has never rested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Box<RestStatus>>,
     /// Of a stopped agent: the Pod that people read its session and tree by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<ReaderStatus>,

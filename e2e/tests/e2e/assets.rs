@@ -50,6 +50,13 @@ async fn p59_a_skill_and_a_command_of_the_tree_count_from_the_next_run_and_are_l
     let shown = ns.yoi(&["assets", "a", "show", "review"]).await?.exit_ok()?;
     ensure!(shown.out.contains(".claude/commands/review.md"), "{shown:?}");
 
+    let found = ns.yoi(&["assets", "a", "search", "make", "deploy"]).await?.exit_ok()?;
+    ensure!(found.out.contains(".claude/skills/deploy/SKILL.md"), "{found:?}");
+    let reloaded = ns.yoi(&["assets", "a", "reload"]).await?.exit_ok()?;
+    ensure!(reloaded.out.contains("1 skills, 1 commands"), "{reloaded:?}");
+    let refused = ns.yoi(&["assets", "a", "reload", "--strict"]).await?;
+    ensure!(refused.code != 0 && refused.err.contains(".agents/skills/bad/SKILL.md"), "{refused:?}");
+
     ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
     let stopped: Value = serde_json::from_str(&ns.yoi(&["assets", "a", "-o", "json"]).await?.exit_ok()?.out)?;
     ensure!(state(&stopped, "review").as_deref() == Some("Valid"), "{stopped}");

@@ -1,11 +1,12 @@
-//! What an agent has committed comes onto the working tree of a person's clone, beside work of their own.
+//! A person's clone and the cluster: its working tree becomes that of agents, and what they commit comes onto it, beside work of the person's own.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use yoi_e2e::poll_until;
 use yoi_e2e::program::{self, CommandOutput};
-use yoi_e2e::test_namespace::TestNamespace;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace};
 
 const SCRIPT: &str = r#"
 rules:
@@ -56,5 +57,64 @@ async fn an_agents_commits_are_laid_beside_work_of_the_persons_own() -> Result<(
     ensure!(std::fs::read(clone.join(".git/index"))? == index, "the person's index was written");
     let refs = shell(&ns, &clone, "git for-each-ref --format='%(refname)' refs/heads refs/stash").await?.exit_ok()?;
     ensure!(refs.out == "refs/heads/main\n", "{refs:?}");
+    ns.remove().await
+}
+
+const SYNC_SCRIPT: &str = r#"
+rules:
+- name: look
+  when: { lastUserContains: look }
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: "git status --porcelain; git rev-parse HEAD; git ls-files; cat staged.txt open.txt new.txt; echo agent > of-agent.txt && git add -A && git commit -qm 'of the agent'" } }
+  - text: All done.
+"#;
+
+#[tokio::test]
+async fn w45_an_agent_works_on_the_working_tree_that_a_person_has_synced() -> Result<()> {
+    let ns = TestNamespace::create("sync").await?;
+    ns.create_model(SYNC_SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    let laptop = tempfile::tempdir()?;
+    let fetched = "\"$YOI_KUBECTL\" -n \"$1\" exec git -c git -- git -c safe.directory='*' -C /srv/git/project.git bundle create --quiet - --all \
+        > project.bundle && git clone -q -b main project.bundle clone";
+    shell(&ns, laptop.path(), fetched).await?.exit_ok()?;
+    let clone = laptop.path().join("clone");
+    // What is staged, not staged, not tracked and gone, on top of a commit that nobody has pushed.
+    let work = "export GIT_AUTHOR_NAME=o GIT_AUTHOR_EMAIL=o@o GIT_COMMITTER_NAME=o GIT_COMMITTER_EMAIL=o@o && echo one > open.txt && echo one > gone.txt \
+        && git add -A && git commit -qm 'not pushed' && echo staged > staged.txt && git add staged.txt && echo open > open.txt && echo new > new.txt && rm gone.txt";
+    shell(&ns, &clone, work).await?.exit_ok()?;
+    let state = "git status --porcelain; git for-each-ref; git stash list; sha256sum .git/index";
+    let before = shell(&ns, &clone, state).await?.exit_ok()?.out;
+
+    let sync = "\"$YOI_KUBECTL_YOI\" -n \"$1\" sync p --machine laptop --timeout 3m";
+    let refused = shell(&ns, &clone, sync).await?;
+    ensure!(refused.code != 0 && refused.err.contains("it takes no working trees"), "{refused:?}");
+    let takes = r#"{"spec":{"source":{"git":{"sync":{}}}}}"#;
+    ns.kubectl(&["patch", "yoiproject", "p", "--type", "merge", "-p", takes]).await?.exit_ok()?;
+    let synced = shell(&ns, &clone, &format!("{sync} -o json")).await?.exit_ok()?;
+    let result: Value = serde_json::from_str(&synced.out).with_context(|| format!("{synced:?}"))?;
+    let commit = result["commit"].as_str().context("no commit")?;
+    ensure!(shell(&ns, &clone, state).await?.exit_ok()?.out == before, "something of the person's has changed");
+
+    ns.yoi(&["run", "a", "-p", "p", "-t", "look", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
+    let seen = crate::tool_output::last(&ns, "a").await?;
+    ensure!(seen.starts_with(commit), "the agent's tree is not clean, or of another commit than {commit}: {seen}");
+    let lines: Vec<&str> = seen.lines().collect();
+    ensure!(lines.windows(3).any(|three| three == ["staged", "open", "new"]) && !lines.contains(&"gone.txt"), "{seen}");
+    ensure!(lines.contains(&"new.txt") && lines.contains(&"staged.txt"), "{seen}");
+
+    shell(&ns, &clone, "\"$YOI_KUBECTL_YOI\" -n \"$1\" pull a --apply").await?.exit_ok()?;
+    ensure!(std::fs::read_to_string(clone.join("of-agent.txt"))? == "agent\n");
+    ensure!(std::fs::read_to_string(clone.join("open.txt"))? == "open\n" && !clone.join("gone.txt").exists());
+
+    // The next state takes its place, and what was sent before is not kept.
+    shell(&ns, &clone, "echo later > open.txt").await?.exit_ok()?;
+    shell(&ns, &clone, sync).await?.exit_ok()?;
+    let gone = async || {
+        let maps = ns.kubectl(&["get", "configmaps", "-o", "name"]).await?.exit_ok()?.out;
+        Ok((maps.lines().filter(|name| name.contains("p.sync-")).count() == 1).then_some(()))
+    };
+    poll_until(TIMEOUT, "the former bundle is deleted", gone).await?;
     ns.remove().await
 }

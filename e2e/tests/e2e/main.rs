@@ -24,6 +24,7 @@ mod push;
 mod quotas;
 mod readers;
 mod refresh;
+mod rest;
 mod schema;
 mod tool_output;
 mod trees;

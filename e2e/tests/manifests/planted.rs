@@ -41,12 +41,19 @@ pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
 }
 
 /// Rules that other rules imply, with the reason. They exist for their better message.
-pub const IMPLIED: [(Kind, &str, &str); 3] = [
+pub const IMPLIED: [(Kind, &str, &str); 7] = [
     (Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members"),
     (Kind::YoiPod, MOVING_REF, FETCHED_ONCE),
     (Kind::AgentWorkspace, MOVING_REF, FETCHED_ONCE),
+    (Kind::YoiPod, SYNC_OR_REFRESH, NEVER_SYNCED),
+    (Kind::AgentWorkspace, SYNC_OR_REFRESH, NEVER_SYNCED),
+    (Kind::YoiPod, WHOLE_HISTORY, NEVER_SYNCED),
+    (Kind::AgentWorkspace, WHOLE_HISTORY, NEVER_SYNCED),
 ];
 const MOVING_REF: &str = "refresh needs a ref that can move: a commit id never does";
+const SYNC_OR_REFRESH: &str = "of sync and refresh only one: trees are made from what was synced last, or from where the branch is";
+const WHOLE_HISTORY: &str = "sync needs the whole history: what is synced goes on from any commit of it";
+const NEVER_SYNCED: &str = "a source of a workspace has no sync at all";
 const FETCHED_ONCE: &str = "a source of a workspace has no refresh at all";
 
 pub struct DroppedRules {

@@ -99,7 +99,7 @@ fn agent(workspace: Value, session: Value) -> Value {
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
         "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600 }, "compaction": { "at": 80_000, "keep": 10_000 },
-        "policy": policy(),
+        "policy": policy(), "rest": { "after": "30m" },
     })
 }
 
@@ -131,13 +131,14 @@ pub fn all() -> Vec<Specimen> {
         git["refresh"] = json!("10m");
         git
     };
+    let synced = json!({ "url": "https://127.0.0.1:1/p.git", "ref": "main", "sync": {} });
     let host = json!({ "name": "clone", "take": "1" });
     let template = |source: Value| json!({ "template": { "source": source, "provider": "Auto" } });
     let own = json!({ "claimTemplate": { "storageClassName": "plain", "size": "1Gi" }, "retain": "Delete", "segmentSize": "1Mi" });
     let named = json!({ "claimName": "kept", "retain": "Retain" });
     let project = |source: Value| {
         json!({ "source": source, "path": "/workspace/tree", "owner": { "uid": 1000, "gid": 1000 }, "provider": "Auto", "policy": policy(),
-            "defaults": { "model": model(), "pod": pod(), "quota": "1Gi" } })
+            "defaults": { "model": model(), "pod": pod(), "quota": "1Gi", "rest": { "after": "0s" } } })
     };
     let tree = |source: Value, more: Value| {
         let mut spec = json!({ "source": source, "provider": "Auto", "path": "/workspace/tree", "claim": false,
@@ -159,6 +160,7 @@ pub fn all() -> Vec<Specimen> {
     let mut all = vec![
         of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": git })))),
         of(Kind::YoiProject, "refreshed", "", project(json!({ "git": refreshed }))),
+        of(Kind::YoiProject, "synced", "", project(json!({ "git": synced }))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
         of(Kind::YoiProject, "host", "p-host", project(json!({ "host": host }))),
         of(Kind::YoiPod, "ref", "y-ref", agent(json!({ "ref": { "name": "w" } }), named)),
@@ -206,7 +208,8 @@ pub fn all() -> Vec<Specimen> {
             tree(
                 json!({ "empty": {} }),
                 json!({ "base": { "generation": "0123456789", "node": "none", "prepare": prepare(),
-                    "revision": "0123456789abcdef0123456789abcdef01234567" } }),
+                    "revision": "0123456789abcdef0123456789abcdef01234567",
+                    "bundle": { "sha256": "0123456789abcdef".repeat(4), "parts": ["p.sync-0"] } } }),
             ),
         ),
         of(Kind::WorkspaceNode, "node", "", json!({ "discard": ["0197c0de-0000-4000-8000-000000000001"] })),
@@ -286,6 +289,9 @@ fn status(kind: Kind) -> Value {
         Kind::YoiProject => json!({ "observedGeneration": 1, "conditions": conditions, "path": "/workspace",
             "refresh": { "source": "0123456789", "lookedAt": "2026-01-01T00:00:00Z", "failure": "f", "revision": "r", "since": "2026-01-01T00:00:00Z",
                 "inUse": "r", "request": "now" },
+            "sync": { "last": { "machine": "m", "commit": "c", "capturedAt": "2026-01-01T00:00:00Z", "receivedAt": "2026-01-01T00:00:00Z", "person": "p" },
+                "machines": [{ "machine": "m", "commit": "c" }], "deleted": ["c"],
+                "bundles": [{ "commit": "c", "sha256": "s", "bytes": 1, "parts": [{ "name": "n", "uid": "u" }] }] },
             "warm": { "claims": [{ "name": "c", "uid": "u", "node": "n" }], "failure": { "message": "m", "at": "2026-01-01T00:00:00Z" } },
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
@@ -295,6 +301,7 @@ fn status(kind: Kind) -> Value {
             "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1,
                 "scope": "The kernel has no Landlock.", "hasFrame": false, "hasGit": true, "program": "claude is 3.0.1, and 2. is known.",
                 "programSession": "It began a new one." },
+            "rest": { "runGeneration": 1, "since": "2026-01-01T00:00:00Z", "wake": { "requestedAt": "2026-01-01T00:00:00Z", "by": "a message of b" } },
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },
             "push": { "request": { "id": "i", "branch": "yoi/y", "commit": "c", "expected": "e", "requestedAt": "2026-01-01T00:00:00Z" },
                 "pod": { "name": "p", "uid": "u" }, "attempts": { "id": "i", "count": 1, "noPodSince": "2026-01-01T00:00:00Z" },

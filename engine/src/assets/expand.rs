@@ -3,7 +3,7 @@
 use std::io::Read as _;
 
 use serde_json::json;
-use yoi_assets::{AssetState, Part, RenderError, Rendered};
+use yoi_assets::{AssetSnapshot, AssetState, Part, RenderError, Rendered};
 use yoi_wire::entry::{CallFrom, ToolCall};
 use yoi_wire::policy::ToolPolicy;
 
@@ -92,12 +92,12 @@ fn expanded(
                 text.push_str(more);
                 continue;
             }
-            Part::Shell { command } => ToolCall { call_id: String::new(), tool: "Shell".to_owned(), args: json!({ "command": command }) },
-            Part::File { path } => ToolCall { call_id: String::new(), tool: "Read".to_owned(), args: json!({ "path": path }) },
+            Part::Shell { command } => shell_call(command),
+            Part::File { path } => read_call(path),
         };
         calls += 1;
         let decided = if calls > MAX_CALLS {
-            Err(format!("a command has at most {MAX_CALLS} files and shell lines"))
+            Err(too_many_calls())
         } else {
             decide(tools, &call).and_then(|()| own.as_ref().map_or(Ok(()), |own| own.check(&call)))
         };
@@ -113,6 +113,53 @@ fn expanded(
         });
     }
     Expansion::Text { text: truncate(text, MAX_TEXT_BYTES), path: path.to_owned() }
+}
+
+/// The text of a command for a model that asks for it. Each shell line and each file of it is a sentence: the model makes those calls, so each passes the
+/// door as any call. What does not match `allowed-tools` is left out and named.
+///
+/// # Errors
+/// There is no such command for a model, or the arguments are not what it takes; a sentence.
+pub fn text_of_command(snapshot: &AssetSnapshot, name: &str, arguments: &str) -> Result<String, String> {
+    let for_model = || snapshot.commands.iter().filter(|command| command.for_model && command.state.is_valid());
+    let Some(command) = for_model().find(|command| command.name == name) else {
+        let names: Vec<&str> = for_model().map(|command| command.name.as_str()).collect();
+        let there = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
+        let why = match snapshot.command(name).map(|command| (&command.path, &command.state)) {
+            Some((path, AssetState::Invalid { reason, .. })) => format!("{path} is not as it should be, so nothing was done: {reason}; "),
+            Some(_) | None => String::new(),
+        };
+        return Err(format!("/name: there is no command {name:?} for you: {why}there is {there}"));
+    };
+    let Rendered { parts } = command.render(arguments).map_err(|error| format!("/arguments: {error}"))?;
+    let own = command.allowed_tools.as_deref().map(|rules| OwnRules::new(&command.path, rules));
+    let (mut text, mut calls) = (format!("[The command /{name} of {}]\n", command.path), 0);
+    for part in &parts {
+        let (call, sentence) = match part {
+            Part::Text(more) => {
+                text.push_str(more);
+                continue;
+            }
+            Part::Shell { command } => (shell_call(command), format!("Run this in a shell; its output belongs here: {command}")),
+            Part::File { path } => (read_call(path), format!("Read this file; its text belongs here: {path}")),
+        };
+        calls += 1;
+        let decided = if calls > MAX_CALLS { Err(too_many_calls()) } else { own.as_ref().map_or(Ok(()), |own| own.check(&call)) };
+        text.push_str(&decided.map_or_else(|why| format!("[Left out, {why}: {}]", call.args), |()| format!("[{sentence}]")));
+    }
+    Ok(truncate(text, MAX_TEXT_BYTES))
+}
+
+fn shell_call(command: &str) -> ToolCall {
+    ToolCall { call_id: String::new(), tool: "Shell".to_owned(), args: json!({ "command": command }) }
+}
+
+fn read_call(path: &str) -> ToolCall {
+    ToolCall { call_id: String::new(), tool: "Read".to_owned(), args: json!({ "path": path }) }
+}
+
+fn too_many_calls() -> String {
+    format!("a command has at most {MAX_CALLS} files and shell lines")
 }
 
 /// What the gate says to a call of the command's own, at the moment of its expansion. Nobody can be asked then.

@@ -1,7 +1,7 @@
 //! The assets as people and programs are shown them.
 
-use yoi_assets::{AssetSnapshot, AssetState, Level};
-use yoi_wire::assets::{Asset, AssetDiagnostic, AssetsResponse};
+use yoi_assets::{AssetSnapshot, AssetState, Found, FoundKind, Level};
+use yoi_wire::assets::{Asset, AssetDiagnostic, AssetsResponse, FoundAsset, ReloadedAssets};
 
 /// The most assets, and the most diagnostics, of one answer.
 const MAX_LISTED: usize = 2_000;
@@ -46,7 +46,40 @@ pub fn listing(snapshot: &AssetSnapshot) -> AssetsResponse {
         digest: digest.clone(),
         assets,
         diagnostics: diagnostics.collect(),
+        found: None,
         left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+    }
+}
+
+/// Those that count and have the text.
+#[must_use]
+pub fn found(snapshot: &AssetSnapshot, text: &str) -> AssetsResponse {
+    let found = snapshot.search(text).into_iter().map(|Found { kind, name, path, excerpt }| {
+        let kind = match kind {
+            FoundKind::Skill => "Skill",
+            FoundKind::Command => "Command",
+            FoundKind::Workflow => "Workflow",
+            FoundKind::Node => "Node",
+        };
+        FoundAsset { kind: kind.to_owned(), name, path, excerpt: bounded(&excerpt) }
+    });
+    let AssetSnapshot { generation, digest, .. } = snapshot;
+    AssetsResponse { generation: *generation, digest: digest.clone(), found: Some(found.collect()), ..AssetsResponse::default() }
+}
+
+/// How many count.
+#[must_use]
+pub fn counts(snapshot: &AssetSnapshot) -> ReloadedAssets {
+    let AssetSnapshot { generation, digest, skills, commands, workflows, graph, diagnostics } = snapshot;
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    ReloadedAssets {
+        generation: *generation,
+        digest: digest.clone(),
+        skills: count(skills.iter().filter(|skill| skill.state.is_valid()).count()),
+        commands: count(commands.iter().filter(|command| command.state.is_valid()).count()),
+        workflows: count(workflows.iter().filter(|workflow| workflow.state.is_valid()).count()),
+        nodes: count(graph.nodes.len()),
+        errors: count(diagnostics.iter().filter(|one| one.level == Level::Error).count()),
     }
 }
 

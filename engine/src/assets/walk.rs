@@ -50,11 +50,20 @@ pub(super) struct FoundFile {
 
 /// All files that may be assets, in the order in which the first of a name wins.
 pub(super) fn walk(tree: &Tree) -> Vec<FoundFile> {
+    walked(tree).found
+}
+
+/// The folders that may hold assets, without links.
+pub(super) fn folders(tree: &Tree) -> BTreeSet<PathBuf> {
+    walked(tree).visited
+}
+
+fn walked(tree: &Tree) -> Walk<'_> {
     let mut walk = Walk { tree, found: Vec::new(), visited: BTreeSet::new(), names: 0, is_full: false };
     for folder in FOLDERS {
         walk.enter_by_path(folder, folder.path, "", 0, &mut Vec::new());
     }
-    walk.found
+    walk
 }
 
 /// Reads what was found. A file that has gone meanwhile is told with the reason, as one that cannot be read.

@@ -12,7 +12,7 @@ use yoi_wire::entry::{
 use yoi_wire::manifest::{CompactionLimits, Task};
 use yoi_wire::policy::ToolPolicy;
 
-use super::preparation::{CommandInput, Prepared};
+use super::preparation::{Prepared, ToPrepare};
 use super::program::ProgramEnd;
 use super::questions::ApprovalResult;
 use crate::decision::Decision;
@@ -339,8 +339,8 @@ pub enum Intent {
     Prepare {
         /// For the event.
         effect: EffectId,
-        /// Texts that may be commands.
-        inputs: Vec<CommandInput>,
+        /// What is asked of it.
+        wanted: ToPrepare,
     },
     /// Run the call, whose start is durable; then [`ConversationEvent::Ended`].
     Run {

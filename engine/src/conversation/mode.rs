@@ -2,6 +2,7 @@
 //!
 //! The log has the mode, so a replay brings it back. A switch happens between runs only; the gate learns it with the entry.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -12,10 +13,18 @@ use yoi_wire::mode::Mode;
 use super::ending::Ending;
 use super::requests::{Refused, refuse};
 use super::{ConversationState, Intent, RunPhase};
+use crate::assets::COMMAND;
 
 const RUNNING: &str =
     "a run is under way, and a mode counts from the next one: wait until it ends, or have it cancelled for the switch (--force)";
 const PAUSED: &str = "a run is paused, and a mode counts from the next one: let it go on, or have it cancelled for the switch (--force)";
+
+/// Whether a mode lets a tool run. `read_only` has the names of the tools that change nothing. A command of the repository is an order to act, so in
+/// planning only people give one.
+#[must_use]
+pub fn is_open(mode: Option<Mode>, tool: &str, read_only: &BTreeSet<String>) -> bool {
+    !mode.is_some_and(Mode::only_reads) || (read_only.contains(tool) && tool != COMMAND)
+}
 
 /// The entries by which a conversation gets a mode, and its model learns of it.
 pub(super) fn switched(mode: Mode, by: Requester) -> [Body; 2] {
@@ -48,11 +57,12 @@ impl ConversationState {
     /// What the log has, with the tools of the mode.
     pub(super) fn config_of_mode(&self) -> Arc<AgentConfig> {
         let config = self.config_or_default();
-        if !self.mode().is_some_and(Mode::only_reads) {
+        let is_open = |name: &str| is_open(self.mode(), name, &self.read_only_tools);
+        if config.tools.iter().all(|tool| is_open(&tool.name)) {
             return config;
         }
         let mut config = (*config).clone();
-        config.tools.retain(|tool| self.read_only_tools.contains(&tool.name));
+        config.tools.retain(|tool| is_open(&tool.name));
         Arc::new(config)
     }
 

@@ -9,8 +9,10 @@ use yoi_wire::entry::{CallFrom, TokenUsage, ToolCall};
 
 use super::model_call::{ModelCallTask, TokenAccount};
 use super::{Agent, EffectHandle, EffectKind, Running};
-use crate::assets::{expand, skill_offer};
-use crate::conversation::{CallEnd, CommandInput, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, Prepared, PromptRequest};
+use crate::assets::{asset_offer, expand};
+use crate::conversation::{
+    CallEnd, CommandInput, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, Prepared, PromptRequest, ToPrepare,
+};
 use crate::tools::{CallResult, LiveOutput};
 
 impl Running<'_> {
@@ -62,16 +64,20 @@ impl Running<'_> {
         self.spawn(effect, EffectKind::Model, retry, task.run(request));
     }
 
-    /// Looks at the tree's assets, which count from this run on.
-    pub(super) fn prepare(&self, inputs: Vec<CommandInput>) -> Prepared {
+    /// Looks at the tree's assets, which count from this run on, and at the instructions of folders.
+    pub(super) fn prepare(&self, wanted: ToPrepare) -> Prepared {
         let tools = &self.driver.tools;
-        let generation = tools.runner().assets().look().generation;
+        let ToPrepare { inputs, folders, begins } = wanted;
+        let assets = tools.runner().assets();
+        // A command that comes in the middle of a run is as the tree has it then.
+        let generation = if begins || !inputs.is_empty() { assets.look() } else { assets.current() }.generation;
         let with_expansion = |input: CommandInput| {
             let expansion = expand(tools, &input.text);
             (input, expansion)
         };
         let expansions = inputs.into_iter().map(with_expansion).collect();
-        Prepared { skills: skill_offer(tools, self.driver.settings.window_tokens), generation, expansions }
+        let instructions = tools.runner().instructions(&folders);
+        Prepared { offer: asset_offer(tools, self.driver.settings.window_tokens), generation, expansions, instructions }
     }
 
     pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall) {

@@ -201,6 +201,8 @@ impl Running<'_> {
     pub(super) fn run_program(&mut self, effect: EffectId, input: String, session: Option<String>, tokens: TokenUsage) {
         let Agent::Program(agent) = &self.driver.agent else { return };
         let agent = agent.clone();
+        // What the tree has now counts for this run, and what the program asks for in it blocks nobody.
+        block_in_place(|| self.driver.tools.runner().assets().look());
         let program_run = Arc::new(ProgramRun {
             effect,
             events: self.events.clone(),

@@ -37,6 +37,8 @@ pub struct ProjectOptions {
     pub conversations: usize,
     /// When and how far the conversation is compacted.
     pub compaction: CompactionLimits,
+    /// Files of skills, commands and the skill graph count soon after they change, and not only when a run begins.
+    pub watch_assets: bool,
     /// Variables of programs. Nothing is inherited from this process.
     pub env: Vec<(OsString, OsString)>,
     /// Folders and files that programs can neither read nor write, beside the record.
@@ -62,6 +64,7 @@ impl ProjectOptions {
             limits: RunLimits::default(),
             conversations: MAX_CONVERSATIONS,
             compaction: CompactionLimits::default(),
+            watch_assets: false,
             env: Vec::new(),
             closed: Vec::new(),
             retries: RetryPolicy::default(),

@@ -1,7 +1,9 @@
 //! The built-in tools, one type in one file.
 
+mod command;
 mod edit;
 mod glob;
+mod graph;
 mod grep;
 mod list;
 mod list_pods;
@@ -29,6 +31,8 @@ pub fn all() -> Vec<Box<dyn Tool>> {
         Box::new(glob::Glob),
         Box::new(list::List),
         Box::new(skill::Skill),
+        Box::new(graph::Graph),
+        Box::new(command::Command),
         Box::new(list_pods::ListPods),
         Box::new(send_to_peer_pod::SendToPeerPod),
     ]

@@ -7,11 +7,13 @@ use yoi_wire::mode::Mode;
 
 use super::ToolRunner;
 use super::result::{CallResult, LiveOutput};
+use crate::assets::{COMMAND, GRAPH};
+use crate::conversation::is_open;
 use crate::decision::{Decision, Question, Refusal};
 use crate::policy::Policy;
 
 /// The tools of Yoi's that a program is offered. It has its own for everything else.
-const FOR_PROGRAMS: [&str; 2] = ["ListPods", "SendToPeerPod"];
+const FOR_PROGRAMS: [&str; 4] = ["ListPods", "SendToPeerPod", GRAPH, COMMAND];
 
 /// Decides about calls, and runs those that may run.
 #[derive(Clone)]
@@ -64,8 +66,9 @@ impl ToolGate {
     /// The same under another policy.
     #[must_use]
     pub fn offered_under(&self, policy: &Policy, to: CallFrom) -> Vec<OfferedTool> {
-        let is_offered = |tool: &OfferedTool| is_exposed(&tool.name, to) && policy.exposes(&tool.name) && self.runner.is_of_use(&tool.name);
-        self.runner.offered().into_iter().filter(is_offered).collect()
+        let is_offered =
+            |tool: &OfferedTool| is_exposed(&tool.name, to) && policy.exposes(&tool.name) && self.runner.is_of_use(&tool.name, to);
+        self.runner.offered(to).into_iter().filter(is_offered).collect()
     }
 
     /// Decides whether a call may begin. Has no side effects. The caller logs the decision before anything follows from it.
@@ -101,14 +104,11 @@ impl ToolGate {
 
     /// Whether the mode lets calls of a tool run.
     fn check_mode(&self, tool: &str) -> Result<(), Refusal> {
-        let Some(mode) = self.mode().filter(|mode| mode.only_reads()) else { return Ok(()) };
-        let open = self.runner.tools().read_only();
-        if open.contains(tool) {
-            return Ok(());
-        }
-        let open: Vec<String> = open.into_iter().collect();
+        let (mode, read_only) = (self.mode(), self.runner.tools().read_only());
+        let (Some(name), false) = (mode, is_open(mode, tool, &read_only)) else { return Ok(()) };
+        let open: Vec<String> = read_only.iter().filter(|tool| is_open(mode, tool, &read_only)).cloned().collect();
         let why = format_args!(
-            "in mode {mode} only tools run that change nothing: {}; a person sets another mode with kubectl yoi mode",
+            "in mode {name} only tools run that change nothing: {}; a person sets another mode with kubectl yoi mode",
             open.join(", ")
         );
         Err(Refusal::new(RefusalClass::ToolNotExposed, why))

@@ -15,6 +15,7 @@ use crate::peers::NoPeers;
 use crate::processes::ProcessSupervisor;
 
 mod arguments;
+mod assets;
 mod files;
 mod policy;
 mod searches;
@@ -196,7 +197,10 @@ async fn p25_of_fifty_calls_in_three_conversations_eight_and_four_are_in_flight_
 fn calls_that_only_read_say_so() {
     let fixture = Fixture::new();
     let reading = fixture.gate.runner().tools().read_only();
-    assert_eq!(reading.into_iter().collect::<Vec<_>>(), ["Glob", "Grep", "List", "ListPods", "Read", "ShellOutput", "Skill"]);
+    assert_eq!(
+        reading.into_iter().collect::<Vec<_>>(),
+        ["Command", "Glob", "Graph", "Grep", "List", "ListPods", "Read", "ShellOutput", "Skill"]
+    );
 }
 
 #[test]

@@ -48,8 +48,13 @@ pub async fn answer(
     let request: ApprovalRequest = serde_json::from_slice(&body)
         .map_err(|error| bad(format!("the body must be {{\"call\": NUMBER, \"approve\": BOOLEAN, \"always\"?, \"because\"?}}: {error}")))?;
     let path = target.runtime_path(runtime_api::APPROVAL)?;
-    let ask =
-        Ask { method: Method::POST, path, body, when_lost: "may have taken the answer all the same: answer again, the first one counts" };
+    let ask = Ask {
+        method: Method::POST,
+        path,
+        body,
+        when_lost: "may have taken the answer all the same: answer again, the first one counts",
+        wakes_for: None,
+    };
     let answer = ask_runtime(&gateway, &user, &record, &ask).await;
     let (action, outcome) = (if request.approve { "approve" } else { "deny" }, if answer.is_ok() { "Done" } else { "NoAnswer" });
     gateway.metrics.control_requests.get_or_create(&ControlLabels { action, answer: outcome }).inc();
@@ -59,7 +64,8 @@ pub async fn answer(
     answer.map(|bytes| json(Body::from(bytes)))
 }
 
-fn json(body: Body) -> Response {
+/// The answer of the runtime, as it stands.
+pub(super) fn json(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
@@ -70,10 +76,12 @@ pub(super) struct Ask {
     pub body: Bytes,
     /// When the answer was lost: that it may have been done, and what to do then.
     pub when_lost: &'static str,
+    /// What an agent that rests is woken for; `None`: it is not.
+    pub wakes_for: Option<String>,
 }
 
 pub(super) async fn ask_runtime(gateway: &GatewayState, user: &User, record: &AgentRecord, ask: &Ask) -> Result<Bytes, ApiFailure> {
-    let client = RuntimeClient::new(gateway, user, record, ask.when_lost);
+    let client = RuntimeClient::new(gateway, user, record, ask.when_lost).waking(ask.wakes_for.clone());
     let response = client.send(&ask.method, &ask.path, &ask.body).await?;
     let status = response.status();
     let Some(answer) = client.read(response.into_body()).await else { return Err(client.lost("gave no answer that can be read")) };

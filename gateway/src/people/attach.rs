@@ -46,7 +46,8 @@ pub async fn attach(
     let record = target.resolve(&gateway, &user, "get", "attach").await?;
     let Query(part) = part.map_err(bad_query)?;
     let path = format!("{}?follow=true{}", target.runtime_path(runtime_api::ATTACH)?, part.query()?);
-    let body = read_from_runtime(&gateway, &record, path, WhenStopped::Nobody).await?;
+    let woken = WhenStopped::Woken(format!("{}, who attached", user.name));
+    let body = read_from_runtime(&gateway, &record, path, woken).await?;
     let attachment = Attachment::new(gateway.metrics.clone());
     let (sender, receiver) = mpsc::channel(WAITING_FRAMES);
     let (stop, write_timeout) = (gateway.stopping.clone(), gateway.settings.attach_write_timeout);

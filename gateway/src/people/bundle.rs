@@ -59,7 +59,7 @@ pub async fn commit(
     let request: CommitRequest =
         serde_json::from_slice(&body).map_err(|error| bad(format!("the body must be {{\"message\": ...}}: {error}")))?;
     request.validate().map_err(bad)?;
-    let line = gateway.delivery.line_to(&record).await.map_err(|_| unreachable(&record))?;
+    let line = gateway.delivery.line_to(&record, None).await.map_err(|_| unreachable(&record))?;
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_static(runtime_api::BUNDLE);

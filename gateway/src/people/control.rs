@@ -87,7 +87,7 @@ async fn carry_out(
     if let Some(refusal) = peer.and_then(|peer| check_peer_name(record, peer).err()) {
         return Ok(refused(refusal));
     }
-    let answer = ask_runtime(gateway, user, record, path, body).await?;
+    let answer = ask_runtime(gateway, user, record, wakes_for(user, &head.action.kind), (path, body)).await?;
     let (Some(peer), RuntimeAnswer::Read(ControlResponse { done: Some(_), .. }, _)) = (peer, &answer) else { return Ok(answer) };
     Ok(match register_peer(gateway, user, record, peer).await {
         Ok(message) => {
@@ -130,14 +130,20 @@ impl RuntimeAnswer {
     }
 }
 
+/// What an agent that rests is woken for: whatever is not about a run that is under way.
+fn wakes_for(user: &User, action: &str) -> Option<String> {
+    let is_of_a_run = ["pause", "resume", "cancel"].contains(&action);
+    (!is_of_a_run).then(|| format!("{} of {}", action_label(action), user.name))
+}
+
 async fn ask_runtime(
     gateway: &GatewayState,
     user: &User,
     record: &AgentRecord,
-    path: &str,
-    body: Bytes,
+    wakes_for: Option<String>,
+    (path, body): (&str, Bytes),
 ) -> Result<RuntimeAnswer, ApiFailure> {
-    let client = RuntimeClient::new(gateway, user, record, "may have done it all the same: ask again under the same id");
+    let client = RuntimeClient::new(gateway, user, record, "may have done it all the same: ask again under the same id").waking(wakes_for);
     let response = client.send(&Method::POST, path, &body).await?;
     let status = response.status();
     if status.is_success() {

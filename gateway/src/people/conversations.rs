@@ -7,13 +7,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Path, Query, State};
-use axum::http::{Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use bytes::Bytes;
 use yoi_wire::hub::runtime_api;
 
 use super::ApiFailure;
-use super::approval::{Ask, ask_runtime};
+use super::approval::{Ask, ask_runtime, json};
 use super::read::{ReaderWait, WhenStopped, bad_query, read_from_runtime};
 use super::target::AgentTarget;
 use crate::GatewayState;
@@ -56,15 +56,13 @@ async fn change(gateway: &GatewayState, target: &AgentTarget, user: &User, metho
         return Err(ApiFailure::new(StatusCode::BAD_REQUEST, "the path names no conversation").about(&record.name.name));
     };
     let path = target.conversation_path(conversation, "")?;
-    let ask = Ask { method, path, body: Bytes::new(), when_lost: "may have done it all the same: look at the list and ask again" };
+    let wakes_for = (method == Method::POST).then(|| format!("{}, who started conversation {conversation}", user.name));
+    let when_lost = "may have done it all the same: look at the list and ask again";
+    let ask = Ask { method, path, body: Bytes::new(), when_lost, wakes_for };
     let answer = ask_runtime(gateway, user, &record, &ask).await;
     let outcome = if answer.is_ok() { "Done" } else { "NoAnswer" };
     gateway.metrics.control_requests.get_or_create(&ControlLabels { action, answer: outcome }).inc();
     let AgentRecord { name, run_generation: run, .. } = &*record;
     tracing::info!(target: "audit", person = user.name, object = %name, uid = name.uid, run, action, conversation, outcome, "conversation");
     answer.map(|bytes| json(Body::from(bytes)))
-}
-
-fn json(body: Body) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

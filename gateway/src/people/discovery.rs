@@ -24,7 +24,7 @@ pub async fn group() -> Json<Value> {
     Json(group)
 }
 
-/// Subresources only: `yoipods` itself is of the group `yoi.dev`, and a second resource of that name would make `kubectl get yoipods` ambiguous.
+/// Subresources only: `yoipods` itself, as `yoiprojects`, is of the group `yoi.dev`, and a second resource of that name would make `kubectl get yoipods` ambiguous.
 pub async fn resources() -> Json<Value> {
     let resources = |subresource: &str, kind: &str, verbs: &[&str]| json!({"name": format!("yoipods/{subresource}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
     let resource = |subresource: &str, kind: &str, verb: &str| resources(subresource, kind, &[verb]);
@@ -32,7 +32,7 @@ pub async fn resources() -> Json<Value> {
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(),
         "resources": [
             resources("approval", "Approval", &["create", "get"]),
-            resource("assets", "Assets", "get"),
+            resources("assets", "Assets", &["create", "get"]),
             resource("attach", "Attach", "get"),
             resources("bundle", "Bundle", &["create", "get"]),
             resource("control", "Control", "create"),
@@ -44,6 +44,7 @@ pub async fn resources() -> Json<Value> {
             resource("patch", "Patch", "get"),
             resource("push", "Push", "create"),
             resource("usage", "Usage", "get"),
+            {"name": "yoiprojects/sync", "singularName": "", "namespaced": true, "kind": "Sync", "verbs": ["create"]},
         ],
     }))
 }

@@ -44,7 +44,7 @@ impl ApiFailure {
     pub fn method_not_allowed() -> Self {
         ApiFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "message, control and push are sent with POST, all others are read with GET; approval and bundle take both, and conversations/NAME takes POST and DELETE",
+            "message, control, push and sync are sent with POST, all others are read with GET; approval and bundle take both, and conversations/NAME takes POST and DELETE",
         )
     }
 
@@ -59,7 +59,7 @@ impl ApiFailure {
     /// The refusal of the target's runtime, or of the delivery to it.
     pub fn from_refusal(namespace: &str, name: &str, refusal: &Refusal) -> Self {
         let code = match refusal.reason {
-            RefusalReason::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalReason::Unreachable | RefusalReason::Resting | RefusalReason::Waking => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
             RefusalReason::ReceiverFailed => StatusCode::INTERNAL_SERVER_ERROR,
@@ -67,7 +67,12 @@ impl ApiFailure {
             // A runtime gives these reasons to agents only.
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name)
+        let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name);
+        match refusal.reason {
+            // Nothing was taken, so the same request may come again.
+            RefusalReason::Resting | RefusalReason::Waking => failure.retry(WaitsFor::Wake, "it rested and is being woken"),
+            _ => failure,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `GET yoipods/log`, `yoipods/diff`, `yoipods/patch`, `yoipods/export`, `yoipods/usage` and `yoipods/assets`: the answers of the agent's
+//! `GET yoipods/log`, `yoipods/diff`, `yoipods/patch`, `yoipods/export` and `yoipods/usage`: the answers of the agent's
 //! runtime, or of a stopped agent's reader, streamed unchanged.
 
 use std::sync::Arc;
@@ -126,17 +126,8 @@ pub async fn usage(
     pass_on(&gateway, target, &user, "usage", (Ok(runtime_api::USAGE.to_owned()), wait), "application/json").await
 }
 
-pub async fn assets(
-    State(gateway): State<Arc<GatewayState>>,
-    Path(target): Path<AgentTarget>,
-    Extension(user): Extension<User>,
-    wait: Result<Query<ReaderWait>, QueryRejection>,
-) -> Result<Response, ApiFailure> {
-    pass_on(&gateway, target, &user, "assets", (Ok(runtime_api::ASSETS.to_owned()), wait), "application/json").await
-}
-
 /// The runtime's answer to `path` as it is, for a user who may get this subresource.
-async fn pass_on(
+pub(super) async fn pass_on(
     gateway: &GatewayState,
     target: AgentTarget,
     user: &User,

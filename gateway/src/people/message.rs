@@ -10,7 +10,7 @@ use yoi_wire::hub::{DeliverRequest, MessageSender, MessageTooLong, SendResponse,
 use yoi_wire::people::PersonMessage;
 
 use super::ApiFailure;
-use super::target::{AgentTarget, unreachable};
+use super::target::{AgentTarget, no_line};
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::body::{self, BodyError};
@@ -34,15 +34,15 @@ pub async fn send(
         ApiFailure::new(StatusCode::BAD_REQUEST, format!("the body must be {{\"messageId\": ..., \"text\": ...}}: {error}"))
     })?;
     let (namespace, name) = (&record.name.namespace, &record.name.name);
-    let from = MessageSender { agent: None, person: Some(user.name) };
+    let from = MessageSender { agent: None, person: Some(user.name.clone()) };
     if let Err(error) = validate(&message_id, &text) {
         gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&error.into()));
         return Err(invalid(&record, error));
     }
     // Checked here too, because a person gets another message than an agent when there is no line.
-    if let Err(refusal) = gateway.delivery.line_to(&record).await {
+    if let Err(refusal) = gateway.delivery.line_to(&record, Some(&format!("a message of {}", user.name))).await {
         gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
-        return Err(unreachable(&record));
+        return Err(no_line(&record, &refusal));
     }
     let sent = gateway.delivery.deliver(&record, &inbox, &DeliverRequest { message_id, from, text }).await;
     sent.map(|sent| (StatusCode::CREATED, Json(sent))).map_err(|refusal| ApiFailure::from_refusal(namespace, name, &refusal))

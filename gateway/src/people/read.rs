@@ -16,7 +16,7 @@ use yoi_wire::hub::Refusal;
 use yoi_wire::people::WaitsFor;
 
 use super::ApiFailure;
-use super::target::unreachable;
+use super::target::{no_line, unreachable};
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::readers::NoReader;
@@ -45,12 +45,14 @@ pub fn bad_query(rejection: QueryRejection) -> ApiFailure {
 }
 
 /// Who answers for an agent that has stopped.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum WhenStopped {
     /// A reader of its session, after a wait.
     Reader(ReaderWait),
     /// Nobody: the request is refused.
     Nobody,
+    /// One that rests is woken for this; of one that has stopped nobody.
+    Woken(String),
 }
 
 /// Requests `path` from the agent's runtime, or from its reader when it has stopped, and returns the body if the response is a success.
@@ -66,13 +68,18 @@ pub async fn read_from_runtime(
     };
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.uri_mut() = path.parse::<Uri>().map_err(|error| broken(error.to_string()))?;
-    let (line, is_reader) = match (gateway.delivery.line_to(record).await, when_stopped) {
+    let wakes_for = match &when_stopped {
+        WhenStopped::Woken(by) => Some(by.as_str()),
+        WhenStopped::Reader(_) | WhenStopped::Nobody => None,
+    };
+    let (line, is_reader) = match (gateway.delivery.line_to(record, wakes_for).await, &when_stopped) {
         (Ok(line), _) => (line, false),
         (Err(_), WhenStopped::Reader(wait)) if record.is_stopped => {
             let line = gateway.readers.line_to(record, wait.duration()).await;
             (line.map_err(|why| no_reader(namespace, name, &why))?, true)
         }
         (Err(_), WhenStopped::Reader(_) | WhenStopped::Nobody) => return Err(unreachable(record)),
+        (Err(refusal), WhenStopped::Woken(_)) => return Err(no_line(record, &refusal)),
     };
     let answer = timeout(gateway.settings.answer_timeout, line.request(request)).await;
     let answer = answer.map_err(|_| broken(format!("nothing came within {}", crate::seconds(gateway.settings.answer_timeout))))?;

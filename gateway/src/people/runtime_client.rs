@@ -10,7 +10,7 @@ use yoi_wire::control::USER_HEADER;
 use yoi_wire::hub::Refusal;
 
 use super::ApiFailure;
-use super::target::unreachable;
+use super::target::{no_line, unreachable};
 use crate::GatewayState;
 use crate::agent_index::AgentRecord;
 use crate::front_proxy::User;
@@ -26,12 +26,19 @@ pub struct RuntimeClient<'a> {
     deadline: Instant,
     /// What stands behind `lost` words: that it may have been done, and what to do then.
     when_lost: &'static str,
+    /// What an agent that rests is woken for; `None`: it is not.
+    wakes_for: Option<String>,
 }
 
 impl<'a> RuntimeClient<'a> {
     /// Of an agent. From now on an answer may take as long as the gateway's settings say.
     pub fn new(gateway: &'a GatewayState, user: &'a User, record: &'a AgentRecord, when_lost: &'static str) -> Self {
-        RuntimeClient { gateway, user, record, deadline: Instant::now() + gateway.settings.control_timeout, when_lost }
+        RuntimeClient { gateway, user, record, deadline: Instant::now() + gateway.settings.control_timeout, when_lost, wakes_for: None }
+    }
+
+    /// The same, and an agent that rests is woken for it.
+    pub fn waking(self, wakes_for: Option<String>) -> Self {
+        RuntimeClient { wakes_for, ..self }
     }
 
     /// Sends JSON over the agent's line, and over another line when that one closes before the runtime can have seen it.
@@ -40,7 +47,8 @@ impl<'a> RuntimeClient<'a> {
     /// The agent has no line, or it is not known whether the runtime has seen the request.
     pub async fn send(&self, method: &Method, path: &str, body: &Bytes) -> Result<Response<Incoming>, ApiFailure> {
         loop {
-            let line = self.gateway.delivery.line_to(self.record).await.map_err(|_| unreachable(self.record))?;
+            let line = self.gateway.delivery.line_to(self.record, self.wakes_for.as_deref()).await;
+            let line = line.map_err(|refusal| no_line(self.record, &refusal))?;
             let request = person_request(self.user, method.clone(), path, body.clone())?;
             return match timeout_at(self.deadline, line.request(request)).await {
                 Ok(Ok(response)) => Ok(response),

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use yoi_crds::pod::DesiredState;
 use yoi_wire::conversation::{MAIN, is_other_name};
-use yoi_wire::hub::{ReportReason, runtime_api};
+use yoi_wire::hub::{Refusal, RefusalReason, ReportReason, runtime_api};
 use yoi_wire::open::NamedValue;
 use yoi_wire::people::{GROUP, WaitsFor};
 
@@ -39,13 +39,7 @@ impl AgentTarget {
         let AgentTarget { namespace, name, .. } = self;
         let resource = AccessResource::Subresource(subresource);
         let request = AccessRequest { verb, resource, namespace: namespace.clone(), name: name.clone() };
-        let allowed = gateway.access.is_allowed(user, &request).await.map_err(|error| {
-            tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
-            ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")).about(name)
-        })?;
-        if !allowed {
-            return Err(ApiFailure::new(StatusCode::FORBIDDEN, forbidden(&user.name, &request)).about(name));
-        }
+        check_right(gateway, user, &request).await.map_err(|failure| failure.about(name))?;
         gateway.agents.get(namespace, name).ok_or_else(|| {
             let message = format!("YoiPod {namespace}/{name} not found; see kubectl get yoipods -n {namespace}");
             ApiFailure::new(StatusCode::NOT_FOUND, message).about(name)
@@ -73,11 +67,24 @@ impl AgentTarget {
     }
 }
 
+/// Refuses who has not this right.
+pub async fn check_right(gateway: &GatewayState, user: &User, request: &AccessRequest) -> Result<(), ApiFailure> {
+    match gateway.access.is_allowed(user, request).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ApiFailure::new(StatusCode::FORBIDDEN, forbidden(&user.name, request))),
+        Err(error) => {
+            tracing::warn!(error = yoi_wire::error_chain(&error), "caller's rights unknown");
+            Err(ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; try again")))
+        }
+    }
+}
+
 /// In the words of the API server for its own kinds.
 pub fn forbidden(user: &str, request: &AccessRequest) -> String {
     let AccessRequest { verb, resource, namespace, name } = request;
     let (group, kind, resource) = match resource {
         AccessResource::Subresource(subresource) => (GROUP, "yoipods", format!("yoipods/{subresource}")),
+        AccessResource::OfProject(subresource) => (GROUP, "yoiprojects", format!("yoiprojects/{subresource}")),
         AccessResource::Objects(plural) => ("yoi.dev", *plural, (*plural).to_owned()),
     };
     let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
@@ -87,6 +94,14 @@ pub fn forbidden(user: &str, request: &AccessRequest) -> String {
     )
 }
 
+/// Why this agent has no line, and what to do next. `refusal` is what the delivery says of it.
+pub fn no_line(record: &AgentRecord, refusal: &Refusal) -> ApiFailure {
+    match refusal.reason {
+        RefusalReason::Waking => ApiFailure::from_refusal(&record.name.namespace, &record.name.name, refusal),
+        _ => unreachable(record),
+    }
+}
+
 /// Why this agent does not answer, and what to do next.
 pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     let (namespace, name) = (&record.name.namespace, &record.name.name);
@@ -94,13 +109,13 @@ pub fn unreachable(record: &AgentRecord) -> ApiFailure {
     match (record.desired, &record.unready) {
         _ if record.is_stopped => about(StatusCode::CONFLICT, stopped_advice(record)),
         (DesiredState::Stopped, _) => about(StatusCode::CONFLICT, "is being deleted".to_owned()),
-        (DesiredState::Running | DesiredState::Unknown, Some((reason, message))) => {
+        (DesiredState::Running | DesiredState::Suspended | DesiredState::Unknown, Some((reason, message))) => {
             let why = format!("is not reachable ({reason}: {message}); see kubectl describe yoipod {name} -n {namespace}");
             let failure = about(StatusCode::SERVICE_UNAVAILABLE, why);
             // A runtime that says how it is has a line, or had one: to another replica of the gateway, which wrote this condition.
             if is_reported(reason) { failure.retry(WaitsFor::Line, "its line to this gateway is not there yet") } else { failure }
         }
-        (DesiredState::Running | DesiredState::Unknown, None) => {
+        (DesiredState::Running | DesiredState::Suspended | DesiredState::Unknown, None) => {
             let why = format!("has no line to this gateway yet: try again, or see kubectl describe yoipod {name} -n {namespace}");
             // An agent learns of a new replica by DNS, whose answers may be kept for half a minute.
             about(StatusCode::SERVICE_UNAVAILABLE, why).retry(WaitsFor::Line, "it learns of a new gateway within half a minute")
@@ -110,7 +125,8 @@ pub fn unreachable(record: &AgentRecord) -> ApiFailure {
 
 /// Whether a runtime that goes on gave this reason.
 fn is_reported(reason: &str) -> bool {
-    ReportReason::ALL.iter().any(|known| *known != ReportReason::Stopping && known.as_str() == reason)
+    let ends = [ReportReason::Stopping, ReportReason::Resting];
+    ReportReason::ALL.iter().any(|known| !ends.contains(known) && known.as_str() == reason)
 }
 
 #[cfg(test)]
@@ -120,7 +136,7 @@ mod tests {
     #[test]
     fn what_a_runtime_says_of_itself_is_a_reason_to_try_again() {
         assert!(is_reported("Starting") && is_reported("ModelUnreachable"));
-        assert!(!is_reported("Stopping") && !is_reported("PodFailed"));
+        assert!(!is_reported("Stopping") && !is_reported("Resting") && !is_reported("PodFailed"));
     }
 
     #[test]

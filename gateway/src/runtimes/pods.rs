@@ -39,7 +39,8 @@ fn state(gateway: &GatewayState, record: &AgentRecord) -> (bool, String) {
     match (record.current_live(), line, record.desired) {
         (Some(live), _, _) => (true, live.activity.as_str().to_owned()),
         (None, Some(line), _) => (true, line.activity.as_str().to_owned()),
+        (None, None, _) if record.may_be_woken => (false, "Resting".to_owned()),
         (None, None, DesiredState::Stopped) => (false, "Stopped".to_owned()),
-        (None, None, DesiredState::Running | DesiredState::Unknown) => (false, "Unreachable".to_owned()),
+        (None, None, DesiredState::Running | DesiredState::Suspended | DesiredState::Unknown) => (false, "Unreachable".to_owned()),
     }
 }

@@ -22,7 +22,7 @@ impl From<Refusal> for RefusalResponse {
             RefusalReason::NotAnAgent => StatusCode::UNAUTHORIZED,
             RefusalReason::NotVisible => StatusCode::NOT_FOUND,
             RefusalReason::NotAPeer => StatusCode::FORBIDDEN,
-            RefusalReason::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalReason::Unreachable | RefusalReason::Resting | RefusalReason::Waking => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
             RefusalReason::ReceiverFailed => StatusCode::BAD_GATEWAY,

@@ -29,7 +29,12 @@ pub async fn send(
     let refused = |target: Option<&AgentRecord>, refusal: &Refusal| {
         gateway.delivery.audit(&from, &caller.agent.namespace, &to, target, &message_id, Err(refusal));
     };
-    let target = target(&gateway, &caller, &to).inspect_err(|refusal| refused(None, refusal))?;
+    let mut found = target(&gateway, &caller, &to);
+    let unseen = |refusal: &Refusal| matches!(refusal.reason, RefusalReason::NotVisible | RefusalReason::NotAPeer);
+    if found.as_ref().is_err_and(unseen) && gateway.peer_lookup.look_again(&caller.agent, &to).await {
+        found = target(&gateway, &caller, &to);
+    }
+    let target = found.inspect_err(|refusal| refused(None, refusal))?;
     validate(&message_id, &text).inspect_err(|invalid| refused(Some(&target), &Refusal::from(*invalid)))?;
     Ok(Json(gateway.delivery.deliver(&target, runtime_api::INBOX, &DeliverRequest { message_id, from, text }).await?))
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 /// The fields of `status` that the gateway may write.
-const GATEWAY_FIELDS: [&str; 6] = ["session", "task", "live", "report", "reader", "push"];
+const GATEWAY_FIELDS: [&str; 7] = ["session", "task", "live", "report", "reader", "push", "rest"];
 
 #[derive(Clone)]
 pub struct FakeApiServer {
@@ -60,6 +60,13 @@ impl FakeApiServer {
         let object = self.lock().put(kind, object);
         self.version.send_modify(|version| *version += 1);
         object
+    }
+
+    /// Writes the whole object so that a request reads it and no watch shows it.
+    pub fn put_unwatched(&self, kind: &str, object: Value) {
+        let mut inner = self.lock();
+        inner.put(kind, object);
+        inner.events.pop();
     }
 
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) {
@@ -150,7 +157,7 @@ async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<S
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().trim_start_matches('/').to_owned();
     api.lock().requests.push(format!("{} {path}", parts.method));
-    let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let body: Bytes = axum::body::to_bytes(body, 4 << 20).await.unwrap();
     let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let words: Vec<&str> = path.split('/').collect();
     match (parts.method, words.as_slice()) {
@@ -160,6 +167,24 @@ async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<S
             let answer = api.create_peer(namespace, body);
             api.version.send_modify(|version| *version += 1);
             answer
+        }
+        (Method::POST, [.., "namespaces", namespace, "configmaps"]) => {
+            let mut map = body;
+            map["metadata"]["namespace"] = json!(namespace);
+            map["metadata"]["uid"] = json!(format!("uid of {}", map["metadata"]["name"].as_str().unwrap()));
+            (StatusCode::CREATED, Json(api.put("configmaps", map))).into_response()
+        }
+        (Method::PATCH, [.., "namespaces", namespace, "yoiprojects", name, "status"]) => {
+            let mut object = api.get("yoiprojects", namespace, name);
+            if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                return failure(StatusCode::CONFLICT, "Conflict");
+            }
+            assert_eq!(body["status"].as_object().unwrap().keys().collect::<Vec<_>>(), ["sync"], "all that is the gateway's");
+            for (field, value) in body["status"]["sync"].as_object().unwrap() {
+                assert_ne!(field, "deleted", "it is the operator's");
+                object["status"]["sync"][field] = value.clone();
+            }
+            Json(api.put("yoiprojects", object)).into_response()
         }
         (Method::PATCH, [.., "namespaces", namespace, "yoipods", name, "status"]) => {
             let answer = api.apply_status(namespace, name, &body);
@@ -250,7 +275,7 @@ impl FakeApiServer {
         let what = &spec["resourceAttributes"];
         let object = match what["group"].as_str().unwrap() {
             "runtime.yoi.dev" => {
-                assert_eq!(what["resource"], "yoipods");
+                assert_eq!(what["resource"], if what["subresource"] == "sync" { "yoiprojects" } else { "yoipods" });
                 &what["subresource"]
             }
             group => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use axum::response::IntoResponse;
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
@@ -139,14 +140,12 @@ impl TestCluster {
     }
 
     pub fn peer(&self, a: (&str, &str), b: (&str, &str)) {
-        self.api.put(
-            "yoipeers",
-            json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer",
-                "metadata": {"namespace": "ns", "name": format!("{}.{}", a.0, b.0), "uid": format!("{}.{}", a.1, b.1)},
-                "spec": {"members": [a.0, b.0]},
-                "status": {"members": [{"name": a.0, "uid": a.1}, {"name": b.0, "uid": b.1}], "conditions": [
-                    {"type": "Ready", "status": "True", "reason": "MembersBound", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
-        );
+        self.api.put("yoipeers", yoipeer(a, b));
+    }
+
+    /// A YoiPeer that a request reads and no watch shows.
+    pub fn unwatched_peer(&self, a: (&str, &str), b: (&str, &str)) {
+        self.api.put_unwatched("yoipeers", yoipeer(a, b));
     }
 
     pub fn dial(&self, replica: &Replica, token: &str) -> Dial {
@@ -179,6 +178,7 @@ impl TestCluster {
         let (got, messages) = mpsc::unbounded_channel();
         let state = Arc::new(RuntimeState {
             got,
+            resting: Mutex::default(),
             hold: Mutex::default(),
             release: Notify::new(),
             log: Mutex::default(),
@@ -193,6 +193,7 @@ impl TestCluster {
             .route(runtime_api::ATTACH, get(attach))
             .route(runtime_api::CONTROL, post(control))
             .route(runtime_api::APPROVAL, get(async || r#"{"calls":[]}"#).post(control))
+            .route(runtime_api::ASSETS, get(async |RawQuery(query): RawQuery| json!({ "query": query }).to_string()).post(control))
             .route(runtime_api::CONVERSATIONS, get(async || r#"{"conversations":[]}"#))
             .route(&runtime_api::of_conversation("", "{conversation}"), any(conversation))
             .route(&runtime_api::of_conversation("/v1/{rest}", "{conversation}"), any(of_conversation))
@@ -240,7 +241,21 @@ impl TestCluster {
         self.send(address, pair, request, body.map(|body| body.to_string()).unwrap_or_default()).await
     }
 
-    async fn send(&self, address: SocketAddr, pair: Option<&Pair>, request: http::request::Builder, body: String) -> Response<Incoming> {
+    /// Posts bytes to the API port as the front proxy does for a user.
+    pub async fn post_bytes(&self, replica: &Replica, user: &str, path: &str, body: Vec<u8>) -> (StatusCode, Value) {
+        let pair = self.front.client(&["front-proxy-client"]);
+        let request =
+            Request::builder().method("POST").uri(path).header("x-remote-user", user).header("x-remote-group", "system:authenticated");
+        json_of(self.send(replica.api, Some(&pair), request, body).await).await
+    }
+
+    async fn send(
+        &self,
+        address: SocketAddr,
+        pair: Option<&Pair>,
+        request: http::request::Builder,
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.pem.as_bytes()).unwrap()).unwrap();
@@ -261,7 +276,7 @@ impl TestCluster {
         let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(NAME).unwrap(), tcp).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
         tokio::spawn(connection);
-        let request = request.header("host", NAME).body(Full::new(Bytes::from(body))).unwrap();
+        let request = request.header("host", NAME).body(Full::new(body.into())).unwrap();
         sender.send_request(request).await.unwrap()
     }
 }
@@ -306,6 +321,8 @@ pub struct Runtime {
 
 pub struct RuntimeState {
     got: mpsc::UnboundedSender<DeliverRequest>,
+    /// Messages come and are refused: it has closed its inbox.
+    pub resting: Mutex<bool>,
     /// Acknowledgements wait for `release`.
     pub hold: Mutex<bool>,
     pub release: Notify,
@@ -331,13 +348,17 @@ pub struct Steering {
     pub attached: Vec<String>,
 }
 
-async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<DeliverRequest>) -> Json<SendResponse> {
+async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<DeliverRequest>) -> Response<Body> {
     let message_id = message.message_id.clone();
     state.got.send(message).unwrap();
+    if *state.resting.lock().unwrap() {
+        let refusal = Refusal { reason: RefusalReason::Resting, message: "it rests".to_owned() };
+        return (StatusCode::SERVICE_UNAVAILABLE, Json(refusal)).into_response();
+    }
     if *state.hold.lock().unwrap() {
         state.release.notified().await;
     }
-    Json(SendResponse { message_id, duplicate: false })
+    Json(SendResponse { message_id, duplicate: false }).into_response()
 }
 
 async fn log(State(state): State<Arc<RuntimeState>>, RawQuery(query): RawQuery) -> Body {
@@ -427,4 +448,12 @@ async fn of_conversation(method: Method, Path((name, rest)): Path<(String, Strin
     let body: Value = serde_json::from_str(&body).unwrap_or_default();
     let done = json!({"message": format!("{method} {rest} of {name}")});
     json!({"id": "i", "done": done, "messageId": body["messageId"], "duplicate": false}).to_string()
+}
+
+fn yoipeer(a: (&str, &str), b: (&str, &str)) -> Value {
+    json!({"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPeer",
+        "metadata": {"namespace": "ns", "name": format!("{}.{}", a.0, b.0), "uid": format!("{}.{}", a.1, b.1)},
+        "spec": {"members": [a.0, b.0]},
+        "status": {"members": [{"name": a.0, "uid": a.1}, {"name": b.0, "uid": b.1}], "conditions": [
+            {"type": "Ready", "status": "True", "reason": "MembersBound", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
 }

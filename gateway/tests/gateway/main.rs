@@ -3,6 +3,7 @@
 mod agents;
 mod api;
 mod approval;
+mod assets;
 mod attach;
 #[path = "../../../line/tests/line/certificates.rs"]
 mod certificates;
@@ -14,5 +15,7 @@ mod people;
 mod push;
 mod readers;
 mod replicas;
+mod rest;
 mod rollout;
+mod sync;
 mod unauthenticated;

@@ -89,6 +89,28 @@ async fn a25_each_reason_not_to_deliver_has_its_own_outcome() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_yoipeer_that_no_watch_has_shown_yet_is_read_before_a_refusal_and_an_agent_in_a_loop_does_not_ask_each_time() {
+    let cluster = pair();
+    cluster.agent("late", "u-l", "p-l");
+    let replica = cluster.replica().await;
+    let mut late = cluster.runtime(&[&replica], "token-p-l").await;
+    cluster.unwatched_peer(("a", "u-a"), ("late", "u-l"));
+    let caller = cluster.caller(&replica, "token-p-a");
+    caller.post_json::<_, SendResponse>(gateway_api::SEND, &message("late", "m1")).await.unwrap();
+    wait_for("the message", late.messages.recv()).await.unwrap();
+
+    let caller = cluster.caller(&replica, "token-p-b");
+    for _ in 0..20 {
+        assert_eq!(
+            refusal_reason(caller.post_json::<_, SendResponse>(gateway_api::SEND, &message("nobody", "m1")).await),
+            (404, RefusalReason::NotVisible)
+        );
+    }
+    let read = cluster.api.request_count("GET apis/yoi.dev/v1alpha1/namespaces/ns/yoipeers/b.nobody");
+    assert!((1..20).contains(&read), "{read} reads");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a21_a_peer_that_was_deleted_and_created_again_is_no_peer() {
     let cluster = pair();
     let replica = cluster.replica().await;

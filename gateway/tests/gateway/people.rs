@@ -43,6 +43,8 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
         ("alice", "GET", "attach", StatusCode::FORBIDDEN),
         ("alice", "GET", "usage", StatusCode::FORBIDDEN),
         ("alice", "GET", "assets", StatusCode::FORBIDDEN),
+        ("alice", "GET", "assets?search=x", StatusCode::FORBIDDEN),
+        ("alice", "POST", "assets", StatusCode::FORBIDDEN),
         ("alice", "GET", "approval", StatusCode::FORBIDDEN),
         ("alice", "POST", "approval", StatusCode::FORBIDDEN),
         ("alice", "GET", "export", StatusCode::FORBIDDEN),
@@ -219,11 +221,12 @@ async fn discovery_lists_the_subresources_and_an_empty_schema() {
         "push",
         "usage",
     ];
-    assert_eq!(names, wanted.map(|name| json!(format!("yoipods/{name}"))).iter().collect::<Vec<_>>());
+    let wanted: Vec<Value> = wanted.iter().map(|name| json!(format!("yoipods/{name}"))).chain([json!("yoiprojects/sync")]).collect();
+    assert_eq!(names, wanted.iter().collect::<Vec<_>>());
     let verbs = list["resources"].as_array().unwrap().iter().map(|resource| resource["verbs"][0].as_str().unwrap());
     assert_eq!(
         verbs.collect::<Vec<_>>(),
-        ["create", "get", "get", "create", "create", "create", "get", "get", "get", "create", "get", "create", "get"]
+        ["create", "create", "get", "create", "create", "create", "get", "get", "get", "create", "get", "create", "get", "create"]
     );
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);

@@ -78,6 +78,8 @@ pub const TOP: &str = "Examples:
 pub const ASSETS: &str = "Examples:
   kubectl yoi assets alice
   kubectl yoi assets alice show review
+  kubectl yoi assets alice search \"make deploy\"
+  kubectl yoi assets alice reload --strict
   kubectl yoi assets alice -o json";
 pub const EXPORT: &str = "Examples:
   kubectl yoi export alice -f alice.tar
@@ -89,6 +91,9 @@ pub const STOP: &str = "Examples:
   kubectl yoi stop alice --wait
   kubectl yoi stop --all
   kubectl yoi stop -l team=blue";
+pub const SUSPEND: &str = "Examples:
+  kubectl yoi suspend alice --wait
+  kubectl yoi suspend -l team=blue";
 pub const START: &str = "Examples:
   kubectl yoi start alice --wait
   kubectl yoi start alice --refresh     # with the project as it is now
@@ -128,6 +133,10 @@ pub const TAKE: &str = "Examples:
 pub const REFRESH: &str = "Examples:
   kubectl yoi refresh yoi               # until trees are made from the commit that the branch is at
   kubectl yoi refresh yoi -o json | jq -r .status.generation.revision";
+pub const SYNC: &str = "Examples:
+  kubectl yoi sync                      # in a clone with a project: then kubectl yoi run dave --task TASK --wait
+  kubectl yoi sync yoi --dry-run        # how much it would be
+  kubectl yoi sync yoi --include '.env' --include 'generated/**'";
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls

@@ -165,6 +165,20 @@ pub enum AssetsCommand {
         #[arg(value_name = "NAME")]
         asset: String,
     },
+    /// Find those that have these words in their name, path, description or text, nodes of the skill graph among them.
+    #[command(after_help = super::examples::ASSETS)]
+    Search {
+        /// One text, in any case.
+        #[arg(value_name = "WORDS", required = true)]
+        words: Vec<String>,
+    },
+    /// Have a running agent read its tree's files again. It also looks at each begin of a run.
+    #[command(after_help = super::examples::ASSETS)]
+    Reload {
+        /// Load nothing when one of them is not as its format has it: what was loaded before counts on.
+        #[arg(long)]
+        strict: bool,
+    },
 }
 
 #[derive(Debug, Args)]

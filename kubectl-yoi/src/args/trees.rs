@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use yoi_crds::source::TreeOwner;
 
 use super::agents::{DryRunOption, ModelOptions, PlainDryRunOption};
-use super::values::{branch_name, duration, git_url, image_name, object_name, owner, quota, subdomain, ttl};
+use super::values::{branch_name, duration, git_url, image_name, machine_name, object_name, owner, quota, subdomain, ttl};
 
 #[derive(Debug, Args)]
 pub struct InitOptions {
@@ -165,6 +165,25 @@ pub struct RefreshOptions {
     pub timeout: Duration,
     #[command(flatten)]
     pub dry_run: PlainDryRunOption,
+}
+
+#[derive(Debug, Args)]
+pub struct SyncOptions {
+    /// The YoiProject; that of the clone at hand when absent.
+    #[arg(value_name = "PROJECT", value_parser = object_name)]
+    pub project: Option<String>,
+    /// Take these ignored files, too: a pattern of git from the top of the working tree, with `**`. May be repeated.
+    #[arg(long, value_name = "PATTERN")]
+    pub include: Vec<String>,
+    /// What this machine is called; its host name when absent. Each machine has a state of its own, and the one that came last counts.
+    #[arg(long, value_name = "NAME", value_parser = machine_name)]
+    pub machine: Option<String>,
+    /// How long to wait until trees are made from it.
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
+    /// Say what would be sent, and send nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Debug, Args)]

@@ -92,8 +92,14 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         // The answer is an archive.
         Command::Export(_) => verb("export", &output),
         Command::Ls(_) | Command::Workspace(WorkspaceCommand::Ls(_)) => None,
-        Command::Run(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) | Command::Stop(_) => wide,
-        Command::Start(_) | Command::Restart(_) | Command::Rm(_) | Command::Take(_) | Command::Refresh(_) | Command::Diff(_) => wide,
+        Command::Run(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) | Command::Stop(_) | Command::Suspend(_) => wide,
+        Command::Start(_)
+        | Command::Restart(_)
+        | Command::Rm(_)
+        | Command::Take(_)
+        | Command::Refresh(_)
+        | Command::Sync(_)
+        | Command::Diff(_) => wide,
         Command::Workspace(WorkspaceCommand::Create(_) | WorkspaceCommand::Rm(_)) => wide,
         Command::Doctor(_) | Command::Version(_) | Command::Trees(_) => wide,
         Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => wide,

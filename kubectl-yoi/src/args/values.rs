@@ -166,6 +166,14 @@ pub fn quota(text: &str) -> Result<String, String> {
     }
 }
 
+/// Name of a machine whose working tree is synced.
+pub fn machine_name(text: &str) -> Result<String, String> {
+    if yoi_crds::sync::is_machine_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err("1 to 63 lower-case letters, digits and `-`, neither first nor last".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

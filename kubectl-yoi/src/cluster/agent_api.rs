@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse};
+use yoi_wire::assets::{ReloadAssets, ReloadedAssets};
 use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::conversation::ConversationStatus;
@@ -22,9 +23,9 @@ use crate::show::one_line;
 const READER_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a request waits for an agent to learn of a gateway that has just started: answers of DNS may be kept for half a minute.
 const LINE_TIMEOUT: Duration = Duration::from_secs(45);
-const RETRY_AFTER: Duration = Duration::from_millis(300);
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(300);
 /// How often a request whose answer was lost is sent again under its id.
-const REPEAT_LOST: u32 = 3;
+pub(super) const REPEAT_LOST: u32 = 3;
 
 /// Subresources that are asked of one conversation.
 const OF_CONVERSATION: [&str; 5] = ["approval", "attach", "control", "log", "message"];
@@ -227,6 +228,12 @@ impl Cluster {
         }
     }
 
+    /// Has a running agent read the skills and commands of its tree again. A request whose answer was lost is sent again, and reads them once more.
+    pub async fn reload_assets(&self, name: &str, body: &ReloadAssets) -> Result<ReloadedAssets, Error> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
+        self.send_again(name, "assets", &bytes).await.map_err(self.api_error::<YoiPod>("reload the assets of", name))
+    }
+
     /// Posts what has its effect once, again while its answer is lost or the agent learns of a gateway that has just started.
     async fn send_again<T: DeserializeOwned>(&self, name: &str, subresource: &str, bytes: &[u8]) -> kube::Result<T> {
         let mut tried = 0;
@@ -262,7 +269,7 @@ pub fn operation(action: &ControlAction) -> &'static str {
 }
 
 /// Whether the agent may have done what it was asked although there is no answer.
-fn is_lost(error: &kube::Error) -> bool {
+pub(super) fn is_lost(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 502 | 504),
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
@@ -291,7 +298,8 @@ impl<'a> Wait<'a> {
         };
         let cause = details.causes.first();
         let why = cause.map_or(&status.message, |cause| &cause.message);
-        let (timeout, sentence) = match cause.filter(|cause| cause.reason == WaitsFor::Line.as_str()) {
+        let (timeout, sentence) = match cause.filter(|cause| [WaitsFor::Line, WaitsFor::Wake].iter().any(|of| cause.reason == of.as_str()))
+        {
             Some(_) => (LINE_TIMEOUT, format!("waiting for {}: {why}", self.name)),
             None => (READER_TIMEOUT, format!("starting a reader of {}'s session: {why}", self.name)),
         };

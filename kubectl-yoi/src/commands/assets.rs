@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use yoi_wire::assets::{Asset, AssetDiagnostic, AssetsResponse};
+use yoi_crds::YoiPod;
+use yoi_wire::assets::{Asset, AssetDiagnostic, AssetsQuery, AssetsResponse, FoundAsset, ReloadAssets, ReloadedAssets};
 
 use crate::args::{AssetsCommand, AssetsOptions, OutputFormat};
 use crate::cluster::Cluster;
@@ -13,11 +14,51 @@ use crate::show;
 const REASON_CHARS: usize = 80;
 
 pub async fn assets(cluster: &Cluster, output: Option<OutputFormat>, args: &AssetsOptions) -> Result<(), Error> {
-    let response: AssetsResponse = cluster.fetch(&args.name, "assets", "").await?;
+    let agent = &args.name;
     match &args.command {
-        None => list(output, &args.name, &response),
-        Some(AssetsCommand::Show { asset }) => show_one(output, &args.name, &response, asset),
+        None => list(output, agent, &cluster.fetch(agent, "assets", "").await?),
+        Some(AssetsCommand::Show { asset }) => show_one(output, agent, &cluster.fetch(agent, "assets", "").await?, asset),
+        Some(AssetsCommand::Search { words }) => {
+            let text = words.join(" ");
+            let query = AssetsQuery { search: Some(text.clone()) };
+            let response: AssetsResponse = cluster.fetch(agent, "assets", &query.to_url()).await?;
+            let Some(found) = response.found else {
+                let why = "its runtime is of an earlier version, which cannot search";
+                let next = format!("let it begin with this version: {}", cluster.plugin_command(&format!("restart {agent}")));
+                return Err(cluster.refused_error::<YoiPod>("search the assets of", agent, why, next));
+            };
+            show::objects(output, &found, |asset| show::one_line(&asset.name), || found_table(agent, &text, &found))
+        }
+        Some(AssetsCommand::Reload { strict }) => {
+            let reloaded = cluster.reload_assets(agent, &ReloadAssets { strict: *strict }).await?;
+            let sentence = reloaded_sentence(cluster, agent, &reloaded);
+            show::object(output, &reloaded, agent, &sentence)
+        }
     }
+}
+
+fn found_table(agent: &str, text: &str, found: &[FoundAsset]) -> String {
+    if found.is_empty() {
+        return format!("nothing in the tree of {agent} that counts has {:?}\n", show::one_line(text));
+    }
+    let mut table = show::table(&["name", "kind", "file", "text"]);
+    for FoundAsset { kind, name, path, excerpt } in found {
+        table.add_row([name, kind, path, &show::shortened(&show::one_line(excerpt), REASON_CHARS)].map(show::cell));
+    }
+    show::lines(&table)
+}
+
+fn reloaded_sentence(cluster: &Cluster, agent: &str, reloaded: &ReloadedAssets) -> String {
+    let ReloadedAssets { generation, digest: _, skills, commands, workflows, nodes, errors } = reloaded;
+    let display = cluster.display_name::<YoiPod>(agent);
+    let mut sentence = format!(
+        "{display} has read them, generation {generation}: {skills} skills, {commands} commands, {workflows} workflows and {nodes} nodes of the graph count"
+    );
+    if *errors > 0 {
+        let next = cluster.plugin_command(&format!("assets {agent}"));
+        let _ = write!(sentence, "; {errors} errors: {next}");
+    }
+    sentence
 }
 
 fn list(output: Option<OutputFormat>, agent: &str, response: &AssetsResponse) -> Result<(), Error> {

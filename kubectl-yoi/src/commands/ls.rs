@@ -54,8 +54,8 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
     let peers = peers.unwrap_or_else(|| links.clone());
     let is_table = matches!(output, None | Some(OutputFormat::Wide));
     if is_table {
-        // Those that wait for a person come first.
-        pods.objects.sort_by_key(|pod| !needs_input(pod));
+        // Those that wait for a person come first, and those that rest last.
+        pods.objects.sort_by_key(|pod| (!needs_input(pod), yoi_plan::yoipod::may_be_woken(pod)));
     }
     // The other tables have a line for each, and the objects themselves stand in documents.
     if !is_table || args.what == Some(ListKind::Sessions) {

@@ -24,7 +24,7 @@ use crate::show;
 const OPERATION: &str = "pull the commits of";
 /// How much has come, is shown each time that so many bytes more have come.
 const PROGRESS_STEP: u64 = 32 << 20;
-const LOOK_AT_DISK: &str = "look at the folder for temporary files: a disk without room, or a folder that may not be written";
+pub(super) const LOOK_AT_DISK: &str = "look at the folder for temporary files: a disk without room, or a folder that may not be written";
 
 /// What became of it.
 #[derive(Debug, Serialize)]

@@ -19,6 +19,16 @@ pub async fn refresh(cluster: &Cluster, output: Option<OutputFormat>, args: &Ref
         let next = if project.spec.source.host.is_some() { format!("take its folder anew: {next}") } else { "leave it".to_owned() };
         return Err(cluster.refused_error::<YoiProject>("refresh", name, "its source is no git repository", next));
     }
+    let synced = project.status.as_ref().and_then(|status| status.sync.as_ref()?.last.as_ref());
+    if let Some(last) = synced.filter(|_| project.spec.source.git.as_ref().is_some_and(|git| git.sync.is_some())) {
+        let message = format!("its trees are made from what {} has synced of {}, wherever its branch is", last.person, last.machine);
+        let next = format!(
+            "sync another tree: {}; or let the branch count again: kubectl patch yoiproject {name} -n {} --type merge -p '{{\"spec\":{{\"source\":{{\"git\":{{\"sync\":null}}}}}}}}'",
+            cluster.plugin_command(&format!("sync {name}")),
+            cluster.namespace
+        );
+        return Err(cluster.refused_error::<YoiProject>("refresh", name, show::one_line(&message), next));
+    }
     let before = held(&project);
     let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S%.3fZ").to_string();
     let patch = serde_json::json!({ "metadata": { "annotations": { annotation::LOOK: now } } });

@@ -152,6 +152,7 @@ fn spec(args: RunOptions, project: &str) -> Result<YoiPodSpec, Error> {
         model,
         pod: PodSettings { image: args.image, env, resources: resources(args.cpu, args.memory), ..PodSettings::default() },
         desired_state: Default::default(),
+        rest: None,
         session: SessionSettings { claim_name: args.claim, ..SessionSettings::default() },
         limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), ..limits },
         compaction: Compaction::default(),

@@ -1,4 +1,4 @@
-//! `stop` and `start` of agents.
+//! `stop`, `suspend` and `start` of agents.
 
 use std::time::Duration;
 
@@ -27,6 +27,18 @@ pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &Desire
     Ok(())
 }
 
+pub async fn suspend(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
+    let mut pods = Vec::new();
+    for name in agent_names(cluster, &args.agents).await? {
+        pods.push((set_desired_state(cluster, &name, DesiredState::Suspended).await?, name));
+    }
+    for (pod, name) in pods {
+        let pod = if args.wait { wait_resting(cluster, &name, args.timeout).await? } else { pod };
+        print(cluster, output, &pod, &name, if args.wait { "rests" } else { "rests when it has nothing to do" })?;
+    }
+    Ok(())
+}
+
 pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &StartOptions) -> Result<(), Error> {
     let StartOptions { state: args, refresh } = args;
     let refresh = refresh.then(|| Timestamp::now().to_string());
@@ -48,9 +60,23 @@ pub async fn start(cluster: &Cluster, output: Option<OutputFormat>, args: &Start
 
 /// Any other value of the annotation than before asks for a refresh.
 async fn start_one(cluster: &Cluster, name: &str, refresh: Option<&str>) -> Result<YoiPod, Error> {
-    let Some(refresh) = refresh else { return set_desired_state(cluster, name, DesiredState::Running).await };
+    let Some(refresh) = refresh else {
+        let pod = set_desired_state(cluster, name, DesiredState::Running).await?;
+        wake(cluster, name, &pod).await;
+        return Ok(pod);
+    };
     let metadata = serde_json::json!({ "annotations": { annotation::REFRESH: refresh } });
-    cluster.patch(name, &serde_json::json!({ "metadata": metadata, "spec": { "desiredState": DesiredState::Running } })).await
+    let pod = cluster.patch(name, &serde_json::json!({ "metadata": metadata, "spec": { "desiredState": DesiredState::Running } })).await?;
+    wake(cluster, name, &pod).await;
+    Ok(pod)
+}
+
+/// Wakes an agent that rests although its spec asks for no other state: somebody who attaches wakes it.
+async fn wake(cluster: &Cluster, name: &str, pod: &YoiPod) {
+    if cluster.dry_run.is_none() && yoi_plan::yoipod::may_be_woken(pod) {
+        // Without the right to attach, or when that takes long, the wait for the agent or its conditions say how it is.
+        let _ = cluster.stream_now(name, "attach", "tail=0").await;
+    }
 }
 
 /// Refuses an agent that would not start: it has done its task, and is to stop then.
@@ -90,6 +116,25 @@ pub async fn wait_stopped(cluster: &Cluster, name: &str, timeout: Duration) -> R
             Ok(Wait::Pending(
                 ready.map_or_else(|| "the operator has not seen it yet".to_owned(), |c| format!("{}: {}", c.reason, c.message)),
             ))
+        })
+        .await
+}
+
+/// Waits until the agent rests.
+async fn wait_resting(cluster: &Cluster, name: &str, timeout: Duration) -> Result<YoiPod, Error> {
+    cluster
+        .wait(name, timeout, "at rest", |pod: Option<&YoiPod>| {
+            let Some(pod) = pod else {
+                return Err(cluster.gone_error::<YoiPod>(name));
+            };
+            let status = pod.status.clone().unwrap_or_default();
+            let is_current = status.observed_generation == pod.metadata.generation;
+            if status.pod.is_none() && is_current && yoi_plan::yoipod::is_stopped(pod) {
+                return Ok(Wait::Done(pod.clone()));
+            }
+            let activity =
+                status.live.map(|live| show::activity(live.activity.as_str(), live.background.unwrap_or_default().unsigned_abs()));
+            Ok(Wait::Pending(activity.map_or_else(|| "it is not at rest yet".to_owned(), |activity| format!("it is {activity}"))))
         })
         .await
 }

@@ -49,10 +49,16 @@ pub async fn top(cluster: &Cluster, output: Option<OutputFormat>, args: &TopOpti
     show::objects(output, &agents, |agent| format!("yoipod.yoi.dev/{}", agent.name), || table(&agents, namespace))
 }
 
+/// Activity of an agent that nothing runs.
+const STOPPED: &str = "Stopped";
+/// Activity of one that something may wake.
+const RESTING: &str = "Resting";
+
 async fn usage_of(cluster: &Cluster, pod: YoiPod) -> AgentUsage {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
     if yoi_plan::yoipod::is_stopped(&pod) {
-        return AgentUsage { namespace, name, usage: None, error: Some("Stopped".to_owned()) };
+        let state = if yoi_plan::yoipod::may_be_woken(&pod) { RESTING } else { STOPPED };
+        return AgentUsage { namespace, name, usage: None, error: Some(state.to_owned()) };
     }
     match cluster.in_namespace(namespace.clone()).fetch_now(&name, "usage").await {
         Ok(usage) => AgentUsage { namespace, name, usage: Some(usage), error: None },
@@ -84,12 +90,12 @@ fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
             }
             None => {
                 let error = error.as_deref().unwrap_or_default();
-                let is_stopped = error == "Stopped";
+                let is_stopped = [STOPPED, RESTING].contains(&error);
                 any_stopped |= is_stopped;
                 if !is_stopped {
                     unknown.push_str(&format!("{name}: {}\n", show::one_line(error)));
                 }
-                let activity = if is_stopped { "Stopped" } else { "?" };
+                let activity = if is_stopped { error } else { "?" };
                 [name.clone(), activity.to_owned()].into_iter().chain(std::iter::repeat_n(String::new(), header.len() - 2)).collect()
             }
         };
@@ -97,7 +103,9 @@ fn table(agents: &[AgentUsage], of_namespace: Option<&str>) -> String {
         table.add_row(cells.map(show::cell).collect::<Vec<_>>());
     }
     if any_stopped {
-        unknown.push_str("a stopped agent is asked only by its name, which starts a Pod that reads its log: kubectl yoi top NAME\n");
+        unknown.push_str(
+            "a stopped or resting agent is asked only by its name, which starts a Pod that reads its log: kubectl yoi top NAME\n",
+        );
     }
     show::lines(&table) + &unknown
 }

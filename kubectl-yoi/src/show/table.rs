@@ -82,6 +82,7 @@ pub fn activity(name: &str, background: u32) -> String {
 pub fn desired_state_name(state: DesiredState) -> &'static str {
     match state {
         DesiredState::Running => "Running",
+        DesiredState::Suspended => "Suspended",
         DesiredState::Stopped => "Stopped",
         DesiredState::Unknown => "?",
     }

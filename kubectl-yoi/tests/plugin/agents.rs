@@ -231,6 +231,27 @@ async fn verbs_act_on_all_agents_or_on_those_with_labels() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_suspended_is_listed_last_while_it_rests_and_top_asks_nobody() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[("Ready", "False", "Resting", "it rests since noon")])).put(agent("b", &[("Ready", "True", "AllMet", "fine")]));
+    let told = plugin.run(&["suspend", "a"]).await?.expect_code(0)?;
+    ensure!(told.out.contains("yoipod.yoi.dev/a rests when it has nothing to do"), "{told:?}");
+    let mut a = server.object("YoiPod", "a").unwrap_or_default();
+    ensure!(a["spec"]["desiredState"] == "Suspended", "{a}");
+    a["status"]["runGeneration"] = json!(2);
+    a["status"]["report"] = json!({ "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Resting", "message": "m" });
+    a["status"]["rest"] = json!({ "runGeneration": 1, "since": "2026-01-01T12:00:00Z" });
+    server.put(a);
+    let list = plugin.run(&["ls", "agents"]).await?.expect_code(0)?.out;
+    let line = |name: &str| list.lines().position(|line| line.trim_start().starts_with(&format!("{name} ")));
+    ensure!(line("b") < line("a") && list.contains("Resting") && list.contains("it rests since noon"), "{list}");
+    let top = plugin.run(&["top"]).await?.out;
+    ensure!(top.lines().any(|line| line.trim_start().starts_with("a ") && line.contains("Resting")), "{top}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_restart_waits_for_the_end_of_the_pod_before_it_starts_another() -> Result<()> {
     let server = ApiServer::start().await?;
     let plugin = Plugin::new(&server)?;

@@ -19,7 +19,9 @@ pub struct Request {
     pub path: String,
     pub query: BTreeMap<String, String>,
     pub headers: HeaderMap,
+    /// Null for what is no JSON.
     pub body: Value,
+    pub bytes: Bytes,
 }
 
 /// Changes an object before it is stored: what a controller would do a moment later. It gets the collection's path.
@@ -176,7 +178,7 @@ async fn answer(
 ) -> Response {
     let path = uri.path().to_owned();
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let request = Request { method: method.to_string(), path: path.clone(), query, headers, body };
+    let request = Request { method: method.to_string(), path: path.clone(), query, headers, body, bytes };
     server.stored().requests.push(request.clone());
     let stream = server.stored().streams.get_mut(&path).and_then(VecDeque::pop_front);
     if let Some(stream) = stream {

@@ -49,3 +49,41 @@ async fn assets_lists_what_counts_and_says_why_the_rest_does_not_with_file_and_l
     plugin.run(&["assets", "a"]).await?.expect_code(4)?;
     Ok(())
 }
+
+#[tokio::test]
+async fn a_search_is_the_agents_and_a_reload_says_what_counts_or_why_nothing_was_loaded() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[]));
+    let found = json!([{ "kind": "Node", "name": "build", "path": ".jido/skill_graph/build.md", "excerpt": "Run make\u{1b}[2J deploy." }]);
+    let answer = json!({ "generation": 2, "digest": "d", "assets": [], "diagnostics": [], "found": found });
+    server.answer_for("a", "assets", 200, answer.to_string());
+    let searched = plugin.run(&["assets", "a", "search", "make", "deploy"]).await?.expect_code(0)?;
+    let lines: Vec<Vec<&str>> = searched.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    ensure!(
+        lines[0] == ["NAME", "KIND", "FILE", "TEXT"] && lines[1][..3] == ["build", "Node", ".jido/skill_graph/build.md"],
+        "{searched:?}"
+    );
+    ensure!(!searched.out.contains('\u{1b}'), "{searched:?}");
+    let none = json!({ "generation": 2, "digest": "d", "assets": [], "diagnostics": [], "found": [] });
+    server.answer_for("a", "assets", 200, none.to_string());
+    let nothing = plugin.run(&["assets", "a", "search", "x"]).await?.expect_code(0)?;
+    ensure!(nothing.out == "nothing in the tree of a that counts has \"x\"\n", "{nothing:?}");
+    // A runtime that knows no search lists all.
+    server.answer_for("a", "assets", 200, json!({ "generation": 2, "digest": "d", "assets": [], "diagnostics": [] }).to_string());
+    let earlier = plugin.run(&["assets", "a", "search", "x"]).await?.expect_code(1)?;
+    ensure!(earlier.err.contains("of an earlier version") && earlier.err.contains("kubectl yoi restart a"), "{earlier:?}");
+
+    let counts = json!({ "generation": 3, "digest": "d", "skills": 2, "commands": 1, "workflows": 0, "nodes": 4, "errors": 1 });
+    server.answer_for("a", "assets", 200, counts.to_string());
+    let reloaded = plugin.run(&["assets", "a", "reload"]).await?.expect_code(0)?;
+    ensure!(
+        reloaded.out.contains("generation 3: 2 skills, 1 commands") && reloaded.out.contains("1 errors: kubectl yoi assets a"),
+        "{reloaded:?}"
+    );
+    let words = "YoiPod ns/a: nothing was loaded, and what was loaded before counts on: failed to load the assets: x.md:3: a key twice";
+    server.answer_for("a", "assets", 409, status(409, "Conflict", words));
+    let refused = plugin.run(&["assets", "a", "reload", "--strict"]).await?;
+    ensure!(refused.code != 0 && refused.err.contains("a key twice"), "{refused:?}");
+    Ok(())
+}

@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 40] = [
+const LINES: [&str; 42] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -34,6 +34,7 @@ const LINES: [&str; 40] = [
     "export a",
     "peer a b --timeout 1s",
     "stop a",
+    "suspend a",
     "start a",
     "restart a --timeout 1s",
     "rm a",
@@ -44,6 +45,7 @@ const LINES: [&str; 40] = [
     "push a",
     "take p",
     "refresh p --timeout 1s",
+    "sync --timeout 1s",
     "workspace ls",
     "workspace create w --empty",
     "workspace rm w",

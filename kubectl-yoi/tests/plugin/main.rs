@@ -22,6 +22,7 @@ mod push;
 mod rm;
 mod steering;
 mod stopped;
+mod sync;
 mod terminal;
 mod trees;
 mod waiting;

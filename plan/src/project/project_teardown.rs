@@ -7,7 +7,7 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::finalizer;
 use yoi_crds::reason::{self, condition};
 
-use super::Observed;
+use super::{Observed, sync};
 use crate::conditions::{ConditionSet, namespace_terminating};
 use crate::step::Plan;
 use crate::stored::Stored;
@@ -47,8 +47,12 @@ pub(super) fn with_ready(project: Stored<'_, YoiProject>, ready: ConditionValue,
     let mut conditions = ConditionSet::new(&before.conditions, project.meta().generation, now);
     conditions.keep(&[condition::SOURCE_READY, condition::SEALED, condition::REFRESHED]);
     conditions.set(condition::READY, ready);
-    let status =
-        YoiProjectStatus { observed_generation: project.meta().generation, conditions: conditions.into_conditions(), ..before.clone() };
+    let status = YoiProjectStatus {
+        observed_generation: project.meta().generation,
+        sync: sync::own_fields(before.sync.clone()),
+        conditions: conditions.into_conditions(),
+        ..before.clone()
+    };
     Plan { steps: Vec::new(), status: Some(status), requeue_after: None }
 }
 

@@ -11,6 +11,7 @@ use yoi_crds::name::annotation;
 use yoi_crds::project::RefreshStatus;
 use yoi_crds::reason;
 use yoi_crds::source::{GitSource, is_commit_id};
+use yoi_crds::sync::SyncedTree;
 
 use super::look_pod::{self, CONTAINER};
 use crate::conditions::format_time;
@@ -20,7 +21,7 @@ use crate::observed_pod::{ContainerState, ObservedPod, PodPhase};
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::{Stored, delete_all};
-use crate::tree::base_set::{BaseSet, first_generation, refresh_status};
+use crate::tree::base_set::{BaseSet, first_generation, refresh_status, synced};
 use crate::workspace::populate_report::{failure, without_user};
 
 /// How long a look may take, the start of its Pod included.
@@ -55,13 +56,23 @@ pub(super) fn plan(
     let mut status = before.cloned().map(Box::new);
     let context = LookContext { project, git, source: &source, before, now };
     let mut plan = context.looks(looks, current, next, settings, &mut status);
-    if let (Some(status), Some(next)) = (&mut status, next)
-        && !next.sealed_nodes().is_empty()
-        && status.revision == next.revision()
-    {
-        status.in_use = status.revision.clone();
+    if let Some(next) = next.filter(|next| !next.sealed_nodes().is_empty()) {
+        if let Some(tree) = synced(project).filter(|tree| next.revision().as_ref() == Some(&tree.commit)) {
+            let status = status.get_or_insert_default();
+            if status.source != source {
+                **status = RefreshStatus { source: source.clone(), looked_at: tree.received_at.clone(), ..RefreshStatus::default() };
+            }
+            status.in_use = next.revision();
+        } else if let Some(status) = &mut status
+            && status.revision == next.revision()
+        {
+            status.in_use = status.revision.clone();
+        }
     }
-    plan.condition = status.as_deref().map(|status| context.condition(status, current, next));
+    plan.condition = match synced(project) {
+        Some(tree) => Some(context.synced_condition(tree, status.as_deref(), next)),
+        None => status.as_deref().map(|status| context.condition(status, current, next)),
+    };
     plan.status = status;
     plan
 }
@@ -170,6 +181,22 @@ impl LookContext<'_> {
                     ))
                 }
             },
+        }
+    }
+
+    /// What is said of a project that takes working trees: which one its trees are made from, or why they are not made from the last one yet.
+    fn synced_condition(&self, tree: &SyncedTree, status: Option<&RefreshStatus>, next: Option<&BaseSet<'_>>) -> ConditionValue {
+        let SyncedTree { machine, commit, captured_at, person, received_at: _ } = tree;
+        let what = format!("the tree of {machine} as it was at {captured_at}, which {person} has synced as commit {commit}");
+        match next {
+            Some(next) if next.revision().as_ref() == Some(commit) && status.and_then(|status| status.in_use.as_ref()) != Some(commit) => {
+                let why = next.not_populated(self.now);
+                ConditionValue { message: format!("trees are not made yet from {what}: {}", why.message), ..why }
+            }
+            _ if status.and_then(|status| status.in_use.as_ref()) == Some(commit) => {
+                ConditionValue::yes(reason::REFRESHED, format!("trees are made from {what}"))
+            }
+            _ => ConditionValue::no(reason::POPULATING, format!("the repository is being fetched, and then {what}")),
         }
     }
 

@@ -7,7 +7,7 @@
 mod folder;
 mod revision;
 
-pub(crate) use revision::{first_generation, refresh_status, tree_source};
+pub(crate) use revision::{first_generation, refresh_status, synced, tree_source};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use yoi_crds::pod::PodSettings;
 use yoi_crds::prepare::Prepare;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{ProviderName, TreeOwner, WorkspaceSource};
-use yoi_crds::workspace::{BaseRef, Binding};
+use yoi_crds::workspace::{BaseRef, Binding, BundleRef};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, Condition, YoiProject, condition as conditions};
 
 use super::progress::Progress;
@@ -38,7 +38,7 @@ pub const FOLLOWS_CONSUMER: &str = "yoi.dev/follows-consumer";
 /// the parent is in the same namespace is for the caller to check.
 #[must_use]
 pub fn base_parent_uid(base: &AgentWorkspace) -> Option<&str> {
-    let BaseRef { generation, node, prepare: _, revision: _ } = base.spec.base.as_ref()?;
+    let BaseRef { generation, node, prepare: _, revision: _, bundle: _ } = base.spec.base.as_ref()?;
     let parent = meta::controller(&base.metadata)?;
     let is_a_parent = [YoiProject::KIND, AgentWorkspace::KIND].contains(&parent.kind.as_str()) && parent.api_version == meta::API_VERSION;
     (is_a_parent && meta::name(&base.metadata) == names::base(generation, node)).then_some(parent.uid.as_str())
@@ -82,7 +82,7 @@ impl<'a> ObservedBase<'a> {
 
     /// `None` for a workspace that is no base.
     pub(crate) fn new(workspace: Stored<'a, AgentWorkspace>) -> Option<Self> {
-        let BaseRef { generation, node, prepare, revision: _ } = workspace.get().spec.base.as_ref()?;
+        let BaseRef { generation, node, prepare, revision: _, bundle: _ } = workspace.get().spec.base.as_ref()?;
         Some(ObservedBase { workspace, generation, node, prepare: prepare.as_deref() })
     }
 
@@ -128,6 +128,8 @@ pub(crate) struct BaseSet<'a> {
     pub generation: String,
     /// The commit that its bases are filled with; that of the source's ref when absent.
     revision: Option<String>,
+    /// Where what the source lacks of that commit is.
+    bundle: Option<BundleRef>,
     /// The generation that this one follows after: its nodes are preferred.
     former: Option<String>,
     /// The settings of the agents that have none of their own. The nodes that these select get the base first, and those that these tolerate get one too.
@@ -154,6 +156,7 @@ impl<'a> BaseSet<'a> {
             prepare: None,
             generation: names::generation(workspace.uid().as_str(), &spec.source, owner, spec.path.as_deref(), spec.provider),
             revision: None,
+            bundle: None,
             former: None,
             agents: None,
             observed,
@@ -370,6 +373,7 @@ impl<'a> BaseSet<'a> {
                 node: node.to_owned(),
                 prepare: self.prepare.cloned().map(Box::new),
                 revision: self.revision.clone(),
+                bundle: self.bundle.clone().map(Box::new),
             }),
         };
         let mut base = AgentWorkspace::new(&title, spec);

@@ -362,6 +362,7 @@ impl PopulateContext<'_> {
             former: self.former_revision().filter(|_| attempt == 1),
             asked: self.asked,
             tolerations: self.tolerations(),
+            bundle: self.base.get().spec.base.as_ref().and_then(|base| base.bundle.as_deref()),
             settings: self.settings,
         };
         Some(Step::EnsurePod(Box::new(populate_pod::pod(parts))))

@@ -1,13 +1,16 @@
 //! The Pod that fills a base from git, and its script. It alone mounts the source's credentials.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Toleration, Volume, VolumeMount,
+    ConfigMapProjection, ConfigMapVolumeSource, EnvVar, KeyToPath, Pod, PodSpec, ProjectedVolumeSource, SecretVolumeSource, Toleration,
+    Volume, VolumeMount, VolumeProjection,
 };
 use yoi_crds::AgentWorkspace;
 use yoi_crds::name::annotation::LOOK;
 use yoi_crds::name::label;
 use yoi_crds::pod::{ConfigMapKeyRef, SecretRef};
 use yoi_crds::source::{DEFAULT_PATH, GitSource, LinkedContent, TreeOwner};
+use yoi_crds::sync::PART_KEY;
+use yoi_crds::workspace::BundleRef;
 
 use super::populate::{ATTEMPT, CONTAINER};
 use crate::node_affinity::NodeChoice;
@@ -25,6 +28,7 @@ pub const SCRIPT: &str = concat!(
     include_str!("populate/watch.sh"),
     include_str!("populate/branches.sh"),
     include_str!("populate/source.sh"),
+    include_str!("populate/bundle.sh"),
     include_str!("populate/lfs.sh"),
     include_str!("populate/submodules.sh"),
     include_str!("populate/increment.sh"),
@@ -37,6 +41,7 @@ const DEADLINE: i64 = 3600;
 const CREDENTIALS_PATH: &str = "/yoi/credentials";
 const CA_PATH: &str = "/yoi/ca";
 const CA_FILE: &str = "ca.crt";
+const BUNDLE_PATH: &str = "/yoi/bundle";
 
 /// What a populator Pod is made from.
 pub(super) struct PodParts<'a> {
@@ -54,11 +59,13 @@ pub(super) struct PodParts<'a> {
     /// The request of a person that this attempt answers.
     pub asked: Option<&'a str>,
     pub tolerations: Option<Vec<Toleration>>,
+    /// Where what the source lacks of `revision` is.
+    pub bundle: Option<&'a BundleRef>,
     pub settings: &'a Settings,
 }
 
 pub(super) fn pod(parts: PodParts<'_>) -> Pod {
-    let PodParts { base, git, owner, node, attempt, revision, former, asked, tolerations, settings } = parts;
+    let PodParts { base, git, owner, node, attempt, revision, former, asked, tolerations, bundle, settings } = parts;
     // A base has a path in its spec from the first write on.
     let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
     let labels = [(label::ROLE, label::ROLE_POPULATOR), (label::WORKSPACE, base.name())];
@@ -66,11 +73,15 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         (restricted::tree_volume(base.uid(), false), restricted::mount("tree", path, false)),
         (restricted::scratch("tmp", settings), restricted::mount("tmp", "/tmp", false)),
     ];
-    let (volumes, mounts) = own.into_iter().chain(git.into_iter().flat_map(source_volumes)).unzip();
+    let (volumes, mounts) = own.into_iter().chain(git.into_iter().flat_map(source_volumes)).chain(bundle.map(bundle_volume)).unzip();
     let (script, env) = match git {
         Some(git) => {
-            let former = variable("FORMER", former.unwrap_or_default());
-            (SCRIPT, environment(git, revision.unwrap_or_default(), path, settings).into_iter().chain([former]).collect())
+            let own = [
+                variable("FORMER", former.unwrap_or_default()),
+                variable("BUNDLE", bundle.map(|bundle| bundle.sha256.as_str()).unwrap_or_default()),
+                variable("BUNDLE_PARTS", &bundle.map(|bundle| bundle.parts.len().to_string()).unwrap_or_default()),
+            ];
+            (SCRIPT, environment(git, revision.unwrap_or_default(), path, settings).into_iter().chain(own).collect())
         }
         None => (EMPTY_SCRIPT, vec![variable("DEST", path)]),
     };
@@ -115,7 +126,8 @@ pub(crate) fn source_volumes(git: &GitSource) -> impl Iterator<Item = (Volume, V
 
 /// What `environment.sh` reads. Names only: the content of the Secret is in no variable.
 pub(crate) fn source_environment(git: &GitSource, settings: &Settings) -> Vec<EnvVar> {
-    let GitSource { url, ref_: _, credentials_secret_ref, ca_ref, submodule_hosts, submodules: _, lfs: _, depth: _, refresh: _ } = git;
+    let GitSource { url, ref_: _, credentials_secret_ref, ca_ref, submodule_hosts, submodules: _, lfs: _, depth: _, refresh: _, sync: _ } =
+        git;
     let ca = ca_ref.as_ref().map(|ConfigMapKeyRef { name, key }| format!("key {key} of ConfigMap {name}"));
     let hosts = submodule_hosts.join(" ");
     let mut variables = vec![
@@ -141,6 +153,22 @@ fn secret_volume(SecretRef { name }: &SecretRef) -> (Volume, VolumeMount) {
     };
     let volume = Volume { name: "credentials".to_owned(), secret: Some(source), ..Volume::default() };
     (volume, restricted::mount("credentials", CREDENTIALS_PATH, true))
+}
+
+/// Each part as a file that is named by its number. Optional, as the script says which part is missing.
+fn bundle_volume(bundle: &BundleRef) -> (Volume, VolumeMount) {
+    let part = |(number, name): (usize, &String)| VolumeProjection {
+        config_map: Some(ConfigMapProjection {
+            name: name.clone(),
+            items: Some(vec![KeyToPath { key: PART_KEY.to_owned(), path: number.to_string(), mode: None }]),
+            optional: Some(true),
+        }),
+        ..VolumeProjection::default()
+    };
+    let sources = Some(bundle.parts.iter().enumerate().map(part).collect());
+    let projected = Some(ProjectedVolumeSource { sources, ..ProjectedVolumeSource::default() });
+    let volume = Volume { name: "bundle".to_owned(), projected, ..Volume::default() };
+    (volume, restricted::mount("bundle", BUNDLE_PATH, true))
 }
 
 fn ca_volume(ConfigMapKeyRef { name, key }: &ConfigMapKeyRef) -> (Volume, VolumeMount) {

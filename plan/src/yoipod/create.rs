@@ -8,7 +8,7 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod, YoiProject};
 
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
-use super::{manifest, pod_spec};
+use super::{manifest, pod_spec, rest};
 use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
@@ -74,6 +74,7 @@ pub(super) fn pod(
         runtime_digest,
         nodes,
         settings_digest: settings_digest(accepted, yoipod, path, settings),
+        rest: rest::after(input).unwrap_or_default(),
         settings,
     });
     let map = (!exists).then(|| Step::EnsureConfigMap(Box::new(map)));

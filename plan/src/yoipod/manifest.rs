@@ -60,6 +60,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         // Whether the agent runs says nothing of how.
         completion: _,
         desired_state: _,
+        rest: _,
         model,
         pod,
         session,
@@ -182,7 +183,7 @@ fn secret_variables(pod: &PodSettings) -> Vec<String> {
 pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest, resolved: &Resolved) -> (ConfigMap, ManifestRef) {
     // Both serialize without fail: their keys are strings and their values plain data.
     let text = serde_json::to_string(manifest).unwrap_or_default();
-    let resolved = PodDefaults { model: resolved.model.clone(), pod: Some(resolved.pod.clone()), quota: None };
+    let resolved = PodDefaults { model: resolved.model.clone(), pod: Some(resolved.pod.clone()), quota: None, rest: None };
     let resolved = serde_json::to_string(&resolved).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
     let made_from = made_from(yoipod.get());

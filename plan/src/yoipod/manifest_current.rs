@@ -27,7 +27,7 @@ pub(super) fn held(input: &YoiPodInput<'_>) -> Result<Option<Resolved>, Conditio
     }
     let whole = manifest::is_whole(input.yoipod, map.get(), last).then(|| manifest::resolved_before(map.get())).flatten();
     let needs_model = input.yoipod.spec.agent.needs_model();
-    let Some(PodDefaults { model, pod, quota: _ }) = whole.filter(|whole| whole.model.is_some() || !needs_model) else {
+    let Some(PodDefaults { model, pod, quota: _, rest: _ }) = whole.filter(|whole| whole.model.is_some() || !needs_model) else {
         let message = format!(
             "ConfigMap {} is not what it was made as, and the agent does not start with another manifest by itself; for one of its spec and \
              project as they are now: `kubectl yoi start {} -n {} --refresh`",
@@ -62,7 +62,7 @@ pub(super) fn condition(input: &YoiPodInput<'_>, manifest: Option<&ManifestRef>)
         return Some(ConditionValue::unknown(reason::PROJECT_UNREADABLE, message));
     };
     let changed = match manifest::resolve(yoipod, project.spec.defaults.clone()) {
-        Some(Resolved { model, pod }) => changed_fields(&before, &PodDefaults { model, pod: Some(pod), quota: None }),
+        Some(Resolved { model, pod }) => changed_fields(&before, &PodDefaults { model, pod: Some(pod), quota: None, rest: None }),
         None => BTreeSet::from(["spec.defaults.model".to_owned()]),
     };
     if changed.is_empty() {

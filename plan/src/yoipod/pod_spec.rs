@@ -13,8 +13,8 @@ use yoi_crds::pod::{EnvSource, PodSettings, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
-    GATEWAY_AUDIENCE, MANIFEST_MOUNT, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT, TOKENS_FILE, VOLUME_KIND,
-    VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, env,
+    GATEWAY_AUDIENCE, MANIFEST_MOUNT, REST_FILE, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT, TOKENS_FILE,
+    VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, env,
 };
 
 use super::manifest::Resolved;
@@ -47,6 +47,8 @@ pub(crate) struct PodContext<'a> {
     pub runtime_digest: &'a str,
     pub nodes: NodeChoice,
     pub settings_digest: String,
+    /// See [`super::rest::after`].
+    pub rest: String,
     pub settings: &'a Settings,
 }
 
@@ -69,6 +71,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
                 (annotation::RUN_GENERATION.to_owned(), context.run_generation.to_string()),
                 (annotation::SETTINGS_DIGEST.to_owned(), context.settings_digest.clone()),
                 (annotation::TOKENS.to_owned(), tokens(yoipod.get())),
+                (annotation::REST.to_owned(), context.rest.clone()),
             ])),
             owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
@@ -214,11 +217,13 @@ pub(super) fn tokens(yoipod: &YoiPod) -> String {
     yoipod.spec.limits.tokens.map(|tokens| tokens.to_string()).unwrap_or_default()
 }
 
-/// Beside the token, a file with the Pod's annotation [`annotation::TOKENS`]: the kubelet writes it anew when that changes, and no container is restarted.
-fn with_tokens(mut volume: Volume) -> Volume {
-    let field = ObjectFieldSelector { field_path: format!("metadata.annotations['{}']", annotation::TOKENS), api_version: None };
-    let file = DownwardAPIVolumeFile { path: TOKENS_FILE.to_owned(), field_ref: Some(field), ..DownwardAPIVolumeFile::default() };
-    let source = DownwardAPIProjection { items: Some(vec![file]) };
+/// Beside the token, a file for each of two annotations of the Pod: the kubelet writes it anew when that changes, and no container is restarted.
+fn with_annotations(mut volume: Volume) -> Volume {
+    let files = [(annotation::TOKENS, TOKENS_FILE), (annotation::REST, REST_FILE)].map(|(annotation, file)| {
+        let field = ObjectFieldSelector { field_path: format!("metadata.annotations['{annotation}']"), api_version: None };
+        DownwardAPIVolumeFile { path: file.to_owned(), field_ref: Some(field), ..DownwardAPIVolumeFile::default() }
+    });
+    let source = DownwardAPIProjection { items: Some(files.to_vec()) };
     if let Some(projected) = &mut volume.projected {
         let source = VolumeProjection { downward_api: Some(source), ..VolumeProjection::default() };
         projected.sources.get_or_insert_default().push(source);
@@ -236,7 +241,7 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
             config_map: Some(ConfigMapVolumeSource { name: context.manifest.to_owned(), ..ConfigMapVolumeSource::default() }),
             ..Volume::default()
         },
-        with_tokens(token_volume()),
+        with_annotations(token_volume()),
         scratch("tmp", context.settings),
         scratch("home", context.settings),
     ];

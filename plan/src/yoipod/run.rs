@@ -13,7 +13,7 @@ use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::session::SessionPlan;
 use super::yoipod_input::YoiPodInput;
-use super::{create, lost_tree, pod_spec, reader, session, yoipod_conditions};
+use super::{create, lost_tree, pod_spec, reader, rest, session, yoipod_conditions};
 use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
@@ -143,7 +143,8 @@ fn record_before(input: &YoiPodInput<'_>) -> RunRecord {
     let record = RunRecord { run_generation: before.run_generation, manifest: before.manifest.clone(), pod: before.pod.clone() };
     let exists = |pod: &PodRef| input.own_pods.iter().any(|own| own.uid().as_str() == pod.uid);
     if before.pod.as_ref().is_none_or(exists) {
-        return record;
+        let stopped = rest::ended_by_stop(input, before.run_generation).filter(|_| before.pod.is_none());
+        return RunRecord { run_generation: stopped.or(record.run_generation), ..record };
     }
     let next = before.run_generation.max(volume_run_generation(input)).unwrap_or(0).saturating_add(1).min(MOST_RUNS);
     RunRecord { run_generation: Some(next), pod: None, ..record }
@@ -170,12 +171,12 @@ pub fn keep_command(namespace: &str, name: &str) -> String {
     )
 }
 
-/// Whether nothing is to run the agent, and nothing will until somebody changes its spec. Meanwhile a reader shows what it has done.
+/// Whether nothing is to run the agent, and nothing will until somebody changes its spec or, when it rests, wakes it. Meanwhile a reader shows what it has done.
 #[must_use]
 pub fn is_stopped(yoipod: &YoiPod) -> bool {
     let rests = match yoipod.spec.desired_state {
         DesiredState::Stopped => true,
-        DesiredState::Running => is_finished(yoipod),
+        DesiredState::Running | DesiredState::Suspended => is_finished(yoipod) || rest::is_resting(yoipod),
         DesiredState::Unknown => false,
     };
     rests && !meta::deleting(&yoipod.metadata)
@@ -186,7 +187,7 @@ fn is_wanted(input: &YoiPodInput<'_>) -> bool {
         DesiredState::Stopped => false,
         // A spec of another version is not accepted: its Pod goes on, and no new one is made.
         DesiredState::Unknown => true,
-        DesiredState::Running => !is_finished(input.yoipod.get()),
+        DesiredState::Running | DesiredState::Suspended => !is_finished(input.yoipod.get()) && !rest::wants_no_pod(input),
     }
 }
 
@@ -206,7 +207,7 @@ fn keep<'a>(
     // Only a Pod of a higher run generation can use the session volume.
     let is_refused = volume_run_generation(input).is_some_and(|seen| seen >= pod.run_generation);
     let is_outdated = accepted.is_some_and(|accepted| is_outdated(input, pod, accepted, settings));
-    if pod.is_deleting() || is_former || waits_for_ever || is_refused || is_outdated {
+    if pod.is_deleting() || is_former || waits_for_ever || is_refused || is_outdated || rest::has_closed(input, pod) {
         let is_renewed = is_outdated && accepted.is_some_and(|accepted| accepted.project.is_some());
         let record = if is_renewed { record.renewed() } else { record };
         let no_room = was_no_room(input) && pod.tree() == tree && input.workspace.is_some_and(|workspace| workspace.node_name().is_none());
@@ -217,13 +218,13 @@ fn keep<'a>(
         pod: Some(PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
         manifest: input.manifest_of(pod).map_or(record.manifest, |map| manifest_ref(map.get())),
     };
-    let set_tokens = set_tokens(input, pod).into_iter().collect();
+    let set_annotations = set_tokens(input, pod).into_iter().chain(rest::set_rest(input, pod)).collect();
     let plan = match pod.phase {
         PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other => find_room(input, pod, accepted, settings, record, now),
     };
-    plan.after(set_tokens)
+    plan.after(set_annotations)
 }
 
 /// A changed limit of tokens reaches the Pod that is there. A Pod of an earlier version shows its runtime none.

@@ -9,7 +9,7 @@ use yoi_wire::hub::TaskState;
 use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, waiting_container};
+use super::{lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -88,6 +88,10 @@ fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_re
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
         (RunState::Exists(pod), None) => pod_ready(input, workspace_ready, run, *pod),
         (RunState::NotWanted { stopping: true }, None) => stopping(input),
+        (RunState::NotWanted { stopping: false }, None) if let Some(since) = resting_since(input) => {
+            let message = format!("it rests since {since}; a message, a run or somebody who attaches wakes it");
+            ConditionValue::no(reason::RESTING, message)
+        }
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
         (RunState::Waits(why), None) => why.clone(),
         (RunState::Starting, None) => starting(input),
@@ -111,10 +115,16 @@ fn first_unmet(values: [&ConditionValue; 2]) -> Option<ConditionValue> {
     Some(ConditionValue::no(unmet.reason, unmet.message.clone()))
 }
 
+/// Since when the agent rests; `None` when it has no Pod for another reason.
+fn resting_since<'a>(input: &'a YoiPodInput<'_>) -> Option<&'a str> {
+    let rest = input.before.rest.as_deref().filter(|_| rest::may_be_woken(input.yoipod.get()))?;
+    Some(&rest.since)
+}
+
 fn stopped_message(input: &YoiPodInput<'_>) -> &'static str {
     match (input.yoipod.spec.desired_state, input.yoipod.spec.completion) {
-        (DesiredState::Running, Completion::Stop) => "the task is done and completion is Stop",
-        (DesiredState::Running | DesiredState::Stopped | DesiredState::Unknown, _) => "desiredState is Stopped",
+        (DesiredState::Running | DesiredState::Suspended, Completion::Stop) => "the task is done and completion is Stop",
+        (DesiredState::Running | DesiredState::Suspended | DesiredState::Stopped | DesiredState::Unknown, _) => "desiredState is Stopped",
     }
 }
 
@@ -127,8 +137,15 @@ fn starting(input: &YoiPodInput<'_>) -> ConditionValue {
     match input.pods.iter().chain(&input.readers).find(|pod| pod.is_deleting()) {
         Some(pod) if let Some(lost) = lost_node::goes_down(input, *pod, "another one follows") => lost,
         Some(pod) => ConditionValue::no(reason::STOPPING, format!("Pod {} is going down; another one follows", pod.name())),
-        None => ConditionValue::no(reason::STARTING, "the Pod and what it needs are being made"),
+        None => ConditionValue::no(reason::STARTING, format!("{}the Pod and what it needs are being made", woken_by(input))),
     }
+}
+
+/// What has woken the agent, as the begin of a sentence; empty when nothing has since it last ran.
+fn woken_by(input: &YoiPodInput<'_>) -> String {
+    let rest =
+        input.before.rest.as_deref().filter(|rest| input.before.report.as_ref().is_none_or(|r| r.run_generation <= rest.run_generation));
+    rest.and_then(|rest| rest.wake.as_ref()).map(|wake| format!("woken by {}: ", wake.by)).unwrap_or_default()
 }
 
 fn workspace_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
@@ -188,7 +205,8 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
             (Some(r), RunState::Exists(_)) if r.ready => ConditionValue::yes(reason::REPLAYED, "the session is locked and replayed"),
             (Some(r), RunState::Exists(_)) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
             (_, RunState::NotWanted { .. }) => {
-                ConditionValue::no(reason::STOPPED, format!("claim {title} keeps the session; no Pod is wanted"))
+                let reason = if resting_since(input).is_some() { reason::RESTING } else { reason::STOPPED };
+                ConditionValue::no(reason, format!("claim {title} keeps the session; no Pod is wanted"))
             }
             _ => ConditionValue::no(reason::STARTING, format!("claim {title} is bound; the runtime has not reported yet")),
         },

@@ -8,5 +8,6 @@ mod nudge_deleting_claims;
 mod prepare;
 mod push;
 mod reader;
+mod rest;
 mod samples;
 mod unexpected_objects;

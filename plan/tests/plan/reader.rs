@@ -14,11 +14,11 @@ use yoi_plan::{ObservedPod, workspace, yoipod};
 
 use crate::samples::{now, settings, workspace_with, yoipod_with};
 
-fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
+pub fn made<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).expect("an object of the kind"))
 }
 
-fn ago(seconds: i64) -> String {
+pub fn ago(seconds: i64) -> String {
     (now() - jiff::SignedDuration::from_secs(seconds)).to_string()
 }
 
@@ -46,7 +46,7 @@ fn stopped(asked: i64) -> yoipod::Observed {
     of_agent(json!({"desiredState": "Stopped"}), json!({"runGeneration": 3, "reader": {"requestedAt": ago(asked)}}))
 }
 
-fn of_agent(spec: Value, status: Value) -> yoipod::Observed {
+pub fn of_agent(spec: Value, status: Value) -> yoipod::Observed {
     let mut whole = json!({
         "projectRef": {"name": "p"}, "agent": {"builtin": {}},
         "model": {"provider": "OpenAI", "name": "m", "authSecretRef": {"name": "key", "key": "apiKey"}},

@@ -28,6 +28,7 @@ mod repository;
 mod ssh;
 mod ssh_server;
 mod submodules;
+mod sync;
 
 use std::path::{Path, PathBuf};
 

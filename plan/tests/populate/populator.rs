@@ -89,7 +89,8 @@ impl Populator {
 
     fn command(&self, script: &str) -> Command {
         let mut shell = shell(&self.folder, script, &[("/dev/termination-log", "log/end")]);
-        for name in ["REF", "REVISION", "FORMER", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS", "SUBMODULES", "LFS"] {
+        for name in ["REF", "REVISION", "FORMER", "BUNDLE", "BUNDLE_PARTS", "DEPTH", "SECRET", "CA", "SUBMODULE_HOSTS", "SUBMODULES", "LFS"]
+        {
             shell.env(name, "");
         }
         shell.env("DEST", self.tree()).envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -146,7 +147,8 @@ pub fn run_for(mut command: Command, limit: Duration) -> Option<Outcome> {
 /// A script of a Pod that sees what is in `folder` as its `/tmp` and `/yoi`, and as what else is mounted: path in the Pod, and name in the folder.
 pub fn shell(folder: &Path, script: &str, mounts: &[(&str, &str)]) -> Command {
     let mut script = script.replace("/tmp", folder.join("tmp").to_str().unwrap());
-    for (path, name) in [("/yoi/credentials", "yoi/credentials"), ("/yoi/ca", "yoi/ca")].iter().chain(mounts) {
+    for (path, name) in [("/yoi/credentials", "yoi/credentials"), ("/yoi/ca", "yoi/ca"), ("/yoi/bundle", "yoi/bundle")].iter().chain(mounts)
+    {
         script = script.replace(path, folder.join(name).to_str().unwrap());
     }
     let mut shell = Command::new("/bin/sh");

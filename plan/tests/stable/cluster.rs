@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use yoi_crds::name::annotation::{GIVEN_BACK, REMINDED, SELECTED_NODE, TOKENS};
+use yoi_crds::name::annotation::{GIVEN_BACK, REMINDED, REST, SELECTED_NODE, TOKENS};
 use yoi_crds::name::label::{WARM, YOIPOD};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, controller, deleting, uid};
@@ -330,6 +330,13 @@ impl Cluster {
                 |p| annotation(&p.metadata, TOKENS) != Some(tokens),
                 |p| {
                     p.metadata.annotations.get_or_insert_default().insert(TOKENS.to_owned(), tokens.clone());
+                },
+            ),
+            Step::SetRest { pod, after } => self.patch::<Pod>(
+                pod,
+                |p| annotation(&p.metadata, REST) != Some(after),
+                |p| {
+                    p.metadata.annotations.get_or_insert_default().insert(REST.to_owned(), after.clone());
                 },
             ),
             Step::RetainVolume { volume } => self.patch::<PersistentVolume>(

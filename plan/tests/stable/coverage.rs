@@ -45,6 +45,9 @@ pub const FEATURES: &[&str] = &[
     "yoipod: push",
     "yoipod: stopped",
     "yoipod: started",
+    "yoipod: suspended",
+    "yoipod: rests",
+    "yoipod: woken",
     "yoipod: task changed",
     "yoipod: another limit of tokens",
     "yoipod: refreshed",
@@ -268,6 +271,7 @@ impl Coverage {
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims
 /// and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
+    reason::COMMAND_INVALID,
     reason::GIT_MISSING,
     reason::MODEL_REQUEST_CHANGED,
     reason::PROGRAM_FAILED,
@@ -325,6 +329,7 @@ fn variant(step: &Step) -> &'static str {
         Step::UnselectNode { .. } => "UnselectNode",
         Step::NudgeClaim { .. } => "NudgeClaim",
         Step::SetTokens { .. } => "SetTokens",
+        Step::SetRest { .. } => "SetRest",
         Step::RetainVolume { .. } => "RetainVolume",
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",

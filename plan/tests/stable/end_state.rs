@@ -399,6 +399,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         reason::MANIFEST_DAMAGED => {
             c.now.maps.values().any(|m| controlled_by(&m.metadata, uid(&y.metadata)) && annotation(&m.metadata, RESOLVED) == Some("{"))
         }
+        reason::RESTING => pods.is_empty() && yoi_plan::yoipod::may_be_woken(y),
         reason::STOPPING => kept(c),
         reason::WAITING_FOR_PODS => workspace.is_some_and(|w| deleting(&w.metadata) && mounted(c).contains(uid(&w.metadata))),
         reason::TREE_DELETED => {

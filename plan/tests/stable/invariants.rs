@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{Condition, ConditionStatus, find, is_true};
 use yoi_crds::name::annotation::{NEW_TREE, REMINDED};
 use yoi_crds::name::{finalizer, label};
+use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, YoiPeerStatus, YoiPod, YoiPodStatus};
 use yoi_plan::meta::{annotation, controlled_by, controller, deleting, label as label_of, uid};
@@ -17,7 +18,7 @@ use yoi_plan::network;
 use yoi_plan::step::{Kind, Step, Target};
 use yoi_plan::tree::base_set::FOLLOWS_CONSUMER;
 use yoi_plan::workspace::claim::tree_behind;
-use yoi_plan::yoipod::{MADE_FOR, is_stopped, run_generation};
+use yoi_plan::yoipod::{MADE_FOR, is_stopped, may_be_woken, run_generation};
 
 use crate::cluster::{Cluster, NS, TAKEN_BACK, Violation, made_for};
 use crate::host_sources;
@@ -128,7 +129,7 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             let mine = claim.is_none_or(|m| annotation(m, MADE_FOR) == Some(&about.uid));
             require(mine, "an object that is not ours is patched", step)
         }
-        Step::SetTokens { pod, .. } => {
+        Step::SetTokens { pod, .. } | Step::SetRest { pod, .. } => {
             target(pod)?;
             let mine = c.by_uid(Kind::Pod, &pod.uid).is_none_or(|m| controlled_by(m, &about.uid));
             require(mine, "an object that is not ours is patched", step)
@@ -289,6 +290,9 @@ fn agent_made(c: &Cluster, about: &About, pod: &Pod, step: &Step) -> Verdict {
     let is_meant = |former: &String| agent.and_then(|y| annotation(&y.metadata, NEW_TREE)) == Some(former);
     let begins_anew = former.is_some_and(|former| mounts(c, pod).as_ref() != Some(former) && !is_meant(former));
     require(!begins_anew || !about.fresh, "an agent goes on in another tree unasked", step)?;
+    // One that is not to rest any more starts by itself.
+    let rests = agent.is_some_and(|y| y.spec.desired_state == DesiredState::Suspended && may_be_woken(y));
+    require(!about.fresh || !rests, "an agent that rests gets a Pod", step)?;
     let highest = c.runs.get(&about.uid).copied().unwrap_or(0);
     require(run_generation(pod) > highest, "the run generation was not raised for another Pod", step)?;
     let other =

@@ -2,12 +2,12 @@
 
 use yoi_crds::condition::{Condition, ConditionStatus, ConditionValue, condition, find, is_true};
 use yoi_crds::name::finalizer;
-use yoi_crds::pod::{LastReport, TaskStatus};
+use yoi_crds::pod::{DesiredState, LastReport, RestStatus, TaskStatus, Wake};
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::workspace::{OriginKind, VolumeStatus};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod};
 use yoi_plan::meta::{deleting, uid};
-use yoi_plan::yoipod::run_generation;
+use yoi_plan::yoipod::{may_be_woken, run_generation};
 use yoi_wire::hub::{ReportReason, TaskState};
 use yoi_wire::open::{NamedValue as _, Open};
 
@@ -212,6 +212,14 @@ const FAILURES: &[Option<ReportReason>] = &[
 
 pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
     for title in c.names::<YoiPod>() {
+        let run = c.now.yoipods[&title].status.as_ref().and_then(|status| Some(status.rest.as_ref()?.run_generation));
+        if let Some(run) = run.filter(|_| may_be_woken(&c.now.yoipods[&title])) {
+            // At the end each second rest is ended, so that the world comes to rest.
+            let wakes = random.as_mut().map_or(run % 2 == 1, |random| random.one_in(3));
+            if wakes {
+                wake(c, &title);
+            }
+        }
         let yoipod = c.now.yoipods[&title].clone();
         let Some(pod) = yoipod.status.as_ref().and_then(|s| s.pod.clone()) else { continue };
         let Some(live) = c.now.pods.get(&pod.name).filter(|p| uid(&p.metadata) == pod.uid && phase(p) == "Running").cloned() else {
@@ -233,6 +241,10 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             state = if random.one_in(2) { TaskState::Failed } else { *random.pick(TaskState::ALL).expect("there are some") };
         }
         let before = yoipod.status.as_ref().expect("a status");
+        if before.report.as_ref().is_some_and(|report| report.pod_uid == pod.uid && report.reason == ReportReason::Resting) {
+            // Its inbox is closed, and nothing follows on that.
+            continue;
+        }
         let task = yoi_plan::yoipod::manifest::task(&yoipod);
         // A task that has ended does not run again.
         let ended = before.task.as_ref().filter(|t| {
@@ -255,6 +267,13 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
         if task.as_ref().is_some_and(|t| t.state == TaskState::Failed) {
             c.coverage.feature("task: fails");
         }
+        let is_idle = why == ReportReason::Replayed && run == run_generation(&live);
+        let has_open_task = task.as_ref().is_some_and(|t| !matches!(t.state.known(), Some(TaskState::Succeeded | TaskState::Failed)));
+        let rests = yoipod.spec.desired_state == DesiredState::Suspended && is_idle && !has_open_task;
+        if rests {
+            c.coverage.feature("yoipod: rests");
+            why = ReportReason::Resting.into();
+        }
         let report = LastReport {
             pod_uid: pod.uid,
             run_generation: run,
@@ -269,11 +288,25 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             program_session: None,
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
+            let since = c.now().to_string();
             c.change::<YoiPod>(&title, |y| {
                 let status = y.status.get_or_insert_default();
+                if rests {
+                    status.rest = Some(Box::new(RestStatus { run_generation: run, since, wake: None }));
+                }
                 status.report = Some(report);
                 status.task = task;
             });
         }
     }
+}
+
+fn wake(c: &mut Cluster, title: &str) {
+    c.coverage.feature("yoipod: woken");
+    let requested_at = c.now().to_string();
+    c.change::<YoiPod>(title, |y| {
+        if let Some(rest) = y.status.get_or_insert_default().rest.as_mut() {
+            rest.wake = Some(Wake { requested_at, by: "a message".to_owned() });
+        }
+    });
 }

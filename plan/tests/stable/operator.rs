@@ -367,8 +367,8 @@ impl Operator {
                 let request = stood.push.and_then(|push| push.request);
                 let push = PushStatus { request, ..status.push.as_deref().cloned().unwrap_or_default() };
                 let push = (push != PushStatus::default()).then(|| Box::new(push));
-                let YoiPodStatus { session, task, live, report, .. } = stood;
-                y.status = Some(YoiPodStatus { session, task, live, report, reader, push, ..status });
+                let YoiPodStatus { session, task, live, report, rest, .. } = stood;
+                y.status = Some(YoiPodStatus { session, task, live, report, rest, reader, push, ..status });
             });
         }
         Ok(Self::did(title, &done, wrote))
@@ -437,7 +437,7 @@ fn own_workspace(mut s: AgentWorkspaceStatus) -> AgentWorkspaceStatus {
 fn own_yoipod(s: YoiPodStatus) -> YoiPodStatus {
     let reader = s.reader.filter(|reader| reader.pod.is_some()).map(|reader| ReaderStatus { requested_at: None, ..reader });
     let push = s.push.map(|push| PushStatus { request: None, ..*push }).filter(|push| *push != PushStatus::default()).map(Box::new);
-    YoiPodStatus { session: None, task: None, live: None, report: None, reader, push, ..s }
+    YoiPodStatus { session: None, task: None, live: None, report: None, rest: None, reader, push, ..s }
 }
 
 fn sorted<S: Conditions>(mut status: S) -> S {

@@ -178,6 +178,7 @@ fn workspace(c: &mut Cluster, random: &mut Random) {
             node: random.pick(&["n1", "n9"]).map(|n| (*n).to_owned()).expect("names"),
             prepare: None,
             revision: None,
+            bundle: None,
         });
     }
     // A Pod that is created together with the fork may get a node before the parent has its tree, on another node.
@@ -296,9 +297,13 @@ fn change(c: &mut Cluster, random: &mut Random) {
             c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Stopped);
             "yoipod: stopped"
         }
-        2..=4 => {
+        2 | 3 => {
             c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Running);
             "yoipod: started"
+        }
+        4 => {
+            c.edit::<YoiPod>(&title, |y| y.spec.desired_state = DesiredState::Suspended);
+            "yoipod: suspended"
         }
         5 => {
             let text = format!("do {}", random.roll(3));

@@ -1,8 +1,9 @@
 //! Skills and commands of the tree, from the files to the model and to who lists them.
 
 use http::StatusCode;
+use serde_json::json;
 use yoi_test_support::eventually;
-use yoi_wire::assets::AssetsResponse;
+use yoi_wire::assets::{AssetsResponse, ReloadedAssets};
 use yoi_wire::entry::{Body, RunOutcome};
 use yoi_wire::hub::runtime_api;
 
@@ -53,5 +54,21 @@ async fn a_task_may_be_a_command_and_its_skill_is_loaded_and_what_does_not_count
     let look = async || Some(listed(&harness).await).filter(|mended| mended.generation > answer.generation);
     let mended = eventually("the next generation", look).await;
     assert!(mended.assets.iter().any(|asset| asset.name == "bad" && asset.state == "Valid"), "{mended:?}");
+
+    let search = harness.gateway.request("GET", &format!("{}?search=MENDED", runtime_api::ASSETS), "").await;
+    let found: AssetsResponse = serde_json::from_slice(&search.1).unwrap();
+    assert!(found.assets.is_empty() && found.found.unwrap()[0].name == "bad");
+    // A strict reload loads all or nothing.
+    let reload = async |strict: bool| harness.gateway.request("POST", runtime_api::ASSETS, json!({ "strict": strict }).to_string()).await;
+    let (status, body) = reload(true).await;
+    let reloaded: ReloadedAssets = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, reloaded.skills, reloaded.commands, reloaded.errors), (StatusCode::OK, 2, 1, 0));
+    write(&harness, ".agents/skills/bad/SKILL.md", "---\nname: [bad\n---\nx\n");
+    let (status, body) = reload(true).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert!(String::from_utf8_lossy(&body).contains(".agents/skills/bad/SKILL.md"));
+    let (_, body) = reload(false).await;
+    let lenient: ReloadedAssets = serde_json::from_slice(&body).unwrap();
+    assert_eq!((lenient.generation, lenient.skills, lenient.errors), (reloaded.generation + 1, 1, 1));
     harness.stop(&mut runtime).await;
 }

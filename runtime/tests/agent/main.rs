@@ -25,6 +25,7 @@ mod prompt_cache;
 mod readers;
 mod recorded_logs;
 mod refusals;
+mod rest;
 mod restarts;
 mod runs;
 mod shells;

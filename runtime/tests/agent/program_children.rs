@@ -66,7 +66,7 @@ struct Setup {
     run: Arc<Run>,
     socket: ProgramSocket,
     _grant: SocketGrant,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 fn setup() -> Setup {
@@ -79,7 +79,7 @@ fn setup() -> Setup {
     let run = Arc::new(Run { log: Mutex::default(), disk: Semaphore::new(Semaphore::MAX_PERMITS >> 1), tools });
     let socket = ProgramSocket::serve(BoundSocket::bind(&folder.path().join("socket")).unwrap()).unwrap();
     let grant = socket.allow(TOKEN, run.clone());
-    Setup { run, socket, _grant: grant, _folder: folder }
+    Setup { run, socket, _grant: grant, folder }
 }
 
 impl Setup {
@@ -263,6 +263,31 @@ async fn a_program_is_offered_the_tools_of_built_in_agents_and_runs_them() {
     assert!(failed && text.starts_with("unknown_tool"), "{text}");
     assert_eq!(client.ask(3, "ping", json!({})).await["result"], json!({}));
     assert_eq!(client.ask(4, "resources/read", json!({"uri": "file:///etc/passwd"})).await["error"]["code"], json!(-32601));
+    assert!(client.close().await.status.success());
+}
+
+#[tokio::test]
+async fn a_program_asks_the_graph_and_gets_the_commands_that_it_does_not_read_itself() {
+    let setup = setup();
+    let root = setup.folder.path();
+    let write = |path: &str, content: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    };
+    write(".jido/skill_graph/build.md", "# Building\nRun make.\n");
+    write(".jido/commands/release.md", "---\nname: release\ndescription: Release.\n---\nRelease $ARGUMENTS.\n");
+    write(".claude/commands/ship.md", "---\ndescription: Ship.\n---\nShip.\n");
+    let mut client = Client::start(&setup, TOKEN);
+    client.initialize("2025-11-25").await;
+    let listed = client.ask(2, "tools/list", json!({})).await["result"]["tools"].clone();
+    let names: Vec<&str> = listed.as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(names, ["Graph", "Command", "ListPods", "SendToPeerPod"]);
+    assert!(listed[1]["description"].as_str().unwrap().contains("/release") && !listed.to_string().contains("/ship"), "{listed}");
+    let (text, failed) = client.call("Graph", json!({"query": "search", "text": "make"})).await;
+    assert!(!failed && text.contains("build: Building"), "{text}");
+    let (text, failed) = client.call("Command", json!({"name": "release", "arguments": "1.2"})).await;
+    assert!(!failed && text.contains("Release 1.2."), "{text}");
     assert!(client.close().await.status.success());
 }
 

@@ -18,7 +18,7 @@ pub enum PatternKind {
 pub struct ToolName(String);
 
 /// Yoi's name of a tool, and how Claude Code, Gemini CLI and Copilot CLI call theirs.
-const TOOLS: [(&str, PatternKind, &[&str]); 14] = [
+const TOOLS: [(&str, PatternKind, &[&str]); 16] = [
     ("Shell", PatternKind::Command, &["Bash", "bash", "shell", "run_shell_command", "write_bash"]),
     ("ShellOutput", PatternKind::None, &["BashOutput", "TaskOutput", "read_bash"]),
     ("ShellStop", PatternKind::None, &["KillShell", "KillBash", "TaskStop", "stop_bash"]),
@@ -31,6 +31,8 @@ const TOOLS: [(&str, PatternKind, &[&str]); 14] = [
     ("ListPods", PatternKind::None, &[]),
     ("SendToPeerPod", PatternKind::None, &[]),
     ("Skill", PatternKind::None, &["activate_skill"]),
+    ("Graph", PatternKind::None, &[]),
+    ("Command", PatternKind::None, &[]),
     ("WebFetch", PatternKind::Host, &["web_fetch"]),
     ("WebSearch", PatternKind::None, &["web_search", "google_web_search"]),
 ];

@@ -112,6 +112,10 @@ impl<T> Expected<T> for Result<T, CommandError> {
     }
 }
 
+/// The most bytes that `zfs diff` may write: some thousand paths. Whoever changes a tree decides how many there are, and one process lists the changes of
+/// all trees of a node; to visit every file instead takes no memory.
+const MAX_DIFF: usize = 256 << 10;
+
 /// `zfs`, for the trees of one data root.
 pub(super) struct Commands {
     pub options: ZfsOptions,
@@ -192,14 +196,14 @@ impl Commands {
         self.run("make the snapshot", &args).map(drop)
     }
 
-    /// What differs between a snapshot and a dataset that was cloned from it, both of which are mounted for this command alone: the dataset at
-    /// [`TREE_AT`].
+    /// What differs between a snapshot and a dataset that was cloned from it, unless that is more than [`MAX_DIFF`]. Both are mounted for this command
+    /// alone, the dataset at [`TREE_AT`].
     pub fn diff(&self, snapshot: &str, dataset: (&str, BorrowedFd), base: BorrowedFd) -> Result<Vec<Difference>, SysError> {
         // `zfs` writes paths from the first mount of the dataset that it finds, and Pods and this process may have others.
         let of_it = |m: mountinfo::Mount| (m.source == Path::new(dataset.0)).then_some(m.mount_point);
         let without: Vec<PathBuf> = mountinfo::read()?.into_iter().filter_map(of_it).collect();
         let mounts = [(dataset.1, TREE_AT), (base, BASE_AT)];
-        let view = View { mounts: &mounts, without: &without, ..View::default() };
+        let view = View { mounts: &mounts, without: &without, max_output: Some(MAX_DIFF), ..View::default() };
         let answer = self.run_with("list the changes", &["diff", "-FH", snapshot, dataset.0], view)?;
         parse::differences(&answer, TREE_AT.to_bytes())
     }

@@ -25,7 +25,7 @@ impl Set {
 }
 
 /// In the order of the tables that they are in, and of the pictures.
-pub const SETS: [Set; 16] = [
+pub const SETS: [Set; 17] = [
     Set::new("cluster", "agents", "cluster-agents"),
     Set::new("cluster", "attach", "cluster-attach"),
     Set::new("cluster", "claims", "cluster-claims"),
@@ -40,6 +40,7 @@ pub const SETS: [Set; 16] = [
     Set::new("runtime", "session", "session"),
     Set::new("runtime", "session-open", "session-open"),
     Set::new("runtime", "tools", "grep"),
+    Set::new("runtime", "assets", "assets"),
     Set::new("runtime", "runtime", "runtime"),
     Set::new("runtime", "programs", "programs"),
 ];

@@ -20,7 +20,7 @@ const EVENTS: &str = "
 
 - it became True: a Normal Event; its reason is the condition's, or the condition's type where it sums up others (`Ready`, `WorkspaceReady`);
 - it is not True for a reason marked *warns* above: a Warning;
-- an agent came to rest: `Stopped`;
+- an agent came to rest: `Stopped`, `Resting`;
 - an agent takes none of the warm session claims that its project asks for: `NoWarmSession`.
 
 The shim writes Events of Provisioned, Sealed and CleanedUp, and Warnings for each reason of its conditions but `Creating`, `NotPublished` and

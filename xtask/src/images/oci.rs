@@ -131,14 +131,19 @@ pub fn write(image: &Image) -> Result<Archive> {
     Ok(archive)
 }
 
-/// Archives grow with every build otherwise; the one before the last helps nobody.
+/// Archives grow with every build otherwise. The one before the last stays: a run of all tests builds Yoi twice, and its last cluster takes the first build.
 fn forget_older(name: &str) -> Result<()> {
+    let mut earlier = vec![];
     for entry in fs::read_dir(archive_folder())? {
         let path = entry?.path();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if stem.rsplit_once('-').is_some_and(|(image, tag)| image == name && tag.len() == 12) {
-            fs::remove_file(path)?;
+            earlier.push((fs::metadata(&path)?.modified()?, path));
         }
+    }
+    earlier.sort();
+    for (_, path) in earlier.iter().rev().skip(1) {
+        fs::remove_file(path)?;
     }
     Ok(())
 }

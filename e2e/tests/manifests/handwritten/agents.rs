@@ -15,8 +15,15 @@ pub(super) fn agents(t: &mut Table) {
     t.expect_refused("agent", "ref", &[("/spec/workspace", json!({}))], "exactly one");
     t.expect_refused("agent", a, &[("/spec/session", json!({ "claimName": "c", "claimTemplate": {} }))], "claimTemplate");
     t.expect_refused("agent", "ref", &[("/spec/session/retain", json!("Delete"))], "retain Delete is for a claim that Yoi makes");
-    for word in ["Paused", "running", "Suspended", ""] {
+    for word in ["Paused", "running", "Resting", ""] {
         t.expect_refused("agent", a, &[("/spec/desiredState", json!(word))], "desiredState");
+    }
+    t.expect_accepted("agent", a, &[("/spec/desiredState", json!("Suspended"))]);
+    for after in ["0s", "10s", "30m", "999999h"] {
+        t.expect_accepted("agent", a, &[("/spec/rest", json!({ "after": after }))]);
+    }
+    for after in ["9s", "1d", "", "1000000s"] {
+        t.expect_refused("agent", a, &[("/spec/rest", json!({ "after": after }))], "after");
     }
     for (field, n) in [
         ("turnsPerRun", 0),

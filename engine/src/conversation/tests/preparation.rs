@@ -1,11 +1,11 @@
 use serde_json::json;
 use yoi_session::inbox::{InboxMessage, Sender, Wake};
 use yoi_wire::control::ControlAction;
-use yoi_wire::entry::{Body, OfferedTool, RunOutcome};
+use yoi_wire::entry::{Assistant, Body, OfferedTool, RunOutcome, ToolCall};
 
 use super::super::project;
 use super::simulation::{Simulation, answer, calls, message};
-use crate::assets::{Expansion, SKILL, SkillOffer, looks_like_command};
+use crate::assets::{AssetOffer, Expansion, GRAPH, SKILL, looks_like_command};
 
 /// `/review X` is a command; `/wrong` is one with a parameter too few.
 fn expand(text: &str) -> Expansion {
@@ -16,12 +16,12 @@ fn expand(text: &str) -> Expansion {
     }
 }
 
-fn offer(list: &str) -> Option<SkillOffer> {
-    let tool = OfferedTool { name: SKILL.to_owned(), description: String::new(), schema: json!({}) };
-    Some(SkillOffer { text: format!("Skills of this repository. {list}"), tool })
+fn offer(list: &str, tools: &[&str]) -> AssetOffer {
+    let tool = |name: &&str| OfferedTool { name: (*name).to_owned(), description: String::new(), schema: json!({}) };
+    AssetOffer { list: (!list.is_empty()).then(|| format!("Skills of this repository. {list}")), tools: tools.iter().map(tool).collect() }
 }
 
-fn simulation(script: Vec<yoi_wire::entry::Assistant>) -> Simulation {
+fn simulation(script: Vec<Assistant>) -> Simulation {
     Simulation { expand: Some(expand), ..Simulation::idle(script) }
 }
 
@@ -60,6 +60,34 @@ fn a_text_that_names_no_command_is_read_as_it_is() {
     for command in ["/review", " /a:b c", "/x-y\nz"] {
         assert!(looks_like_command(command), "{command}");
     }
+}
+
+/// An answer that reads these files.
+fn reads(paths: &[&str]) -> Assistant {
+    let call = |path: &&str| ToolCall { call_id: (*path).to_owned(), tool: "Read".to_owned(), args: json!({"path": path}) };
+    Assistant { tool_calls: paths.iter().map(call).collect(), ..answer("") }
+}
+
+#[test]
+fn instructions_of_a_folder_are_told_once_after_a_call_has_worked_there() {
+    let script = vec![reads(&["a/x", "top"]), reads(&["a/y", "b/c/z"]), answer("done"), reads(&["a/x"]), answer("done")];
+    let mut simulation = simulation(script);
+    simulation.inbox.push(person("m", "go"));
+    simulation.run_process();
+    let told = |simulation: &Simulation| {
+        let of_folder = |text: &&String| text.starts_with("Rules of ");
+        simulation.last_request().iter().filter(of_folder).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(told(&simulation), ["Rules of a.", "Rules of b/c."]);
+    let kinds = "RuntimeStarted Input RunStarted Assistant ToolStarted ToolStarted ToolEnded ToolEnded SystemItem Assistant";
+    assert!(simulation.kinds_from(2).starts_with(kinds), "{}", simulation.kinds());
+    simulation.inbox.push(person("n", "again"));
+    simulation.wake();
+    assert_eq!(told(&simulation), ["Rules of a.", "Rules of b/c."], "what the model still reads is not told twice");
+    // A replay reads no tree.
+    let before = project(&simulation.log);
+    simulation.run_process();
+    assert_eq!(**simulation.state.prompt().items(), before);
 }
 
 #[test]
@@ -113,20 +141,22 @@ fn a_run_that_is_taken_back_takes_the_commands_text_with_it() {
 }
 
 #[test]
-fn other_skills_are_another_configuration_from_the_next_run_on_and_the_same_ones_are_no_entry() {
-    let mut simulation = simulation(vec![answer("one"), answer("two"), answer("three"), answer("four")]);
-    let run = |simulation: &mut Simulation, id: &str, skills: Option<SkillOffer>| {
-        simulation.skills = skills;
+fn other_assets_are_another_configuration_from_the_next_run_on_and_the_same_ones_are_no_entry() {
+    let mut simulation = simulation(vec![answer("one"), answer("two"), answer("three"), answer("four"), answer("five")]);
+    let run = |simulation: &mut Simulation, id: &str, offer: AssetOffer| {
+        simulation.offer = offer;
         simulation.inbox.push(person(id, "go on"));
         simulation.wake();
         let config = simulation.shown.last().unwrap().config.clone();
         let changes = simulation.kinds().matches("ConfigChanged").count();
-        (config.system.clone(), config.tools.iter().any(|tool| tool.name == SKILL), changes)
+        let tools: Vec<String> = config.tools.iter().map(|tool| tool.name.clone()).collect();
+        (config.system.clone(), tools.join(" "), changes)
     };
     simulation.run_process();
-    let with = |list: &str| vec!["system".to_owned(), offer(list).unwrap().text];
-    assert_eq!(run(&mut simulation, "1", None), (vec!["system".to_owned()], false, 0));
-    assert_eq!(run(&mut simulation, "2", offer("a")), (with("a"), true, 1));
-    assert_eq!(run(&mut simulation, "3", offer("a")), (with("a"), true, 1));
-    assert_eq!(run(&mut simulation, "4", None), (vec!["system".to_owned()], false, 2));
+    let system = |list: &str| std::iter::once("system".to_owned()).chain(offer(list, &[]).list).collect::<Vec<_>>();
+    assert_eq!(run(&mut simulation, "1", offer("", &[])), (system(""), "Shell Read".to_owned(), 0));
+    assert_eq!(run(&mut simulation, "2", offer("a", &[SKILL])), (system("a"), format!("Shell Read {SKILL}"), 1));
+    assert_eq!(run(&mut simulation, "3", offer("a", &[SKILL])), (system("a"), format!("Shell Read {SKILL}"), 1));
+    assert_eq!(run(&mut simulation, "4", offer("", &[GRAPH])), (system(""), format!("Shell Read {GRAPH}"), 2));
+    assert_eq!(run(&mut simulation, "5", offer("", &[])), (system(""), "Shell Read".to_owned(), 3));
 }

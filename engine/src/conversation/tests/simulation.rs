@@ -12,7 +12,7 @@ use yoi_wire::hub::TaskState;
 use yoi_wire::manifest::Task;
 
 use super::super::*;
-use crate::assets::{Expansion, SkillOffer};
+use crate::assets::{AssetOffer, Expansion};
 use crate::decision::{Decision, Question, Refusal};
 
 pub fn name(name: &str) -> AgentRef {
@@ -93,9 +93,9 @@ pub struct Simulation {
     pub withdrawn: Vec<String>,
     pub retried: usize,
     pub program: Option<super::super::program::ProgramRole>,
-    /// The tree: what a person's text stands for there, and the skills.
+    /// The tree: what a person's text stands for there, and what the model is offered of it.
     pub expand: Option<fn(&str) -> Expansion>,
-    pub skills: Option<SkillOffer>,
+    pub offer: AssetOffer,
     /// Inputs and sessions with which the program was started.
     pub programs: Vec<(String, Option<String>)>,
     pub acknowledged: Vec<(AskId, Result<String, String>)>,
@@ -221,11 +221,15 @@ impl Simulation {
                 let decisions = calls.iter().map(|call| if withdrawn(call) { refusal() } else { decision(call) }).collect();
                 self.queue.push_back(ConversationEvent::Checked { effect, decisions });
             }
-            Intent::Prepare { effect, inputs } => {
+            Intent::Prepare { effect, wanted: ToPrepare { inputs, folders, begins: _ } } => {
                 let expand = self.expand.expect("there is a tree to prepare a run from");
                 let expansion = |input: CommandInput| (input.clone(), expand(&input.text));
                 let expansions = inputs.into_iter().map(expansion).collect();
-                let prepared = Prepared { skills: self.skills.clone(), generation: 1, expansions };
+                // Each folder has a file.
+                let of_folder =
+                    |folder: String| FolderInstructions { text: format!("Rules of {folder}."), path: format!("{folder}/AGENTS.md") };
+                let instructions = folders.into_iter().map(of_folder).collect();
+                let prepared = Prepared { offer: self.offer.clone(), generation: 1, expansions, instructions };
                 self.queue.push_back(ConversationEvent::Prepared { effect, prepared });
             }
             Intent::Run { effect, call } => {

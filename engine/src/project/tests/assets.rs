@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use yoi_assets::{AssetState, Level, Strictness};
+use yoi_test_support::eventually;
 
 use super::*;
 
@@ -72,6 +73,65 @@ async fn a_tree_without_skills_offers_no_tool_for_them() {
     let entries = run_with(&project, "go").await;
     assert!(!requests(&seen)[0].contains("\"Skill\"") && !requests(&seen)[0].contains("For people."));
     assert!(output(&entries).contains("there is no skill \"own\" for you"), "{}", output(&entries));
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p59_p62_the_model_asks_the_graph_through_the_door_from_the_run_on_in_which_the_tree_has_one() {
+    let place = Place::new();
+    let root = place.folder("p-root");
+    let (url, seen) =
+        serve(vec![says("none"), calls("Graph", &json!({"query": "node", "node": "build"})), says("done"), says("gone")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    run_with(&project, "go").await;
+    assert!(!requests(&seen)[0].contains("\"Graph\""));
+    write(&root, ".jido/skill_graph/build.md", "# Building\nRun make.\n");
+    let entries = run_with(&project, "build it").await;
+    assert!(requests(&seen)[1].contains("\"Graph\""));
+    assert!(output(&entries).contains("Run make."), "{}", output(&entries));
+    assert!(kinds(&entries).contains("ToolStarted ToolEnded"), "{}", kinds(&entries));
+    std::fs::remove_dir_all(root.join(".jido")).unwrap();
+    run_with(&project, "and now").await;
+    assert!(!requests(&seen).last().unwrap().contains("\"Ask the repository's graph"));
+    project.stop().await;
+}
+
+/// Paths of the instructions that the run was told.
+fn paths_of_instructions(entries: &[Entry]) -> Vec<String> {
+    let path = |entry: &Entry| match &entry.body {
+        Body::SystemItem(item) if item.topic == "Instructions" => Some(item.data["path"].as_str().unwrap().to_owned()),
+        _ => None,
+    };
+    entries.iter().filter_map(path).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instructions_of_a_folder_are_told_once_after_a_call_there_the_outermost_first_and_as_the_policy_lets() {
+    let place = Place::new();
+    let (root, outside) = (place.folder("p-root"), place.folder("outside"));
+    write(&root, "crates/AGENTS.md", "Use tabs.\n");
+    write(&root, "crates/a/CLAUDE.md", "Run make in here.\n");
+    // A copy is told once.
+    write(&root, "crates/a/GEMINI.md", "Run make in here.\n");
+    write(&root, "crates/a/x.rs", "x\n");
+    write(&outside, "AGENTS.md", "Of elsewhere.\n");
+    write(&root, "out/x.rs", "x\n");
+    symlink(outside.join("AGENTS.md"), root.join("out/AGENTS.md")).unwrap();
+    let read = |path: &str| calls("Read", &json!({"path": path}));
+    let script = || vec![read("crates/a/x.rs"), says("done"), read("out/x.rs"), says("done"), read("crates/a/../a/x.rs"), says("done")];
+    let (url, seen) = serve(script()).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    assert_eq!(paths_of_instructions(&run_with(&project, "go").await), ["crates/AGENTS.md", "crates/a/CLAUDE.md"]);
+    let request = requests(&seen).remove(1);
+    assert!(request.contains("Instructions of crates/AGENTS.md:\\nUse tabs.") && request.contains("Run make in here."), "{request}");
+    assert_eq!(paths_of_instructions(&run_with(&project, "go out").await), [""; 0]);
+    assert_eq!(paths_of_instructions(&run_with(&project, "again").await), [""; 0]);
+    project.stop().await;
+
+    let (url, _) = serve(script()).await;
+    let policy = serde_json::from_value(json!({"deny": ["Read(crates/AGENTS.md)"]})).unwrap();
+    let project = Project::start(ProjectOptions { policy, root, ..place.options("q", &url) }).await.unwrap();
+    assert_eq!(paths_of_instructions(&run_with(&project, "go").await), ["crates/a/CLAUDE.md"]);
     project.stop().await;
 }
 
@@ -163,6 +223,32 @@ async fn p6_a_strict_reload_keeps_the_generation_of_before_and_a_lenient_one_lis
     assert!(assets.skill("deploy").unwrap().state.is_valid());
     let told = |one: &yoi_assets::Diagnostic| one.level == Level::Error && one.path == ".claude/skills/bad/SKILL.md";
     assert!(assets.diagnostics.iter().any(told), "{:?}", assets.diagnostics);
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_what_changes_in_a_watched_tree_counts_without_a_run_also_in_folders_that_are_new() {
+    let place = Place::new();
+    let root = place.folder("p-root");
+    let options = ProjectOptions { watch_assets: true, ..place.options("p", &silent_url().await) };
+    let project = Project::start(options).await.unwrap();
+    let skills = async |names: &[&str]| {
+        let has = async || {
+            let assets = project.assets();
+            let valid: Vec<&str> = assets.skills.iter().filter(|skill| skill.state.is_valid()).map(|skill| skill.name.as_str()).collect();
+            (valid == names).then_some(())
+        };
+        eventually(&format!("the skills {names:?}"), has).await;
+    };
+    skills(&[]).await;
+    write(&root, ".claude/skills/deploy/SKILL.md", SKILL);
+    skills(&["deploy"]).await;
+    write(&root, ".claude/skills/deploy/SKILL.md", &SKILL.replace("deploy\n", "rollout\n"));
+    skills(&["rollout"]).await;
+    write(&root, ".agents/skills/test/SKILL.md", "---\nname: test\ndescription: Run the tests.\n---\nRun make test.\n");
+    skills(&["test", "rollout"]).await;
+    std::fs::remove_dir_all(root.join(".claude/skills/deploy")).unwrap();
+    skills(&["test"]).await;
     project.stop().await;
 }
 

@@ -43,6 +43,10 @@ fn pod_line(pod: &VisiblePod) -> String {
         VisibilityReason::Itself => "self",
         VisibilityReason::Peer => "peer",
     });
-    let live = if pod.live { "live" } else { "not live" };
+    let live = match (pod.live, pod.state.as_str()) {
+        (true, _) => "live",
+        (false, "Resting") => "a message wakes it",
+        (false, _) => "not live",
+    };
     format!("{} ({}): {live}, {}", pod.name, reasons.collect::<Vec<_>>().join(", "), pod.state)
 }

@@ -128,6 +128,9 @@ fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
         RefusalReason::NotAPeer => format!("You see {to:?}, but it is not your peer; nothing was sent."),
         RefusalReason::Unreachable => format!("{to:?} is your peer, but it is not reachable now; nothing was sent or queued."),
         RefusalReason::InboxFull => format!("The inbox of {to:?} is full; nothing was sent. Try again later."),
+        RefusalReason::Resting | RefusalReason::Waking => {
+            format!("{to:?} rests and is being woken, which takes a while; nothing was sent. Send it again.")
+        }
         RefusalReason::Invalid => format!("The message was not taken as it is: {}", refusal.message),
         RefusalReason::ReceiverFailed | RefusalReason::Unacknowledged => return None,
     })

@@ -87,7 +87,7 @@ fn a_message_about_wrong_arguments_repeats_only_a_part_of_them() {
 #[test]
 fn the_schema_and_the_type_require_the_same_arguments() {
     let fixture = Fixture::new();
-    for tool in fixture.gate.offered(CallFrom::Model) {
+    for tool in fixture.gate.runner().tools().offered(&RunLimits::default()) {
         let required: Vec<&str> = tool.schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         for name in &required {
             let others = required.iter().filter(|other| *other != name);
@@ -113,7 +113,7 @@ fn schemas_use_only_keywords_that_every_endpoint_accepts() {
     fn check(schema: &Value) {
         for (keyword, value) in schema.as_object().unwrap() {
             match keyword.as_str() {
-                "description" | "minLength" | "minimum" | "maximum" | "required" | "additionalProperties" => {}
+                "description" | "minLength" | "minimum" | "maximum" | "required" | "additionalProperties" | "enum" => {}
                 "type" => assert!(value.is_string(), "{schema}"),
                 "properties" => value.as_object().unwrap().values().for_each(check),
                 "items" => check(value),
@@ -124,5 +124,5 @@ fn schemas_use_only_keywords_that_every_endpoint_accepts() {
             assert!(schema["properties"].is_object() && schema["required"].is_array(), "{schema}");
         }
     }
-    Fixture::new().gate.offered(CallFrom::Model).iter().for_each(|tool| check(&tool.schema));
+    Fixture::new().gate.runner().tools().offered(&RunLimits::default()).iter().for_each(|tool| check(&tool.schema));
 }

@@ -85,7 +85,7 @@ pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> 
         owner: owner.or(of_user).or(of_folder).unwrap_or_default(),
         provider: ProviderName::default(),
         prepare,
-        defaults: PodDefaults { model, pod, quota: None },
+        defaults: PodDefaults { model, pod, quota: None, rest: None },
         policy: None,
         warm: None,
     };

@@ -31,7 +31,9 @@ fn restorable(pod: &YoiPod) -> String {
     }
     match status.and_then(|s| s.report.as_ref()).and_then(|report| report.reason.known()) {
         Some(damage @ (ReportReason::ReplayFailed | ReportReason::LogNewer)) => format!("no: {}", damage.as_str()),
-        Some(ReportReason::Replayed | ReportReason::Starting | ReportReason::Stopping | ReportReason::SessionLocked)
+        Some(
+            ReportReason::Replayed | ReportReason::Starting | ReportReason::Stopping | ReportReason::Resting | ReportReason::SessionLocked,
+        )
         | Some(ReportReason::DiskFull | ReportReason::DiskFailed | ReportReason::SecretMissing)
         | Some(ReportReason::ModelUnreachable | ReportReason::ModelRefused | ReportReason::ModelRefusedHistory)
         | Some(ReportReason::ProgramMissing | ReportReason::PresetInvalid | ReportReason::ModelFormatNotSpoken)

@@ -1,8 +1,11 @@
-//! Which commit the bases of a git source are of: that of the ref when it was fetched first, one that the ref has moved to, or one that a workspace names.
+//! Which commit the bases of a git source are of: that of the ref when it was fetched first, one that the ref has moved to, one that was synced, or one
+//! that a workspace names.
 
 use yoi_crds::prepare::Prepare;
 use yoi_crds::project::RefreshStatus;
 use yoi_crds::source::{GitSource, ProjectSource, ProviderName, WorkspaceSource, is_commit_id};
+use yoi_crds::sync::{SyncedTree, part_prefix};
+use yoi_crds::workspace::BundleRef;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject};
 
 use super::{BaseSet, ObservedBase, base_parent_uid};
@@ -11,9 +14,9 @@ use crate::nodes::Nodes;
 use crate::step::Step;
 use crate::stored::{Stored, Uid, delete_all};
 
-/// The source without what says how often it is looked at: that changes no tree.
+/// The source without what says how often it is looked at, and whether it is synced: that changes no tree.
 pub(crate) fn tree_source(source: &ProjectSource) -> ProjectSource {
-    let git = source.git.as_ref().map(|git| Box::new(GitSource { refresh: None, ..(**git).clone() }));
+    let git = source.git.as_ref().map(|git| Box::new(GitSource { refresh: None, sync: None, ..(**git).clone() }));
     ProjectSource { git, ..source.clone() }
 }
 
@@ -37,6 +40,27 @@ fn prepared(generation: String, prepare: Option<&Prepare>) -> String {
 pub(crate) fn refresh_status<'a>(project: Stored<'a, YoiProject>) -> Option<&'a RefreshStatus> {
     let refresh = project.get().status.as_ref()?.refresh.as_deref()?;
     (refresh.source == first_generation(project)).then_some(refresh)
+}
+
+/// The working tree that trees are to be made from; `None` for a project that takes none, and before the first one came.
+pub(crate) fn synced<'a>(project: Stored<'a, YoiProject>) -> Option<&'a SyncedTree> {
+    project.get().spec.source.git.as_ref()?.sync.as_ref()?;
+    project.get().status.as_ref()?.sync.as_deref()?.last.as_ref()
+}
+
+/// The commit that the source is at by now: what was synced last, else what the last look at the branch has found.
+fn wanted<'a>(project: Stored<'a, YoiProject>) -> Option<&'a str> {
+    let found = || refresh_status(project)?.revision.as_deref();
+    synced(project).map(|tree| tree.commit.as_str()).or_else(found)
+}
+
+/// Where what the repository lacks of `commit` is. Whoever may write the status could name any ConfigMap, so only those count that are made for this.
+fn bundle_of(project: Stored<'_, YoiProject>, commit: &str) -> Option<BundleRef> {
+    let bundles = &project.get().status.as_ref()?.sync.as_deref()?.bundles;
+    let stored = bundles.iter().find(|bundle| bundle.commit == commit)?;
+    let prefix = part_prefix(project.name());
+    let parts: Vec<String> = stored.parts.iter().map(|part| part.name.clone()).filter(|name| name.starts_with(&prefix)).collect();
+    (parts.len() == stored.parts.len() && !parts.is_empty()).then(|| BundleRef { sha256: stored.sha256.clone(), parts })
 }
 
 impl<'a> ObservedBase<'a> {
@@ -109,6 +133,7 @@ impl<'a> BaseSet<'a> {
             owner: spec.owner,
             provider: spec.provider,
             prepare: spec.prepare.as_deref(),
+            bundle: revision.as_deref().and_then(|commit| bundle_of(project, commit)),
             generation: revision.as_ref().map_or_else(|| first.clone(), |commit| names::refreshed_generation(&first, commit)),
             revision,
             former: None,
@@ -118,12 +143,11 @@ impl<'a> BaseSet<'a> {
         }
     }
 
-    /// The bases of the commit that the last look has found, when trees are made from another one; `self` are those. While nothing is fetched yet there
-    /// are none: the Pod that fetches takes the ref as it is.
+    /// The bases of the commit that was synced last, or that the last look has found, when trees are made from another one; `self` are those. While nothing
+    /// is fetched yet there are none: the Pod that fetches takes the ref as it is.
     pub(crate) fn next(&self, project: Stored<'a, YoiProject>) -> Option<Self> {
-        let refresh = refresh_status(project)?;
-        let found = refresh.revision.as_deref()?;
-        let is_held = match refresh.in_use.as_deref() {
+        let found = wanted(project)?;
+        let is_held = match refresh_status(project).and_then(|refresh| refresh.in_use.as_deref()) {
             Some(in_use) => in_use == found,
             None => {
                 let mut sealed = self.members().filter(|base| base.is_sealed()).peekable();
@@ -152,7 +176,7 @@ impl<'a> BaseSet<'a> {
         if is_commit_id(revision) && of_project.members().any(is_at) {
             return Some(of_project);
         }
-        let git = GitSource { ref_: Some(revision.to_owned()), refresh: None, ..git.clone() };
+        let git = GitSource { ref_: Some(revision.to_owned()), refresh: None, sync: None, ..git.clone() };
         let source = WorkspaceSource { git: Some(Box::new(git)), ..WorkspaceSource::default() };
         let BaseSet { path, owner, provider, prepare, .. } = of_project;
         Some(BaseSet {
@@ -162,6 +186,7 @@ impl<'a> BaseSet<'a> {
             generation: prepared(names::generation(workspace.uid().as_str(), &source, owner, path, provider), prepare),
             source,
             revision: None,
+            bundle: None,
             former: None,
             ..of_project
         })

@@ -62,6 +62,7 @@ checkout_ref() {
 
 # The generation is of this commit, though the branch may have moved on: a look has found it, or another node holds it already.
 take_revision() {
+  take_bundle
   [ -n "$REVISION" ] && [ "$(git rev-parse --verify HEAD 2>/dev/null || true)" != "$REVISION" ] || return 0
   git cat-file -e "$REVISION^{commit}" 2>/dev/null || fetch_one "$REVISION" ||
     fail "this generation is of commit $REVISION of the source, and the server does not give it any more"

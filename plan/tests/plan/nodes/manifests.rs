@@ -262,8 +262,10 @@ fn a_changed_limit_of_tokens_reaches_the_pod_that_runs_and_no_other_pod_is_made(
     }
     let pod = serde_json::to_value(made_pod(&run(&ran_before()))).expect("JSON");
     let token = pod["spec"]["volumes"].as_array().expect("volumes").iter().find(|v| v["name"] == "token").cloned().expect("a token");
-    let wanted = json!({"path": "limit-tokens", "fieldRef": {"fieldPath": "metadata.annotations['yoi.dev/tokens']"}});
-    assert_eq!(token["projected"]["sources"][1]["downwardAPI"]["items"], json!([wanted]));
+    let wanted = [("limit-tokens", "tokens"), ("rest", "rest")].map(
+        |(file, annotation)| json!({"path": file, "fieldRef": {"fieldPath": format!("metadata.annotations['yoi.dev/{annotation}']")}}),
+    );
+    assert_eq!(token["projected"]["sources"][1]["downwardAPI"]["items"], json!(wanted));
 }
 
 #[test]

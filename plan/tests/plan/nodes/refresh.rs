@@ -2,6 +2,7 @@
 
 mod increment;
 mod revision;
+mod sync;
 
 use std::sync::Arc;
 

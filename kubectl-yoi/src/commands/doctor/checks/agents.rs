@@ -39,7 +39,11 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
                 format!("{} && {allow}", fill_command(reason, "agentworkspace", workspace_name(yoipod), namespace))
             }
         });
-        if lost.is_none() && yoipod.spec.desired_state == DesiredState::Running && !is_finished(yoipod) {
+        let is_to_run = match yoipod.spec.desired_state {
+            DesiredState::Running | DesiredState::Suspended => !is_finished(yoipod) && !yoi_plan::yoipod::may_be_woken(yoipod),
+            DesiredState::Stopped | DesiredState::Unknown => false,
+        };
+        if lost.is_none() && is_to_run {
             found.extend(not_ready(observed, yoipod, conditions, missing_secret_command(observed, yoipod, conditions)));
         }
         reported.extend(lost.as_ref().map(|_| (yoipod.namespace(), workspace_name(yoipod).to_owned())));

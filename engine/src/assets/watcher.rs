@@ -1,0 +1,139 @@
+//! Looks at a tree's assets again after its files have changed, also while a run is under way.
+//!
+//! # Guarantees
+//! - However many changes come one after the other, there is one look, [`QUIET`] after the last of them, and [`LONGEST`] after the first at the latest.
+//! - A look compares all that there is, so events that the kernel drops change nothing.
+//!
+//! # Caveats
+//! - Only folders that hold assets, and those above them, are watched. What a link to a file leads to is seen when the next run begins.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use yoi_assets::FOLDERS;
+
+use super::{ProjectAssets, walk};
+use crate::log_reads::blocking;
+use crate::tools::tree::Tree;
+
+/// How long nothing may change before the tree is looked at.
+const QUIET: Duration = Duration::from_millis(250);
+/// A tree that never rests is looked at all the same.
+const LONGEST: Duration = Duration::from_secs(2);
+const STRUCTURE: WatchFlags = WatchFlags::CREATE.union(WatchFlags::DELETE).union(WatchFlags::MOVED_FROM).union(WatchFlags::MOVED_TO);
+const CONTENT: WatchFlags = STRUCTURE.union(WatchFlags::MODIFY).union(WatchFlags::CLOSE_WRITE).union(WatchFlags::ATTRIB);
+
+/// When the next look is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Debounce {
+    /// The first change that no look has followed, and the last.
+    changes: Option<(Instant, Instant)>,
+}
+
+impl Debounce {
+    fn change(&mut self, now: Instant) {
+        let first = self.changes.map_or(now, |(first, _)| first);
+        self.changes = Some((first, now));
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.changes.map(|(first, last)| (last + QUIET).min(first + LONGEST))
+    }
+}
+
+/// Watches until `stop`. Where the kernel refuses, it says so in this process's log and ends: each begin of a run looks at the tree all the same.
+pub(crate) async fn watch(assets: Arc<ProjectAssets>, stop: CancellationToken) {
+    let watched = async {
+        let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        // SAFETY: the descriptor is owned, and closed only with the `AsyncFd`.
+        let fd = Arc::new(unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }?);
+        loop {
+            // Before the look, so that what changes meanwhile is seen.
+            let (looked_at, watches) = (assets.clone(), fd.clone());
+            blocking(move || {
+                add_watches(&looked_at.tree, watches.get_ref());
+                looked_at.look();
+            })
+            .await;
+            wait_for_rest(&fd).await?;
+        }
+    };
+    if let Some(Err::<(), io::Error>(error)) = stop.run_until_cancelled(watched).await {
+        tracing::warn!(%error, "assets not watched");
+    }
+}
+
+/// Returns once something has changed and a look is due.
+async fn wait_for_rest(fd: &AsyncFd<OwnedFd>) -> io::Result<()> {
+    let mut debounce = Debounce::default();
+    loop {
+        let due = debounce.due();
+        tokio::select! {
+            ready = fd.readable() => {
+                let mut ready = ready?;
+                drain(fd.get_ref())?;
+                ready.clear_ready();
+                debounce.change(Instant::now());
+            }
+            () = async { sleep_until(due.unwrap_or_else(Instant::now)).await }, if due.is_some() => return Ok(()),
+        }
+    }
+}
+
+/// Takes all events. What they say is not needed.
+fn drain(fd: &OwnedFd) -> io::Result<()> {
+    let mut buffer = [0_u8; 16 << 10];
+    loop {
+        match rustix::io::read(fd, &mut buffer) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Adds a watch for each folder that may hold assets, and for those above. One that is watched stays so.
+fn add_watches(tree: &Tree, fd: &OwnedFd) {
+    let above = FOLDERS.iter().filter_map(|folder| folder.path.split('/').next());
+    let above: Vec<(String, WatchFlags)> = std::iter::once(".").chain(above).map(|path| (path.to_owned(), STRUCTURE)).collect();
+    let folders = walk::folders(tree).into_iter().filter_map(|path| Some((path.to_str()?.to_owned(), CONTENT)));
+    for (path, flags) in above.into_iter().chain(folders) {
+        // By its descriptor, which leads nowhere else.
+        let Ok(folder) = tree.open_folder(&path) else { continue };
+        if let Err(error) = add_watch(fd, format!("/proc/self/fd/{}", folder.as_raw_fd()), flags | WatchFlags::ONLYDIR) {
+            tracing::warn!(%error, path, "folder of assets not watched");
+            // The limit of watches is the user's, so the next one would fail, too.
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p7_a_thousand_changes_in_200_ms_are_one_look_250_ms_after_the_last() {
+        let begin = Instant::now();
+        let at = |micros: u64| begin + Duration::from_micros(micros);
+        let mut debounce = Debounce::default();
+        assert_eq!(debounce.due(), None);
+        for change in 0..1_000 {
+            debounce.change(at(change * 200));
+            assert_eq!(debounce.due(), Some(at(change * 200) + QUIET), "no look is due between two of them");
+        }
+        // A tree that never rests.
+        for change in 0..100 {
+            debounce.change(at(200_000 + change * 100_000));
+        }
+        assert_eq!(debounce.due(), Some(begin + LONGEST));
+    }
+}

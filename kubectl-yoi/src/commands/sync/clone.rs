@@ -1,0 +1,144 @@
+//! The clone whose working tree is sent. Nothing of it is written but a folder of ours.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use yoi_crds::sync::is_machine_name;
+use yoi_worktree::Captured;
+
+use crate::git::{self, CloneRefusal, no_repository, refusal};
+use crate::local_clone::{SYNC_FOLDER, quoted};
+use crate::show::one_line;
+
+/// A clone of the project's repository.
+pub struct SyncedClone {
+    /// The top of its working tree.
+    folder: PathBuf,
+    private: PathBuf,
+    /// The remote that the project is cloned from; `None` where no remote can be.
+    remote: Option<String>,
+    /// While it is open, no other sync works in the private folder.
+    _lock: File,
+}
+
+impl SyncedClone {
+    /// The clone of the working directory, for a project that is cloned from `url`.
+    pub async fn open(url: &str) -> Result<Self, CloneRefusal> {
+        let answer = git::answer(git::command(&["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"])).await?;
+        if !answer.success {
+            return Err(no_repository(&answer));
+        }
+        let mut paths = answer.out.lines().map(PathBuf::from);
+        let (Some(folder), Some(common)) = (paths.next(), paths.next()) else {
+            return Err(refusal("git names no folder of this repository", "look at it: git rev-parse --show-toplevel --git-common-dir"));
+        };
+        let private = common.join(SYNC_FOLDER);
+        let lock = lock(&private)?;
+        if let Err(under_way) = yoi_worktree::check_free(&folder) {
+            eprintln!("{}: the tree is taken as it is", one_line(&under_way.to_string()));
+        }
+        let remote = remote_of(url).await?;
+        Ok(SyncedClone { folder, private, remote, _lock: lock })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where captures keep their index and their objects.
+    pub fn private(&self) -> &Path {
+        &self.private
+    }
+
+    /// The commits below `captured` that the project's server has, as far as the last fetch has told: those that what it lacks begins on.
+    pub async fn on_server(&self, captured: &Captured) -> Result<Vec<String>, CloneRefusal> {
+        let (Some(base), Some(remote)) = (&captured.base, &self.remote) else { return Ok(Vec::new()) };
+        let remotes = format!("--remotes={remote}");
+        let lacking = run(&["rev-list", "--boundary", base, "--not", &remotes]).await?;
+        if lacking.lines().all(|line| line.starts_with('-')) {
+            return Ok(vec![base.clone()]);
+        }
+        Ok(lacking.lines().filter_map(|line| line.strip_prefix('-')).map(str::to_owned).collect())
+    }
+
+    /// Whether `commit`, which this clone has sent, holds the same tree on top of the same commit.
+    pub async fn is_same(&self, commit: &str, captured: &Captured) -> Result<bool, CloneRefusal> {
+        let mut command = git::command(&["rev-list", "--no-walk", "--parents", "--format=%T", commit]);
+        command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&self.private.join("objects")));
+        let answer = git::answer(command).await?;
+        // `commit HASH PARENT`, and the tree. Of another clone of this machine it is not known.
+        let wanted = match &captured.base {
+            Some(base) => format!("commit {commit} {base}\n{}", captured.tree),
+            None => format!("commit {commit}\n{}", captured.tree),
+        };
+        Ok(answer.success && answer.out.trim_end() == wanted)
+    }
+}
+
+fn lock(private: &Path) -> Result<File, CloneRefusal> {
+    let failed = |error: std::io::Error| {
+        refusal(format!("{} cannot be written: {error}", private.display()), "look at the folder's owner and room, and say it again")
+    };
+    std::fs::create_dir_all(private).map_err(failed)?;
+    let file = File::create(private.join("lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(refusal("another sync of this clone is under way", "wait for it, and say it again")),
+        Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// The remote of this address, or else the only one.
+async fn remote_of(url: &str) -> Result<Option<String>, CloneRefusal> {
+    let remotes = run(&["remote"]).await?;
+    for remote in remotes.lines() {
+        if run(&["remote", "get-url", remote]).await?.lines().any(|found| plain(found) == plain(url)) {
+            return Ok(Some(remote.to_owned()));
+        }
+    }
+    let mut names = remotes.lines();
+    Ok(names.next().filter(|_| names.next().is_none()).map(str::to_owned))
+}
+
+/// What people write in two ways.
+fn plain(url: &str) -> &str {
+    let url = url.trim_end_matches('/');
+    url.strip_suffix(".git").unwrap_or(url)
+}
+
+async fn run(args: &[&str]) -> Result<String, CloneRefusal> {
+    let answer = git::answer(git::command(args)).await?;
+    if answer.success {
+        return Ok(answer.out);
+    }
+    let verb = args.first().copied().unwrap_or_default();
+    Err(refusal(format!("git {verb} failed: {}", one_line(answer.err.trim())), "do what git says, and say it again"))
+}
+
+/// The host name as the name of a machine.
+pub async fn machine_name() -> Result<String, CloneRefusal> {
+    let printed = tokio::process::Command::new("hostname").output().await.ok().filter(|output| output.status.success());
+    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let file = || std::fs::read_to_string("/etc/hostname").ok();
+    machine_of(&printed.or_else(file).unwrap_or_default())
+        .ok_or_else(|| refusal("this machine has no name that is known", "name it: add --machine NAME"))
+}
+
+fn machine_of(host: &str) -> Option<String> {
+    let first = host.trim().split('.').next().unwrap_or_default();
+    let plain: String = first.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).take(63).collect();
+    Some(plain.trim_matches('-').to_owned()).filter(|name| is_machine_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_called_as_its_host_is_without_its_domain() {
+        for (host, name) in [("Laptop-7.example.org\n", Some("laptop-7")), ("a_b", Some("a-b")), ("", None), ("...", None), ("--", None)] {
+            assert_eq!(machine_of(host).as_deref(), name, "{host}");
+        }
+        assert_eq!(plain("https://h/p.git/"), plain("https://h/p"));
+    }
+}

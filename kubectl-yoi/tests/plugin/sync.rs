@@ -1,0 +1,187 @@
+//! `sync`: the working tree of a real clone, as the gateway would get it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use yoi_test_support::eventually;
+
+use crate::api_server::{ApiServer, Request};
+use crate::plugin::{Output, project};
+use crate::pull::{Scene, git};
+
+const SYNC: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoiprojects/p/sync";
+
+fn put_project(server: &ApiServer, git: &Value, status: &Value) {
+    let mut object = project(&[]);
+    object["spec"]["source"] = json!({ "git": git });
+    for (field, value) in status.as_object().into_iter().flatten() {
+        object["status"][field] = value.clone();
+    }
+    server.put(object);
+}
+
+fn takes_trees() -> Value {
+    json!({ "url": "https://git.example/p", "sync": {} })
+}
+
+fn sent(server: &ApiServer) -> Vec<Request> {
+    server.requests().into_iter().filter(|request| request.path == SYNC).collect()
+}
+
+/// Runs it in the clone. Once a tree was sent, trees are made from it.
+async fn sync(scene: &Scene, words: &[&str]) -> Result<(Output, Request)> {
+    let before = sent(&scene.server).len();
+    scene.server.answer(SYNC, 200, json!({ "commit": "c", "receivedAt": "2026-01-01T00:00:00Z" }).to_string());
+    let words = [&["sync", "p", "--machine", "laptop"], words].concat();
+    let folder = scene.clone();
+    let sealed = async {
+        let request = eventually("a tree that is sent", async || sent(&scene.server).into_iter().nth(before)).await;
+        let commit = request.query.get("commit").cloned().unwrap_or_default();
+        let status = json!({ "generation": { "name": "g", "revision": commit },
+            "sync": { "last": last(&commit), "machines": [{ "machine": "laptop", "commit": commit }] } });
+        put_project(&scene.server, &takes_trees(), &status);
+        request
+    };
+    let (done, request) = tokio::join!(scene.plugin.run_in(&folder, &words), sealed);
+    Ok((done?, request))
+}
+
+fn last(commit: &str) -> Value {
+    json!({ "machine": "laptop", "commit": commit, "capturedAt": "t", "receivedAt": "t", "person": "jane" })
+}
+
+/// Everything of the clone but the folder of ours: names, bytes and the times of git's index.
+fn content(clone: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let (mut all, mut folders) = (Vec::new(), vec![clone.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.ends_with(".git/yoi") {
+                continue;
+            }
+            match path.symlink_metadata()?.is_dir() {
+                true => folders.push(path),
+                false => all.push((path.display().to_string(), fs::read(&path)?)),
+            }
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Work of every kind, on top of a commit that nobody has pushed.
+fn work(clone: &Path) -> Result<()> {
+    git(clone, &["commit", "-q", "--allow-empty", "-m", "not pushed"])?;
+    fs::write(clone.join("staged"), "staged\n")?;
+    git(clone, &["add", "staged"])?;
+    fs::write(clone.join("a"), "not staged\n")?;
+    git(clone, &["stash", "push", "-q", "--keep-index", "-m", "kept"])?;
+    fs::write(clone.join("a"), "not staged again\n")?;
+    fs::write(clone.join("new file"), "untracked\n")?;
+    fs::write(clone.join(".gitignore"), "*.log\n")?;
+    fs::write(clone.join("x.log"), "ignored\n")?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn w45_the_tree_that_is_sent_equals_the_working_tree_and_nothing_of_the_persons_is_changed() -> Result<()> {
+    let scene = Scene::new().await?;
+    let clone = scene.clone();
+    work(&clone)?;
+    put_project(&scene.server, &takes_trees(), &json!({ "sync": { "machines": [{ "machine": "laptop", "commit": "c0".repeat(20) }] } }));
+    let before = content(&clone)?;
+    let dry = scene.plugin.run_in(&clone, &["sync", "p", "--dry-run"]).await?.expect_code(0)?;
+    ensure!(dry.out.contains("would be sent to yoiproject.yoi.dev/p") && sent(&scene.server).is_empty(), "{dry:?}");
+
+    let (done, request) = sync(&scene, &[]).await?;
+    let done = done.expect_code(0)?;
+    ensure!(done.out.contains("yoiproject.yoi.dev/p makes trees from laptop as it was at "), "{done:?}");
+    ensure!(content(&clone)? == before, "something of the person's has changed");
+    let query = |name: &str| request.query.get(name).map(String::as_str).unwrap_or_default().to_owned();
+    ensure!(query("machine") == "laptop" && query("previous") == "c0".repeat(20), "{request:?}");
+    ensure!(query("sha256") == yoi_plan::names::sha256(&request.bytes), "another digest");
+
+    // The project's server has the base, and not the commit that nobody has pushed.
+    let server = scene.agents();
+    let bundle = scene.plugin.folder.path().join("sent.bundle");
+    fs::write(&bundle, &request.bytes)?;
+    git(&server, &["fetch", "-q", &bundle.to_string_lossy(), "refs/yoi/sync/laptop:refs/yoi/sync/laptop"])?;
+    let commit = query("commit");
+    ensure!(git(&server, &["rev-parse", "refs/yoi/sync/laptop"])? == commit);
+    let files = git(&server, &["ls-tree", "-r", "--name-only", &commit])?;
+    ensure!(files == ".gitignore\na\nnew file\nstaged", "{files}");
+    ensure!(git(&server, &["show", &format!("{commit}:a")])? == "not staged again");
+    ensure!(git(&server, &["log", "-1", "--format=%s", &format!("{commit}^")])? == "not pushed");
+
+    // Nothing has changed since, so nothing is sent.
+    let again = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop"]).await?.expect_code(0)?;
+    ensure!(again.out.contains("it is there already") && sent(&scene.server).len() == 1, "{again:?}");
+    let (included, request) = sync(&scene, &["--include", "*.log"]).await?;
+    included.expect_code(0)?;
+    ensure!(request.query.get("previous") == Some(&commit), "{request:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_agent_makes_of_a_synced_tree_comes_back_beside_what_was_synced() -> Result<()> {
+    let mut scene = Scene::new().await?;
+    let clone = scene.clone();
+    work(&clone)?;
+    put_project(&scene.server, &takes_trees(), &json!({}));
+    let (done, request) = sync(&scene, &[]).await?;
+    done.expect_code(0)?;
+    let commit = request.query.get("commit").context("no commit")?.clone();
+    let bundle = scene.plugin.folder.path().join("sent.bundle");
+    fs::write(&bundle, &request.bytes)?;
+    let agents = scene.agents();
+    git(&agents, &["fetch", "-q", &bundle.to_string_lossy(), "refs/yoi/sync/laptop"])?;
+    git(&agents, &["reset", "-q", "--hard", "FETCH_HEAD"])?;
+    fs::write(agents.join("staged"), "of the agent\n")?;
+    git(&agents, &["commit", "-q", "-a", "-m", "of the agent"])?;
+    scene.server.put(json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "p-base", "uid": "base" },
+        "spec": { "source": { "project": { "name": "p" } } }, "status": { "volume": { "revision": commit } } }));
+    scene.base = commit.clone();
+    scene.answer_honestly()?;
+
+    let index = fs::read(clone.join(".git/index"))?;
+    scene.pull(&["--apply"]).await?.expect_code(0)?;
+    ensure!(fs::read_to_string(clone.join("staged"))? == "of the agent\n" && fs::read_to_string(clone.join("a"))? == "not staged again\n");
+    ensure!(fs::read(clone.join(".git/index"))? == index);
+    ensure!(git(&clone, &["cat-file", "-t", &commit]).is_err(), "what is laid on the working tree leaves no commit in the clone");
+
+    scene.pull(&["--branch", "back"]).await?.expect_code(0)?;
+    ensure!(git(&clone, &["rev-parse", "back^"])? == commit);
+    git(&clone, &["fsck", "--connectivity-only"])?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_project_that_takes_none_and_a_tree_that_is_too_much_are_refused_before_anything_is_sent() -> Result<()> {
+    let scene = Scene::new().await?;
+    let clone = scene.clone();
+    let git_source = json!({ "url": "https://git.example/p" });
+    put_project(&scene.server, &git_source, &json!({}));
+    let none = scene.plugin.run_in(&clone, &["sync", "p"]).await?;
+    ensure!(
+        none.code != 0 && none.err.contains("it takes no working trees") && none.err.contains("kubectl patch yoiproject p"),
+        "{none:?}"
+    );
+    put_project(&scene.server, &takes_trees(), &json!({}));
+    // Nothing that git could pack into less.
+    let mut state = 1_u64;
+    let mut noise = Vec::new();
+    while noise.len() < 9_000_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.extend_from_slice(&(state ^ (state >> 29)).to_le_bytes());
+    }
+    fs::write(clone.join("noise"), noise)?;
+    let long = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop"]).await?;
+    ensure!(long.code != 0 && long.err.contains("what the project's server lacks of it is more than 7.6"), "{long:?}");
+    ensure!(long.err.contains(".git/info/exclude"), "{long:?}");
+    let outside = scene.plugin.run_in(scene.plugin.folder.path(), &["sync", "p"]).await?;
+    ensure!(outside.code != 0 && outside.err.contains("is in no git repository"), "{outside:?}");
+    ensure!(sent(&scene.server).is_empty() && scene.server.writes().is_empty(), "{:?}", scene.server.writes());
+    Ok(())
+}
