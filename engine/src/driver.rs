@@ -164,6 +164,7 @@ impl Driver {
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
+        self.tools.runner().set_read(state.read());
         let config = self.changed_config(&state, &runtime);
         let mut token_limit = self.token_limit.clone();
         let start = StartInput {
@@ -386,7 +387,14 @@ impl Running<'_> {
                         ConversationEvent::ModelFailed { effect, failure }
                     }
                     EffectKind::Tool => {
-                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), refused: None, millis: 0 };
+                        let end = CallEnd {
+                            outcome: ToolOutcome::Failed,
+                            output: message,
+                            images: Vec::new(),
+                            refused: None,
+                            read: None,
+                            millis: 0,
+                        };
                         ConversationEvent::Ended { effect, end }
                     }
                     EffectKind::Program => {

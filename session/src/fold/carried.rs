@@ -28,6 +28,7 @@ impl LogState {
             interrupted,
             always_approved,
             past_questions,
+            read,
             tokens,
         } = self;
         let delivered = parts(delivered.latest_first().map(|(id, seq)| (id.to_owned(), seq)));
@@ -45,6 +46,7 @@ impl LogState {
             requests: Vec::new(),
             always_approved: always_approved.iter().cloned().collect(),
             past_questions: past_questions.iter().cloned().collect(),
+            read: read.values().cloned().collect(),
             tokens: *tokens,
             program: None,
         };
@@ -63,7 +65,7 @@ impl LogState {
     pub(super) fn restore(&mut self, carried: &CarriedState) {
         // The conversation keeps the requests of people and the program.
         let CarriedState { delivered, tasks, unanswered, open_run, open_calls, interrupted, .. } = carried;
-        let CarriedState { requests: _, always_approved, past_questions, tokens, program: _, .. } = carried;
+        let CarriedState { requests: _, always_approved, past_questions, read, tokens, program: _, .. } = carried;
         *self = Self {
             last_seq: self.last_seq,
             run_generation: self.run_generation,
@@ -75,6 +77,7 @@ impl LogState {
             interrupted: interrupted.clone(),
             always_approved: always_approved.iter().cloned().collect(),
             past_questions: past_questions.iter().cloned().collect(),
+            read: read.iter().map(|read| (read.agent.clone(), read.clone())).collect(),
             tokens: *tokens,
         };
         self.add(delivered, tasks, open_calls);

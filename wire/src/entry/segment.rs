@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::RunOutcome;
 use super::answer::{TokenUsage, ToolCall};
 use super::asked::{CallQuestion, PastQuestion};
 use super::prompt::PromptItem;
+use super::{ReadPosition, RunOutcome};
 use crate::control::ControlResponse;
 use crate::hub::TaskState;
 
@@ -185,6 +185,9 @@ pub struct CarriedState {
     /// Questions about calls that nobody can answer any more, the latest of them, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_questions: Vec<PastQuestion>,
+    /// How far the words of other agents were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<ReadPosition>,
     /// Tokens of all calls so far.
     #[serde(default)]
     pub tokens: TokenUsage,

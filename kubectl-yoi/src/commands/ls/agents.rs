@@ -70,7 +70,9 @@ impl<'a> AgentRows<'a> {
     fn visible_names(&self, pod: &YoiPod, links: &HashMap<(&str, &str), Vec<&PeerLink>>) -> Vec<String> {
         let me = visibility::agent_ref(pod);
         let own = links.get(&(me.namespace.as_str(), me.name.as_str())).into_iter().flatten().copied();
-        let seen = visibility::visible_agents(&me, own).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
+        // The family stands in a column of its own.
+        let seen =
+            visibility::visible_agents(&me, None, own, []).into_iter().filter(|seen| !seen.reasons.contains(&VisibilityReason::Itself));
         seen.map(|seen| {
             // The UID is compared too, so a later agent of the name is not taken for this one.
             let there = self.agents.get(&(me.namespace.clone(), seen.name.to_owned())).is_some_and(|agent| seen.is(agent));
