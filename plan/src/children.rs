@@ -7,7 +7,6 @@
 //! | what it is | its parent's project, agent, model, Pod settings, Secrets, policy, limits and rest; a tree and a session of its own |
 //! | whose it is | nobody's: it outlives its parent, and `spec.spawnedBy` names that one for good |
 
-use kube::Resource;
 use yoi_crds::pod::{Completion, DesiredState, PodWorkspace, SessionSettings, SpawnedBy, WorkspaceTemplate};
 use yoi_crds::source::{NamedRef, WorkspaceSource};
 use yoi_crds::{YoiPod, YoiPodSpec};
@@ -49,7 +48,7 @@ pub fn check_request(parent: &AgentRef, request: &SpawnRequest) -> Result<(), Re
 /// # Errors
 /// `NoDelegation`, or `NotMade`: the parent is being deleted, or has no tree.
 pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refusal> {
-    let meta = parent.meta();
+    let meta = &parent.metadata;
     let refused = |reason, message: String| Err(Refusal { reason, message });
     let YoiPodSpec {
         project_ref,
@@ -130,7 +129,7 @@ pub fn check_limit(parent: &YoiPod, children: usize) -> Result<(), Refusal> {
     let message = format!(
         "{} has started {children} agents that are not deleted, and limits.children is {most}; a stopped one counts, too: give work to one that is idle, or \
          ask a person to delete some",
-        name(parent.meta())
+        name(&parent.metadata)
     );
     Err(Refusal { reason: RefusalReason::Limit, message })
 }
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_c9_a_name_or_task_that_cannot_be_is_refused_before_anything_is_looked_up() {
+    fn c1_a_name_or_task_that_cannot_be_is_refused_before_anything_is_looked_up() {
         let reason = |request| check_request(&lead(), &request).err().map(|refusal| refusal.reason);
         assert_eq!(reason(request("child", "do it")), None);
         let long = "x".repeat(MAX_TASK_TEXT + 1);

@@ -58,7 +58,7 @@ pub async fn words(State(gateway): Gateway, Extension(caller): Extension<Authent
     }
     // Before the log is read: who is idle by now has said nothing after what is read.
     let (live, state) = state(&gateway, &child);
-    let unready = child.unready.as_ref().map(|(reason, message)| format!("{reason}: {message}")).filter(|_| !live);
+    let unready = child.unready.as_ref().map(|(_, message)| message.clone()).filter(|_| !live);
     let words = match read_from_runtime(&gateway, &child, path, WhenStopped::Reader(ReaderWait::default())).await {
         Ok(log) => Words::read(log).await,
         Err(failure) => Words { broken: Some(failure.into_plain().1), ..Words::default() },

@@ -46,7 +46,7 @@ async fn read(caller: &RequestClient, name: &str, after: Option<ReadPosition>) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_c2_c9_a_lead_starts_a_child_once_and_as_many_as_its_limit() {
+async fn c1_c2_a_lead_starts_a_child_once_and_as_many_as_its_limit() {
     let cluster = cluster();
     let replica = cluster.replica().await;
     let lead = cluster.caller(&replica, "token-p-l");
@@ -119,7 +119,7 @@ async fn a14_d1_d13_who_is_not_the_parent_gets_one_answer_for_every_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a16_a_lead_sees_its_child_by_each_reason_and_the_child_its_parent() {
+async fn a16_b2_a_lead_sees_its_child_by_each_reason_without_a_line_too_and_the_child_its_parent() {
     let cluster = cluster();
     put_child(&cluster);
     cluster.peer(("lead", "u-l"), ("child", "u-c"));
@@ -132,6 +132,11 @@ async fn a16_a_lead_sees_its_child_by_each_reason_and_the_child_its_parent() {
     assert_eq!(seen("token-p-l").await, [("lead".to_owned(), me.clone()), ("child".to_owned(), family(VisibilityReason::Child))]);
     assert_eq!(seen("token-p-c").await, [("child".to_owned(), me.clone()), ("lead".to_owned(), family(VisibilityReason::Parent))]);
     assert_eq!(seen("token-p-o").await, [("other".to_owned(), me)]);
+    // A peer is sent to, whether it is a child or not.
+    let mut child = cluster.runtime(&[&replica], "token-p-c").await;
+    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "t".to_owned() };
+    let _: SendResponse = cluster.caller(&replica, "token-p-l").post_json(gateway_api::SEND, &message).await.unwrap();
+    assert!(!wait_for("the message", child.messages.recv()).await.unwrap().only_when_idle);
 }
 
 fn line(token: &str, text: &str) -> String {
@@ -141,7 +146,7 @@ fn line(token: &str, text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d5_d8_d10_a_child_is_read_on_where_it_was_left_and_a_namesake_from_its_beginning() {
+async fn d5_d8_d9_d10_a_child_is_read_on_where_it_was_left_and_a_namesake_from_its_beginning() {
     let cluster = cluster();
     put_child(&cluster);
     let replica = cluster.replica().await;
@@ -150,7 +155,7 @@ async fn d5_d8_d10_a_child_is_read_on_where_it_was_left_and_a_namesake_from_its_
     let say = |log: String| *child.state.log.lock().unwrap() = Some(Body::from(log));
     say(line("t:1", "First.") + &line("t:2", "Second."));
     let first = wait_for("the words", read(&lead, "child", None)).await.unwrap();
-    assert_eq!((first.text.as_str(), first.more), ("First.\n\nSecond.", false));
+    assert_eq!((first.text.as_str(), first.state.as_str(), first.more), ("First.\n\nSecond.", "Idle", false));
     say(String::new());
     let nothing = read(&lead, "child", first.position.clone()).await.unwrap();
     assert_eq!((nothing.text.as_str(), &nothing.position), ("", &first.position));
