@@ -16,6 +16,7 @@ use crate::processes::ProcessSupervisor;
 
 mod arguments;
 mod assets;
+mod children;
 mod files;
 mod policy;
 mod searches;
