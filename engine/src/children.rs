@@ -3,13 +3,15 @@
 use std::fmt;
 
 use futures::future::BoxFuture;
-use yoi_wire::children::{ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse};
+use yoi_wire::children::{
+    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
+};
 use yoi_wire::hub::{SendRequest, SendResponse};
 use yoi_wire::people::DiffResponse;
 
 use crate::peers::PeersError;
 
-/// Answers the tools SpawnPod, SendToPod, ReadPodOutput, DiffPod and StopPod. Each request may be sent again: the same one has the same effect once.
+/// Answers the tools SpawnPod, SendToPod, ReadPodOutput, DiffPod, WaitPods and StopPod. Each request may be sent again: the same one has the same effect once.
 pub trait Children: fmt::Debug + Send + Sync {
     /// Makes a child in a fork of this agent's tree.
     ///
@@ -34,6 +36,12 @@ pub trait Children: fmt::Debug + Send + Sync {
     /// # Errors
     /// See [`PeersError`].
     fn diff<'a>(&'a self, request: &'a DiffRequest) -> BoxFuture<'a, Result<DiffResponse, PeersError>>;
+
+    /// Waits until children have nothing to do, for a while; the answer says whether that was long enough.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn wait<'a>(&'a self, request: &'a WaitRequest) -> BoxFuture<'a, Result<WaitResponse, PeersError>>;
 
     /// Stops a child, for good.
     ///

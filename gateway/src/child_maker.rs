@@ -10,7 +10,7 @@
 //! same moment may make one child more than the limit.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -18,16 +18,19 @@ use tokio::time::timeout;
 use yoi_crds::YoiPod;
 use yoi_crds::pod::DesiredState;
 use yoi_plan::children::{check_limit, check_request, child_of, is_made_by};
-use yoi_plan::visibility::agent_ref;
+use yoi_plan::visibility::{agent_ref, is_agent_name};
 use yoi_wire::children::{SpawnRequest, SpawnResponse, StopResponse};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{Refusal, RefusalReason};
 
 use crate::agent_concurrency::AgentConcurrency;
 use crate::agent_index::{AgentIndex, AgentRecord};
+use crate::ttl_cache::TtlCache;
 
 /// Requests to the API server for one child: the parent, its children, the child, and the child that is there already.
 const REQUESTS: u32 = 4;
+/// For names that an agent has not started the API server is asked this often at most.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes children, and stops them.
 pub struct ChildMaker {
@@ -36,12 +39,14 @@ pub struct ChildMaker {
     deadline: Duration,
     /// One at a time of each parent.
     spawns: AgentConcurrency,
+    /// UIDs of the agents for which a child was looked for lately.
+    asked: TtlCache<String, ()>,
 }
 
 impl ChildMaker {
     /// `deadline` is for one request to the API server.
     pub fn new(client: Client, agents: Arc<AgentIndex>, deadline: Duration) -> Self {
-        ChildMaker { client, agents, deadline, spawns: AgentConcurrency::new(1) }
+        ChildMaker { client, agents, deadline, spawns: AgentConcurrency::new(1), asked: TtlCache::new(PAUSE) }
     }
 
     /// Makes the child, unless this request has made it.
@@ -89,6 +94,27 @@ impl ChildMaker {
                 Err(Refusal { reason: RefusalReason::NotMade, message })
             }
             Err(error) => Err(unacknowledged(format!("{} may have been made: {}", request.name, yoi_wire::error_chain(&error)))),
+        }
+    }
+
+    /// Reads an agent into the index that another replica may have made a moment ago. Returns whether the index may know more now.
+    pub async fn look_again(&self, parent: &AgentRef, name: &str) -> bool {
+        let now = Instant::now();
+        if !is_agent_name(name) || self.asked.get(&parent.uid, now).is_some() {
+            return false;
+        }
+        self.asked.insert(parent.uid.clone(), (), now);
+        let api = Api::<YoiPod>::namespaced(self.client.clone(), &parent.namespace);
+        match timeout(self.deadline, api.get_opt(name)).await {
+            Ok(Ok(Some(pod))) => {
+                self.agents.learn(pod);
+                true
+            }
+            Ok(Ok(None)) | Err(_) => false,
+            Ok(Err(error)) => {
+                tracing::warn!(yoipod = format!("{}/{name}", parent.namespace), %error, "failed to read a YoiPod that the watch does not show");
+                false
+            }
         }
     }
 

@@ -37,6 +37,7 @@ pub fn router(gateway: Arc<GatewayState>) -> Router {
         .route(gateway_api::READ_CHILD, post(children::words))
         .route(gateway_api::DIFF_CHILD, post(children::diff))
         .route(gateway_api::SEND_CHILD, post(children::send))
+        .route(gateway_api::WAIT_CHILDREN, post(children::wait))
         .route(gateway_api::STOP_CHILD, post(children::stop))
         .route(gateway_api::PUSH, get(push::commits))
         .fallback(async || {

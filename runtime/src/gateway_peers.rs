@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use yoi_engine::children::Children;
 use yoi_engine::peers::{Peers, PeersError};
 use yoi_line::{CallError, FailureClass, RequestClient};
-use yoi_wire::children::{ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse};
+use yoi_wire::children::{
+    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
+};
 use yoi_wire::hub::{PodList, SendRequest, SendResponse, gateway_api};
 use yoi_wire::people::DiffResponse;
 
@@ -79,6 +81,10 @@ impl Children for GatewayPeers {
 
     fn diff<'a>(&'a self, request: &'a DiffRequest) -> BoxFuture<'a, Result<DiffResponse, PeersError>> {
         self.post(gateway_api::DIFF_CHILD, request).boxed()
+    }
+
+    fn wait<'a>(&'a self, request: &'a WaitRequest) -> BoxFuture<'a, Result<WaitResponse, PeersError>> {
+        self.post(gateway_api::WAIT_CHILDREN, request).boxed()
     }
 
     fn stop<'a>(&'a self, request: &'a StopRequest) -> BoxFuture<'a, Result<StopResponse, PeersError>> {

@@ -92,3 +92,50 @@ pub struct StopResponse {
     #[serde(default)]
     pub duplicate: bool,
 }
+
+/// The most children that one request waits for.
+pub const MAX_WAITED: usize = 100;
+/// The longest that the gateway lets one request wait, in seconds.
+pub const MAX_WAIT_SECONDS: u64 = 20;
+
+/// Children to wait for, until they have nothing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitRequest {
+    /// Names of children.
+    pub names: Vec<String>,
+    /// Until all of them have nothing to do; else until one has not.
+    #[serde(default)]
+    pub all: bool,
+    /// For so long, and at most [`MAX_WAIT_SECONDS`].
+    pub seconds: u64,
+}
+
+/// How the children are. A hint: what they have done, their words and their trees say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitResponse {
+    /// What was waited for has come.
+    pub met: bool,
+    /// The children, in the order of the request.
+    pub children: Vec<WaitedChild>,
+}
+
+/// How a child is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitedChild {
+    /// Its name.
+    pub name: String,
+    /// As [`crate::hub::VisiblePod::state`]; `Missing` when it was deleted meanwhile.
+    pub state: String,
+    /// Why it is not Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// Whether a child in this state does nothing until somebody does something about it.
+#[must_use]
+pub fn has_nothing_to_do(state: &str) -> bool {
+    matches!(state, "Idle" | "NeedsInput" | "Paused" | "Resting" | "Stopped" | "Missing")
+}

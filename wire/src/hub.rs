@@ -26,6 +26,8 @@ pub mod gateway_api {
     pub const DIFF_CHILD: &str = "/v1/children/diff";
     /// `POST` [`super::SendRequest`] to an idle child, answers [`super::SendResponse`] or [`super::Refusal`].
     pub const SEND_CHILD: &str = "/v1/children/send";
+    /// `POST` [`crate::children::WaitRequest`], answers [`crate::children::WaitResponse`] or [`super::Refusal`].
+    pub const WAIT_CHILDREN: &str = "/v1/children/wait";
     /// `POST` [`crate::children::StopRequest`], answers [`crate::children::StopResponse`] or [`super::Refusal`].
     pub const STOP_CHILD: &str = "/v1/children/stop";
     /// `GET`, of the Pod that pushes an agent's commits alone: [`crate::push`] describes the answer, and another status comes with a sentence. 400, 409

@@ -18,17 +18,19 @@ mod shell_stop;
 mod skill;
 mod spawn_pod;
 mod stop_pod;
+mod wait_pods;
 mod write;
 
 use super::tool::{Tool, TypedTool};
 use crate::peers::PeersError;
 
 /// The tools of an agent that may start others.
-pub const FOR_CHILDREN: [&str; 5] = [
+pub const FOR_CHILDREN: [&str; 6] = [
     spawn_pod::SpawnPod::NAME,
     send_to_pod::SendToPod::NAME,
     read_pod_output::ReadPodOutput::NAME,
     diff_pod::DiffPod::NAME,
+    wait_pods::WaitPods::NAME,
     stop_pod::StopPod::NAME,
 ];
 
@@ -53,6 +55,7 @@ pub fn all() -> Vec<Box<dyn Tool>> {
         Box::new(send_to_pod::SendToPod),
         Box::new(read_pod_output::ReadPodOutput),
         Box::new(diff_pod::DiffPod),
+        Box::new(wait_pods::WaitPods),
         Box::new(stop_pod::StopPod),
     ]
 }

@@ -1,14 +1,19 @@
 //! `POST /v1/children/*`: what an agent asks of those that it has started, and to start one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use http_body_util::{BodyExt, Limited};
+use tokio::time::{Instant, timeout_at};
 use yoi_plan::children::not_a_child;
-use yoi_wire::children::{ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse};
-use yoi_wire::entry::ReadPosition;
+use yoi_wire::children::{
+    ChildWords, DiffRequest, MAX_WAIT_SECONDS, MAX_WAITED, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse,
+    WaitRequest, WaitResponse, WaitedChild, has_nothing_to_do,
+};
+use yoi_wire::entry::{AgentRef, ReadPosition};
 use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse, runtime_api};
 use yoi_wire::people::DiffResponse;
 
@@ -38,14 +43,14 @@ pub async fn spawn(State(gateway): Gateway, Extension(caller): Extension<Authent
 
 pub async fn stop(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<StopResponse> {
     let StopRequest { name } = read_json("a request to stop a child", body).await?;
-    let child = child(&gateway, &caller, &name)?;
+    let child = child(&gateway, &caller, &name).await?;
     Ok(Json(gateway.children.stop(&child).await?))
 }
 
 /// A child that has stopped or does not answer is no error: the answer says so, and the position is as it was.
 pub async fn words(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<ChildWords> {
     let ReadRequest { name, after } = read_json("a request for a child's words", body).await?;
-    let child = child(&gateway, &caller, &name)?;
+    let child = child(&gateway, &caller, &name).await?;
     // Another agent had the name.
     let after = after.filter(|after| after.uid == child.name.uid);
     let mut path = format!("{}?follow=false", runtime_api::LOG);
@@ -70,7 +75,7 @@ pub async fn words(State(gateway): Gateway, Extension(caller): Extension<Authent
 
 pub async fn diff(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<DiffResponse> {
     let DiffRequest { name, since } = read_json("a request for a child's diff", body).await?;
-    let child = child(&gateway, &caller, &name)?;
+    let child = child(&gateway, &caller, &name).await?;
     let path = format!("{}?since={}", runtime_api::DIFF, since.as_str());
     let unreachable = |message: String| RefusalResponse::from(Refusal { reason: RefusalReason::Unreachable, message });
     let body = read_from_runtime(&gateway, &child, path, WhenStopped::Reader(ReaderWait::default())).await;
@@ -89,15 +94,59 @@ pub async fn send(State(gateway): Gateway, Extension(caller): Extension<Authenti
     let refused = |target: Option<&AgentRecord>, refusal: &Refusal| {
         gateway.delivery.audit(&from, &caller.agent.namespace, &to, target, &message_id, Err(refusal));
     };
-    let child = child(&gateway, &caller, &to).inspect_err(|refusal| refused(None, refusal))?;
+    let child = child(&gateway, &caller, &to).await.inspect_err(|refusal| refused(None, refusal))?;
     validate(&message_id, &text).inspect_err(|invalid| refused(Some(&child), &Refusal::from(*invalid)))?;
     let message = DeliverRequest { message_id, from, text, only_when_idle: true };
     Ok(Json(gateway.delivery.deliver(&child, runtime_api::INBOX, &message).await?))
 }
 
+/// A name that is no child's is refused at once; a child that is deleted meanwhile is missing.
+pub async fn wait(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<WaitResponse> {
+    let WaitRequest { names, all, seconds } = read_json("a request to wait for children", body).await?;
+    if names.is_empty() || names.len() > MAX_WAITED {
+        let message = format!("name 1 to {MAX_WAITED} children to wait for");
+        return Err(Refusal { reason: RefusalReason::Invalid, message }.into());
+    }
+    let mut children = Vec::new();
+    for name in &names {
+        children.push(child(&gateway, &caller, name).await?.name.clone());
+    }
+    let end = Instant::now() + Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
+    let (mut agents, mut lines) = (gateway.agents.version(), gateway.lines.version());
+    loop {
+        agents.mark_unchanged();
+        lines.mark_unchanged();
+        let children: Vec<WaitedChild> = children.iter().map(|child| waited(&gateway, child)).collect();
+        let mut ended = children.iter().map(|child| has_nothing_to_do(&child.state));
+        let met = if all { ended.all(|ended| ended) } else { ended.any(|ended| ended) };
+        let changed = async {
+            tokio::select! { _ = agents.changed() => {}, _ = lines.changed() => {} }
+        };
+        if met || timeout_at(end, changed).await.is_err() {
+            return Ok(Json(WaitResponse { met, children }));
+        }
+    }
+}
+
+fn waited(gateway: &GatewayState, child: &AgentRef) -> WaitedChild {
+    let Some(record) = gateway.agents.by_uid(&child.uid) else {
+        return WaitedChild { name: child.name.clone(), state: "Missing".to_owned(), why: None };
+    };
+    let (live, state) = state(gateway, &record);
+    let why = record.unready.as_ref().map(|(_, message)| message.clone()).filter(|_| !live);
+    WaitedChild { name: child.name.clone(), state, why }
+}
+
 /// The child of this name, by the UID that it bears in `spec.spawnedBy`.
-fn child(gateway: &GatewayState, caller: &AuthenticatedAgent, name: &str) -> Result<Arc<AgentRecord>, Refusal> {
-    let record = gateway.agents.get(&caller.agent.namespace, name);
-    let is_child = |record: &Arc<AgentRecord>| record.spawned_by.as_ref().is_some_and(|by| by.uid == caller.agent.uid);
-    record.filter(is_child).ok_or_else(|| not_a_child(name))
+async fn child(gateway: &GatewayState, caller: &AuthenticatedAgent, name: &str) -> Result<Arc<AgentRecord>, Refusal> {
+    let find = || {
+        let record = gateway.agents.get(&caller.agent.namespace, name)?;
+        let is_child = record.spawned_by.as_ref().is_some_and(|by| by.uid == caller.agent.uid);
+        is_child.then_some(record)
+    };
+    let found = match find() {
+        None if gateway.children.look_again(&caller.agent, name).await => find(),
+        found => found,
+    };
+    found.ok_or_else(|| not_a_child(name))
 }

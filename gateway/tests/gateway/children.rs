@@ -3,7 +3,9 @@
 use axum::body::Body;
 use serde_json::{Value, json};
 use yoi_line::{CallError, RequestClient};
-use yoi_wire::children::{ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse};
+use yoi_wire::children::{
+    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
+};
 use yoi_wire::entry::ReadPosition;
 use yoi_wire::hub::{Activity, PodList, RefusalReason, SendRequest, SendResponse, VisibilityReason, gateway_api};
 use yoi_wire::people::{DiffResponse, DiffSince};
@@ -184,6 +186,27 @@ async fn d6_c19_an_unreachable_child_is_read_without_an_error_and_stopped() {
     let writes = cluster.api.writes();
     assert!(stop().await.duplicate);
     assert_eq!(cluster.api.writes(), writes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_children_is_answered_as_soon_as_they_have_nothing_to_do_or_are_gone() {
+    let cluster = cluster();
+    put_child(&cluster);
+    let replica = cluster.replica().await;
+    let lead = cluster.caller(&replica, "token-p-l");
+    let wait = async |seconds| {
+        let request = WaitRequest { names: vec!["child".to_owned()], all: true, seconds };
+        lead.post_json::<_, WaitResponse>(gateway_api::WAIT_CHILDREN, &request).await
+    };
+    let state = |response: &WaitResponse| (response.met, response.children[0].state.clone());
+    assert_eq!(state(&wait(0).await.unwrap()), (false, "Unreachable".to_owned()));
+    let waiting = async { wait(20).await.unwrap() };
+    let starting = cluster.runtime(&[&replica], "token-p-c");
+    let (idle, _child) = wait_for("the child to be idle", async { tokio::join!(waiting, starting) }).await;
+    assert_eq!(state(&idle), (true, "Idle".to_owned()));
+    let waits_for_others = WaitRequest { names: vec!["child".to_owned(), "other".to_owned()], all: false, seconds: 20 };
+    let refused = lead.post_json::<_, WaitResponse>(gateway_api::WAIT_CHILDREN, &waits_for_others).await;
+    assert_eq!(refusal_reason(refused), (404, RefusalReason::NotAChild));
 }
 
 #[tokio::test(flavor = "multi_thread")]

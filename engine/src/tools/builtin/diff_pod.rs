@@ -34,6 +34,7 @@ pub struct Args {
 impl TypedTool for DiffPod {
     type Args = Args;
     const NAME: &'static str = "DiffPod";
+    const READS_ONLY: bool = true;
 
     fn description(&self, _limits: &RunLimits) -> String {
         "Read the tree of an agent that you started, living or stopped, as a unified diff from the base of your project. It has what you had changed \

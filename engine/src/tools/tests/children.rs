@@ -4,7 +4,9 @@ use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use yoi_wire::children::{ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse};
+use yoi_wire::children::{
+    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse, WaitedChild,
+};
 use yoi_wire::entry::{AgentRef, ReadPosition};
 use yoi_wire::hub::{PodList, SendRequest, SendResponse};
 use yoi_wire::people::DiffResponse;
@@ -64,6 +66,11 @@ impl Children for OneChild {
         async { Ok(DiffResponse { text: Some("+a line\n".into()), cut: true, ..DiffResponse::default() }) }.boxed()
     }
 
+    fn wait<'a>(&'a self, request: &'a WaitRequest) -> BoxFuture<'a, Result<WaitResponse, PeersError>> {
+        let child = WaitedChild { name: request.names[0].clone(), state: "Idle".into(), why: None };
+        async { Ok(WaitResponse { met: true, children: vec![child] }) }.boxed()
+    }
+
     fn stop<'a>(&'a self, _request: &'a StopRequest) -> BoxFuture<'a, Result<StopResponse, PeersError>> {
         async { Ok(StopResponse { agent: child(), duplicate: false }) }.boxed()
     }
@@ -88,13 +95,14 @@ async fn only_who_may_start_agents_is_offered_the_tools_for_it_and_may_call_them
     let fixture = Fixture::new();
     let (gate, _) = lead(&fixture);
     let names = |gate: &ToolGate, to| gate.offered(to).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
-    let tools = ["SpawnPod", "SendToPod", "ReadPodOutput", "DiffPod", "StopPod"];
+    let tools = ["SpawnPod", "SendToPod", "ReadPodOutput", "DiffPod", "WaitPods", "StopPod"];
     assert!(names(&gate, CallFrom::Model).ends_with(&tools.map(str::to_owned)));
     assert!(names(&fixture.gate, CallFrom::Model).ends_with(&["SendToPeerPod".to_owned()]));
     assert_eq!(names(&gate, CallFrom::Mcp), ["ListPods", "SendToPeerPod"]);
     for tool in tools {
         let args = if tool == "SpawnPod" { json!({"name": "child", "task": "t"}) } else { json!({"name": "child"}) };
         let args = if tool == "SendToPod" { json!({"to": "child", "message": "t"}) } else { args };
+        let args = if tool == "WaitPods" { json!({"names": ["child"]}) } else { args };
         let refused = fixture.refuse(tool, args.clone());
         assert!(refused.class == RefusalClass::ToolNotExposed && refused.message.contains("delegation"), "{tool}: {}", refused.message);
         assert_eq!(run(&gate, tool, args).await.outcome, ToolOutcome::Succeeded, "{tool}");
