@@ -170,6 +170,7 @@ impl Driver {
         self.tools.set_mode(state.mode());
         let mut policy = self.policy.clone();
         self.tools.runner().set_policy(policy.borrow_and_update().clone());
+        self.tools.runner().set_read(state.read());
         let config = self.changed_config(&state, &runtime);
         let mut token_limit = self.token_limit.clone();
         let start = StartInput {
@@ -406,7 +407,14 @@ impl Running<'_> {
                         ConversationEvent::ModelFailed { effect, failure }
                     }
                     EffectKind::Tool => {
-                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), refused: None, millis: 0 };
+                        let end = CallEnd {
+                            outcome: ToolOutcome::Failed,
+                            output: message,
+                            images: Vec::new(),
+                            refused: None,
+                            read: None,
+                            millis: 0,
+                        };
                         ConversationEvent::Ended { effect, end }
                     }
                     EffectKind::Program => {

@@ -253,6 +253,7 @@ mod tests {
             reader_pod_uid: None,
             pusher_pod_uid: None,
             ended_push: None,
+            spawned_by: None,
             reader_unready: None,
         }
     }

@@ -97,7 +97,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     status.set_has_git(processes.has_program("git"));
 
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let peers = Arc::new(GatewayPeers::new(caller.clone()));
+    let peers = Arc::new(GatewayPeers::new(caller.clone(), manifest.delegation));
     let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, &manifest.policy)?;
     let tools = instance.tools.clone();
     tokio::spawn(report_background(tools.runner().background_count(), status.clone()));

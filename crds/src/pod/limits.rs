@@ -25,6 +25,10 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 604_800))]
     pub silence_seconds: Option<i32>,
+    /// Of an agent with delegation: how many agents it may have started that are not deleted. 8 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub children: Option<i32>,
 }
 
 fn default_turns() -> i32 {
@@ -35,9 +39,17 @@ fn default_tool_seconds() -> i32 {
     30
 }
 
+impl Limits {
+    /// How many children an agent may have.
+    #[must_use]
+    pub fn most_children(&self) -> usize {
+        self.children.map_or(8, |children| usize::try_from(children).unwrap_or_default())
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds(), tokens: None, silence_seconds: None }
+        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds(), tokens: None, silence_seconds: None, children: None }
     }
 }
 

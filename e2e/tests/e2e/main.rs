@@ -6,6 +6,7 @@ mod agents;
 mod approvals;
 mod assets;
 mod charts;
+mod children;
 mod claims;
 mod conversations;
 mod deletion;

@@ -157,6 +157,8 @@ fn spec(args: RunOptions, project: &str) -> Result<YoiPodSpec, Error> {
         limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), ..limits },
         compaction: Compaction::default(),
         policy: None,
+        delegation: None,
+        spawned_by: None,
     })
 }
 

@@ -68,12 +68,19 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         compaction,
         // It is taken as it is with each start.
         policy: _,
+        delegation,
+        // Immutable.
+        spawned_by: _,
     } = &yoipod.spec;
-    // A running agent has taken another limit of tokens already.
-    let limits = Limits { tokens: None, ..*limits };
+    // A running agent has taken another limit of tokens already, and the gateway reads that of children.
+    let limits = Limits { tokens: None, children: None, ..*limits };
     let refresh = meta::annotation(&yoipod.metadata, annotation::REFRESH);
     // These types serialize without fail: their keys are strings and their values plain data.
-    let text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
+    let mut text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
+    // Without it the digest is that of earlier versions.
+    if delegation.is_some() {
+        text.extend_from_slice(b"delegation");
+    }
     names::sha256(&text)
 }
 
@@ -168,6 +175,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
         },
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
         policy: ToolPolicy { secret_variables: secret_variables(&resolved.pod), ..policy.clone() },
+        delegation: yoipod.spec.delegation.is_some(),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
 }

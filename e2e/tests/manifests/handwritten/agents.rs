@@ -32,9 +32,21 @@ pub(super) fn agents(t: &mut Table) {
         ("toolSeconds", 0),
         ("toolSeconds", 86_401),
         ("silenceSeconds", 9),
+        ("children", -1),
+        ("children", 101),
     ] {
         t.expect_refused("agent", a, &[("/spec/limits", json!({ field: n }))], field);
     }
+    t.expect_accepted("agent", a, &[("/spec/delegation", Value::Null)]);
+    t.expect_accepted("agent", a, &[("/spec/limits", json!({ "children": 0 }))]);
+    let born = json!({ "name": "lead", "uid": "u", "requestId": "r" });
+    t.expect_refused("agent", a, &[("/spec/spawnedBy", born.clone())], "starts none: leave delegation out");
+    t.expect_refused(
+        "agent",
+        a,
+        &[("/spec/spawnedBy", born), ("/spec/delegation", Value::Null)],
+        "only the Yoi gateway says who has started an agent",
+    );
     for (key, secret) in [("a/b", "s"), ("", "s"), ("k", ""), ("k", "Upper"), ("k", "a b"), ("k", ".."), ("..", "s"), ("k\n", "s")] {
         t.expect_refused("reference", a, &[("/spec/model/authSecretRef", json!({ "name": secret, "key": key }))], "authSecretRef");
     }
