@@ -9,6 +9,7 @@ mod charts;
 mod claims;
 mod conversations;
 mod deletion;
+mod ending;
 mod host_sources;
 mod laptop;
 mod network;

@@ -61,6 +61,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         completion: _,
         desired_state: _,
         rest: _,
+        ttl_after_finished: _,
         model,
         pod,
         session,
@@ -69,8 +70,8 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         // It is taken as it is with each start.
         policy: _,
     } = &yoipod.spec;
-    // A running agent has taken another limit of tokens already.
-    let limits = Limits { tokens: None, ..*limits };
+    // A running agent has taken another limit of tokens already, and its lifetime is the operator's affair.
+    let limits = Limits { tokens: None, lifetime: None, ..limits.clone() };
     let refresh = meta::annotation(&yoipod.metadata, annotation::REFRESH);
     // These types serialize without fail: their keys are strings and their values plain data.
     let text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();

@@ -54,7 +54,8 @@ pub fn agent_in_use(cluster: &Cluster, agent: &YoiPod) -> Option<Objection> {
         return Some(Objection::open("the operator has not seen it as it is now, so that it may have a Pod", stop()));
     }
     let ready = find(conditions(status.map(|status| &status.conditions)), condition::READY);
-    let rests = agent.spec.desired_state == DesiredState::Stopped || ready.is_some_and(|c| c.reason == reason::STOPPED);
+    let rests = agent.spec.desired_state == DesiredState::Stopped
+        || ready.is_some_and(|c| c.reason == reason::STOPPED || c.reason == reason::LIFETIME_OVER);
     (!rests).then(|| Objection::open("it is to run, and may get a Pod at any time", stop()))
 }
 
