@@ -1,7 +1,6 @@
 //! How far an agent may go, and when its conversation is compacted.
 
 use kube::KubeSchema;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

@@ -149,7 +149,7 @@ pub fn task(yoipod: &YoiPod) -> Option<Task> {
 /// What the runtime reads at its start. `path` is where it sees the tree.
 #[must_use]
 pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy: &ToolPolicy, settings: &Settings) -> AgentManifest {
-    let YoiPodSpec { limits, compaction, .. } = yoipod.spec;
+    let YoiPodSpec { limits, compaction, .. } = &yoipod.spec;
     let segment_size = yoipod.spec.session.segment_size.as_deref();
     AgentManifest {
         agent: agent_ref(yoipod),
