@@ -1,6 +1,7 @@
 //! YoiPod: one agent under a name.
 
 mod agent;
+mod ended;
 mod family;
 mod limits;
 mod model;
@@ -21,6 +22,7 @@ use crate::policy::Policy;
 use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
 pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
+pub use ended::{EndedBy, EndedStatus};
 pub use family::{Delegation, SpawnedBy};
 pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
@@ -69,6 +71,8 @@ pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderSta
 #[x_kube(validation = ("has(self.spawnedBy) == has(oldSelf.spawnedBy) && (!has(self.spawnedBy) || self.spawnedBy == oldSelf.spawnedBy)",
     "spawnedBy is immutable"))]
 #[x_kube(validation = ("!has(self.spawnedBy) || !has(self.delegation)", "an agent that another one has started starts none: leave delegation out"))]
+#[x_kube(validation = ("!has(self.ttlAfterFinished) || self.completion == 'Stop' || has(self.limits.lifetime)",
+    "ttlAfterFinished needs completion Stop or limits.lifetime: else the agent never ends by itself"))]
 #[serde(rename_all = "camelCase")]
 pub struct YoiPodSpec {
     pub project_ref: NamedRef,
@@ -96,6 +100,11 @@ pub struct YoiPodSpec {
     /// When the agent goes to rest by itself. When absent: the project's default, and without one it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Box<Rest>>,
+    /// So long after the agent has ended by itself, its task done or its lifetime over, this object is deleted, e.g. `1h`; with it goes the tree that was
+    /// made for it, and the session's claim stays as `session.retain` says. Commits that `push` names are pushed first. Never when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^[0-9]{1,8}(s|m|h)$"))]
+    pub ttl_after_finished: Option<String>,
     #[serde(default)]
     pub session: SessionSettings,
     #[serde(default)]

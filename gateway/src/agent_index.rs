@@ -41,6 +41,8 @@ pub struct AgentRecord {
     pub is_stopped: bool,
     /// It rests, and a request may wake it.
     pub may_be_woken: bool,
+    /// `limits.lifetime` is over.
+    pub lifetime_is_over: bool,
     /// UID of the Pod that reads the stopped agent.
     pub reader_pod_uid: Option<String>,
     /// UID of the Pod that pushes what the agent has committed.
@@ -131,6 +133,7 @@ impl From<YoiPod> for AgentRecord {
             unready,
             is_stopped,
             may_be_woken,
+            lifetime_is_over: yoi_plan::yoipod::lifetime_is_over(&pod),
             reader_pod_uid: reader.map(|reader| reader.uid),
             pusher_pod_uid: pusher.map(|pusher| pusher.uid),
             ended_push,

@@ -10,6 +10,7 @@ mod children;
 mod claims;
 mod conversations;
 mod deletion;
+mod ending;
 mod host_sources;
 mod laptop;
 mod network;

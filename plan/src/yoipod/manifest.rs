@@ -61,6 +61,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         completion: _,
         desired_state: _,
         rest: _,
+        ttl_after_finished: _,
         model,
         pod,
         session,
@@ -72,8 +73,8 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         // Immutable.
         spawned_by: _,
     } = &yoipod.spec;
-    // A running agent has taken another limit of tokens already, and the gateway reads that of children.
-    let limits = Limits { tokens: None, children: None, ..*limits };
+    // A running agent has taken another limit of tokens already, the gateway reads that of children, and its lifetime is the operator's affair.
+    let limits = Limits { tokens: None, children: None, lifetime: None, ..limits.clone() };
     let refresh = meta::annotation(&yoipod.metadata, annotation::REFRESH);
     // These types serialize without fail: their keys are strings and their values plain data.
     let mut text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
@@ -155,7 +156,7 @@ pub fn task(yoipod: &YoiPod) -> Option<Task> {
 /// What the runtime reads at its start. `path` is where it sees the tree.
 #[must_use]
 pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy: &ToolPolicy, settings: &Settings) -> AgentManifest {
-    let YoiPodSpec { limits, compaction, .. } = yoipod.spec;
+    let YoiPodSpec { limits, compaction, .. } = &yoipod.spec;
     let segment_size = yoipod.spec.session.segment_size.as_deref();
     AgentManifest {
         agent: agent_ref(yoipod),

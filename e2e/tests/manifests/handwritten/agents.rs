@@ -24,7 +24,21 @@ pub(super) fn agents(t: &mut Table) {
     }
     for after in ["9s", "1d", "", "1000000s"] {
         t.expect_refused("agent", a, &[("/spec/rest", json!({ "after": after }))], "after");
+        t.expect_refused("agent", "empty", &[("/spec/defaults/rest", json!({ "after": after }))], "after");
     }
+    for lifetime in ["10s", "8h", "999999h"] {
+        let spec = [("/spec/limits", json!({ "lifetime": lifetime })), ("/spec/ttlAfterFinished", json!("0s"))];
+        t.expect_accepted("agent", a, &spec);
+    }
+    for wrong in ["9s", "0s", "1d", "", "1000000s"] {
+        t.expect_refused("agent", a, &[("/spec/limits", json!({ "lifetime": wrong }))], "lifetime");
+    }
+    for wrong in ["1d", "", "123456789s"] {
+        let spec = [("/spec/limits", json!({ "lifetime": "8h" })), ("/spec/ttlAfterFinished", json!(wrong))];
+        t.expect_refused("agent", a, &spec, "ttlAfterFinished");
+    }
+    t.expect_refused("agent", a, &[("/spec/ttlAfterFinished", json!("1h"))], "needs completion Stop or limits.lifetime");
+    t.expect_accepted("agent", a, &[("/spec/ttlAfterFinished", json!("1h")), ("/spec/completion", json!("Stop"))]);
     for (field, n) in [
         ("turnsPerRun", 0),
         ("turnsPerRun", -1),
