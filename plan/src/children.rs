@@ -63,6 +63,8 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
         pod,
         desired_state: _,
         rest,
+        // What a child has done is the parent's to look at, however long that takes.
+        ttl_after_finished: _,
         session,
         limits,
         compaction,
@@ -100,9 +102,10 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
             pod: pod.clone(),
             desired_state: DesiredState::Running,
             rest: rest.clone(),
+            ttl_after_finished: None,
             // A claim that the parent names is the parent's.
             session: SessionSettings { claim_name: None, ..session.clone() },
-            limits: yoi_crds::pod::Limits { children: None, ..*limits },
+            limits: yoi_crds::pod::Limits { children: None, ..limits.clone() },
             compaction: *compaction,
             policy: policy.clone(),
             delegation: None,
