@@ -105,6 +105,7 @@ impl From<YoiPod> for AgentRecord {
     fn from(pod: YoiPod) -> Self {
         let name = agent_ref(&pod);
         let (is_stopped, may_be_woken) = (yoi_plan::yoipod::is_stopped(&pod), yoi_plan::yoipod::may_be_woken(&pod));
+        let lifetime_is_over = yoi_plan::yoipod::lifetime_is_over(&pod);
         let status = pod.status.unwrap_or_default();
         let unmet = |type_| {
             let condition = find(&status.conditions, type_).filter(|condition| condition.status != ConditionStatus::True);
@@ -133,7 +134,7 @@ impl From<YoiPod> for AgentRecord {
             unready,
             is_stopped,
             may_be_woken,
-            lifetime_is_over: yoi_plan::yoipod::lifetime_is_over(&pod),
+            lifetime_is_over,
             reader_pod_uid: reader.map(|reader| reader.uid),
             pusher_pod_uid: pusher.map(|pusher| pusher.uid),
             ended_push,
