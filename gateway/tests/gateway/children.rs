@@ -8,10 +8,10 @@ use yoi_wire::children::{
     ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
 };
 use yoi_wire::entry::ReadPosition;
-use yoi_wire::hub::{Activity, PodList, RefusalReason, SendRequest, SendResponse, VisibilityReason, gateway_api};
+use yoi_wire::hub::{PodList, RefusalReason, SendRequest, SendResponse, VisibilityReason, gateway_api};
 use yoi_wire::people::{DiffResponse, DiffSince};
 
-use crate::harness::{TestCluster, refusal, refusal_reason, report, wait_for};
+use crate::harness::{TestCluster, refusal, refusal_reason, wait_for};
 
 /// A lead that may start two agents, and an agent that may start none.
 fn cluster() -> TestCluster {
@@ -229,7 +229,6 @@ async fn d2_d11_work_goes_to_an_idle_child_alone_and_its_diff_is_its_trees() {
     put_child(&cluster);
     let replica = cluster.replica().await;
     let mut child = cluster.runtime(&[&replica], "token-p-c").await;
-    let _: Value = cluster.caller(&replica, "token-p-c").post_json(gateway_api::REPORT, &report(Activity::Idle)).await.unwrap();
     let lead = cluster.caller(&replica, "token-p-l");
     let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "more".to_owned() };
     let sent: SendResponse = lead.post_json(gateway_api::SEND_CHILD, &message).await.unwrap();
