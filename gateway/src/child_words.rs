@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d6_what_was_read_before_a_break_counts_and_what_cannot_be_read_is_said() {
+    async fn what_was_read_before_a_break_counts_and_what_cannot_be_read_is_said() {
         let words = Words::read(Body::from(says(1, "First.") + "no line\n")).await;
         assert_eq!((words.text.as_str(), words.token.as_deref()), ("First.", Some("s:1")));
         assert!(words.broken.is_some());

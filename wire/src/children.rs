@@ -56,7 +56,7 @@ pub struct ChildWords {
     /// There is more to read now.
     #[serde(default)]
     pub more: bool,
-    /// As [`crate::hub::VisiblePod::state`].
+    /// As [`crate::hub::VisiblePod::state`]; `Starting` of one that is idle because it has not taken up its task yet.
     pub state: String,
     /// Why nothing could be read, or why the child is not Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ pub struct WaitResponse {
 pub struct WaitedChild {
     /// Its name.
     pub name: String,
-    /// As [`crate::hub::VisiblePod::state`]; `Missing` when it was deleted meanwhile.
+    /// As [`ChildWords::state`]; `Missing` when it was deleted meanwhile.
     pub state: String,
     /// Why it is not Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]

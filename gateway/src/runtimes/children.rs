@@ -14,7 +14,7 @@ use yoi_wire::children::{
     WaitRequest, WaitResponse, WaitedChild, has_nothing_to_do,
 };
 use yoi_wire::entry::{AgentRef, ReadPosition};
-use yoi_wire::hub::{DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse, runtime_api};
+use yoi_wire::hub::{Activity, DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse, TaskState, runtime_api};
 use yoi_wire::people::DiffResponse;
 
 use super::RefusalResponse;
@@ -62,8 +62,7 @@ pub async fn words(State(gateway): Gateway, Extension(caller): Extension<Authent
         path.push_str(&format!("&after={}", after.token));
     }
     // Before the log is read: who is idle by now has said nothing after what is read.
-    let (live, state) = state(&gateway, &child);
-    let unready = child.unready.as_ref().map(|(_, message)| message.clone()).filter(|_| !live);
+    let ChildState { state, why: unready } = ChildState::of(&gateway, &child);
     let words = match read_from_runtime(&gateway, &child, path, WhenStopped::Reader(ReaderWait::default())).await {
         Ok(log) => Words::read(log).await,
         Err(failure) => Words { broken: Some(failure.into_plain().1), ..Words::default() },
@@ -96,6 +95,12 @@ pub async fn send(State(gateway): Gateway, Extension(caller): Extension<Authenti
     };
     let child = child(&gateway, &caller, &to).await.inspect_err(|refusal| refused(None, refusal))?;
     validate(&message_id, &text).inspect_err(|invalid| refused(Some(&child), &Refusal::from(*invalid)))?;
+    if !has_done_its_task(&child) {
+        let message = format!("{to} has not done its task yet; nothing was sent");
+        let refusal = Refusal { reason: RefusalReason::AlreadyRunning, message };
+        refused(Some(&child), &refusal);
+        return Err(refusal.into());
+    }
     let message = DeliverRequest { message_id, from, text, only_when_idle: true };
     Ok(Json(gateway.delivery.deliver(&child, runtime_api::INBOX, &message).await?))
 }
@@ -132,9 +137,31 @@ fn waited(gateway: &GatewayState, child: &AgentRef) -> WaitedChild {
     let Some(record) = gateway.agents.by_uid(&child.uid) else {
         return WaitedChild { name: child.name.clone(), state: "Missing".to_owned(), why: None };
     };
-    let (live, state) = state(gateway, &record);
-    let why = record.unready.as_ref().map(|(_, message)| message.clone()).filter(|_| !live);
+    let ChildState { state, why } = ChildState::of(gateway, &record);
     WaitedChild { name: child.name.clone(), state, why }
+}
+
+/// How a child is, as its parent is told.
+struct ChildState {
+    state: String,
+    /// Why it is not Ready, of one that is not live.
+    why: Option<String>,
+}
+
+impl ChildState {
+    fn of(gateway: &GatewayState, child: &AgentRecord) -> Self {
+        let (live, state) = state(gateway, child);
+        let why = child.unready.as_ref().map(|(_, message)| message.clone()).filter(|_| !live);
+        // A runtime is idle for a moment before it takes up its task.
+        let state = if state == Activity::Idle.as_str() && !has_done_its_task(child) { "Starting".to_owned() } else { state };
+        ChildState { state, why }
+    }
+}
+
+/// Every child has a task.
+fn has_done_its_task(child: &AgentRecord) -> bool {
+    let state = child.gateway_status.task.as_ref().and_then(|task| task.state.known());
+    matches!(state, Some(TaskState::Succeeded | TaskState::Failed))
 }
 
 /// The child of this name, by the UID that it bears in `spec.spawnedBy`.

@@ -3,14 +3,15 @@
 use axum::body::Body;
 use serde_json::{Value, json};
 use yoi_line::{CallError, RequestClient};
+use yoi_test_support::eventually;
 use yoi_wire::children::{
     ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
 };
 use yoi_wire::entry::ReadPosition;
-use yoi_wire::hub::{Activity, PodList, RefusalReason, SendRequest, SendResponse, VisibilityReason, gateway_api};
+use yoi_wire::hub::{PodList, RefusalReason, SendRequest, SendResponse, VisibilityReason, gateway_api};
 use yoi_wire::people::{DiffResponse, DiffSince};
 
-use crate::harness::{TestCluster, refusal, refusal_reason, report, wait_for};
+use crate::harness::{TestCluster, refusal, refusal_reason, wait_for};
 
 /// A lead that may start two agents, and an agent that may start none.
 fn cluster() -> TestCluster {
@@ -35,7 +36,10 @@ fn change(cluster: &TestCluster, name: &str, change: impl FnOnce(&mut Value)) {
 /// A child of the lead, whose Pod's token is `token-p-c`.
 fn put_child(cluster: &TestCluster) {
     cluster.agent("child", "u-c", "p-c");
-    change(cluster, "child", |child| child["spec"]["spawnedBy"] = json!({ "name": "lead", "uid": "u-l", "requestId": "r" }));
+    change(cluster, "child", |child| {
+        child["spec"]["spawnedBy"] = json!({ "name": "lead", "uid": "u-l", "requestId": "r" });
+        child["status"]["task"] = json!({ "id": "t", "state": "Succeeded" });
+    });
 }
 
 async fn spawn(caller: &RequestClient, name: &str, id: &str) -> Result<SpawnResponse, CallError> {
@@ -200,9 +204,19 @@ async fn who_waits_for_children_is_answered_as_soon_as_they_have_nothing_to_do_o
     };
     let state = |response: &WaitResponse| (response.met, response.children[0].state.clone());
     assert_eq!(state(&wait(0).await.unwrap()), (false, "Unreachable".to_owned()));
+    change(&cluster, "child", |child| child["status"]["task"] = json!({ "id": "t", "state": "Submitted" }));
+    let _child = cluster.runtime(&[&replica], "token-p-c").await;
+    let starting = eventually("the child to start", async || {
+        let response = wait(0).await.unwrap();
+        (response.children[0].state == "Starting").then_some(response)
+    });
+    assert!(!starting.await.met, "it has not taken up its task");
+    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "t".to_owned() };
+    let refused = lead.post_json::<_, SendResponse>(gateway_api::SEND_CHILD, &message).await;
+    assert_eq!(refusal_reason(refused), (409, RefusalReason::AlreadyRunning));
     let waiting = async { wait(20).await.unwrap() };
-    let starting = cluster.runtime(&[&replica], "token-p-c");
-    let (idle, _child) = wait_for("the child to be idle", async { tokio::join!(waiting, starting) }).await;
+    let done = async { change(&cluster, "child", |child| child["status"]["task"] = json!({ "id": "t", "state": "Succeeded" })) };
+    let (idle, ()) = wait_for("the child to be idle", async { tokio::join!(waiting, done) }).await;
     assert_eq!(state(&idle), (true, "Idle".to_owned()));
     let waits_for_others = WaitRequest { names: vec!["child".to_owned(), "other".to_owned()], all: false, seconds: 20 };
     let refused = lead.post_json::<_, WaitResponse>(gateway_api::WAIT_CHILDREN, &waits_for_others).await;
@@ -215,7 +229,6 @@ async fn d2_d11_work_goes_to_an_idle_child_alone_and_its_diff_is_its_trees() {
     put_child(&cluster);
     let replica = cluster.replica().await;
     let mut child = cluster.runtime(&[&replica], "token-p-c").await;
-    let _: Value = cluster.caller(&replica, "token-p-c").post_json(gateway_api::REPORT, &report(Activity::Idle)).await.unwrap();
     let lead = cluster.caller(&replica, "token-p-l");
     let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "more".to_owned() };
     let sent: SendResponse = lead.post_json(gateway_api::SEND_CHILD, &message).await.unwrap();
