@@ -92,7 +92,7 @@ impl Fixture {
             let link = PeerLink::from(self.peer());
             let caller = agent_ref(&yoipod(name, uid).expect("a YoiPod"));
             let current = format!("uid-{other}");
-            let listed = visible_agents(&caller, [&link]).iter().any(|seen| seen.name == other);
+            let listed = visible_agents(&caller, None, [&link], []).iter().any(|seen| seen.name == other);
             (listed, may_send(&caller, other, Some(&link), Some(&current)).is_ok())
         });
         assert_eq!(a_sees_b, b_sees_a);
