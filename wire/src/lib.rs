@@ -11,6 +11,7 @@ pub mod assets;
 pub mod bundle;
 pub mod control;
 pub mod conversation;
+pub mod engine_api;
 pub mod entry;
 pub mod hub;
 pub mod identity;
@@ -21,6 +22,7 @@ pub mod people;
 pub mod policy;
 pub mod preset;
 pub mod push;
+pub mod signal;
 pub mod sync;
 
 mod error_chain;
