@@ -2,6 +2,7 @@
 
 mod agents;
 mod connection;
+mod engine;
 mod examples;
 mod steering;
 mod trees;
@@ -15,6 +16,7 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
+pub use engine::{EventsOptions, ProjectionOptions, ToolsOptions};
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
     ConversationOptions, DenyOptions, ExportOptions, RewindOptions, SteerOptions, TopOptions,
@@ -121,6 +123,15 @@ pub enum Command {
     /// List the skills, commands and workflows of an agent's tree: which count, and why the others do not.
     #[command(after_help = examples::ASSETS)]
     Assets(AssetsOptions),
+    /// Show what happens to an agent as CloudEvents: messages, runs, model and tool calls, decisions of the policy.
+    #[command(after_help = examples::EVENTS)]
+    Events(EventsOptions),
+    /// List the tools that a running agent is offered.
+    #[command(after_help = examples::TOOLS)]
+    Tools(ToolsOptions),
+    /// Show what an agent's log says in a form for programs.
+    #[command(after_help = examples::PROJECTION)]
+    Projection(ProjectionOptions),
     /// Copy an agent's session as it stands: its segments as a tar archive.
     #[command(after_help = examples::EXPORT)]
     Export(ExportOptions),
@@ -259,6 +270,7 @@ impl Command {
             Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => None,
             Command::Approvals(_) | Command::Approve(_) | Command::Deny(_) | Command::Conversation(_) => None,
             Command::Rewind(_) | Command::Top(_) | Command::Assets(_) | Command::Export(_) | Command::Completion { .. } => None,
+            Command::Events(_) | Command::Tools(_) | Command::Projection(_) => None,
         }
     }
 }
@@ -275,6 +287,9 @@ impl Command {
             Command::Pause(args) | Command::Resume(args) | Command::Cancel(args) | Command::Compact(args) => &args.of,
             Command::Rewind(args) => &args.of,
             Command::Export(args) => &args.of,
+            Command::Events(args) => &args.of,
+            Command::Projection(args) => &args.of,
+            Command::Tools(_) => return None,
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
                 return None;
             }
