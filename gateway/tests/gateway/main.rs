@@ -9,6 +9,7 @@ mod attach;
 mod certificates;
 mod control;
 mod conversations;
+mod engine;
 mod harness;
 mod messages;
 mod people;
