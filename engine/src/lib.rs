@@ -11,6 +11,7 @@
 //! | [`decision`] | says whether a call of a tool may begin, and why not |
 //! | [`driver`] | carries out what the conversation decides |
 //! | [`live_feed`] | shows attached clients what is not in the log yet |
+//! | [`signals`] | makes CloudEvents of the log |
 //! | [`follow`] | puts log and live feed together for whoever follows a session |
 //! | [`log_reads`] | bounds what reads of the log hold in memory |
 //! | [`model`] | calls the model's endpoint |
@@ -26,11 +27,13 @@
 //! | [`tree_context`] | what the model is told of the tree |
 //! | [`foreign_json`] | JSON that another program wrote |
 //! | [`tree_git`] | keeps git from starting programs that the tree names |
+//! | `bounded_json` | JSON for programs, of which no text is long |
 //! | `estimate` | tokens by size, where no endpoint has counted them |
 //! | [`error_text`] | errors in words |
 
 pub mod agent_config;
 pub mod assets;
+mod bounded_json;
 pub mod children;
 pub mod conversation;
 pub mod decision;
@@ -51,6 +54,7 @@ pub mod processes;
 pub mod program;
 pub mod project;
 mod secrets;
+pub mod signals;
 pub mod tools;
 pub mod tree_context;
 pub mod tree_git;

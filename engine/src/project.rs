@@ -42,6 +42,7 @@ use crate::tree_context::tree_context;
 mod budget;
 mod conversation;
 mod conversations;
+mod events;
 mod options;
 mod projection;
 #[cfg(test)]
@@ -51,7 +52,7 @@ pub use budget::TokenBudget;
 pub use conversation::{Conversation, ConversationParts, running_status};
 pub use conversations::Conversations;
 pub use options::ProjectOptions;
-pub use projection::Projection;
+pub use projection::{Projection, read_projection};
 
 /// Bytes of a segment of the log.
 pub const SEGMENT_BYTES: u64 = 64 << 20;

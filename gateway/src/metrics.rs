@@ -83,7 +83,11 @@ impl Default for GatewayMetrics {
         registry.register("token_reviews", "Tokens checked: accepted, refused, answered from the cache (cached), or not checked because the API server did not answer (failed)", token_reviews.clone());
         registry.register("access_reviews", "Rights checked: allowed, denied, answered from the cache (cached), or not checked because the API server did not answer (failed)", access_reviews.clone());
         registry.register("status_writes", "Writes of YoiPod status: written, unchanged, or failed", status_writes.clone());
-        registry.register("attachments", "Clients that are attached to agents through this replica", attachments.clone());
+        registry.register(
+            "attachments",
+            "Clients that are attached to agents, or follow their events, through this replica",
+            attachments.clone(),
+        );
         registry.register(
             "control_requests",
             "What people asked of running agents, by action and answer (Done, or the reason why not)",

@@ -7,6 +7,7 @@ mod bundle;
 mod control;
 mod conversations;
 mod discovery;
+mod engine;
 mod failure;
 mod log;
 mod message;
@@ -59,6 +60,9 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/export"), get(log::export))
         .route(&format!("{AGENT}/usage"), get(log::usage))
         .route(&format!("{AGENT}/patch"), get(log::patch))
+        .route(&format!("{AGENT}/proxy/engine/events"), get(engine::events))
+        .route(&format!("{AGENT}/proxy/engine/projection/{{key}}"), get(engine::projection))
+        .route(&format!("{AGENT}/proxy/engine/tools"), get(engine::tools))
         .route(&format!("{AGENT}/push"), post(push::push))
         .route(&format!("{AGENT}/message"), post(message::send))
         .route(PROJECT_SYNC, post(sync::sync))

@@ -2,6 +2,7 @@
 
 mod agents;
 mod connection;
+mod engine;
 mod examples;
 mod sessions;
 mod steering;
@@ -16,6 +17,7 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
+pub use engine::{EventsOptions, ProjectionOptions, ToolsOptions};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
@@ -126,6 +128,15 @@ pub enum Command {
     /// List the skills, commands and workflows of an agent's tree: which count, and why the others do not.
     #[command(after_help = examples::ASSETS)]
     Assets(AssetsOptions),
+    /// Show what happens to an agent as CloudEvents: messages, runs, model and tool calls, decisions of the policy.
+    #[command(after_help = examples::EVENTS)]
+    Events(EventsOptions),
+    /// List the tools that a running agent is offered.
+    #[command(after_help = examples::TOOLS)]
+    Tools(ToolsOptions),
+    /// Show what an agent's log says in a form for programs.
+    #[command(after_help = examples::PROJECTION)]
+    Projection(ProjectionOptions),
     /// Copy an agent's session as it stands: its segments as a tar archive.
     #[command(after_help = examples::EXPORT)]
     Export(ExportOptions),
@@ -275,6 +286,7 @@ impl Command {
             | Command::Assets(_)
             | Command::Export(_)
             | Command::Completion { .. } => None,
+            Command::Events(_) | Command::Tools(_) | Command::Projection(_) => None,
         }
     }
 }
@@ -292,6 +304,9 @@ impl Command {
             Command::Mode(args) => &args.of,
             Command::Rewind(args) => &args.of,
             Command::Export(args) => &args.of,
+            Command::Events(args) => &args.of,
+            Command::Projection(args) => &args.of,
+            Command::Tools(_) => return None,
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
                 return None;
             }

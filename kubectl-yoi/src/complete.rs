@@ -179,6 +179,8 @@ mod tests {
             ("ls -n ", Some("NAMESPACE")),
             ("explain ", Some("REASON")),
             ("approve a ", Some("CALL")),
+            ("projection a ", Some("KEY")),
+            ("events ", Some("AGENT")),
             ("deny a 5 --because ", Some("TEXT")),
             ("--kubeconfig ", Some("KUBECONFIG")),
             ("stop --dry-run ", Some("AGENT")),

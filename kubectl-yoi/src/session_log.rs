@@ -7,12 +7,57 @@ use futures::StreamExt;
 use yoi_crds::YoiPod;
 use yoi_crds::pod::DesiredState;
 use yoi_wire::people::LogLine;
+use yoi_wire::signal::CloudEvent;
 
 use crate::cluster::{Cluster, lines};
 use crate::error::{Error, RefusalKind, SAME_VERSION};
 
 /// For how long a broken stream of a followed log is opened again before that is an error.
 const RETRY_FOR: Duration = Duration::from_secs(60);
+
+/// A line that is read on after it, whatever interrupts.
+pub trait Resumable: serde::de::DeserializeOwned {
+    /// What is read, for errors.
+    const WHAT: &'static str;
+    const SUBRESOURCE: &'static str;
+
+    /// Takes the next line of the stream, and returns the JSON that is whole with it. `held` is what the lines before have begun.
+    fn json(line: String, held: &mut Option<String>) -> Option<String>;
+
+    /// The token to read on after it.
+    fn token(&self) -> String;
+}
+
+impl Resumable for LogLine {
+    const WHAT: &'static str = "log";
+    const SUBRESOURCE: &'static str = "log";
+
+    fn json(line: String, _held: &mut Option<String>) -> Option<String> {
+        Some(line).filter(|line| !line.is_empty())
+    }
+
+    fn token(&self) -> String {
+        self.token.clone()
+    }
+}
+
+/// The events come as server-sent ones.
+impl Resumable for CloudEvent {
+    const WHAT: &'static str = "events";
+    const SUBRESOURCE: &'static str = "proxy/engine/events";
+
+    fn json(line: String, held: &mut Option<String>) -> Option<String> {
+        if let Some(data) = line.strip_prefix("data:") {
+            *held = Some(data.trim_start().to_owned());
+        }
+        // An empty line ends an event: one that the end of the stream has cut does not count.
+        if line.is_empty() { held.take() } else { None }
+    }
+
+    fn token(&self) -> String {
+        self.cursor.clone()
+    }
+}
 
 /// Which part of a log is read.
 pub struct LogReader<'a> {
@@ -29,9 +74,17 @@ impl LogReader<'_> {
     ///
     /// # Errors
     /// The log cannot be read, or a line cannot be understood; that of `on_line`.
-    pub async fn for_each<B>(
+    pub async fn for_each<B>(&mut self, on_line: impl FnMut(&str, LogLine) -> Result<ControlFlow<B>, Error>) -> Result<Option<B>, Error> {
+        self.for_each_of::<LogLine, B>(on_line).await
+    }
+
+    /// As [`Self::for_each`], of other lines.
+    ///
+    /// # Errors
+    /// As [`Self::for_each`].
+    pub async fn for_each_of<T: Resumable, B>(
         &mut self,
-        mut on_line: impl FnMut(&str, LogLine) -> Result<ControlFlow<B>, Error>,
+        mut on_line: impl FnMut(&str, T) -> Result<ControlFlow<B>, Error>,
     ) -> Result<Option<B>, Error> {
         let mut failing_since: Option<Instant> = None;
         // With `--after` the log has had entries before.
@@ -63,10 +116,10 @@ impl LogReader<'_> {
         }
     }
 
-    async fn read<B>(
+    async fn read<T: Resumable, B>(
         &mut self,
         any_line: &mut bool,
-        on_line: &mut impl FnMut(&str, LogLine) -> Result<ControlFlow<B>, Error>,
+        on_line: &mut impl FnMut(&str, T) -> Result<ControlFlow<B>, Error>,
     ) -> Result<Option<B>, Error> {
         let mut query = format!("follow={}", self.follow);
         if let Some(after) = &self.after {
@@ -74,19 +127,18 @@ impl LogReader<'_> {
         } else if let Some(tail) = self.tail {
             query.push_str(&format!("&tail={tail}"));
         }
-        let mut stream = lines(self.cluster.stream(self.agent, "log", &query).await?);
+        let mut stream = lines(self.cluster.stream_of(self.agent, T::WHAT, T::SUBRESOURCE, &query).await?);
         let agent = self.cluster.display_name::<YoiPod>(self.agent);
+        let mut held = None;
         while let Some(line) = stream.next().await {
             let line = line.map_err(|e| Error::Unreachable {
-                operation: format!("read the log of {agent} to its end"),
+                operation: format!("read the {} of {agent} to its end", T::WHAT),
                 message: e.to_string(),
                 next: "read on after the last token (`--after`), or follow it (`-f`)",
             })?;
-            if line.is_empty() {
-                continue;
-            }
-            let parsed: LogLine = parse(&line, &agent)?;
-            let token = parsed.token.clone();
+            let Some(line) = T::json(line, &mut held) else { continue };
+            let parsed: T = parse(&line, &agent)?;
+            let token = parsed.token();
             if let ControlFlow::Break(end) = on_line(&line, parsed)? {
                 return Ok(Some(end));
             }

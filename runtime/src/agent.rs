@@ -19,7 +19,7 @@ use yoi_engine::project::{Conversations, ProjectError, ProjectInstance, TokenBud
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::conversation::MAIN;
-use yoi_wire::entry::{AgentConfig, RuntimeStarted};
+use yoi_wire::entry::{AgentConfig, CallFrom, RuntimeStarted};
 use yoi_wire::hub::gateway_api;
 use yoi_wire::manifest::{Gateway, SecretKeyName};
 
@@ -39,7 +39,7 @@ use crate::request_gate::RequestGate;
 use crate::rest::{Idleness, rest_when_idle, watch_rest};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
-use crate::serve::{AgentKind, AgentState, OtherConversations, ReadState, router};
+use crate::serve::{AgentKind, AgentState, OfferedTools, OtherConversations, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, report_background, send_reports};
 use crate::token_limit::watch_token_limit;
 
@@ -135,6 +135,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let disk_space = Arc::new(DiskSpaceProbe::new(settings.session.clone(), status.clone(), stop.clone()));
     let agent_session = open_session.clone();
     let read = ReadState {
+        agent: manifest.agent.clone(),
         open_session,
         conversations: conversations.clone(),
         session_root: settings.session.clone(),
@@ -159,6 +160,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
                 background: tools.runner().background_count(),
                 gate: gate.clone(),
                 assets: (!is_program).then(|| tools.runner().assets().clone()),
+                tools: OfferedTools { gate: tools.clone(), to: if is_program { CallFrom::Mcp } else { CallFrom::Model } },
             },
         ),
         KeepPolicy::default(),

@@ -51,6 +51,7 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
     // The session is never opened by this process.
     let (_never, open_session) = watch::channel(None);
     let read = ReadState {
+        agent: manifest.agent.clone(),
         open_session,
         conversations: OtherConversations::of_stopped(),
         session_root: session,

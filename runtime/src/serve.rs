@@ -24,6 +24,7 @@ use yoi_engine::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking
 use yoi_engine::open_session::{OpenSession, closed_session_reader};
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
+use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{
     Activity, DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
 };
@@ -41,15 +42,19 @@ mod attach;
 mod bundle;
 mod control;
 mod conversations;
+mod engine;
 mod export;
 mod parts;
 mod usage;
 
 pub use conversations::{AgentKind, OtherConversations};
+pub use engine::OfferedTools;
 
 /// What the requests that only read need. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ReadState {
+    /// Whose session it is.
+    pub agent: AgentRef,
     /// `None` while no session is open.
     pub open_session: watch::Receiver<Option<Arc<OpenSession>>>,
     pub conversations: OtherConversations,
@@ -81,6 +86,8 @@ pub struct AgentState {
     pub gate: RequestGate,
     /// Skills and commands of its tree; `None`: it is a program.
     pub assets: Option<Arc<ProjectAssets>>,
+    /// Its tools, as it is offered them.
+    pub tools: OfferedTools,
 }
 
 /// The routes of a runtime, those of a stopped agent's reader among them.
@@ -96,6 +103,7 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
     let agent_routes = Router::new()
         .route(runtime_api::USAGE, get(usage::usage))
         .route(runtime_api::ASSETS, get(assets::assets).post(assets::reload).layer(limit()))
+        .route(runtime_api::TOOLS, get(engine::tools))
         .with_state(agent.clone());
     let of_conversations = conversations::agent_router(read.clone(), agent.clone());
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
@@ -113,9 +121,9 @@ pub fn stopped_router(read: ReadState) -> Router {
     reading_router(read).merge(stopped_routes)
 }
 
-/// The routes that change nothing: log, export, diff, patch, bundle.
+/// The routes that change nothing: log, export, diff, patch, bundle, and what the engine says of the log.
 fn reading_router(read: ReadState) -> Router {
-    let of_conversations = conversations::reading_router(read.clone());
+    let of_conversations = conversations::reading_router(read.clone()).merge(engine::reading_router(read.clone()));
     Router::new()
         .route(runtime_api::LOG, get(log))
         .route(runtime_api::EXPORT, get(export::export))

@@ -174,6 +174,26 @@ impl Reader {
         Ok(before.zip(link).map_or(Token::Start, |(before, link)| Token::After { segment: before.id, seq: link.last_seq }))
     }
 
+    /// Returns the session.
+    #[must_use]
+    pub fn session(&self) -> Uuid {
+        self.session
+    }
+
+    /// Returns the token before the first entry of the segment that `token` is in. What follows from the entries after it is the same for whoever reads them,
+    /// wherever they go on; a segment of format 1 begins with the session.
+    ///
+    /// # Errors
+    /// [`Error::UnknownToken`], [`Error::ChainDamaged`], [`Error::NoSession`], or the disk's.
+    pub fn segment_start(&mut self, token: Token) -> Result<Token> {
+        let Token::After { segment, .. } = token else { return Ok(Token::Start) };
+        let chain = self.extent()?.chain;
+        let place = chain.place(segment).ok_or_else(|| Error::UnknownToken { token: token.to_string() })?;
+        let link = chain.segments().get(place).and_then(|segment| segment.previous.as_ref());
+        let before = place.checked_sub(1).and_then(|place| chain.segments().get(place));
+        Ok(before.zip(link).map_or(Token::Start, |(before, link)| Token::After { segment: before.id, seq: link.last_seq }))
+    }
+
     /// Returns at most `max` entries after `token`, and the token to go on from, which is the given one when there is nothing new. A token
     /// stays valid when the session goes on in another segment.
     ///

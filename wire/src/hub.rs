@@ -69,7 +69,16 @@ pub mod runtime_api {
     /// for one that runs already or is one too many.
     pub const CONVERSATIONS: &str = "/v1/conversations";
 
-    /// The path of [`LOG`], [`INBOX`], [`CONTROL`], [`APPROVAL`], [`ATTACH`] or [`EXPORT`] for one conversation. A runtime that knows one conversation only
+    /// `GET` with [`crate::engine_api::EventsQuery`]: a stream of server-sent events, each a [`crate::signal::CloudEvent`] with its cursor as id. A stopped
+    /// agent's reader answers it too, up to the end of the log.
+    pub const EVENTS: &str = "/v1/engine/events";
+    /// `GET` of `/KEY` below it: what the log says in this form, JSON; [`super::Refusal`] with 404 for a key that is none. A stopped agent's reader answers
+    /// it too.
+    pub const PROJECTION: &str = "/v1/engine/projection";
+    /// `GET`: [`crate::engine_api::ToolList`].
+    pub const TOOLS: &str = "/v1/engine/tools";
+
+    /// The path of [`LOG`], [`INBOX`], [`CONTROL`], [`APPROVAL`], [`ATTACH`], [`EXPORT`], [`EVENTS`] or [`PROJECTION`] for one conversation. A runtime that knows one conversation only
     /// does not serve it, so nothing meant for another one reaches that.
     #[must_use]
     pub fn of_conversation(path: &str, name: &str) -> String {

@@ -12,6 +12,7 @@ pub mod bundle;
 pub mod children;
 pub mod control;
 pub mod conversation;
+pub mod engine_api;
 pub mod entry;
 pub mod hub;
 pub mod identity;
@@ -23,6 +24,7 @@ pub mod people;
 pub mod policy;
 pub mod preset;
 pub mod push;
+pub mod signal;
 pub mod sync;
 
 mod error_chain;

@@ -1,6 +1,7 @@
 //! Promise: gateways and operator can be replaced while agents run, and deleted workspaces leave no tree on any node.
 
 mod attached;
+mod events;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -51,7 +51,9 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "csi": { "driver": "csi.yoi.dev", "volumeHandle": "x" } } });
 
     // What a viewer may do, and what only an editor may do. The editor is the viewer's control.
-    for path in [yoi(namespace, "yoipods"), yoi(namespace, "agentworkspaces"), runtime(namespace, "log"), runtime(namespace, "diff")] {
+    let engine = ["proxy/engine/events", "proxy/engine/projection/timeline", "proxy/engine/tools"].map(|call| runtime(namespace, call));
+    let read = [yoi(namespace, "yoipods"), yoi(namespace, "agentworkspaces"), runtime(namespace, "log"), runtime(namespace, "diff")];
+    for path in read.into_iter().chain(engine) {
         for client in [&viewer, &admin] {
             // A binding is known everywhere a moment after it was made.
             let allowed = async || {
@@ -92,6 +94,7 @@ async fn yoi_view_only_reads_and_yoi_edit_stays_in_its_namespace() -> Result<()>
         ("GET", yoi(next, "yoipods"), None),
         ("PATCH", yoi(next, &format!("yoipods/a{dry}")), Some(&stop)),
         ("GET", runtime(next, "log"), None),
+        ("GET", runtime(next, "proxy/engine/events"), None),
         ("GET", "/apis/yoi.dev/v1alpha1/yoipods".to_owned(), None),
         ("POST", format!("/api/v1/persistentvolumes{dry}"), Some(&volume)),
         ("GET", "/api/v1/nodes".to_owned(), None),

@@ -7,20 +7,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
 use serde_json::{Value, json};
-use yoi_session::{LogState, Reader, StoredEntry, fold};
+use yoi_session::{Error as SessionError, LogState, Reader, StoredEntry, fold};
 use yoi_wire::entry::{Body, Entry};
 use yoi_wire::mode::Mode;
 
 use super::{Conversation, ProjectError};
+use crate::bounded_json::cut;
 use crate::conversation::Prompt;
-use crate::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ};
+use crate::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads};
 
 /// Entries of a timeline.
 const TIMELINE_ENTRIES: usize = 200;
 /// Items of what the model has read.
 const CONTEXT_ITEMS: usize = 40;
-/// Bytes of each text.
-const TEXT_BYTES: usize = 2048;
 
 /// Which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,21 +58,31 @@ impl Conversation {
     /// # Errors
     /// The log cannot be read.
     pub async fn projection(&self, of: Projection) -> Result<Value, ProjectError> {
-        let mut reader = self.reader().await?;
-        let read = move |reader: &mut Reader| {
-            let mut read = ReadLog::default();
-            let mut token = reader.replay_token()?;
-            loop {
-                let (entries, next) = reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)?;
-                if entries.is_empty() {
-                    return Ok(read.project(of));
-                }
-                token = next;
-                entries.into_iter().for_each(|StoredEntry { entry, .. }| read.take(entry, of));
-            }
-        };
-        Ok(self.log_reads().with(&mut reader, read).await?.unwrap_or(Value::Null))
+        Ok(match self.reader().await? {
+            Some(reader) => read_projection(reader, self.log_reads(), of).await?,
+            None => Value::Null,
+        })
     }
+}
+
+/// What the log of `reader` says in this form.
+///
+/// # Errors
+/// The log cannot be read.
+pub async fn read_projection(mut reader: Reader, reads: &LogReads, of: Projection) -> Result<Value, SessionError> {
+    let read = move || {
+        let mut read = ReadLog::default();
+        let mut token = reader.replay_token()?;
+        loop {
+            let (entries, next) = reader.read_bytes(token, ENTRIES_PER_READ, BYTES_PER_READ)?;
+            if entries.is_empty() {
+                return Ok(read.project(of));
+            }
+            token = next;
+            entries.into_iter().for_each(|StoredEntry { entry, .. }| read.take(entry, of));
+        }
+    };
+    reads.run(read).await
 }
 
 /// What has been read of a log.
@@ -156,18 +165,6 @@ impl ReadLog {
                 calls.collect()
             }
         }
-    }
-}
-
-/// The value with long texts cut, which say so.
-fn cut(value: Value) -> Value {
-    match value {
-        Value::String(text) if text.len() > TEXT_BYTES => {
-            format!("{} [cut: the text has {} bytes]", &text[..text.floor_char_boundary(TEXT_BYTES)], text.len()).into()
-        }
-        Value::Array(items) => items.into_iter().map(cut).collect(),
-        Value::Object(fields) => Value::Object(fields.into_iter().map(|(name, value)| (name, cut(value))).collect()),
-        other => other,
     }
 }
 

@@ -48,6 +48,11 @@ pub async fn attach(
     let path = format!("{}?follow=true{}", target.runtime_path(runtime_api::ATTACH)?, part.query()?);
     let woken = WhenStopped::Woken(format!("{}, who attached", user.name));
     let body = read_from_runtime(&gateway, &record, path, woken).await?;
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], for_client(&gateway, body)).into_response())
+}
+
+/// A runtime's endless body for a client, with the guarantees above.
+pub(super) fn for_client(gateway: &GatewayState, body: Body) -> Body {
     let attachment = Attachment::new(gateway.metrics.clone());
     let (sender, receiver) = mpsc::channel(WAITING_FRAMES);
     let (stop, write_timeout) = (gateway.stopping.clone(), gateway.settings.attach_write_timeout);
@@ -55,7 +60,7 @@ pub async fn attach(
         pass_frames(body, &sender, &stop, write_timeout).await;
         drop(attachment);
     });
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], client_body(receiver)).into_response())
+    client_body(receiver)
 }
 
 /// A part of the stream.

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
+use yoi_wire::engine_api::{PREFIX, SUBRESOURCE};
 use yoi_wire::people::{GROUP, VERSION};
 
 use super::ApiFailure;
@@ -42,6 +43,7 @@ pub async fn resources() -> Json<Value> {
             resource("log", "Log", "get"),
             resource("message", "Message", "create"),
             resource("patch", "Patch", "get"),
+            resource("proxy", "Engine", "get"),
             resource("push", "Push", "create"),
             resource("usage", "Usage", "get"),
             {"name": "yoiprojects/sync", "singularName": "", "namespaced": true, "kind": "Sync", "verbs": ["create"]},
@@ -49,9 +51,29 @@ pub async fn resources() -> Json<Value> {
     }))
 }
 
-/// An empty schema, because the aggregator logs an error once a minute when there is none.
+/// The schema of what programs call, and of nothing else: the aggregator logs an error once a minute when there is no schema at all.
 pub async fn schema() -> Json<Value> {
-    Json(json!({"swagger": "2.0", "info": {"title": GROUP, "version": VERSION}, "paths": {}}))
+    let in_path = |name: &str| json!({"name": name, "in": "path", "required": true, "type": "string"});
+    let in_query =
+        |name: &str, kind: &str, description: &str| json!({"name": name, "in": "query", "type": kind, "description": description});
+    let conversation = in_query("conversation", "string", "name of the conversation; main when absent");
+    let call = |words: &str, id: &str, produces: &str, more: Vec<Value>| {
+        let parameters: Vec<Value> = [in_path("namespace"), in_path("name")].into_iter().chain(more).collect();
+        let path = format!("/apis/{}/namespaces/{{namespace}}/yoipods/{{name}}/{SUBRESOURCE}/{PREFIX}/{words}", group_version());
+        let operation =
+            json!({"operationId": id, "produces": [produces], "parameters": parameters, "responses": {"200": {"description": "OK"}}});
+        (path, json!({"get": operation}))
+    };
+    let follow = in_query("follow", "boolean", "go on with what comes");
+    let after = in_query("after", "string", "the cursor of the last event that was read");
+    let tail = in_query("tail", "integer", "only events of the last so many entries of the log");
+    let paths = [
+        call("events", "connectEngineEvents", "text/event-stream", vec![conversation.clone(), follow, after, tail]),
+        call("projection/{key}", "connectEngineProjection", "application/json", vec![in_path("key"), conversation]),
+        call("tools", "connectEngineTools", "application/json", Vec::new()),
+    ];
+    let paths: serde_json::Map<String, Value> = paths.into_iter().collect();
+    Json(json!({"swagger": "2.0", "info": {"title": GROUP, "version": VERSION}, "paths": paths}))
 }
 
 fn api_group() -> Value {

@@ -42,6 +42,11 @@ pub struct LogPart {
 }
 
 impl LogPart {
+    /// The same, after this token where none is named.
+    pub fn after_or(self, after: Option<String>) -> Self {
+        LogPart { after: self.after.or(after), ..self }
+    }
+
     /// The parameters for the runtime, each with `&` before it.
     pub fn query(&self) -> Result<String, ApiFailure> {
         let mut query = String::new();

@@ -197,6 +197,8 @@ impl TestCluster {
             .route(runtime_api::CONVERSATIONS, get(async || r#"{"conversations":[]}"#))
             .route(&runtime_api::of_conversation("", "{conversation}"), any(conversation))
             .route(&runtime_api::of_conversation("/v1/{rest}", "{conversation}"), any(of_conversation))
+            .route("/v1/engine/{*rest}", get(engine))
+            .route(&runtime_api::of_conversation("/v1/engine/{*rest}", "{conversation}"), get(engine))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::DIFF, get(async |RawQuery(query): RawQuery| json!({ "text": query, "paths": [] }).to_string()))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
@@ -240,6 +242,16 @@ impl TestCluster {
             .header("x-remote-user", user.as_bytes())
             .header("x-remote-group", "system:authenticated");
         self.send(address, pair, request, body.map(|body| body.to_string()).unwrap_or_default()).await
+    }
+
+    /// A `GET` as a client of server-sent events sends it when it connects again.
+    pub async fn connect_again(&self, replica: &Replica, user: &str, path: &str, last_event_id: &str) -> Response<Incoming> {
+        let pair = self.front.client(&["front-proxy-client"]);
+        let request = Request::get(path)
+            .header("x-remote-user", user)
+            .header("x-remote-group", "system:authenticated")
+            .header("last-event-id", last_event_id);
+        self.send(replica.api, Some(&pair), request, String::new()).await
     }
 
     /// Posts bytes to the API port as the front proxy does for a user.
@@ -370,6 +382,18 @@ async fn log(State(state): State<Arc<RuntimeState>>, RawQuery(query): RawQuery) 
 async fn attach(State(state): State<Arc<RuntimeState>>, RawQuery(query): RawQuery) -> Body {
     state.steering.lock().unwrap().attached.push(query.unwrap_or_default());
     state.attach.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
+}
+
+/// Says what of the engine was asked, if there is no body of an attached client, and refuses a projection that is not there.
+async fn engine(State(state): State<Arc<RuntimeState>>, uri: http::Uri) -> Response<Body> {
+    let asked = uri.path_and_query().unwrap().to_string();
+    state.steering.lock().unwrap().attached.push(asked.clone());
+    if uri.path().ends_with("/nothing") {
+        let refusal = Refusal { reason: RefusalReason::Invalid, message: "there is no projection \"nothing\"".to_owned() };
+        return (StatusCode::NOT_FOUND, Json(refusal)).into_response();
+    }
+    let body = state.attach.lock().unwrap().take();
+    Response::new(body.unwrap_or_else(|| Body::from(json!({ "asked": asked }).to_string())))
 }
 
 async fn control(State(state): State<Arc<RuntimeState>>, headers: HeaderMap, Json(request): Json<Value>) -> Response<Body> {

@@ -10,6 +10,7 @@ mod certificates;
 mod children;
 mod control;
 mod conversations;
+mod engine;
 mod harness;
 mod messages;
 mod people;

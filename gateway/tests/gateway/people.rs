@@ -58,6 +58,10 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
         ("alice", "POST", "conversations/review", StatusCode::FORBIDDEN),
         ("alice", "DELETE", "conversations/review", StatusCode::FORBIDDEN),
         ("alice", "POST", "message", StatusCode::FORBIDDEN),
+        ("alice", "GET", "proxy/engine/events", StatusCode::FORBIDDEN),
+        ("alice", "GET", "proxy/engine/projection/timeline", StatusCode::FORBIDDEN),
+        ("alice", "GET", "proxy/engine/projection/No", StatusCode::FORBIDDEN),
+        ("alice", "GET", "proxy/engine/tools", StatusCode::FORBIDDEN),
         ("bob", "GET", "log", StatusCode::FORBIDDEN),
     ] {
         let (status, body) =
@@ -199,7 +203,7 @@ async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn discovery_lists_the_subresources_and_an_empty_schema() {
+async fn discovery_lists_the_subresources_and_the_schema_of_what_programs_call() {
     let cluster = TestCluster::new();
     let replica = cluster.replica().await;
     let (_, groups) = cluster.request(&replica, "system:aggregator", "GET", "/apis", None).await;
@@ -218,6 +222,7 @@ async fn discovery_lists_the_subresources_and_an_empty_schema() {
         "log",
         "message",
         "patch",
+        "proxy",
         "push",
         "usage",
     ];
@@ -226,9 +231,12 @@ async fn discovery_lists_the_subresources_and_an_empty_schema() {
     let verbs = list["resources"].as_array().unwrap().iter().map(|resource| resource["verbs"][0].as_str().unwrap());
     assert_eq!(
         verbs.collect::<Vec<_>>(),
-        ["create", "create", "get", "create", "create", "create", "get", "get", "get", "create", "get", "create", "get", "create"]
+        ["create", "create", "get", "create", "create", "create", "get", "get", "get", "create", "get", "get", "create", "get", "create"]
     );
-    assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await.1["paths"], json!({}));
+    let (_, schema) = cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await;
+    let paths: Vec<&String> = schema["paths"].as_object().unwrap().keys().collect();
+    let agent = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/{name}/proxy/engine";
+    assert_eq!(paths, [&format!("{agent}/events"), &format!("{agent}/projection/{{key}}"), &format!("{agent}/tools")]);
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(cluster.request(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);
 }

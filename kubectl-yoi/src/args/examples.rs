@@ -81,6 +81,18 @@ pub const ASSETS: &str = "Examples:
   kubectl yoi assets alice search \"make deploy\"
   kubectl yoi assets alice reload --strict
   kubectl yoi assets alice -o json";
+pub const EVENTS: &str = "Examples:
+  kubectl yoi events alice --tail 50
+  kubectl yoi events alice -f
+  kubectl yoi events alice -f -o json | jq -r 'select(.type == \"policy.denied\").data.rule'
+  kubectl yoi events alice --conversation review --after CURSOR     # the cursor of the last event that was read";
+pub const TOOLS: &str = "Examples:
+  kubectl yoi tools alice
+  kubectl yoi tools alice -o json | jq '.items[0].schema'";
+pub const PROJECTION: &str = "Examples:
+  kubectl yoi projection alice timeline
+  kubectl yoi projection alice pending_tool_calls -o json
+  kubectl yoi projection alice diagnostics --conversation review";
 pub const EXPORT: &str = "Examples:
   kubectl yoi export alice -f alice.tar
   kubectl yoi export alice | tar -t";

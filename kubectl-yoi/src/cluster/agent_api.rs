@@ -11,6 +11,7 @@ use yoi_wire::assets::{ReloadAssets, ReloadedAssets};
 use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::conversation::ConversationStatus;
+use yoi_wire::engine_api::{PREFIX, SUBRESOURCE};
 use yoi_wire::people::{GROUP, VERSION, WaitsFor};
 use yoi_wire::push::{PushRequest, PushResponse};
 
@@ -46,7 +47,26 @@ impl Cluster {
 
     /// Opens a `GET` of a subresource of the aggregated API. Of an agent that has stopped, it shows what it waits for meanwhile.
     pub async fn stream(&self, name: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
-        self.read(name, subresource, subresource, query, |request| self.client.request_stream(request)).await
+        self.stream_of(name, subresource, subresource, query).await
+    }
+
+    /// As [`Cluster::stream`], with a word for errors.
+    pub async fn stream_of(&self, name: &str, what: &str, subresource: &str, query: &str) -> Result<impl AsyncBufRead + use<>, Error> {
+        let query = format!("{query}{}", self.conversation_query(subresource));
+        self.read(name, what, subresource, &query, |request| self.client.request_stream(request)).await
+    }
+
+    /// Makes one of the engine's calls that answer with JSON. `what` is the word for errors.
+    pub async fn engine<T: DeserializeOwned>(&self, name: &str, what: &str, call: &str) -> Result<T, Error> {
+        let subresource = format!("{SUBRESOURCE}/{PREFIX}/{call}");
+        let query = self.conversation_query(&subresource);
+        self.read(name, what, &subresource, &query, |request| self.client.request(request)).await
+    }
+
+    /// The conversation as the engine's calls are told it, with `&` before it.
+    fn conversation_query(&self, subresource: &str) -> String {
+        let conversation = self.conversation.as_ref().filter(|_| subresource.starts_with(SUBRESOURCE));
+        conversation.map_or(String::new(), |name| format!("&conversation={name}"))
     }
 
     /// As [`Cluster::stream`], and of an agent whose reader is only starting the refusal: whoever reads a terminal of its own waits there.

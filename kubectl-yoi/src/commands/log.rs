@@ -46,7 +46,7 @@ fn is_older(entry: &Entry, since: Timestamp) -> bool {
 }
 
 /// Returns a time with date and zone, without parts of a second.
-fn time(at: &str) -> String {
+pub fn time(at: &str) -> String {
     at.parse::<Timestamp>().map_or_else(|_| show::one_line(at), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 

@@ -9,6 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use yoi_crds::reason::ALL;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
+use yoi_wire::engine_api::PROJECTIONS;
 
 use crate::args::ClusterOptions;
 use crate::cluster::Cluster;
@@ -23,6 +24,7 @@ pub async fn names_of(value_name: &str, agent: Option<&str>, options: &ClusterOp
     match value_name {
         "REASON" => return ALL.iter().map(|reason| (reason.as_str().to_owned(), Some(reason.meaning().to_owned()))).collect(),
         "PRESET" => return PRESETS.map(|name| (name.to_owned(), None)).into(),
+        "KEY" => return PROJECTIONS.map(|key| (key.to_owned(), None)).into(),
         "CALL" => {
             let Some(agent) = agent else { return Vec::new() };
             let asked = tokio::time::timeout(patience(options), calls(agent, options)).await;

@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 45] = [
+const LINES: [&str; 48] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -31,6 +31,9 @@ const LINES: [&str; 45] = [
     "conversation ls a",
     "conversation stop a review",
     "top",
+    "events a",
+    "tools a",
+    "projection a timeline",
     "export a",
     "peer a b --timeout 1s",
     "stop a",
@@ -94,6 +97,9 @@ async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers(
         "assets",
         "conversations",
         "conversations/review",
+        "proxy/engine/events",
+        "proxy/engine/tools",
+        "proxy/engine/projection/timeline",
     ] {
         server.answer_for("a", subresource, 403, refused.clone());
     }

@@ -10,6 +10,7 @@ mod completion;
 mod connection;
 mod conversations;
 mod diff;
+mod engine;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
 mod in_clone;

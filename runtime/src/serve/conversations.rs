@@ -22,7 +22,7 @@ use super::attach::AttachQuery;
 use super::{AgentState, LogQuery, ReadState, approval, attach, blocking, control, export, inbox, log, refuse};
 
 /// Why a request is not carried out.
-struct Refused(StatusCode, RefusalReason, String);
+pub(super) struct Refused(StatusCode, RefusalReason, String);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
@@ -141,7 +141,7 @@ pub(super) fn agent_router(read: ReadState, agent: AgentState) -> Router {
         .merge(attach_route)
 }
 
-fn of_name(path: &str) -> String {
+pub(super) fn of_name(path: &str) -> String {
     runtime_api::of_conversation(path, "{conversation}")
 }
 
@@ -185,7 +185,7 @@ async fn stop(State(api): State<AgentState>, Path(name): Path<String>) -> Result
 }
 
 /// What reads the conversation of this name, also one that does not run.
-async fn read_state(api: ReadState, name: &str) -> Result<ReadState, Refused> {
+pub(super) async fn read_state(api: ReadState, name: &str) -> Result<ReadState, Refused> {
     if name == MAIN {
         return Ok(api);
     }

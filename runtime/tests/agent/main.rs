@@ -12,6 +12,7 @@ mod day_of_work;
 mod degraded;
 mod diffs;
 mod endpoints;
+mod engine_api;
 mod frame;
 mod gateway;
 mod generated_history;

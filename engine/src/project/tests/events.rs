@@ -1,0 +1,87 @@
+//! Events of a project's conversations.
+
+use serde_json::json;
+use yoi_wire::signal::CloudEvent;
+
+use super::*;
+use crate::signals::{Cursor, EventsFrom};
+
+async fn all(project: &Project, conversation: &str, from: EventsFrom) -> Vec<CloudEvent> {
+    let mut stream = project.events(conversation, from).await.unwrap().unwrap();
+    let mut events = Vec::new();
+    while let Some(next) = in_time("the events", stream.next()).await {
+        events.extend(next.unwrap());
+    }
+    events
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p45_p63_the_events_of_a_run_come_once_each_in_the_logs_order_also_to_who_reads_late_or_begins_anywhere() {
+    let place = Place::new();
+    let write = calls("Write", &json!({"path": "note", "content": "x".repeat(5000)}));
+    let (url, _) = serve(vec![write, says("done")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    let follow = EventsFrom { follow: true, ..EventsFrom::default() };
+    // This one reads nothing while the run goes on, which ends all the same.
+    let mut late = project.events("main", follow).await.unwrap().unwrap();
+    run_with(&project, "write a note").await;
+    let whole = all(&project, "main", EventsFrom::default()).await;
+    let mut followed = Vec::new();
+    while followed.len() < whole.len() {
+        followed.extend(in_time("more events", late.next()).await.unwrap().unwrap());
+    }
+    assert_eq!(followed, whole);
+    let kinds: Vec<&str> = whole.iter().map(|event| event.kind.as_str()).filter(|kind| kind.starts_with("conversation.")).collect();
+    // The endpoint tells no tokens, so that they are estimated beside each answer.
+    let run = [
+        "conversation.started",
+        "conversation.user.message",
+        "conversation.run.opened",
+        "conversation.llm.usage",
+        "conversation.llm.completed",
+        "conversation.tool.requested",
+        "conversation.execution.started",
+        "conversation.tool.completed",
+        "conversation.llm.usage",
+        "conversation.llm.completed",
+        "conversation.assistant.message",
+        "conversation.run.closed",
+    ];
+    assert_eq!(kinds, run);
+    let text = json!(whole).to_string();
+    assert!(text.contains("[cut: the text has 5000 bytes]") && !text.contains(&"x".repeat(5000)));
+    // Whoever goes on after any of them gets the others, as they were.
+    for (place, event) in whole.iter().enumerate() {
+        let after: Cursor = event.cursor.parse().unwrap();
+        assert_eq!(
+            all(&project, "main", EventsFrom { after, ..EventsFrom::default() }).await,
+            whole[place + 1..],
+            "after {}",
+            event.cursor
+        );
+    }
+    let tail = all(&project, "main", EventsFrom { tail: Some(1), ..EventsFrom::default() }).await;
+    assert_eq!(tail, whole[whole.len() - 1..]);
+    project.stop().await;
+    // Who follows learns that it is over, and what has stopped is read as before.
+    while let Some(more) = in_time("the end", late.next()).await {
+        more.unwrap();
+    }
+    assert_eq!(all(&project, "main", follow).await[..whole.len()], whole);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p67_what_there_is_not_is_a_named_error_and_nothing_is_logged() {
+    let place = Place::new();
+    let (url, _) = serve(vec![says("done")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    run_with(&project, "hello").await;
+    let before = all(&project, "main", EventsFrom::default()).await;
+    let unknown = project.events("other", EventsFrom::default()).await.unwrap_err();
+    assert!(matches!(unknown, ProjectError::UnknownConversation { .. }), "{unknown}");
+    let after = Cursor { token: Token::After { segment: Uuid::nil(), seq: 1 }, taken: 0 };
+    let foreign = project.events("main", EventsFrom { after, ..EventsFrom::default() }).await.unwrap_err();
+    assert!(matches!(foreign, ProjectError::Session(yoi_session::Error::UnknownToken { .. })), "{foreign}");
+    assert_eq!(all(&project, "main", EventsFrom::default()).await, before);
+    project.stop().await;
+}

@@ -1,0 +1,253 @@
+//! Signals of an agent: the entries of its log as CloudEvents.
+//!
+//! # Guarantees
+//! What an entry becomes follows from it and from the entries before it in its segment, and a segment carries what it needs of those before. So whoever
+//! begins anywhere gets the same events, with the same ids and causes. Ids come from the log: session and sequence number.
+
+use serde_json::{Value, json};
+use yoi_session::{StoredEntry, Token};
+use yoi_wire::entry::{AgentRef, Assistant, Body, CallDecision, CompactionOutcome, Entry, RefusalClass, ToolEnded, ToolOutcome};
+use yoi_wire::signal::{CloudEvent, DATA_TYPE, SPEC_VERSION};
+
+mod causes;
+mod cursor;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use cursor::Cursor;
+pub use stream::{EventStream, EventsFrom};
+
+use crate::bounded_json::cut;
+use causes::Causes;
+
+/// Makes the events of one conversation.
+#[derive(Debug)]
+pub struct Signals {
+    source: String,
+    session: String,
+    conversation: String,
+    is_main: bool,
+    /// Where the last entry ended.
+    before: Token,
+    causes: Causes,
+}
+
+/// An event, as far as its entry alone says it.
+struct Draft {
+    kind: &'static str,
+    cause: Option<String>,
+    data: Value,
+    /// Its id is that of the entry: each entry has one such event at most.
+    is_main: bool,
+}
+
+impl Draft {
+    fn main(kind: &'static str, cause: Option<String>, data: Value) -> Self {
+        Self { kind, cause, data, is_main: true }
+    }
+
+    fn beside(kind: &'static str, cause: Option<String>, data: Value) -> Self {
+        Self { kind, cause, data, is_main: false }
+    }
+}
+
+impl Signals {
+    /// Those of a conversation of this agent, from the start of a segment on, which is where `before` ends.
+    #[must_use]
+    pub fn new(agent: &AgentRef, session: &str, conversation: &str, before: Token) -> Self {
+        Self {
+            source: format!("/namespaces/{}/yoipods/{}", agent.namespace, agent.name),
+            session: session.to_owned(),
+            conversation: conversation.to_owned(),
+            is_main: conversation == yoi_wire::conversation::MAIN,
+            before,
+            causes: Causes::new(session),
+        }
+    }
+
+    /// The events of the next entry, in their order. Some entries have none.
+    pub fn take(&mut self, stored: &StoredEntry) -> Vec<CloudEvent> {
+        let StoredEntry { entry, token } = stored;
+        let run_before = self.causes.run_id();
+        let drafts = self.drafts(entry);
+        let run = self.causes.run_id().or(run_before);
+        let before = std::mem::replace(&mut self.before, *token);
+        let last = drafts.len();
+        let event = |(place, draft): (usize, Draft)| {
+            let Draft { kind, cause, data, is_main } = draft;
+            let of_entry = self.causes.id(entry.seq);
+            let taken = place + 1;
+            let cursor = if taken == last { Cursor { token: *token, taken: 0 } } else { Cursor { token: before, taken } };
+            CloudEvent {
+                specversion: SPEC_VERSION.to_owned(),
+                id: if is_main { of_entry } else { format!("{of_entry}/{taken}") },
+                source: self.source.clone(),
+                kind: kind.to_owned(),
+                subject: self.conversation.clone(),
+                time: entry.at.clone(),
+                datacontenttype: DATA_TYPE.to_owned(),
+                data: cut(data),
+                session: self.session.clone(),
+                causeid: cause,
+                runid: run.clone(),
+                cursor: cursor.to_string(),
+            }
+        };
+        drafts.into_iter().enumerate().map(event).collect()
+    }
+
+    fn drafts(&mut self, entry: &Entry) -> Vec<Draft> {
+        let one = |kind, cause, data| vec![Draft::main(kind, cause, data)];
+        let of_run = self.causes.run();
+        match &entry.body {
+            Body::SessionStarted(started) => one("conversation.started", None, json!(started)),
+            // Each conversation notes the start of the process.
+            Body::RuntimeStarted(started) if self.is_main => one("project.started", None, json!(started)),
+            Body::RuntimeStarted(_) => Vec::new(),
+            Body::Input(input) => {
+                self.causes.add_input(&input.message_id, entry.seq);
+                one("conversation.user.message", None, json!(input))
+            }
+            Body::PeerMessage(message) => {
+                self.causes.add_input(&message.message_id, entry.seq);
+                one("conversation.peer.message", None, json!(message))
+            }
+            Body::RunStarted(run) => one("conversation.run.opened", self.causes.open_run(run, entry.seq), json!(run)),
+            Body::Assistant(answer) => self.answer(answer, entry.seq, of_run),
+            Body::ToolAsked(asked) => one("policy.asked", self.causes.of_call(&asked.call_id), json!(asked)),
+            Body::ToolAnswered(answered) => one("policy.answered", Some(self.causes.id(answered.asked)), json!(answered)),
+            Body::ToolStarted(start) => {
+                let cause = self.causes.start_call(&start.call_id, entry.seq);
+                let allowed = start
+                    .decision
+                    .as_ref()
+                    .map(|decision| Draft::beside("policy.allowed", cause.clone(), decided(&start.call_id, Some(&start.tool), decision)));
+                let started = Draft::main("conversation.execution.started", cause, json!({"callId": start.call_id, "tool": start.tool}));
+                allowed.into_iter().chain([started]).collect()
+            }
+            Body::ToolEnded(end) => self.tool_end(end),
+            Body::RunEnded(end) => one("conversation.run.closed", self.causes.close_run(), json!(end)),
+            Body::Paused(paused) => one("conversation.run.interrupted", of_run, json!(paused)),
+            Body::Resumed(resumed) => one("conversation.run.resumed", of_run, json!(resumed)),
+            Body::Abandoned(abandoned) => one("conversation.cancel", of_run, json!(abandoned)),
+            Body::RolledBack(rolled_back) => one("conversation.rolled_back", of_run, json!(rolled_back)),
+            Body::Rewound(rewound) => one("conversation.rewound", Some(self.causes.id(rewound.from_seq)), json!(rewound)),
+            Body::Usage(usage) => one("conversation.llm.usage", of_run, json!(usage)),
+            Body::Notice(notice) => one("conversation.execution.degraded", of_run, json!(notice)),
+            Body::ConfigChanged(changed) => one(
+                "conversation.config.changed",
+                None,
+                json!({"manifestDigest": changed.config.manifest_digest, "model": changed.config.model}),
+            ),
+            Body::CompactionStarted(started) => {
+                self.causes.begin_compaction(entry.seq);
+                one("conversation.compaction.started", None, json!(started))
+            }
+            Body::CompactionEnded(end) => {
+                let kind = match end.outcome {
+                    CompactionOutcome::Used => "conversation.compaction.completed",
+                    CompactionOutcome::Rejected | CompactionOutcome::Failed => "conversation.compaction.failed",
+                };
+                one(kind, self.causes.end_compaction(), json!(end))
+            }
+            Body::SegmentStarted(_) => {
+                self.causes = Causes::new(&self.session);
+                Vec::new()
+            }
+            Body::Carried(carried) => {
+                self.causes.restore(carried);
+                Vec::new()
+            }
+            // What a later version or a program adds is in the log.
+            Body::SystemItem(_) | Body::Extension(_) | Body::Unknown { .. } => Vec::new(),
+        }
+    }
+
+    /// The answer, its text and its calls.
+    fn answer(&mut self, answer: &Assistant, seq: u64, of_run: Option<String>) -> Vec<Draft> {
+        let Assistant { text, tool_calls, usage, stop, api, model, parts: _ } = answer;
+        let id = self.causes.id(seq);
+        let data = json!({"usage": usage, "stop": stop, "api": api, "model": model, "toolCalls": tool_calls.len()});
+        let mut drafts = vec![Draft::main("conversation.llm.completed", of_run, data)];
+        if !text.is_empty() {
+            drafts.push(Draft::beside("conversation.assistant.message", Some(id.clone()), json!({"text": text})));
+        }
+        self.causes.clear_inputs();
+        for call in tool_calls {
+            drafts.push(Draft::beside("conversation.tool.requested", Some(id.clone()), json!(call)));
+            self.causes.add_call(&call.call_id, format!("{id}/{}", drafts.len()));
+        }
+        drafts
+    }
+
+    fn tool_end(&mut self, end: &ToolEnded) -> Vec<Draft> {
+        let ToolEnded { call_id, outcome, output, images, millis, decision } = end;
+        let cause = self.causes.end_call(call_id);
+        let mut drafts = Vec::new();
+        if let Some((decision, class)) = decision.as_ref().and_then(|decision| Some((decision, decision.refused?))) {
+            let data = decided(call_id, None, decision);
+            if let Some(kind) = security(class) {
+                drafts.push(Draft::beside(kind, cause.clone(), data.clone()));
+            }
+            if is_of_policy(class) {
+                drafts.push(Draft::beside("policy.denied", cause.clone(), data));
+            }
+        }
+        let kind = match outcome {
+            ToolOutcome::Succeeded => "conversation.tool.completed",
+            ToolOutcome::Failed | ToolOutcome::Refused | ToolOutcome::Unknown => "conversation.tool.failed",
+            ToolOutcome::TimedOut => {
+                drafts.push(Draft::beside("conversation.tool.timeout", cause.clone(), json!({"callId": call_id, "millis": millis})));
+                "conversation.tool.failed"
+            }
+        };
+        let data = json!({"callId": call_id, "outcome": outcome, "output": output, "images": images.len(), "millis": millis});
+        drafts.push(Draft::main(kind, cause, data));
+        drafts
+    }
+}
+
+fn decided(call_id: &str, tool: Option<&str>, decision: &CallDecision) -> Value {
+    let CallDecision { from, refused, rule } = decision;
+    let mut data = json!({"callId": call_id, "from": from});
+    for (name, value) in
+        [("tool", tool.map(Value::from)), ("class", refused.map(|class| json!(class))), ("rule", rule.clone().map(Value::from))]
+    {
+        if let (Some(value), Some(fields)) = (value, data.as_object_mut()) {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+    data
+}
+
+/// What a refusal is called beside the decision of the policy.
+fn security(class: RefusalClass) -> Option<&'static str> {
+    match class {
+        RefusalClass::SandboxViolation => Some("security.sandbox_violation"),
+        RefusalClass::SensitivePathDenied => Some("security.sensitive_path_denied"),
+        RefusalClass::NetworkDenied => Some("security.network_denied"),
+        RefusalClass::InvalidPath
+        | RefusalClass::UnknownTool
+        | RefusalClass::ToolNotExposed
+        | RefusalClass::ToolDenied
+        | RefusalClass::NotApproved
+        | RefusalClass::InvalidArgs
+        | RefusalClass::SlotsFull
+        | RefusalClass::Unknown => None,
+    }
+}
+
+/// Whether the policy refused the call. Otherwise it was none that any policy could allow, or had no room.
+fn is_of_policy(class: RefusalClass) -> bool {
+    match class {
+        RefusalClass::SandboxViolation
+        | RefusalClass::SensitivePathDenied
+        | RefusalClass::NetworkDenied
+        | RefusalClass::ToolNotExposed
+        | RefusalClass::ToolDenied
+        | RefusalClass::NotApproved
+        | RefusalClass::Unknown => true,
+        RefusalClass::InvalidPath | RefusalClass::UnknownTool | RefusalClass::InvalidArgs | RefusalClass::SlotsFull => false,
+    }
+}
