@@ -101,7 +101,7 @@ async fn of_a_hundred_requests_for_one_name_one_wins() {
 async fn a14_d1_d13_who_is_not_the_parent_gets_one_answer_for_every_name() {
     let cluster = cluster();
     put_child(&cluster);
-    cluster.peer(("other", "u-o"), ("child", "u-c"));
+    cluster.peer(("child", "u-c"), ("other", "u-o"));
     let replica = cluster.replica().await;
     let mut child = cluster.runtime(&[&replica], "token-p-c").await;
     let caller = cluster.caller(&replica, "token-p-o");
@@ -128,7 +128,7 @@ async fn a14_d1_d13_who_is_not_the_parent_gets_one_answer_for_every_name() {
 async fn a16_b2_a_lead_sees_its_child_by_each_reason_without_a_line_too_and_the_child_its_parent() {
     let cluster = cluster();
     put_child(&cluster);
-    cluster.peer(("lead", "u-l"), ("child", "u-c"));
+    cluster.peer(("child", "u-c"), ("lead", "u-l"));
     let replica = cluster.replica().await;
     let seen = async |token: &str| -> Vec<(String, Vec<VisibilityReason>)> {
         let list: PodList = cluster.caller(&replica, token).post_json(gateway_api::LIST_PODS, &json!({})).await.unwrap();
