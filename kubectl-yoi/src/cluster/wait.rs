@@ -260,4 +260,16 @@ mod tests {
             assert!(error.to_string().contains(&format!("{reason}: it is not")), "{error}");
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_passes_within_the_first_second_is_never_shown_and_then_the_latest_is_once() {
+        let cluster = cluster_with_agent("PodPending", 100);
+        for (seconds, expected) in [(0, vec![]), (3, vec![(1, "no node yet".to_owned())])] {
+            let (begun, mut shown) = (Instant::now(), Vec::new());
+            let until = |_: Option<&YoiPod>| Ok(Wait::<Infallible>::Pending("no node yet".to_owned()));
+            let show = |why: &str| shown.push((begun.elapsed().as_secs(), why.to_owned()));
+            cluster.watch("a", Duration::from_millis(500) + Duration::from_secs(seconds), "ready", until, show).await.unwrap_err();
+            assert_eq!(shown, expected, "of {seconds}.5 s");
+        }
+    }
 }
