@@ -95,7 +95,7 @@ pub struct YoiPodSpec {
     pub limits: Limits,
     #[serde(default, skip_serializing_if = "Compaction::is_empty")]
     pub compaction: Compaction,
-    /// Narrows the policy of the project for this agent. A change counts from its next start.
+    /// Narrows the policy of the project for this agent. A change counts from its next turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<Policy>>,
 }
