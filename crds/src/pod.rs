@@ -1,6 +1,8 @@
 //! YoiPod: one agent under a name.
 
 mod agent;
+mod ended;
+mod family;
 mod limits;
 mod model;
 mod push;
@@ -20,6 +22,8 @@ use crate::policy::Policy;
 use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
 pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
+pub use ended::{EndedBy, EndedStatus};
+pub use family::{Delegation, SpawnedBy};
 pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
 pub use push::{PushAttempts, PushOutcome, PushResult, PushSettings, PushStatus, RequestedPush};
@@ -40,6 +44,7 @@ pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderSta
     shortname = "yp",
     category = "yoi",
     selectable = ".status.pod.uid",
+    selectable = ".spec.spawnedBy.uid",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Desired", type_ = "string", json_path = ".spec.desiredState"),
@@ -47,6 +52,7 @@ pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderSta
     printcolumn(name = "Activity", type_ = "string", json_path = ".status.live.activity"),
     printcolumn(name = "Project", type_ = "string", json_path = ".spec.projectRef.name"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.workspace.nodeName", priority = 1),
+    printcolumn(name = "Parent", type_ = "string", json_path = ".spec.spawnedBy.name", priority = 1),
     printcolumn(name = "Session", type_ = "string", json_path = ".status.session.id", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -62,6 +68,11 @@ pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderSta
 #[x_kube(validation = ("!has(self.push) || self.completion == 'Stop'", "push needs completion Stop; kubectl yoi push works for every agent"))]
 #[x_kube(validation = ("has(self.task) == has(oldSelf.task) && (!has(self.task) || self.task == oldSelf.task)",
     "task is immutable: give more work by a message (kubectl yoi send), or make another YoiPod"))]
+#[x_kube(validation = ("has(self.spawnedBy) == has(oldSelf.spawnedBy) && (!has(self.spawnedBy) || self.spawnedBy == oldSelf.spawnedBy)",
+    "spawnedBy is immutable"))]
+#[x_kube(validation = ("!has(self.spawnedBy) || !has(self.delegation)", "an agent that another one has started starts none: leave delegation out"))]
+#[x_kube(validation = ("!has(self.ttlAfterFinished) || self.completion == 'Stop' || has(self.limits.lifetime)",
+    "ttlAfterFinished needs completion Stop or limits.lifetime: else the agent never ends by itself"))]
 #[serde(rename_all = "camelCase")]
 pub struct YoiPodSpec {
     pub project_ref: NamedRef,
@@ -89,6 +100,11 @@ pub struct YoiPodSpec {
     /// When the agent goes to rest by itself. When absent: the project's default, and without one it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Box<Rest>>,
+    /// So long after the agent has ended by itself, its task done or its lifetime over, this object is deleted, e.g. `1h`; with it goes the tree that was
+    /// made for it, and the session's claim stays as `session.retain` says. Commits that `push` names are pushed first. Never when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^[0-9]{1,8}(s|m|h)$"))]
+    pub ttl_after_finished: Option<String>,
     #[serde(default)]
     pub session: SessionSettings,
     #[serde(default)]
@@ -98,6 +114,12 @@ pub struct YoiPodSpec {
     /// Narrows the policy of the project for this agent. A change counts from its next turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<Policy>>,
+    /// With it, also an empty one, the agent may start others, each in a fork of its tree, as many as limits.children. A change counts from its next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegation: Option<Delegation>,
+    /// The agent that has started this one. Only the gateway sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spawned_by: Option<Box<SpawnedBy>>,
 }
 
 /// An existing workspace, or the form of a new one.

@@ -499,6 +499,18 @@ reasons! {
     RESTING = "Resting",
         "Send it a message, start a run, or attach to it: each wakes it. Log, diff and patch show what it has done without that.",
         "kubectl yoi send $NAME TEXT -n $NAMESPACE";
+    /// `spec.limits.lifetime` is over: nothing runs the agent any more. Its session and its tree stay.
+    LIFETIME_OVER = "LifetimeOver",
+        "Raise `spec.limits.lifetime`, or take it out, and the agent goes on. Log, diff and patch show what it has done without that.",
+        r#"kubectl patch $KIND $NAME -n $NAMESPACE --type merge -p '{"spec":{"limits":{"lifetime":null}}}'"#;
+    /// `spec.limits.lifetime` ends soon.
+    LIFETIME_ENDS = "LifetimeEnds",
+        "Raise `spec.limits.lifetime`, or take it out, and the agent goes on.",
+        r#"kubectl patch $KIND $NAME -n $NAMESPACE --type merge -p '{"spec":{"limits":{"lifetime":null}}}'"#;
+    /// The agent has ended, and `spec.ttlAfterFinished` has it deleted at the time that the message names.
+    DELETED_WHEN_FINISHED = "DeletedWhenFinished",
+        "To keep it, take `spec.ttlAfterFinished` out before that time.",
+        r#"kubectl patch $KIND $NAME -n $NAMESPACE --type merge -p '{"spec":{"ttlAfterFinished":null}}'"#;
     /// The spec names no task.
     NO_TASK = "NoTask";
     /// The task was given to the agent.

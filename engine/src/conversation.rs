@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use yoi_session::fold;
 use yoi_wire::entry::{
-    AgentConfig, Body, CarriedTask, CompactionEnded, CompactionOutcome, Entry, NOTICE_REASONS, Notice, RUN_END_REASONS, RunEnded,
-    RunOutcome, RunStarted, TokenUsage,
+    AgentConfig, Body, CarriedTask, CompactionEnded, CompactionOutcome, Entry, NOTICE_REASONS, Notice, RUN_END_REASONS, ReadPosition,
+    RunEnded, RunOutcome, RunStarted, TokenUsage,
 };
 use yoi_wire::hub::Activity;
 use yoi_wire::mode::Mode;
@@ -154,6 +154,12 @@ impl ConversationState {
     #[must_use]
     pub fn task(&self, id: &str) -> Option<&CarriedTask> {
         self.log.tasks.get(id)
+    }
+
+    /// How far the words of other agents were read, by name.
+    #[must_use]
+    pub fn read(&self) -> &BTreeMap<String, ReadPosition> {
+        &self.log.read
     }
 
     /// Tokens over the agent's life.

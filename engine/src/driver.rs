@@ -175,6 +175,7 @@ impl Driver {
         let mut policy = self.policy.clone();
         let in_force = policy.borrow_and_update().clone();
         self.tools.runner().set_policy(in_force.clone());
+        self.tools.runner().set_read(state.read());
         let config = self.changed_config(&state, &runtime);
         // A configuration that stays has the tools of what changed before.
         let is_another = *in_force.source() != self.named_policy || (had_changed && config.is_none());
@@ -417,7 +418,14 @@ impl Running<'_> {
                         ConversationEvent::ModelFailed { effect, failure }
                     }
                     EffectKind::Tool => {
-                        let end = CallEnd { outcome: ToolOutcome::Failed, output: message, images: Vec::new(), refused: None, millis: 0 };
+                        let end = CallEnd {
+                            outcome: ToolOutcome::Failed,
+                            output: message,
+                            images: Vec::new(),
+                            refused: None,
+                            read: None,
+                            millis: 0,
+                        };
                         ConversationEvent::Ended { effect, end }
                     }
                     EffectKind::Program => {

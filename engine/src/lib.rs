@@ -31,6 +31,7 @@
 
 pub mod agent_config;
 pub mod assets;
+pub mod children;
 pub mod conversation;
 pub mod decision;
 pub mod driver;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::children::Children;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use yoi_wire::hub::{PodList, Refusal, SendRequest, SendResponse};
@@ -20,6 +21,11 @@ pub trait Peers: fmt::Debug + Send + Sync {
     /// # Errors
     /// See [`PeersError`].
     fn send<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>>;
+
+    /// What starts children and answers for them. `None`: this agent may start none, and is offered no tool for it.
+    fn children(&self) -> Option<&dyn Children> {
+        None
+    }
 }
 
 /// There are no others.

@@ -1,9 +1,10 @@
 //! Checks and runs tool calls: arguments, slots, limits.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use yoi_wire::entry::{CallFrom, OfferedTool, ToolCall};
+use yoi_wire::entry::{CallFrom, OfferedTool, ReadPosition, ToolCall};
 use yoi_wire::manifest::RunLimits;
 
 mod arguments;
@@ -11,6 +12,7 @@ mod builtin;
 mod gate;
 pub mod output_limit;
 mod policy_in_force;
+mod read_positions;
 mod redacted_live;
 mod result;
 mod schema;
@@ -30,6 +32,7 @@ pub use tool::{Tool, ToolContext, TypedTool};
 pub use tool_set::ToolSet;
 
 use arguments::normalize;
+use read_positions::ReadPositions;
 use redacted_live::RedactedLive;
 use shell::Shell;
 use slots::Slots;
@@ -60,13 +63,22 @@ impl ToolRunner {
     #[must_use]
     pub fn new(tree: Arc<Tree>, shell: Arc<Shell>, peers: Arc<dyn Peers>, limits: RunLimits, policy: Arc<Policy>) -> Self {
         let (assets, policy) = (Arc::new(ProjectAssets::new(tree.clone())), PolicyInForce::new(policy));
-        let context = ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: UnconfirmedMessages::default() };
+        let context = ToolContext {
+            tree,
+            shell,
+            peers,
+            limits,
+            policy,
+            assets,
+            unconfirmed: UnconfirmedMessages::default(),
+            read: ReadPositions::default(),
+        };
         Self { tools: ToolSet::builtin(), context: Arc::new(context), slots: Slots::new(ProjectSlots::default()) }
     }
 
     /// The same tools for another conversation of the project. It has slots, commands in the background and a working directory of its own.
     fn for_another_conversation(&self) -> Self {
-        let ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: _ } = &*self.context;
+        let ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: _, read: _ } = &*self.context;
         let context = ToolContext {
             tree: tree.clone(),
             shell: Arc::new(shell.for_another_conversation()),
@@ -76,6 +88,7 @@ impl ToolRunner {
             // Shared: all conversations of a project read one generation.
             assets: assets.clone(),
             unconfirmed: UnconfirmedMessages::default(),
+            read: ReadPositions::default(),
         };
         Self { tools: self.tools.clone(), context: Arc::new(context), slots: self.slots.of_another_conversation() }
     }
@@ -89,8 +102,11 @@ impl ToolRunner {
         offered
     }
 
-    /// Whether the tree has anything that the tool is for.
+    /// Whether the tree has anything that the tool is for, and the agent any use for it.
     pub(crate) fn is_of_use(&self, tool: &str, to: CallFrom) -> bool {
+        if builtin::FOR_CHILDREN.contains(&tool) && self.context.peers.children().is_none() {
+            return false;
+        }
         !AssetOffer::is_tool(tool) || has_use_for(&self.assets().current(), tool, to)
     }
 
@@ -139,6 +155,11 @@ impl ToolRunner {
     /// A run begins. Messages that the last one could not confirm get new ids in this one.
     pub fn start_run(&self) {
         self.context.unconfirmed.clear();
+    }
+
+    /// The conversation goes on from its log, which says how far the words of other agents were read.
+    pub(crate) fn set_read(&self, read: &BTreeMap<String, ReadPosition>) {
+        self.context.read.restore(read);
     }
 
     /// Checks whether a call fits its tool. Has no side effects.

@@ -15,7 +15,9 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use yoi_crds::condition::{ConditionStatus, find};
-use yoi_crds::pod::{DesiredState, LastReport, LiveHint, PushStatus, ReaderStatus, RequestedPush, RestStatus, SessionRef, TaskStatus};
+use yoi_crds::pod::{
+    DesiredState, LastReport, LiveHint, PushStatus, ReaderStatus, RequestedPush, RestStatus, SessionRef, SpawnedBy, TaskStatus,
+};
 use yoi_crds::reason::condition;
 use yoi_crds::{YoiPeer, YoiPod};
 use yoi_plan::visibility::{PeerLink, agent_ref};
@@ -39,12 +41,16 @@ pub struct AgentRecord {
     pub is_stopped: bool,
     /// It rests, and a request may wake it.
     pub may_be_woken: bool,
+    /// `limits.lifetime` is over.
+    pub lifetime_is_over: bool,
     /// UID of the Pod that reads the stopped agent.
     pub reader_pod_uid: Option<String>,
     /// UID of the Pod that pushes what the agent has committed.
     pub pusher_pod_uid: Option<String>,
     /// Id of the request for a push that ended last.
     pub ended_push: Option<String>,
+    /// The agent that has started this one.
+    pub spawned_by: Option<Box<SpawnedBy>>,
     /// Reason and message of the ReaderReady condition. `None` when it is True, or when nobody asks for a reader.
     pub reader_unready: Option<(String, String)>,
 }
@@ -99,6 +105,7 @@ impl From<YoiPod> for AgentRecord {
     fn from(pod: YoiPod) -> Self {
         let name = agent_ref(&pod);
         let (is_stopped, may_be_woken) = (yoi_plan::yoipod::is_stopped(&pod), yoi_plan::yoipod::may_be_woken(&pod));
+        let lifetime_is_over = yoi_plan::yoipod::lifetime_is_over(&pod);
         let status = pod.status.unwrap_or_default();
         let unmet = |type_| {
             let condition = find(&status.conditions, type_).filter(|condition| condition.status != ConditionStatus::True);
@@ -127,9 +134,11 @@ impl From<YoiPod> for AgentRecord {
             unready,
             is_stopped,
             may_be_woken,
+            lifetime_is_over,
             reader_pod_uid: reader.map(|reader| reader.uid),
             pusher_pod_uid: pusher.map(|pusher| pusher.uid),
             ended_push,
+            spawned_by: pod.spec.spawned_by,
             reader_unready,
         }
     }
@@ -146,6 +155,8 @@ enum AgentKey {
     Reader { namespace: String, uid: String },
     /// The Pod that pushes what the agent has committed.
     Pusher { namespace: String, uid: String },
+    /// UID of the agent that has started it.
+    SpawnedBy(String),
 }
 
 fn agent_keys(record: &AgentRecord) -> Vec<AgentKey> {
@@ -154,7 +165,8 @@ fn agent_keys(record: &AgentRecord) -> Vec<AgentKey> {
     let pod = record.pod_uid.as_ref().map(|pod| AgentKey::Pod { namespace: namespace(), uid: pod.clone() });
     let reader = record.reader_pod_uid.as_ref().map(|pod| AgentKey::Reader { namespace: namespace(), uid: pod.clone() });
     let pusher = record.pusher_pod_uid.as_ref().map(|pod| AgentKey::Pusher { namespace: namespace(), uid: pod.clone() });
-    [Some(uid), pod, reader, pusher].into_iter().flatten().collect()
+    let parent = record.spawned_by.as_ref().map(|by| AgentKey::SpawnedBy(by.uid.clone()));
+    [Some(uid), pod, reader, pusher, parent].into_iter().flatten().collect()
 }
 
 /// Namespace and name of an agent that a YoiPeer's spec names.
@@ -221,6 +233,11 @@ impl AgentIndex {
 
     pub fn by_uid(&self, uid: &str) -> Option<Arc<AgentRecord>> {
         self.agents.first_by_key(&AgentKey::Uid(uid.to_owned()))
+    }
+
+    /// The agents that this one has started.
+    pub fn children_of(&self, uid: &str) -> Vec<Arc<AgentRecord>> {
+        self.agents.by_key(&AgentKey::SpawnedBy(uid.to_owned()))
     }
 
     pub fn all(&self) -> Vec<Arc<AgentRecord>> {

@@ -200,6 +200,12 @@ fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
         Err(RefusalReason::Unacknowledged) => "Unacknowledged",
         Err(RefusalReason::Resting) => "Resting",
         Err(RefusalReason::Waking) => "Waking",
+        Err(RefusalReason::NotAChild) => "NotAChild",
+        Err(RefusalReason::AlreadyRunning) => "AlreadyRunning",
+        Err(RefusalReason::NoDelegation) => "NoDelegation",
+        Err(RefusalReason::NameTaken) => "NameTaken",
+        Err(RefusalReason::Limit) => "Limit",
+        Err(RefusalReason::NotMade) => "NotMade",
     }
 }
 
@@ -276,12 +282,14 @@ mod tests {
             unready: None,
             is_stopped: false,
             may_be_woken: false,
+            lifetime_is_over: false,
             reader_pod_uid: None,
             pusher_pod_uid: None,
             ended_push: None,
+            spawned_by: None,
             reader_unready: None,
         };
-        let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into() };
+        let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into(), only_when_idle: false };
         parse_acknowledgement(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)
     }
 
@@ -298,9 +306,12 @@ mod tests {
     #[test]
     fn an_outcome_is_spelled_as_on_the_wire() {
         use RefusalReason::{
-            InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
+            AlreadyRunning, InboxFull, Invalid, Limit, NameTaken, NoDelegation, NotAChild, NotAPeer, NotAnAgent, NotMade, NotVisible,
+            ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
         };
-        for reason in [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged, Resting, Waking] {
+        let of_messages =
+            [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged, Resting, Waking];
+        for reason in of_messages.into_iter().chain([NotAChild, AlreadyRunning, NoDelegation, NameTaken, Limit, NotMade]) {
             assert_eq!(serde_json::to_value(reason).unwrap(), outcome_label(Err(reason)));
         }
         assert_eq!(outcome_label(Ok(())), "Sent");

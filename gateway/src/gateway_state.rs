@@ -12,6 +12,7 @@ use yoi_line::ConnectionLimits;
 use crate::access::AccessReviewer;
 use crate::agent_concurrency::AgentConcurrency;
 use crate::agent_index::{AgentIndex, Watches};
+use crate::child_maker::ChildMaker;
 use crate::delivery::MessageDelivery;
 use crate::identity::Authenticator;
 use crate::liveness::LivenessReconciler;
@@ -126,6 +127,7 @@ pub struct GatewayState {
     pub readiness: LineReadiness,
     pub readers: Readers,
     pub peers: PeerCreator,
+    pub children: ChildMaker,
     pub peer_lookup: PeerLookup,
     pub syncs: SyncStore,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
@@ -153,6 +155,7 @@ impl GatewayState {
         let gateway = GatewayState {
             authenticator,
             peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
+            children: ChildMaker::new(client.clone(), agents.clone(), review_timeout),
             peer_lookup: PeerLookup::new(client.clone(), agents.clone(), review_timeout),
             syncs: SyncStore::new(client.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),

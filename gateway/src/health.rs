@@ -30,6 +30,8 @@ async fn ready(State(gateway): State<Arc<GatewayState>>) -> (StatusCode, String)
 }
 
 async fn metrics_text(State(gateway): State<Arc<GatewayState>>) -> impl IntoResponse {
-    gateway.metrics.agents_waiting.set(i64::try_from(gateway.lines.waiting_agents()).unwrap_or(i64::MAX));
+    let (waiting, longest) = gateway.lines.waiting_agents();
+    gateway.metrics.agents_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    gateway.metrics.agents_waiting_seconds.set(i64::try_from(longest.as_secs()).unwrap_or(i64::MAX));
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], gateway.metrics.text())
 }

@@ -22,6 +22,8 @@ mod agent_index;
 pub mod args;
 mod body;
 mod certificate;
+mod child_maker;
+mod child_words;
 mod commits;
 mod delivery;
 mod front_proxy;

@@ -35,6 +35,7 @@ pub struct GatewayMetrics {
     registry: Registry,
     pub lines: Gauge,
     pub agents_waiting: Gauge,
+    pub agents_waiting_seconds: Gauge,
     pub requests: Family<RequestLabels, Counter>,
     pub deliveries: Family<DeliveryLabels, Counter>,
     pub delivery_seconds: Family<OutcomeLabels, Histogram>,
@@ -50,6 +51,7 @@ impl Default for GatewayMetrics {
         let mut registry = Registry::with_prefix("yoi_gateway");
         let lines = Gauge::default();
         let agents_waiting = Gauge::default();
+        let agents_waiting_seconds = Gauge::default();
         let requests = Family::default();
         let deliveries = Family::default();
         // From 1 ms to 16 s: an acknowledgement takes a flush of the target's disk, and its timeout is ten seconds.
@@ -65,6 +67,11 @@ impl Default for GatewayMetrics {
             "agents_waiting",
             "Agents with a line to this replica of which a call waits for a person, because the policy has it asked",
             agents_waiting.clone(),
+        );
+        registry.register(
+            "agents_waiting_seconds",
+            "How long the longest of these calls has waited, as this replica knows it; 0 when none waits",
+            agents_waiting_seconds.clone(),
         );
         registry.register("requests", "Requests by listener (runtimes or api), route and status code", requests.clone());
         registry.register("deliveries", "Messages by kind of sender and outcome (Sent, or the reason of the refusal)", deliveries.clone());
@@ -86,6 +93,7 @@ impl Default for GatewayMetrics {
             registry,
             lines,
             agents_waiting,
+            agents_waiting_seconds,
             requests,
             deliveries,
             delivery_seconds,
@@ -140,6 +148,7 @@ mod tests {
             registry: _,
             lines: _,
             agents_waiting: _,
+            agents_waiting_seconds: _,
             requests,
             deliveries,
             delivery_seconds,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -20,6 +20,8 @@ pub struct OpenLine {
     pub run_generation: i64,
     /// The last `status.live.activity`. When another replica clears `status.live`, this replica sets it again with this activity.
     pub activity: Activity,
+    /// Since when it is that a call waits for a person, as this replica knows it.
+    pub waits_since: Option<Instant>,
     pub handle: LineHandle,
 }
 
@@ -62,7 +64,7 @@ impl OpenLines {
             return Err(NewerLineOpen { offered: run_generation, open: known.run_generation });
         }
         open.last_id += 1;
-        let line = OpenLine { id: open.last_id, agent, pod_uid, run_generation, activity: Activity::Idle, handle };
+        let line = OpenLine { id: open.last_id, agent, pod_uid, run_generation, activity: Activity::Idle, waits_since: None, handle };
         let former = open.lines.insert(line.agent.uid.clone(), line.clone());
         drop(open);
         if let Some(former) = former {
@@ -84,12 +86,15 @@ impl OpenLines {
     pub fn set_activity(&self, line: &OpenLine, activity: Activity) {
         if let Some(known) = self.lock().lines.get_mut(&line.agent.uid).filter(|known| known.id == line.id) {
             known.activity = activity;
+            known.waits_since = (activity == Activity::NeedsInput).then(|| known.waits_since.unwrap_or_else(Instant::now));
         }
     }
 
-    /// How many agents have a call that waits for a person.
-    pub fn waiting_agents(&self) -> usize {
-        self.lock().lines.values().filter(|line| line.activity == Activity::NeedsInput).count()
+    /// How many agents have a call that waits for a person, and how long the longest of them has waited.
+    pub fn waiting_agents(&self) -> (usize, Duration) {
+        let open = self.lock();
+        let since = open.lines.values().filter_map(|line| line.waits_since);
+        since.fold((0, Duration::ZERO), |(count, longest), since| (count + 1, longest.max(since.elapsed())))
     }
 
     /// The agent's line, if it is open.

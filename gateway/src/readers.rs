@@ -114,6 +114,9 @@ pub fn stopped_advice(record: &AgentRecord) -> String {
             format!("rests: a message, a run or somebody who attaches wakes it, as kubectl yoi send {name} TEXT -n {namespace}")
         }
         DesiredState::Stopped => format!("is Stopped: start it with kubectl yoi start {name} -n {namespace}"),
+        _ if record.lifetime_is_over => format!(
+            r#"has reached the end of its lifetime: to let it go on, kubectl patch yoipod {name} -n {namespace} --type merge -p '{{"spec":{{"limits":{{"lifetime":null}}}}}}'"#
+        ),
         DesiredState::Running | DesiredState::Suspended | DesiredState::Unknown => {
             let keep = yoi_plan::yoipod::keep_command(namespace, name);
             format!("has done its task and has completion Stop: to give it more work, {keep}")

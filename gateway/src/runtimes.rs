@@ -1,5 +1,6 @@
 //! The port of the runtimes.
 
+mod children;
 mod line;
 mod pods;
 mod push;
@@ -32,6 +33,12 @@ pub fn router(gateway: Arc<GatewayState>) -> Router {
         .route(gateway_api::REPORT, post(report::receive))
         .route(gateway_api::LIST_PODS, post(pods::list))
         .route(gateway_api::SEND, post(send::send))
+        .route(gateway_api::SPAWN, post(children::spawn))
+        .route(gateway_api::READ_CHILD, post(children::words))
+        .route(gateway_api::DIFF_CHILD, post(children::diff))
+        .route(gateway_api::SEND_CHILD, post(children::send))
+        .route(gateway_api::WAIT_CHILDREN, post(children::wait))
+        .route(gateway_api::STOP_CHILD, post(children::stop))
         .route(gateway_api::PUSH, get(push::commits))
         .fallback(async || {
             let refusal = Refusal { reason: RefusalReason::Invalid, message: "the gateway serves no such path".to_owned() };

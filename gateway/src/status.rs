@@ -250,9 +250,11 @@ mod tests {
             unready: None,
             is_stopped: false,
             may_be_woken: false,
+            lifetime_is_over: false,
             reader_pod_uid: None,
             pusher_pod_uid: None,
             ended_push: None,
+            spawned_by: None,
             reader_unready: None,
         }
     }

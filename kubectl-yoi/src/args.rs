@@ -3,6 +3,7 @@
 mod agents;
 mod connection;
 mod examples;
+mod sessions;
 mod steering;
 mod trees;
 mod useless;
@@ -15,6 +16,7 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
+pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
     ConversationOptions, DenyOptions, ExportOptions, ModeOptions, RewindOptions, SteerOptions, TopOptions,
@@ -171,6 +173,9 @@ pub enum Command {
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
+    /// List and delete the claims that hold agents' sessions, also those of agents that are gone.
+    #[command(subcommand, after_help = examples::SESSION)]
+    Session(SessionCommand),
     /// List the trees on nodes' disks that no AgentWorkspace claims, as after a node was lost and came back, and discard them.
     #[command(after_help = examples::TREES)]
     Trees(TreesOptions),
@@ -247,6 +252,9 @@ impl Command {
             Command::Trees(TreesOptions { command: Some(TreesCommand::Show(_)) | None, .. }) => None,
             Command::Workspace(WorkspaceCommand::Create(args)) => args.dry_run.dry_run,
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
+            Command::Session(SessionCommand::Rm(args)) => args.deletion.dry_run.dry_run,
+            Command::Session(SessionCommand::Prune(args)) => args.deletion.dry_run.dry_run,
+            Command::Session(SessionCommand::Ls(_)) => None,
             // Without --apply it only prints.
             Command::Init(_) => None,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,
@@ -295,7 +303,7 @@ impl Command {
                 return None;
             }
             Command::Workspace(_) | Command::Trees(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds => return None,
-            Command::Sync(_) => return None,
+            Command::Sync(_) | Command::Session(_) => return None,
             Command::Version(_) | Command::Completion { .. } => return None,
         };
         of.conversation.as_deref()

@@ -59,6 +59,7 @@ impl CloneProject {
 
     /// The project of a line that names none, and its program where the line does not say what the agent is.
     pub fn fill(self, run: &mut RunOptions) {
+        run.of_clone = run.project.as_ref().is_none_or(|project| *project == self.project);
         if run.project.is_some() {
             return;
         }

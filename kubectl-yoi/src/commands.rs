@@ -21,6 +21,7 @@ pub mod rm;
 pub mod run;
 pub mod selection;
 pub mod send;
+pub mod session;
 pub mod steer;
 pub mod stop_start;
 pub mod sync;

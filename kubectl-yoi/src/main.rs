@@ -147,6 +147,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Workspace(WorkspaceCommand::Create(args)) => commands::workspace::create(&cluster, output, *args).await,
         Command::Workspace(WorkspaceCommand::Ls(filter)) => commands::workspace::ls(&cluster, output, &filter).await,
         Command::Workspace(WorkspaceCommand::Rm(args)) => commands::rm::rm_trees(&cluster, output, &args).await,
+        Command::Session(command) => commands::session::session(&cluster, output, &command).await,
         Command::Trees(args) => commands::trees::trees(&cluster, output, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
         Command::Completion { .. } | Command::Explain { .. } | Command::Crds | Command::Version(_) | Command::Init(_) => Ok(()),

@@ -135,7 +135,7 @@ pub fn condition_events(before: &[Condition], after: &[Condition]) -> Vec<Event>
         let good = c.status == ConditionStatus::True && !routine;
         let stopped = c.type_ == condition::READY
             && c.status != ConditionStatus::True
-            && [reason::STOPPED, reason::RESTING].iter().any(|rests| c.reason == *rests);
+            && [reason::STOPPED, reason::RESTING, reason::LIFETIME_OVER].iter().any(|rests| c.reason == *rests);
         // An agent that starts some seconds later than others of its project.
         let cold = c.status != ConditionStatus::True && c.type_ == condition::SESSION_READY && c.reason == reason::NO_WARM_SESSION;
         if (warning || good || stopped || cold) && !events.iter().any(|e| e.note == c.message) {
@@ -164,7 +164,7 @@ pub fn is_progress(before: &[Condition], after: &[Condition]) -> bool {
     };
     let kept = before.iter().all(|b| find(after, &b.type_).is_some());
     let ready = find(after, condition::READY)
-        .is_some_and(|c| !is_true(c) && ![reason::STOPPED, reason::RESTING].iter().any(|rests| c.reason == *rests));
+        .is_some_and(|c| !is_true(c) && ![reason::STOPPED, reason::RESTING, reason::LIFETIME_OVER].iter().any(|rests| c.reason == *rests));
     ready && kept && after.iter().all(waits) && condition_events(before, after).iter().all(|event| !event.warning)
 }
 

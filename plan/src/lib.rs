@@ -15,6 +15,7 @@
 #![deny(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod children;
 pub mod conditions;
 pub mod duration;
 pub mod meta;

@@ -177,6 +177,11 @@ impl<K: StepObject> Stored<'_, K> {
         (!self.is_deleting()).then(|| Step::Delete(self.target()))
     }
 
+    /// The step that deletes this object unless it has changed since it was observed; `None` when it is being deleted already.
+    pub(crate) fn delete_unchanged(self) -> Option<Step> {
+        (!self.is_deleting()).then(|| Step::DeleteUnchanged { of: self.target(), resource_version: self.resource_version() })
+    }
+
     /// The step that adds those of `wanted` that are missing; `None` when all are there.
     pub(crate) fn add_finalizers(self, wanted: &[&str]) -> Option<Step> {
         let missing: Vec<_> = wanted.iter().filter(|finalizer| !self.has_finalizer(finalizer)).collect();

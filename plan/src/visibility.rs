@@ -10,6 +10,9 @@
 //! | the YoiPod that it joined is gone, or another one has its name | yes, as missing | `NotAPeer` |
 //! | not Ready | yes | `NotAPeer` |
 //! | Ready, and both are the ones that it joined | yes | yes |
+//!
+//! An agent also sees those that it has started and the one that has started it, as long as they are there. That lets it send nothing: what a parent may do
+//! to a child, [`crate::children`] says.
 
 use std::collections::BTreeMap;
 
@@ -121,8 +124,8 @@ pub struct VisibleAgent<'a> {
     pub name: &'a str,
     /// UID of the YoiPod that was joined.
     pub uid: &'a str,
-    /// Why the caller sees it.
-    pub reason: VisibilityReason,
+    /// Why the caller sees it: each reason once, in their order.
+    pub reasons: Vec<VisibilityReason>,
 }
 
 impl VisibleAgent<'_> {
@@ -134,13 +137,51 @@ impl VisibleAgent<'_> {
     }
 }
 
-/// Whom `caller` sees: itself, then the other members of its YoiPeers, sorted by name. `links` may be any YoiPeers, of any namespace.
+/// An agent, and who has started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kin<'a> {
+    /// The agent.
+    pub agent: &'a AgentRef,
+    /// UID of the YoiPod that has started it.
+    pub parent_uid: Option<&'a str>,
+}
+
+/// Whom `caller` sees: itself, then the other members of its YoiPeers, its children and its parent, sorted by name. `links` may be any YoiPeers, of any
+/// namespace, and `agents` any agents; `parent_uid` is who has started the caller.
 #[must_use]
-pub fn visible_agents<'a>(caller: &'a AgentRef, links: impl IntoIterator<Item = &'a PeerLink>) -> Vec<VisibleAgent<'a>> {
-    let itself = VisibleAgent { name: &caller.name, uid: &caller.uid, reason: VisibilityReason::Itself };
-    let others: BTreeMap<&str, VisibleAgent<'a>> =
-        links.into_iter().filter_map(|link| other_member(caller, link)).map(|seen| (seen.name, seen)).collect();
+pub fn visible_agents<'a>(
+    caller: &'a AgentRef,
+    parent_uid: Option<&str>,
+    links: impl IntoIterator<Item = &'a PeerLink>,
+    agents: impl IntoIterator<Item = Kin<'a>>,
+) -> Vec<VisibleAgent<'a>> {
+    let itself = VisibleAgent { name: &caller.name, uid: &caller.uid, reasons: vec![VisibilityReason::Itself] };
+    let peers = links.into_iter().filter_map(|link| other_member(caller, link));
+    let family = agents.into_iter().filter_map(|kin| {
+        let reason = relation(caller, parent_uid, kin)?;
+        Some(VisibleAgent { name: &kin.agent.name, uid: &kin.agent.uid, reasons: vec![reason] })
+    });
+    let mut others: BTreeMap<&str, VisibleAgent<'a>> = BTreeMap::new();
+    for seen in peers.chain(family) {
+        match others.get_mut(seen.name) {
+            Some(known) if known.uid == seen.uid => known.reasons.extend(seen.reasons),
+            // The YoiPeer joined a former agent of the name, which is missing: the one that is there is its child.
+            Some(_) | None => drop(others.insert(seen.name, seen)),
+        }
+    }
     std::iter::once(itself).chain(others.into_values()).collect()
+}
+
+/// Whether the agent is a child or the parent of the caller.
+fn relation(caller: &AgentRef, parent_uid: Option<&str>, kin: Kin<'_>) -> Option<VisibilityReason> {
+    let Kin { agent, parent_uid: of_kin } = kin;
+    if agent.namespace != caller.namespace {
+        return None;
+    }
+    if of_kin == Some(&caller.uid) {
+        return Some(VisibilityReason::Child);
+    }
+    (parent_uid == Some(&agent.uid)).then_some(VisibilityReason::Parent)
 }
 
 /// The other member of a YoiPeer, if `caller` sees it by that.
@@ -149,7 +190,7 @@ fn other_member<'a>(caller: &AgentRef, link: &'a PeerLink) -> Option<VisibleAgen
         return None;
     }
     let other = link.members.iter().find(|member| **member != caller.name)?;
-    Some(VisibleAgent { name: other, uid: bound_uid(link, other)?, reason: VisibilityReason::Peer })
+    Some(VisibleAgent { name: other, uid: bound_uid(link, other)?, reasons: vec![VisibilityReason::Peer] })
 }
 
 /// The YoiPeer joined *this* caller, not a former YoiPod of its name.
@@ -226,8 +267,10 @@ mod tests {
             assert_eq!(got, refused, "{what}");
             let me = agent("a");
             let now = current.map(|uid| AgentRef { uid: uid.into(), ..agent("b") });
-            let there =
-                visible_agents(&me, &link).iter().find(|seen| seen.name == "b").map(|seen| now.as_ref().is_some_and(|now| seen.is(now)));
+            let there = visible_agents(&me, None, &link, [])
+                .iter()
+                .find(|seen| seen.name == "b")
+                .map(|seen| now.as_ref().is_some_and(|now| seen.is(now)));
             assert_eq!(there, listed, "{what}");
         }
     }
@@ -245,7 +288,8 @@ mod tests {
     #[test]
     fn a5_each_member_of_a_yoipeer_sees_the_other() {
         let links = [link(BOTH, true)];
-        let seen = |name: &str| visible_agents(&agent(name), &links).into_iter().map(|seen| seen.name.to_owned()).collect::<Vec<_>>();
+        let seen =
+            |name: &str| visible_agents(&agent(name), None, &links, []).into_iter().map(|seen| seen.name.to_owned()).collect::<Vec<_>>();
         assert_eq!(seen("a"), ["a", "b"]);
         assert_eq!(seen("b"), ["b", "a"]);
         assert_eq!(seen("c"), ["c"]);
@@ -261,10 +305,15 @@ mod tests {
         };
         let links = [with("d"), link(BOTH, true), with("c")];
         let me = agent("b");
-        let seen: Vec<_> = visible_agents(&me, &links).iter().map(|seen| (seen.name, seen.reason)).collect();
+        let seen: Vec<_> = visible_agents(&me, None, &links, []).iter().map(|seen| (seen.name, seen.reasons.clone())).collect();
         assert_eq!(
             seen,
-            [("b", VisibilityReason::Itself), ("a", VisibilityReason::Peer), ("c", VisibilityReason::Peer), ("d", VisibilityReason::Peer)]
+            [
+                ("b", vec![VisibilityReason::Itself]),
+                ("a", vec![VisibilityReason::Peer]),
+                ("c", vec![VisibilityReason::Peer]),
+                ("d", vec![VisibilityReason::Peer])
+            ]
         );
     }
 
@@ -272,8 +321,29 @@ mod tests {
     fn a26_a_peer_is_listed_as_peer_and_whom_it_sees_is_not() {
         let of_b = PeerLink { name: "b.c".into(), members: vec!["b".into(), "c".into()], ..link(&[("b", "uid-b"), ("c", "uid-c")], true) };
         let (me, links) = (agent("a"), [link(BOTH, true), of_b]);
-        let seen: Vec<_> = visible_agents(&me, &links).iter().map(|seen| (seen.name, seen.reason)).collect();
-        assert_eq!(seen, [("a", VisibilityReason::Itself), ("b", VisibilityReason::Peer)]);
+        let seen: Vec<_> = visible_agents(&me, None, &links, []).iter().map(|seen| (seen.name, seen.reasons.clone())).collect();
+        assert_eq!(seen, [("a", vec![VisibilityReason::Itself]), ("b", vec![VisibilityReason::Peer])]);
+    }
+
+    #[test]
+    fn a16_a_child_that_is_a_peer_too_has_both_reasons_and_a_childs_family_is_not_seen() {
+        use VisibilityReason::{Child, Itself, Parent, Peer};
+        let (me, child, other, grandchild) = (agent("a"), agent("b"), agent("c"), agent("d"));
+        let kin = |agent, parent_uid| Kin { agent, parent_uid };
+        let all = [kin(&me, None), kin(&child, Some("uid-a")), kin(&other, None), kin(&grandchild, Some("uid-b"))];
+        let seen = |me: &AgentRef, parent, links: &[PeerLink]| {
+            visible_agents(me, parent, links, all).iter().map(|seen| (seen.name.to_owned(), seen.reasons.clone())).collect::<Vec<_>>()
+        };
+        let b = |reasons| ("b".to_owned(), reasons);
+        assert_eq!(seen(&me, None, &[]), [("a".to_owned(), vec![Itself]), b(vec![Child])]);
+        assert_eq!(seen(&me, None, &[link(BOTH, true)]), [("a".to_owned(), vec![Itself]), b(vec![Peer, Child])]);
+        // The YoiPeer joined a former b.
+        assert_eq!(seen(&me, None, &[link(&[("a", "uid-a"), ("b", "former")], true)]), [("a".to_owned(), vec![Itself]), b(vec![Child])]);
+        assert_eq!(seen(&child, Some("uid-a"), &[]), [b(vec![Itself]), ("a".to_owned(), vec![Parent]), ("d".to_owned(), vec![Child])]);
+        let successor = AgentRef { uid: "uid-a2".into(), ..agent("a") };
+        assert_eq!(seen(&successor, None, &[]), [("a".to_owned(), vec![Itself])], "a new agent of the name has started nobody");
+        let elsewhere = AgentRef { namespace: "other".into(), ..agent("a") };
+        assert_eq!(seen(&elsewhere, None, &[]), [("a".to_owned(), vec![Itself])]);
     }
 
     #[test]

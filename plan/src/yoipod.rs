@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod create;
+mod ending;
 pub(crate) mod lost_node;
 mod lost_tree;
 pub mod manifest;
@@ -42,9 +43,11 @@ use crate::settings::Settings;
 use crate::step::{Plan, Step};
 use crate::stored::delete_all;
 use crate::warm;
+pub use ending::lifetime_is_over;
 pub use rest::{is_resting, may_be_woken};
 pub use run::{is_finished, is_stopped, keep_command};
 pub use session::MADE_FOR;
+use yoipod_conditions::OtherConditions;
 use yoipod_input::YoiPodInput;
 
 /// Everything that the decision about a YoiPod reads, gathered once.
@@ -126,7 +129,9 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
     let run = run::plan(input, accepted.as_ref(), settings, now);
     let reader = reader::plan(input, &run, settings, now);
     let push = push::plan(input, settings, now);
-    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, reader.ready, push.pushed, now);
+    let ending = ending::plan(input, push.pushed.as_ref(), now);
+    let others = OtherConditions { reader_ready: reader.ready, pushed: push.pushed, ending: ending.condition };
+    let conditions = yoipod_conditions::conditions(input, accepted.as_ref().err(), &run, others, now);
     let session_claim_name = run.session_claim_name.clone();
     // Unused manifests go first: a later step may be refused for long, and each change of the spec would leave one more of them.
     // So do pushers that have ended: a push ends although the agent's own Pod cannot be made.
@@ -136,6 +141,8 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
     steps.extend(run.steps);
     steps.extend(reader.steps);
     steps.extend(push_steps);
+    // Its finalizer has the rest done in order.
+    steps.extend(ending.deletion);
     // The fields that the operator owns. The gateway's fields keep their values because they are not applied.
     let status = YoiPodStatus {
         observed_generation: input.yoipod.meta().generation,
@@ -151,13 +158,14 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
         session_claim_name,
         reader: reader.pod.map(|pod| ReaderStatus { requested_at: None, pod: Some(pod) }),
         push: push.status.map(Box::new),
+        ended: ending.ended.map(Box::new),
         conditions,
         ..YoiPodStatus::default()
     };
     Plan {
         steps,
         status: Some(status),
-        requeue_after: [run.requeue_after, reader.requeue_after, push.requeue_after].into_iter().flatten().min(),
+        requeue_after: [run.requeue_after, reader.requeue_after, push.requeue_after, ending.requeue_after].into_iter().flatten().min(),
     }
 }
 

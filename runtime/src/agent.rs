@@ -99,7 +99,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     status.set_has_git(processes.has_program("git"));
 
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let peers = Arc::new(GatewayPeers::new(caller.clone()));
+    let peers = Arc::new(GatewayPeers::new(caller.clone(), manifest.delegation));
     let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let policy = watch_policy(token_folder, &manifest.policy, stop.clone()).map_err(ProjectError::from)?;
     let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, policy.borrow().source())?;

@@ -7,9 +7,14 @@ use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use yoi_engine::children::Children;
 use yoi_engine::peers::{Peers, PeersError};
 use yoi_line::{CallError, FailureClass, RequestClient};
+use yoi_wire::children::{
+    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
+};
 use yoi_wire::hub::{PodList, SendRequest, SendResponse, gateway_api};
+use yoi_wire::people::DiffResponse;
 
 /// For so long a new Pod may be unknown to what enforces the gateway's NetworkPolicy, which then refuses its connections: it learns the Pod's address from
 /// the kubelet's report, some time after the containers have started.
@@ -22,13 +27,15 @@ pub struct GatewayPeers {
     client: RequestClient,
     /// Until then, a connection that is not made is tried again.
     new_until: Instant,
+    /// Whether the agent may start others.
+    delegation: bool,
 }
 
 impl GatewayPeers {
-    /// Asks by this client, of a process that has just started.
+    /// Asks by this client, of a process that has just started. `delegation`: whether the agent may start others.
     #[must_use]
-    pub fn new(client: RequestClient) -> Self {
-        Self { client, new_until: Instant::now() + NEW_POD }
+    pub fn new(client: RequestClient, delegation: bool) -> Self {
+        Self { client, new_until: Instant::now() + NEW_POD, delegation }
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, PeersError> {
@@ -52,6 +59,36 @@ impl Peers for GatewayPeers {
 
     fn send<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
         self.post(gateway_api::SEND, message).boxed()
+    }
+
+    fn children(&self) -> Option<&dyn Children> {
+        self.delegation.then_some(self as &dyn Children)
+    }
+}
+
+impl Children for GatewayPeers {
+    fn spawn<'a>(&'a self, request: &'a SpawnRequest) -> BoxFuture<'a, Result<SpawnResponse, PeersError>> {
+        self.post(gateway_api::SPAWN, request).boxed()
+    }
+
+    fn send_to_child<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
+        self.post(gateway_api::SEND_CHILD, message).boxed()
+    }
+
+    fn read<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<ChildWords, PeersError>> {
+        self.post(gateway_api::READ_CHILD, request).boxed()
+    }
+
+    fn diff<'a>(&'a self, request: &'a DiffRequest) -> BoxFuture<'a, Result<DiffResponse, PeersError>> {
+        self.post(gateway_api::DIFF_CHILD, request).boxed()
+    }
+
+    fn wait<'a>(&'a self, request: &'a WaitRequest) -> BoxFuture<'a, Result<WaitResponse, PeersError>> {
+        self.post(gateway_api::WAIT_CHILDREN, request).boxed()
+    }
+
+    fn stop<'a>(&'a self, request: &'a StopRequest) -> BoxFuture<'a, Result<StopResponse, PeersError>> {
+        self.post(gateway_api::STOP_CHILD, request).boxed()
     }
 }
 
@@ -108,9 +145,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_gateway_is_tried_again_while_the_pod_is_new_and_once_later() {
-        let (connections, answer) = in_time("a third connection", ask(GatewayPeers::new, 3)).await;
+        let (connections, answer) = in_time("a third connection", ask(|client| GatewayPeers::new(client, false), 3)).await;
         assert!(connections == 3 && answer.is_none(), "{connections} connections, {answer:?}");
-        let old = |client| GatewayPeers { client, new_until: Instant::now() };
+        let old = |client| GatewayPeers { client, new_until: Instant::now(), delegation: false };
         let (connections, answer) = in_time("an answer", ask(old, 3)).await;
         assert!(connections == 1 && matches!(answer, Some(Err(PeersError::NotSent { .. }))), "{connections} connections, {answer:?}");
     }

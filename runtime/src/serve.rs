@@ -25,7 +25,7 @@ use yoi_engine::open_session::{OpenSession, closed_session_reader};
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
 use yoi_wire::hub::{
-    DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
+    Activity, DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
 };
 use yoi_wire::people::{DiffQuery, LogLine, MAX_LOG_TAIL, PatchQuery};
 
@@ -245,7 +245,7 @@ impl LogStream {
 }
 
 async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverRequest>, JsonRejection>) -> Response {
-    let DeliverRequest { message_id, from, text } = match deliver {
+    let DeliverRequest { message_id, from, text, only_when_idle } = match deliver {
         Ok(Json(deliver)) => deliver,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_long(None),
         Err(rejection) => return refuse(rejection.status(), RefusalReason::Invalid, rejection.body_text()),
@@ -266,6 +266,9 @@ async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverReques
     let Some(session) = api.open_session.borrow().clone() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
     };
+    if only_when_idle && (session.feed.progress().activity != Activity::Idle || !session.pending().is_empty()) {
+        return refuse(StatusCode::CONFLICT, RefusalReason::AlreadyRunning, "it is at work; nothing was queued");
+    }
     let message = InboxMessage { id: message_id.clone(), from, text, wake: Wake::Run };
     match blocking(move || session.put(message)).await {
         Ok(PutOutcome::Accepted) => Json(SendResponse { message_id, duplicate: false }).into_response(),

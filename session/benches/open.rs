@@ -142,6 +142,7 @@ fn turn(n: usize) -> [Body; 3] {
             images: Vec::new(),
             millis: Some(7),
             decision: None,
+            read: None,
         }),
     ]
 }

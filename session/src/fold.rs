@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use yoi_wire::{
     entry::{
-        Body, CallQuestion, CarriedTask, Entry, InputFrom, ModeSwitched, PastQuestion, RunEnded, RunOutcome, TokenUsage, ToolCall,
-        ToolEnded, ToolOutcome,
+        Body, CallQuestion, CarriedTask, Entry, InputFrom, ModeSwitched, PastQuestion, ReadPosition, RunEnded, RunOutcome, TokenUsage,
+        ToolCall, ToolEnded, ToolOutcome,
     },
     hub::TaskState,
 };
@@ -20,6 +20,8 @@ pub use delivered::{DeliveredIds, MAX_DELIVERED};
 const CANCELLED: &str = "Cancelled";
 /// Most tasks that are remembered. Beyond it, that which was given first of those that have ended is forgotten.
 const MAX_TASKS: usize = 10_000;
+/// Most agents of whom is remembered how far they were read.
+const MAX_READ: usize = 1_000;
 
 /// What a runtime has to know of its log before it goes on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,6 +49,8 @@ pub struct LogState {
     pub past_questions: VecDeque<PastQuestion>,
     /// The mode that a person has set last; `None`: nobody has.
     pub mode: Option<ModeSwitched>,
+    /// How far the words of other agents were read, by name.
+    pub read: BTreeMap<String, ReadPosition>,
     /// Tokens of all model calls.
     pub tokens: TokenUsage,
 }
@@ -151,6 +155,9 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                 let call = state.open_calls.remove(at);
                 state.close_question(call, end);
             }
+            if let Some(read) = &end.read {
+                state.set_read(read);
+            }
         }
         Body::RunEnded(end) => state.end_run(end),
         Body::Paused(pause) => state.with_run(&pause.run_id, |run| run.paused = true),
@@ -197,6 +204,16 @@ impl LogState {
     fn deliver(&mut self, id: &str, seq: u64) {
         self.delivered.insert(id, seq);
         self.unanswered.push(id.to_owned());
+    }
+
+    fn set_read(&mut self, read: &ReadPosition) {
+        self.read.insert(read.agent.clone(), read.clone());
+        // Whoever is forgotten is read from its beginning once more.
+        if self.read.len() > MAX_READ
+            && let Some(forgotten) = self.read.keys().find(|name| **name != read.agent).cloned()
+        {
+            self.read.remove(&forgotten);
+        }
     }
 
     fn forget_a_task(&mut self) {
@@ -300,6 +317,7 @@ impl LogState {
                 images: Vec::new(),
                 millis: None,
                 decision: None,
+                read: None,
             })
         });
         let run = self.open_run.iter().filter(|run| !run.paused && !waits).map(|run| {

@@ -278,6 +278,21 @@ pub struct ToolEnded {
     /// Of a call that was refused: who asked, and why not; absent in logs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<CallDecision>,
+    /// Of a call that read what another agent has said: how far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<ReadPosition>,
+}
+
+/// How far the words of another agent were read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadPosition {
+    /// Name of the YoiPod.
+    pub agent: String,
+    /// UID of the YoiPod. Another one of the name is read from its beginning.
+    pub uid: String,
+    /// Token of the last entry that was read.
+    pub token: String,
 }
 
 /// How a run ended.
@@ -394,6 +409,7 @@ mod tests {
                 images: Vec::new(),
                 millis: Some(1),
                 decision: None,
+                read: None,
             }),
             Body::ToolEnded(ToolEnded {
                 call_id: "c".into(),
@@ -406,6 +422,7 @@ mod tests {
                     refused: Some(RefusalClass::SandboxViolation),
                     rule: Some("r".into()),
                 }),
+                read: None,
             }),
             Body::RunEnded(RunEnded {
                 run_id: "run-7".into(),

@@ -18,6 +18,18 @@ pub mod gateway_api {
     pub const LIST_PODS: &str = "/v1/pods";
     /// `POST` [`super::SendRequest`], answers [`super::SendResponse`] or [`super::Refusal`]: 413 for a message that is too long.
     pub const SEND: &str = "/v1/send";
+    /// `POST` [`crate::children::SpawnRequest`], answers [`crate::children::SpawnResponse`] or [`super::Refusal`].
+    pub const SPAWN: &str = "/v1/children/spawn";
+    /// `POST` [`crate::children::ReadRequest`], answers [`crate::children::ChildWords`] or [`super::Refusal`].
+    pub const READ_CHILD: &str = "/v1/children/words";
+    /// `POST` [`crate::children::DiffRequest`], answers [`crate::people::DiffResponse`] or [`super::Refusal`].
+    pub const DIFF_CHILD: &str = "/v1/children/diff";
+    /// `POST` [`super::SendRequest`] to an idle child, answers [`super::SendResponse`] or [`super::Refusal`].
+    pub const SEND_CHILD: &str = "/v1/children/send";
+    /// `POST` [`crate::children::WaitRequest`], answers [`crate::children::WaitResponse`] or [`super::Refusal`].
+    pub const WAIT_CHILDREN: &str = "/v1/children/wait";
+    /// `POST` [`crate::children::StopRequest`], answers [`crate::children::StopResponse`] or [`super::Refusal`].
+    pub const STOP_CHILD: &str = "/v1/children/stop";
     /// `GET`, of the Pod that pushes an agent's commits alone: [`crate::push`] describes the answer, and another status comes with a sentence. 400, 409
     /// and 413 are answered the same way the next time.
     pub const PUSH: &str = "/v1/push";
@@ -348,6 +360,10 @@ pub enum VisibilityReason {
     Itself,
     /// A YoiPeer joins both.
     Peer,
+    /// The caller has started it.
+    Child,
+    /// It has started the caller.
+    Parent,
 }
 
 /// A message of an agent to one of its peers.
@@ -372,6 +388,9 @@ pub struct DeliverRequest {
     pub from: MessageSender,
     /// What the receiver's model reads.
     pub text: String,
+    /// An agent in whose conversation anything is under way refuses it as [`RefusalReason::AlreadyRunning`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_when_idle: bool,
 }
 
 /// Who sent a message. Exactly one field is set.
@@ -432,4 +451,16 @@ pub enum RefusalReason {
     Resting,
     /// The receiver rests and is being woken, which takes longer than the gateway waits. Nothing was sent; the same id makes another try safe.
     Waking,
+    /// The caller has started no agent of this name. The answer is the same whether such an agent exists or not.
+    NotAChild,
+    /// The receiver has a run under way, or messages that wait. Nothing was sent.
+    AlreadyRunning,
+    /// The caller's YoiPod has no `spec.delegation`, so it starts no agents.
+    NoDelegation,
+    /// A YoiPod of this name is there already.
+    NameTaken,
+    /// The caller has as many children as its limit allows.
+    Limit,
+    /// The API server refused the object.
+    NotMade,
 }

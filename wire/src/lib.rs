@@ -9,6 +9,7 @@
 pub mod approval;
 pub mod assets;
 pub mod bundle;
+pub mod children;
 pub mod control;
 pub mod conversation;
 pub mod entry;

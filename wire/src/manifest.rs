@@ -39,6 +39,9 @@ pub struct AgentManifest {
     /// What calls of tools may do; absent in manifests of earlier versions.
     #[serde(default, skip_serializing_if = "ToolPolicy::is_empty")]
     pub policy: ToolPolicy,
+    /// Whether the agent may start others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub delegation: bool,
     /// Bytes of a segment of the session after which the next one begins; absent: 64 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment_bytes: Option<u64>,

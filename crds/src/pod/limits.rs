@@ -1,10 +1,9 @@
 //! How far an agent may go, and when its conversation is compacted.
 
 use kube::KubeSchema;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
     /// Model calls in one run.
@@ -25,6 +24,16 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 604_800))]
     pub silence_seconds: Option<i32>,
+    /// Of an agent with delegation: how many agents it may have started that are not deleted. 8 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub children: Option<i32>,
+    /// So long after this object was made nothing runs the agent any more, e.g. `8h`; at least `10s`. It is told in a condition and an Event before. A longer
+    /// one, or none, lets the agent go on. No limit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 7), regex(pattern = r"^[0-9]{1,6}(s|m|h)$"))]
+    #[x_kube(validation = ("duration(self) >= duration('10s')", "lifetime must be at least 10s"))]
+    pub lifetime: Option<String>,
 }
 
 fn default_turns() -> i32 {
@@ -35,9 +44,24 @@ fn default_tool_seconds() -> i32 {
     30
 }
 
+impl Limits {
+    /// How many children an agent may have.
+    #[must_use]
+    pub fn most_children(&self) -> usize {
+        self.children.map_or(8, |children| usize::try_from(children).unwrap_or_default())
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Limits { turns_per_run: default_turns(), tool_seconds: default_tool_seconds(), tokens: None, silence_seconds: None }
+        Limits {
+            turns_per_run: default_turns(),
+            tool_seconds: default_tool_seconds(),
+            tokens: None,
+            silence_seconds: None,
+            children: None,
+            lifetime: None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use yoi_wire::hub::{Activity, ReportReason, TaskState};
 use yoi_wire::open::Open;
 
-use super::{PushStatus, RestStatus};
+use super::{EndedStatus, PushStatus, RestStatus};
 use crate::condition::Condition;
 
 /// Highest run generation: names that are made of it stay DNS labels.
@@ -52,13 +52,16 @@ pub struct YoiPodStatus {
     /// Gateway: the agent's last rest, and what ended it. Absent when it has never rested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Box<RestStatus>>,
+    /// Operator: since when nothing runs the agent, because its task is done or its lifetime is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Box<EndedStatus>>,
     /// Of a stopped agent: the Pod that people read its session and tree by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<ReaderStatus>,
     /// Of the agent's commits to a branch of the project's repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Box<PushStatus>>,
-    /// Operator: Accepted, PolicyValid, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Pushed, Ready.
+    /// Operator: Accepted, PolicyValid, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Pushed, Ending, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]

@@ -117,6 +117,9 @@ conditions! {
     PUSHED = "Pushed" {
         "YoiPod" by OPERATOR: "What the agent had committed is on the branch. An agent of which nothing was to be pushed has no such condition.";
     }
+    ENDING = "Ending" {
+        "YoiPod" by OPERATOR: "The lifetime of the agent ends soon, or the agent has ended and is deleted soon; the message says when. Else it has no such condition.";
+    }
     IN_USE = "InUse" {
         "AgentWorkspace" by SHIM: "A Pod has the tree mounted.";
     }

@@ -320,6 +320,10 @@ fn sources(t: &mut Table) {
     t.expect_refused("address", "synced", &[("/spec/source/git/depth", json!(1))], "whole history");
     t.expect_refused("address", "git tree", &[("/spec/source/git/sync", json!({}))], "sync is of a project");
     t.expect_refused("address", "template of git", &[("/spec/workspace/template/source/git/sync", json!({}))], "sync is of a project");
+    // Nothing but that rule refuses these.
+    let synced = json!({ "url": "https://git.example/team/project.git", "sync": {} });
+    t.expect_refused("address", "git tree", &[("/spec/source/git", synced.clone())], "sync is of a project");
+    t.expect_refused("address", "template of git", &[("/spec/workspace/template/source/git", synced)], "sync is of a project");
     for revision in ["", "-b", "a b", "a~1", "a:b", "@{u}"] {
         t.expect_refused("address", "project", &[("/spec/source/project/revision", json!(revision))], "revision");
         let template = [("/spec/workspace/template/source/project/revision", json!(revision))];

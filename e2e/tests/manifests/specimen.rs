@@ -98,8 +98,8 @@ fn agent(workspace: Value, session: Value) -> Value {
     json!({
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
-        "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600 }, "compaction": { "at": 80_000, "keep": 10_000 },
-        "policy": policy(), "rest": { "after": "30m" },
+        "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4 }, "compaction": { "at": 80_000, "keep": 10_000 },
+        "policy": policy(), "rest": { "after": "30m" }, "delegation": {},
     })
 }
 

@@ -191,7 +191,7 @@ fn file(tools: &ToolGate, path: &str) -> Result<String, String> {
 
 /// The `allowed-tools` of a command, for the calls that stand in the command itself. It takes away from what the policy allows, and adds nothing.
 enum OwnRules {
-    Policy(Policy),
+    Policy(Box<Policy>),
     Unreadable(String),
 }
 
@@ -199,7 +199,7 @@ impl OwnRules {
     fn new(path: &str, rules: &[String]) -> Self {
         let policy = ToolPolicy { allow: vec![rules.to_vec()], keep_secrets: true, ..ToolPolicy::default() };
         match Policy::new(&policy) {
-            Ok(policy) => Self::Policy(policy),
+            Ok(policy) => Self::Policy(Box::new(policy)),
             Err(error) => Self::Unreadable(format!("allowed-tools of {path} cannot be read: {error}")),
         }
     }

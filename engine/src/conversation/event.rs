@@ -6,8 +6,8 @@ use yoi_session::inbox::InboxMessage;
 use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{
-    AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, PromptItem, RefusalClass, RuntimeStarted, SegmentReason, TokenUsage,
-    ToolCall, ToolOutcome,
+    AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, PromptItem, ReadPosition, RefusalClass, RuntimeStarted, SegmentReason,
+    TokenUsage, ToolCall, ToolOutcome,
 };
 use yoi_wire::manifest::{CompactionLimits, Task};
 
@@ -193,6 +193,8 @@ pub struct CallEnd {
     pub images: Vec<Image>,
     /// Why it was refused after all, with outcome Refused.
     pub refused: Option<RefusalClass>,
+    /// How far it has read the words of another agent.
+    pub read: Option<ReadPosition>,
     /// Milliseconds since its start.
     pub millis: u64,
 }

@@ -222,7 +222,15 @@ impl ConversationState {
                 }
                 run.ended.insert(call_id.clone(), ());
                 run.told.take(|other| other.call_id == call_id);
-                bodies.push(Body::ToolEnded(ToolEnded { call_id, outcome, output, images: Vec::new(), millis: None, decision: None }));
+                bodies.push(Body::ToolEnded(ToolEnded {
+                    call_id,
+                    outcome,
+                    output,
+                    images: Vec::new(),
+                    millis: None,
+                    decision: None,
+                    read: None,
+                }));
             }
             ProgramEvent::Usage(usage) => {
                 bodies.push(Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason: "Program".to_owned() }));

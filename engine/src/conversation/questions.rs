@@ -33,6 +33,7 @@ fn not_approved(call_id: &str, asked: &ToolAsked, why: &str) -> Body {
         images: Vec::new(),
         millis: None,
         decision: Some(CallDecision { from: asked.from, refused: Some(RefusalClass::NotApproved), rule }),
+        read: None,
     })
 }
 

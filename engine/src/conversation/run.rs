@@ -32,6 +32,7 @@ pub(super) fn tool_ended(call_id: &str, outcome: ToolOutcome, output: &str) -> B
         images: Vec::new(),
         millis: None,
         decision: None,
+        read: None,
     })
 }
 
@@ -48,6 +49,7 @@ pub(super) fn decided(call_id: &str, tool: &str, from: CallFrom, decision: &Deci
             images: Vec::new(),
             millis: None,
             decision: record,
+            read: None,
         }),
     }
 }
@@ -167,9 +169,9 @@ impl ConversationState {
     /// Logs the end of a running call; without `end`, a person ended it.
     pub(super) fn end_call(&mut self, call_id: String, end: Option<CallEnd>, intents: &mut Vec<Intent>) {
         let body = match end {
-            Some(CallEnd { outcome, output, images, refused, millis }) => {
+            Some(CallEnd { outcome, output, images, refused, read, millis }) => {
                 let decision = refused.map(|class| CallDecision { from: CallFrom::Model, refused: Some(class), rule: None });
-                Body::ToolEnded(ToolEnded { call_id, outcome, output, images, millis: Some(millis), decision })
+                Body::ToolEnded(ToolEnded { call_id, outcome, output, images, millis: Some(millis), decision, read })
             }
             None => tool_ended(&call_id, ToolOutcome::Failed, ENDED_BY_PERSON),
         };

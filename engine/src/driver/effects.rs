@@ -86,10 +86,10 @@ impl Running<'_> {
             let started = Instant::now();
             let (id, tool) = (call.call_id.clone(), call.tool.clone());
             let live = LiveOutput::new(move |text| session.feed.add(DeltaKind::ToolOutput, Some((&id, &tool)), text));
-            let CallResult { outcome, output, images, refused } = tools.run(&call, CallFrom::Model, &live).await;
+            let CallResult { outcome, output, images, refused, read } = tools.run(&call, CallFrom::Model, &live).await;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::info!(tool = call.tool, call = call.call_id, ?outcome, millis, "tool ended");
-            ConversationEvent::Ended { effect, end: CallEnd { outcome, output, images, refused, millis } }
+            ConversationEvent::Ended { effect, end: CallEnd { outcome, output, images, refused, read, millis } }
         };
         self.spawn(effect, EffectKind::Tool, Arc::default(), end);
     }

@@ -145,8 +145,8 @@ impl ProgramCalls for ProgramRun {
                 Err(message) => CallResult::new(ToolOutcome::Refused, message),
             };
             let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let CallResult { outcome, output, images, refused } = result;
-            CallEnd { outcome, output, images, refused, millis }
+            let CallResult { outcome, output, images, refused, read } = result;
+            CallEnd { outcome, output, images, refused, read, millis }
         }
         .boxed()
     }

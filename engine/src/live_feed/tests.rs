@@ -14,6 +14,7 @@ fn tool_end(seq: u64, call_id: &str) -> Entry {
         images: Vec::new(),
         millis: None,
         decision: None,
+        read: None,
     };
     entry(seq, Body::ToolEnded(end))
 }

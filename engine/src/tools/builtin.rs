@@ -1,6 +1,7 @@
 //! The built-in tools, one type in one file.
 
 mod command;
+mod diff_pod;
 mod edit;
 mod glob;
 mod graph;
@@ -8,15 +9,30 @@ mod grep;
 mod list;
 mod list_pods;
 mod read;
+mod read_pod_output;
 mod send_to_peer_pod;
+mod send_to_pod;
 mod shell;
 mod shell_output;
 mod shell_stop;
 mod skill;
+mod spawn_pod;
+mod stop_pod;
+mod wait_pods;
 mod write;
 
-use super::tool::Tool;
+use super::tool::{Tool, TypedTool};
 use crate::peers::PeersError;
+
+/// The tools of an agent that may start others.
+pub const FOR_CHILDREN: [&str; 6] = [
+    spawn_pod::SpawnPod::NAME,
+    send_to_pod::SendToPod::NAME,
+    read_pod_output::ReadPodOutput::NAME,
+    diff_pod::DiffPod::NAME,
+    wait_pods::WaitPods::NAME,
+    stop_pod::StopPod::NAME,
+];
 
 /// All of them, in the order in which the model is offered them.
 pub fn all() -> Vec<Box<dyn Tool>> {
@@ -35,6 +51,12 @@ pub fn all() -> Vec<Box<dyn Tool>> {
         Box::new(command::Command),
         Box::new(list_pods::ListPods),
         Box::new(send_to_peer_pod::SendToPeerPod),
+        Box::new(spawn_pod::SpawnPod),
+        Box::new(send_to_pod::SendToPod),
+        Box::new(read_pod_output::ReadPodOutput),
+        Box::new(diff_pod::DiffPod),
+        Box::new(wait_pods::WaitPods),
+        Box::new(stop_pod::StopPod),
     ]
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use yoi_wire::entry::{Image, RefusalClass, ToolOutcome};
+use yoi_wire::entry::{Image, ReadPosition, RefusalClass, ToolOutcome};
 
 use crate::decision::Refusal;
 
@@ -18,13 +18,15 @@ pub struct CallResult {
     pub images: Vec<Image>,
     /// Why it was refused, with outcome Refused.
     pub refused: Option<RefusalClass>,
+    /// How far it has read the words of another agent.
+    pub read: Option<ReadPosition>,
 }
 
 impl CallResult {
     /// A result without pictures.
     #[must_use]
     pub fn new(outcome: ToolOutcome, output: impl Into<String>) -> Self {
-        Self { outcome, output: output.into(), images: Vec::new(), refused: None }
+        Self { outcome, output: output.into(), images: Vec::new(), refused: None, read: None }
     }
 
     /// The tool did what it was asked.

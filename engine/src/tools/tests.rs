@@ -16,6 +16,7 @@ use crate::processes::ProcessSupervisor;
 
 mod arguments;
 mod assets;
+mod children;
 mod files;
 mod policy;
 mod searches;
@@ -199,7 +200,7 @@ fn calls_that_only_read_say_so() {
     let reading = fixture.gate.runner().tools().read_only();
     assert_eq!(
         reading.into_iter().collect::<Vec<_>>(),
-        ["Command", "Glob", "Graph", "Grep", "List", "ListPods", "Read", "ShellOutput", "Skill"]
+        ["Command", "DiffPod", "Glob", "Graph", "Grep", "List", "ListPods", "Read", "ShellOutput", "Skill", "WaitPods"]
     );
 }
 

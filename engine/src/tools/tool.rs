@@ -12,12 +12,14 @@ use yoi_wire::manifest::RunLimits;
 
 use super::arguments;
 use super::policy_in_force::PolicyInForce;
+use super::read_positions::ReadPositions;
 use super::result::{CallResult, LiveOutput};
 use super::schema::schema_of;
 use super::shell::Shell;
 use super::tree::Tree;
 use super::unconfirmed::UnconfirmedMessages;
 use crate::assets::ProjectAssets;
+use crate::children::Children;
 use crate::decision::Refusal;
 use crate::peers::Peers;
 
@@ -129,6 +131,8 @@ pub struct ToolContext {
     /// Skills and commands of the tree.
     pub assets: Arc<ProjectAssets>,
     pub(super) unconfirmed: UnconfirmedMessages,
+    /// How far the words of children were read.
+    pub(super) read: ReadPositions,
 }
 
 impl ToolContext {
@@ -136,6 +140,15 @@ impl ToolContext {
     #[must_use]
     pub fn output_bytes(&self) -> usize {
         self.limits.tool_output_bytes as usize
+    }
+
+    /// What starts children and answers for them.
+    ///
+    /// # Errors
+    /// The agent may start none.
+    pub(super) fn children(&self) -> Result<&dyn Children, Refusal> {
+        let why = format_args!("this agent starts no others: its YoiPod has no spec.delegation");
+        self.peers.children().ok_or_else(|| Refusal::new(RefusalClass::ToolNotExposed, why))
     }
 
     /// Checks that a path lies in the tree.

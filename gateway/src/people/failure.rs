@@ -64,8 +64,10 @@ impl ApiFailure {
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
             RefusalReason::ReceiverFailed => StatusCode::INTERNAL_SERVER_ERROR,
             RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
-            // A runtime gives these reasons to agents only.
+            // These reasons are given to agents only.
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
+            RefusalReason::NotAChild | RefusalReason::AlreadyRunning | RefusalReason::NoDelegation => StatusCode::INTERNAL_SERVER_ERROR,
+            RefusalReason::NameTaken | RefusalReason::Limit | RefusalReason::NotMade => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name);
         match refusal.reason {

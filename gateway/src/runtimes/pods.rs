@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use yoi_crds::pod::DesiredState;
-use yoi_plan::visibility::visible_agents;
+use yoi_plan::visibility::{Kin, visible_agents};
 use yoi_wire::hub::{PodList, VisiblePod};
 
 use super::RefusalResponse;
@@ -25,16 +25,21 @@ pub async fn list(
     body::read(nothing).await.map_err(|error| RefusalResponse::of_body("a request for the list of agents", &error))?;
     let namespace = &caller.agent.namespace;
     let links = gateway.agents.peer_links_of(namespace, &caller.agent.name);
-    let pods = visible_agents(&caller.agent, links.iter().map(AsRef::as_ref)).into_iter().map(|seen| {
+    let itself = gateway.agents.by_uid(&caller.agent.uid);
+    let parent_uid = itself.as_ref().and_then(|itself| itself.spawned_by.as_ref()).map(|by| by.uid.as_str());
+    let mut family = gateway.agents.children_of(&caller.agent.uid);
+    family.extend(parent_uid.and_then(|uid| gateway.agents.by_uid(uid)));
+    let family = family.iter().map(|record| Kin { agent: &record.name, parent_uid: record.spawned_by.as_ref().map(|by| by.uid.as_str()) });
+    let pods = visible_agents(&caller.agent, parent_uid, links.iter().map(AsRef::as_ref), family).into_iter().map(|seen| {
         let record = gateway.agents.get(namespace, seen.name).filter(|record| seen.is(&record.name));
         let (live, state) = record.map_or((false, "Missing".to_owned()), |record| state(&gateway, &record));
-        VisiblePod { name: seen.name.to_owned(), reasons: vec![seen.reason], live, state }
+        VisiblePod { name: seen.name.to_owned(), reasons: seen.reasons, live, state }
     });
     Ok(Json(PodList { pods: pods.collect() }))
 }
 
 /// Whether the agent is live, and its state: from `status.live`, or from the line to this replica.
-fn state(gateway: &GatewayState, record: &AgentRecord) -> (bool, String) {
+pub(super) fn state(gateway: &GatewayState, record: &AgentRecord) -> (bool, String) {
     let line = gateway.lines.get(&record.name.uid).filter(|line| Some(&line.pod_uid) == record.pod_uid.as_ref());
     match (record.current_live(), line, record.desired) {
         (Some(live), _, _) => (true, live.activity.as_str().to_owned()),

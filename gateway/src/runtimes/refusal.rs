@@ -20,12 +20,13 @@ impl From<Refusal> for RefusalResponse {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal.reason {
             RefusalReason::NotAnAgent => StatusCode::UNAUTHORIZED,
-            RefusalReason::NotVisible => StatusCode::NOT_FOUND,
-            RefusalReason::NotAPeer => StatusCode::FORBIDDEN,
+            RefusalReason::NotVisible | RefusalReason::NotAChild => StatusCode::NOT_FOUND,
+            RefusalReason::NotAPeer | RefusalReason::NoDelegation | RefusalReason::Limit => StatusCode::FORBIDDEN,
+            RefusalReason::AlreadyRunning | RefusalReason::NameTaken => StatusCode::CONFLICT,
             RefusalReason::Unreachable | RefusalReason::Resting | RefusalReason::Waking => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
-            RefusalReason::ReceiverFailed => StatusCode::BAD_GATEWAY,
+            RefusalReason::ReceiverFailed | RefusalReason::NotMade => StatusCode::BAD_GATEWAY,
             RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
         };
         RefusalResponse { status, refusal }

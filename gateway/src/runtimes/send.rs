@@ -36,7 +36,9 @@ pub async fn send(
     }
     let target = found.inspect_err(|refusal| refused(None, refusal))?;
     validate(&message_id, &text).inspect_err(|invalid| refused(Some(&target), &Refusal::from(*invalid)))?;
-    Ok(Json(gateway.delivery.deliver(&target, runtime_api::INBOX, &DeliverRequest { message_id, from, text }).await?))
+    Ok(Json(
+        gateway.delivery.deliver(&target, runtime_api::INBOX, &DeliverRequest { message_id, from, text, only_when_idle: false }).await?,
+    ))
 }
 
 fn target(gateway: &GatewayState, caller: &AuthenticatedAgent, to: &str) -> Result<Arc<AgentRecord>, Refusal> {

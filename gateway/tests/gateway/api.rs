@@ -164,9 +164,23 @@ async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<S
         (Method::POST, [.., "tokenreviews"]) => api.review(&body),
         (Method::POST, [.., "subjectaccessreviews"]) => api.rights(&body),
         (Method::POST, [.., "namespaces", namespace, "yoipeers"]) => {
-            let answer = api.create_peer(namespace, body);
+            let answer = api.create("yoipeers", namespace, body);
             api.version.send_modify(|version| *version += 1);
             answer
+        }
+        (Method::POST, [.., "namespaces", namespace, "yoipods"]) => {
+            let answer = api.create("yoipods", namespace, body);
+            api.version.send_modify(|version| *version += 1);
+            answer
+        }
+        (Method::PATCH, [.., "namespaces", namespace, "yoipods", name]) => {
+            let mut object = api.get("yoipods", namespace, name);
+            if body["metadata"]["uid"] != object["metadata"]["uid"] {
+                return failure(StatusCode::CONFLICT, "Conflict");
+            }
+            assert_eq!(body["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["desiredState"], "all that the gateway changes");
+            object["spec"]["desiredState"] = body["spec"]["desiredState"].clone();
+            Json(api.put("yoipods", object)).into_response()
         }
         (Method::POST, [.., "namespaces", namespace, "configmaps"]) => {
             let mut map = body;
@@ -289,9 +303,9 @@ impl FakeApiServer {
         (StatusCode::CREATED, Json(answer)).into_response()
     }
 
-    fn create_peer(&self, namespace: &str, mut object: Value) -> Response {
+    fn create(&self, kind: &str, namespace: &str, mut object: Value) -> Response {
         let mut inner = self.lock();
-        let key = format!("yoipeers/{namespace}/{}", object["metadata"]["name"].as_str().unwrap());
+        let key = format!("{kind}/{namespace}/{}", object["metadata"]["name"].as_str().unwrap());
         if inner.refuse_creation {
             return failure(StatusCode::FORBIDDEN, "the namespace is being terminated");
         }
@@ -300,7 +314,7 @@ impl FakeApiServer {
         }
         object["metadata"]["namespace"] = json!(namespace);
         object["metadata"]["uid"] = json!(key);
-        (StatusCode::CREATED, Json(inner.put("yoipeers", object))).into_response()
+        (StatusCode::CREATED, Json(inner.put(kind, object))).into_response()
     }
 
     /// Server-side apply by one field manager: the fields that it leaves out are removed.

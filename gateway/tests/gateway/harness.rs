@@ -198,6 +198,7 @@ impl TestCluster {
             .route(&runtime_api::of_conversation("", "{conversation}"), any(conversation))
             .route(&runtime_api::of_conversation("/v1/{rest}", "{conversation}"), any(of_conversation))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
+            .route(runtime_api::DIFF, get(async |RawQuery(query): RawQuery| json!({ "text": query, "paths": [] }).to_string()))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
             .route(runtime_api::BUNDLE, get(commits).post(committed))
             .with_state(state.clone());

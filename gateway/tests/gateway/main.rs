@@ -7,6 +7,7 @@ mod assets;
 mod attach;
 #[path = "../../../line/tests/line/certificates.rs"]
 mod certificates;
+mod children;
 mod control;
 mod conversations;
 mod harness;

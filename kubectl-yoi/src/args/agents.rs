@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::DryRun;
 use super::steering::ConversationChoice;
-use super::values::{branch_name, commit_id, config_map_key, duration, env_pair, message_id, object_name, quantity, subdomain};
+use super::values::{branch_name, commit_id, config_map_key, duration, env_pair, message_id, object_name, quantity, subdomain, ttl};
 
 #[derive(Debug, Args)]
 pub struct RunOptions {
@@ -27,12 +27,24 @@ pub struct RunOptions {
     /// Stop the agent when its task is done.
     #[arg(long, requires = "task")]
     pub stop_when_done: bool,
+    /// Stop the agent so long after it was made, whatever it does, as 8h. It is told before.
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
+    pub lifetime: Option<String>,
+    /// Delete the agent so long after its task is done or its lifetime is over, as 1h; with it goes its tree. What --push names is pushed before.
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
+    pub ttl_after_finished: Option<String>,
     /// Work in a tree of this commit of the project's repository: a full commit id, a branch, a tag, or a ref such as refs/pull/7/head.
     #[arg(long, value_name = "REVISION", conflicts_with = "fork")]
     pub revision: Option<String>,
     /// Push its commits to a branch of the project's repository when its task has succeeded; without a name to `yoi/` and the agent's.
     #[arg(long, value_name = "BRANCH", num_args = 0..=1, require_equals = true, value_parser = branch_name, requires = "stop_when_done")]
     pub push: Option<Option<String>>,
+    /// In a clone whose project takes working trees (`kubectl yoi sync`): do not send the one at hand before. The agent works on what was sent last.
+    #[arg(long)]
+    pub no_sync: bool,
+    /// The project is that of the clone at hand.
+    #[arg(skip)]
+    pub of_clone: bool,
     /// Work in a fork of this AgentWorkspace, taken now.
     #[arg(long, value_name = "WORKSPACE", value_parser = object_name)]
     pub fork: Option<String>,

@@ -153,6 +153,18 @@ pub const WORKSPACE_RM: &str = "Examples:
   kubectl yoi workspace rm ci-1 ci-2               # says what it would delete
   kubectl yoi workspace rm ci-1 ci-2 --force
   kubectl yoi workspace rm -l pipeline=nightly --force";
+pub const SESSION: &str = "Examples:
+  kubectl yoi session ls
+  kubectl yoi session prune --older-than 30d";
+pub const SESSION_LS: &str = "Examples:
+  kubectl yoi session ls
+  kubectl yoi session ls -A -o json";
+pub const SESSION_RM: &str = "Examples:
+  kubectl yoi session rm dave-session             # tells what it would do
+  kubectl yoi session rm dave-session --force";
+pub const SESSION_PRUNE: &str = "Examples:
+  kubectl yoi session prune --older-than 30d      # tells what it would do
+  kubectl yoi session prune --older-than 30d --force";
 pub const TREES: &str = "Examples:
   kubectl yoi trees                                 # of all nodes
   kubectl yoi trees --node worker-1 -o json

@@ -101,7 +101,7 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         | Command::Sync(_)
         | Command::Diff(_) => wide,
         Command::Workspace(WorkspaceCommand::Create(_) | WorkspaceCommand::Rm(_)) => wide,
-        Command::Doctor(_) | Command::Version(_) | Command::Trees(_) => wide,
+        Command::Doctor(_) | Command::Version(_) | Command::Trees(_) | Command::Session(_) => wide,
         Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => wide,
         Command::Mode(_) | Command::Rewind(_) | Command::Pull(_) | Command::Push(_) => wide,
     }

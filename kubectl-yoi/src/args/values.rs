@@ -152,7 +152,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(number.saturating_mul(seconds)))
 }
 
-/// Accepts the ttl of a workspace as the schema has it.
+/// Accepts a time after which something is deleted or stopped, as the schema has it.
 pub fn ttl(text: &str) -> Result<String, String> {
     let sound = text.len() <= 9 && text.ends_with(['s', 'm', 'h']) && duration(text).is_ok();
     if sound { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a time like 30s, 10m or 2h")) }

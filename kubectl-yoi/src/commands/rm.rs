@@ -20,8 +20,8 @@ use crate::cluster::{Cluster, NamespacedObject};
 use crate::error::{Error, tell_former};
 use crate::show;
 use loss::Objection;
-use purge::Session;
-pub use purge::left_by;
+pub use loss::claim_user;
+pub use purge::{Session, left_by};
 pub use trees::rm_trees;
 
 /// How many agents are deleted side by side.

@@ -15,7 +15,7 @@ use yoi_crds::source::{NamedRef, ProjectRevision, WorkspaceSource};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodSpec, YoiProject};
 
 use super::{peer, rm};
-use crate::args::{ModelApiName, ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions};
+use crate::args::{ModelApiName, ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions, SyncOptions};
 use crate::cluster::Cluster;
 use crate::error::{Error, RefusalKind};
 use crate::show;
@@ -39,6 +39,11 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     };
     let project: YoiProject = cluster.get(&project_name).await?;
     check(cluster, &args, &project_name, &project).await?;
+    if syncs_first(&args, &project) && cluster.dry_run.is_none() {
+        let tree =
+            SyncOptions { project: Some(project_name.clone()), include: Vec::new(), machine: None, timeout: args.timeout, dry_run: false };
+        super::sync::before_run(cluster, &tree).await?;
+    }
     let (wait, follows, timeout, peers) = (args.wait, args.follow, args.timeout, args.peer.clone());
     let (name, spec) = (args.name.clone(), spec(args, &project_name)?);
     let has_task = spec.task.is_some();
@@ -63,6 +68,12 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     };
     let (ended, sentences) = cluster.unless_project_fails(Some(&project_name), timeout, waiting).await?;
     show::object(output, &ended, &title, &sentences)
+}
+
+/// Whether the agent's tree is to be the working tree at hand: the line is about the project of this clone, which takes working trees.
+fn syncs_first(args: &RunOptions, project: &YoiProject) -> bool {
+    let takes_trees = project.spec.source.git.as_ref().is_some_and(|git| git.sync.is_some());
+    takes_trees && args.of_clone && !args.no_sync && args.fork.is_none() && args.revision.is_none()
 }
 
 /// Checks what the operator would refuse later.
@@ -153,10 +164,13 @@ fn spec(args: RunOptions, project: &str) -> Result<YoiPodSpec, Error> {
         pod: PodSettings { image: args.image, env, resources: resources(args.cpu, args.memory), ..PodSettings::default() },
         desired_state: Default::default(),
         rest: None,
+        ttl_after_finished: args.ttl_after_finished,
         session: SessionSettings { claim_name: args.claim, ..SessionSettings::default() },
-        limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), ..limits },
+        limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), lifetime: args.lifetime, ..limits },
         compaction: Compaction::default(),
         policy: None,
+        delegation: None,
+        spawned_by: None,
     })
 }
 

@@ -79,10 +79,21 @@ async fn wake(cluster: &Cluster, name: &str, pod: &YoiPod) {
     }
 }
 
-/// Refuses an agent that would not start: it has done its task, and is to stop then.
+/// Refuses an agent that would not start: it has done its task and is to stop then, or its lifetime is over.
 pub async fn check_unfinished(cluster: &Cluster, name: &str) -> Result<(), Error> {
     let pod: YoiPod = cluster.get(name).await?;
-    if yoi_plan::yoipod::is_finished(&pod) { Err(finished_error(cluster, name)) } else { Ok(()) }
+    ended_error(cluster, name, &pod).map_or(Ok(()), Err)
+}
+
+/// Why an agent that has ended by itself does not start.
+fn ended_error(cluster: &Cluster, name: &str, pod: &YoiPod) -> Option<Error> {
+    if yoi_plan::yoipod::lifetime_is_over(pod) {
+        let message = "its lifetime is over; what it did can be read as it is, by log, diff and patch";
+        let patch = r#"--type merge -p '{"spec":{"limits":{"lifetime":null}}}'"#;
+        let next = format!("let it go on: kubectl patch yoipod {name} -n {} {patch}", cluster.namespace);
+        return Some(cluster.refused_error::<YoiPod>("start", name, message, next));
+    }
+    yoi_plan::yoipod::is_finished(pod).then(|| finished_error(cluster, name))
 }
 
 fn finished_error(cluster: &Cluster, name: &str) -> Error {
@@ -153,8 +164,8 @@ pub async fn wait_ready(cluster: &Cluster, name: &str, timeout: Duration) -> Res
         if is_true(&status.conditions, condition::READY) && status.observed_generation == pod.metadata.generation {
             return Ok(Wait::Done(pod.clone()));
         }
-        if status.pod.is_none() && yoi_plan::yoipod::is_finished(pod) {
-            return Err(finished_error(cluster, name));
+        if let Some(ended) = ended_error(cluster, name, pod).filter(|_| status.pod.is_none()) {
+            return Err(ended);
         }
         Ok(not_ready(cluster, pod, settings.as_ref()))
     });

@@ -46,7 +46,33 @@ struct SyncResult {
     repositories: Vec<String>,
 }
 
+impl SyncResult {
+    fn tell_of_repositories(&self) {
+        if self.repositories.is_empty() {
+            return;
+        }
+        let named: Vec<String> = self.repositories.iter().take(5).map(|path| show::quoted_path(path)).collect();
+        let more = if self.repositories.len() > named.len() { ", ..." } else { "" };
+        eprintln!("of repositories in the tree only the commit that they have checked out: {}{more}", named.join(", "));
+    }
+}
+
 pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOptions) -> Result<(), Error> {
+    let (result, sentence) = send(cluster, args).await?;
+    show::object(output, &result, &format!("yoiproject.yoi.dev/{}", result.project), &sentence)?;
+    result.tell_of_repositories();
+    Ok(())
+}
+
+/// Sends the working tree at hand to the project, waits until trees are made from it, and says on standard error of which moment it is.
+pub async fn before_run(cluster: &Cluster, args: &SyncOptions) -> Result<(), Error> {
+    let (result, sentence) = send(cluster, args).await?;
+    eprintln!("{sentence}");
+    result.tell_of_repositories();
+    Ok(())
+}
+
+async fn send(cluster: &Cluster, args: &SyncOptions) -> Result<(SyncResult, String), Error> {
     let Some(name) = &args.project else {
         let message = "the project is not named, and this folder is no clone that has one".to_owned();
         return Err(Error::Usage { message, next: "name it: kubectl yoi sync PROJECT; or make one: kubectl yoi init --apply".to_owned() });
@@ -118,13 +144,7 @@ pub async fn sync(cluster: &Cluster, output: Option<OutputFormat>, args: &SyncOp
             short(&result.commit)
         )
     };
-    show::object(output, &result, &title, &sentence)?;
-    if !result.repositories.is_empty() {
-        let named: Vec<String> = result.repositories.iter().take(5).map(|path| show::quoted_path(path)).collect();
-        let more = if result.repositories.len() > named.len() { ", ..." } else { "" };
-        eprintln!("of repositories in the tree only the commit that they have checked out: {}{more}", named.join(", "));
-    }
-    Ok(())
+    Ok((result, sentence))
 }
 
 /// The address of the project's repository. Refuses a project that takes no working trees.

@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 42] = [
+const LINES: [&str; 45] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -46,6 +46,9 @@ const LINES: [&str; 42] = [
     "take p",
     "refresh p --timeout 1s",
     "sync --timeout 1s",
+    "session ls",
+    "session rm a-session",
+    "session prune --older-than 1d",
     "workspace ls",
     "workspace create w --empty",
     "workspace rm w",

@@ -20,6 +20,7 @@ mod plugin;
 mod pull;
 mod push;
 mod rm;
+mod sessions;
 mod steering;
 mod stopped;
 mod sync;

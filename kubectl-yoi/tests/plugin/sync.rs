@@ -32,9 +32,13 @@ fn sent(server: &ApiServer) -> Vec<Request> {
 
 /// Runs it in the clone. Once a tree was sent, trees are made from it.
 async fn sync(scene: &Scene, words: &[&str]) -> Result<(Output, Request)> {
+    typed(scene, &[&["sync", "p", "--machine", "laptop"], words].concat()).await
+}
+
+/// Types a line that sends the tree.
+async fn typed(scene: &Scene, words: &[&str]) -> Result<(Output, Request)> {
     let before = sent(&scene.server).len();
     scene.server.answer(SYNC, 200, json!({ "commit": "c", "receivedAt": "2026-01-01T00:00:00Z" }).to_string());
-    let words = [&["sync", "p", "--machine", "laptop"], words].concat();
     let folder = scene.clone();
     let sealed = async {
         let request = eventually("a tree that is sent", async || sent(&scene.server).into_iter().nth(before)).await;
@@ -44,7 +48,7 @@ async fn sync(scene: &Scene, words: &[&str]) -> Result<(Output, Request)> {
         put_project(&scene.server, &takes_trees(), &status);
         request
     };
-    let (done, request) = tokio::join!(scene.plugin.run_in(&folder, &words), sealed);
+    let (done, request) = tokio::join!(scene.plugin.run_in(&folder, words), sealed);
     Ok((done?, request))
 }
 
@@ -121,6 +125,36 @@ async fn w45_the_tree_that_is_sent_equals_the_working_tree_and_nothing_of_the_pe
     let (included, request) = sync(&scene, &["--include", "*.log"]).await?;
     included.expect_code(0)?;
     ensure!(request.query.get("previous") == Some(&commit), "{request:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_in_the_projects_clone_sends_the_working_tree_first_and_says_of_which_moment_it_is() -> Result<()> {
+    let scene = Scene::new().await?;
+    let clone = scene.clone();
+    fs::create_dir_all(clone.join(".git/yoi"))?;
+    fs::write(clone.join(".git/yoi/project.json"), json!({ "project": "p", "namespace": "ns" }).to_string())?;
+    let model = ["--model-provider", "openai", "--model", "m"];
+    let made = |server: &ApiServer| server.requests().iter().filter(|r| r.method == "POST" && r.path.ends_with("/yoipods")).count();
+    // A project that takes none, another project, a fork: as outside of a clone.
+    put_project(&scene.server, &json!({ "url": "https://git.example/p" }), &json!({}));
+    scene.plugin.run_in(&clone, &[&["run", "one", "-t", "x"], &model[..]].concat()).await?.expect_code(0)?;
+    put_project(&scene.server, &takes_trees(), &json!({}));
+    scene.plugin.run_in(&clone, &[&["run", "two", "-t", "x", "--no-sync"], &model[..]].concat()).await?.expect_code(0)?;
+    ensure!(sent(&scene.server).is_empty() && made(&scene.server) == 2, "{:?}", scene.server.requests());
+
+    fs::write(clone.join("a"), "not staged\n")?;
+    let (done, _) = typed(&scene, &[&["run", "three", "-t", "x"], &model[..]].concat()).await?;
+    let done = done.expect_code(0)?;
+    ensure!(done.err.contains("yoiproject.yoi.dev/p makes trees from ") && done.err.contains(" as it was at "), "{done:?}");
+    let order: Vec<String> = scene.server.requests().into_iter().filter(|r| r.method == "POST").map(|r| r.path).collect();
+    ensure!(order.len() == 4 && order[2] == SYNC, "{order:?}");
+
+    // What cannot be sent makes no agent.
+    scene.server.answer(SYNC, 403, crate::api_server::status(403, "Forbidden", "no"));
+    fs::write(clone.join("a"), "another\n")?;
+    let refused = scene.plugin.run_in(&clone, &[&["run", "four", "-t", "x"], &model[..]].concat()).await?;
+    ensure!(refused.code != 0 && made(&scene.server) == 3, "{refused:?}");
     Ok(())
 }
 

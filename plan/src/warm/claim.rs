@@ -62,6 +62,5 @@ pub(super) fn warm_claim(
 
 /// The step that deletes the claim unless an agent has taken it meanwhile.
 pub(super) fn give_back(claim: Stored<'_, PersistentVolumeClaim>) -> Option<Step> {
-    let resource_version = claim.meta().resource_version.clone()?;
-    (!claim.is_deleting()).then(|| Step::DeleteUnchanged { of: claim.target(), resource_version })
+    claim.delete_unchanged()
 }

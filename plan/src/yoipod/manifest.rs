@@ -61,6 +61,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         completion: _,
         desired_state: _,
         rest: _,
+        ttl_after_finished: _,
         model,
         pod,
         session,
@@ -68,12 +69,19 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         compaction,
         // It reaches the Pod that is there.
         policy: _,
+        delegation,
+        // Immutable.
+        spawned_by: _,
     } = &yoipod.spec;
-    // A running agent has taken another limit of tokens already.
-    let limits = Limits { tokens: None, ..*limits };
+    // A running agent has taken another limit of tokens already, the gateway reads that of children, and its lifetime is the operator's affair.
+    let limits = Limits { tokens: None, children: None, lifetime: None, ..limits.clone() };
     let refresh = meta::annotation(&yoipod.metadata, annotation::REFRESH);
     // These types serialize without fail: their keys are strings and their values plain data.
-    let text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
+    let mut text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
+    // Without it the digest is that of earlier versions.
+    if delegation.is_some() {
+        text.extend_from_slice(b"delegation");
+    }
     names::sha256(&text)
 }
 
@@ -148,7 +156,7 @@ pub fn task(yoipod: &YoiPod) -> Option<Task> {
 /// What the runtime reads at its start. `path` is where it sees the tree.
 #[must_use]
 pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy: &ToolPolicy, settings: &Settings) -> AgentManifest {
-    let YoiPodSpec { limits, compaction, .. } = yoipod.spec;
+    let YoiPodSpec { limits, compaction, .. } = &yoipod.spec;
     let segment_size = yoipod.spec.session.segment_size.as_deref();
     AgentManifest {
         agent: agent_ref(yoipod),
@@ -168,6 +176,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
         },
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
         policy: ToolPolicy { secret_variables: secret_variables(&resolved.pod), ..policy.clone() },
+        delegation: yoipod.spec.delegation.is_some(),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
 }

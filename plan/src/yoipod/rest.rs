@@ -12,7 +12,7 @@ use yoi_crds::name::annotation;
 use yoi_crds::pod::DesiredState;
 use yoi_wire::hub::ReportReason;
 
-use super::run::is_finished;
+use super::run::has_ended;
 use super::yoipod_input::YoiPodInput;
 use crate::observed_pod::ObservedPod;
 use crate::step::Step;
@@ -35,7 +35,7 @@ pub fn is_resting(yoipod: &YoiPod) -> bool {
 #[must_use]
 pub fn may_be_woken(yoipod: &YoiPod) -> bool {
     let goes_on = match yoipod.spec.desired_state {
-        DesiredState::Running | DesiredState::Suspended => !is_finished(yoipod),
+        DesiredState::Running | DesiredState::Suspended => !has_ended(yoipod),
         DesiredState::Stopped | DesiredState::Unknown => false,
     };
     goes_on && is_resting(yoipod) && !meta::deleting(&yoipod.metadata)

@@ -10,6 +10,7 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::{AgentWorkspace, YoiPod};
 
 use super::acceptance::Accepted;
+use super::ending::lifetime_is_over;
 use super::placement::Placement;
 use super::session::SessionPlan;
 use super::yoipod_input::YoiPodInput;
@@ -163,6 +164,11 @@ pub fn is_finished(yoipod: &YoiPod) -> bool {
     yoipod.spec.completion == Completion::Stop && yoipod_conditions::is_task_done(yoipod)
 }
 
+/// Whether nothing is to run the agent any more: its task is done, or its lifetime is over.
+pub(super) fn has_ended(yoipod: &YoiPod) -> bool {
+    is_finished(yoipod) || lifetime_is_over(yoipod)
+}
+
 /// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
 #[must_use]
 pub fn keep_command(namespace: &str, name: &str) -> String {
@@ -176,7 +182,7 @@ pub fn keep_command(namespace: &str, name: &str) -> String {
 pub fn is_stopped(yoipod: &YoiPod) -> bool {
     let rests = match yoipod.spec.desired_state {
         DesiredState::Stopped => true,
-        DesiredState::Running | DesiredState::Suspended => is_finished(yoipod) || rest::is_resting(yoipod),
+        DesiredState::Running | DesiredState::Suspended => has_ended(yoipod) || rest::is_resting(yoipod),
         DesiredState::Unknown => false,
     };
     rests && !meta::deleting(&yoipod.metadata)
@@ -187,7 +193,7 @@ fn is_wanted(input: &YoiPodInput<'_>) -> bool {
         DesiredState::Stopped => false,
         // A spec of another version is not accepted: its Pod goes on, and no new one is made.
         DesiredState::Unknown => true,
-        DesiredState::Running | DesiredState::Suspended => !is_finished(input.yoipod.get()) && !rest::wants_no_pod(input),
+        DesiredState::Running | DesiredState::Suspended => !has_ended(input.yoipod.get()) && !rest::wants_no_pod(input),
     }
 }
 

@@ -9,18 +9,24 @@ use yoi_wire::hub::TaskState;
 use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, waiting_container};
+use super::{ending, lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
+
+/// Conditions that other parts of the plan have found. An agent without one of them does not have it.
+pub(super) struct OtherConditions {
+    pub reader_ready: Option<ConditionValue>,
+    pub pushed: Option<ConditionValue>,
+    pub ending: Option<ConditionValue>,
+}
 
 /// The conditions after this round. `refused` is why the spec is not accepted.
 pub(super) fn conditions(
     input: &YoiPodInput<'_>,
     refused: Option<&ConditionValue>,
     run: &RunPlan<'_>,
-    reader_ready: Option<ConditionValue>,
-    pushed: Option<ConditionValue>,
+    others: OtherConditions,
     now: jiff::Timestamp,
 ) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, run);
@@ -56,11 +62,11 @@ pub(super) fn conditions(
         conditions.set(condition::POLICY_VALID, policy);
     }
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
-    if let Some(reader_ready) = reader_ready {
-        conditions.set(condition::READER_READY, reader_ready);
-    }
-    if let Some(pushed) = pushed {
-        conditions.set(condition::PUSHED, pushed);
+    let OtherConditions { reader_ready, pushed, ending } = others;
+    for (type_, value) in [(condition::READER_READY, reader_ready), (condition::PUSHED, pushed), (condition::ENDING, ending)] {
+        if let Some(value) = value {
+            conditions.set(type_, value);
+        }
     }
     conditions.set(condition::READY, ready);
     conditions.into_conditions()
@@ -99,6 +105,7 @@ fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_re
             let message = format!("it rests since {since}; a message, a run or somebody who attaches wakes it");
             ConditionValue::no(reason::RESTING, message)
         }
+        (RunState::NotWanted { stopping: false }, None) if let Some(over) = ending::lifetime_over(input) => over,
         (RunState::NotWanted { stopping: false }, None) => ConditionValue::no(reason::STOPPED, stopped_message(input)),
         (RunState::Waits(why), None) => why.clone(),
         (RunState::Starting, None) => starting(input),

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod edges;
+mod ending;
 mod network_policies;
 mod nodes;
 mod nudge_deleting_claims;

@@ -26,7 +26,7 @@ fn after_first_run(spec: Value, has_pod: bool, reason: &str, rest: Value) -> yoi
     seen
 }
 
-fn running_pod(rest: Value) -> Arc<ObservedPod> {
+pub fn running_pod(rest: Value) -> Arc<ObservedPod> {
     let pod = json!({
         "metadata": {"name": "a-1", "namespace": "ns", "uid": "pod", "creationTimestamp": ago(900), "labels": {"yoi.dev/yoipod": "a"},
             "annotations": {"yoi.dev/run-generation": "1", "yoi.dev/tokens": "", "yoi.dev/rest": rest},

@@ -292,6 +292,9 @@ const NOT_HERE: &[Reason] = &[
     reason::WARM_OFF,
     reason::WARM_REFUSED,
     reason::NAMESPACE_TERMINATING,
+    reason::DELETED_WHEN_FINISHED,
+    reason::LIFETIME_ENDS,
+    reason::LIFETIME_OVER,
 ];
 
 fn reason_names() -> Vec<&'static str> {

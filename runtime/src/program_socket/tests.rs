@@ -51,6 +51,7 @@ impl ProgramCalls for Told {
                 output: format!("{} {output}", call.tool),
                 images: Vec::new(),
                 refused: None,
+                read: None,
                 millis: 0,
             }
         }

@@ -165,7 +165,7 @@ impl Gateway {
     }
 
     pub async fn deliver(&self, id: &str, from: MessageSender, text: &str) -> (StatusCode, Bytes) {
-        let deliver = DeliverRequest { message_id: id.to_owned(), from, text: text.to_owned() };
+        let deliver = DeliverRequest { message_id: id.to_owned(), from, text: text.to_owned(), only_when_idle: false };
         self.request("POST", runtime_api::INBOX, serde_json::to_vec(&deliver).unwrap()).await
     }
 

@@ -52,7 +52,7 @@ impl ProgramCalls for Run {
     fn run_tool(&self, call: ToolCall) -> BoxFuture<'_, CallEnd> {
         async move {
             let end = self.tools.run(&call, CallFrom::Mcp, &LiveOutput::discard()).await;
-            CallEnd { outcome: end.outcome, output: end.output, images: end.images, refused: end.refused, millis: 0 }
+            CallEnd { outcome: end.outcome, output: end.output, images: end.images, refused: end.refused, read: None, millis: 0 }
         }
         .boxed()
     }

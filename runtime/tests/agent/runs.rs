@@ -1,8 +1,8 @@
 //! Runs from input to end.
 
 use http::StatusCode;
-use yoi_wire::entry::{Body, RunOutcome, ToolOutcome};
-use yoi_wire::hub::{Activity, ReportReason, TaskState};
+use yoi_wire::entry::{AgentRef, Body, RunOutcome, ToolOutcome};
+use yoi_wire::hub::{Activity, DeliverRequest, MessageSender, Refusal, RefusalReason, ReportReason, TaskState, runtime_api};
 
 use crate::endpoints::restart_after;
 use crate::harness::{EXAMPLE, Harness, kinds, outcomes, texts, tool_ends};
@@ -41,6 +41,31 @@ async fn a_task_runs_to_its_end_over_both_wire_formats() {
         let stderr = std::fs::read_to_string(harness.dir.path().join("stderr")).unwrap();
         assert!(!stderr.contains("greeting"), "transcript in the log of the process: {stderr}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_a_message_for_an_idle_agent_is_refused_while_it_works_and_nothing_is_queued() {
+    let (harness, report_seen) = Harness::new(EXAMPLE).await.held_after_first_request().await;
+    let _runtime = harness.start(1, Some("write the greeting"));
+    harness.gateway.wait_for_report(|report| report.activity == Activity::Running).await;
+    let deliver = async |id: &str| {
+        let lead = AgentRef { namespace: "ns".to_owned(), name: "lead".to_owned(), uid: "u".to_owned() };
+        let from = MessageSender { agent: Some(lead), person: None };
+        let message = DeliverRequest { message_id: id.to_owned(), from, text: "more".to_owned(), only_when_idle: true };
+        harness.gateway.request("POST", runtime_api::INBOX, serde_json::to_vec(&message).unwrap()).await
+    };
+    let (status, answer) = deliver("m-1").await;
+    let refusal: Refusal = serde_json::from_slice(&answer).unwrap();
+    assert_eq!((status, refusal.reason), (StatusCode::CONFLICT, RefusalReason::AlreadyRunning));
+    report_seen.send_replace(true);
+    harness.wait_for_runs(1).await;
+    harness.gateway.wait_for_report(|report| report.activity == Activity::Idle).await;
+    assert_eq!(deliver("m-2").await.0, StatusCode::OK);
+    let entries = harness.wait_for_runs(2).await;
+    let messages = entries
+        .iter()
+        .filter_map(|entry| if let Body::PeerMessage(message) = &entry.body { Some(message.message_id.as_str()) } else { None });
+    assert_eq!(messages.collect::<Vec<_>>(), ["m-2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

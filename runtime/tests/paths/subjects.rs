@@ -57,7 +57,7 @@ impl RuntimeTools {
         let runner = ToolRunner::new(
             Arc::new(Tree::open(tree).unwrap()),
             Arc::new(shell),
-            Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway))),
+            Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway), false)),
             RunLimits::default(),
             Arc::new(Policy::new(&ToolPolicy::default()).unwrap()),
         );

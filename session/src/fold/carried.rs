@@ -29,6 +29,7 @@ impl LogState {
             always_approved,
             past_questions,
             mode,
+            read,
             tokens,
         } = self;
         let delivered = parts(delivered.latest_first().map(|(id, seq)| (id.to_owned(), seq)));
@@ -47,6 +48,7 @@ impl LogState {
             always_approved: always_approved.iter().cloned().collect(),
             past_questions: past_questions.iter().cloned().collect(),
             mode: mode.clone(),
+            read: read.values().cloned().collect(),
             tokens: *tokens,
             program: None,
         };
@@ -65,7 +67,7 @@ impl LogState {
     pub(super) fn restore(&mut self, carried: &CarriedState) {
         // The conversation keeps the requests of people and the program.
         let CarriedState { delivered, tasks, unanswered, open_run, open_calls, interrupted, .. } = carried;
-        let CarriedState { requests: _, always_approved, past_questions, mode, tokens, program: _, .. } = carried;
+        let CarriedState { requests: _, always_approved, past_questions, mode, read, tokens, program: _, .. } = carried;
         *self = Self {
             last_seq: self.last_seq,
             run_generation: self.run_generation,
@@ -78,6 +80,7 @@ impl LogState {
             always_approved: always_approved.iter().cloned().collect(),
             past_questions: past_questions.iter().cloned().collect(),
             mode: mode.clone(),
+            read: read.iter().map(|read| (read.agent.clone(), read.clone())).collect(),
             tokens: *tokens,
         };
         self.add(delivered, tasks, open_calls);

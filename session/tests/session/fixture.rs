@@ -124,5 +124,6 @@ pub fn tool_ended(id: &str) -> Body {
         images: Vec::new(),
         millis: Some(3),
         decision: None,
+        read: None,
     })
 }

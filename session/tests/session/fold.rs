@@ -4,8 +4,8 @@ use yoi_session::{LogState, fold};
 use yoi_wire::{
     entry::{
         Abandoned, Answer, Assistant, Body, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, ModeSwitched,
-        Paused, PeerMessage, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage, ToolAnswered,
-        ToolAsked, ToolOutcome, UsageWithoutAnswer,
+        Paused, PeerMessage, ReadPosition, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage,
+        ToolAnswered, ToolAsked, ToolEnded, ToolOutcome, UsageWithoutAnswer,
     },
     hub::TaskState,
     mode::Mode,
@@ -134,6 +134,20 @@ fn what_is_carried_gives_the_same_state_and_every_state_after_it() {
         with_open_calls += usize::from(!expected.open_calls.is_empty());
     }
     assert!(with_open_calls > 100, "{with_open_calls}");
+}
+
+#[test]
+fn d8_how_far_another_agent_was_read_is_in_the_log_and_carried_on() {
+    let read = |agent: &str, uid: &str, token: &str| ReadPosition { agent: agent.into(), uid: uid.into(), token: token.into() };
+    let ended = |position: &ReadPosition| {
+        let Body::ToolEnded(end) = tool_ended("a") else { panic!("an end of a call") };
+        Body::ToolEnded(ToolEnded { read: Some(position.clone()), ..end })
+    };
+    let (former, latest, other) = (read("b", "u", "t:1"), read("b", "u", "t:2"), read("c", "v", "t:9"));
+    let state = state(vec![ended(&former), ended(&other), ended(&latest), tool_ended("a")]);
+    assert_eq!(state.read.values().collect::<Vec<_>>(), [&latest, &other]);
+    let carried = Entry { id: "c".into(), seq: 5, run: 1, at: String::new(), body: Body::Carried(state.carried().remove(0)) };
+    assert_eq!(fold::apply(LogState::default(), &carried).read, state.read);
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::RunOutcome;
 use super::answer::{TokenUsage, ToolCall};
 use super::asked::{CallQuestion, PastQuestion};
 use super::control::ModeSwitched;
 use super::prompt::PromptItem;
+use super::{ReadPosition, RunOutcome};
 use crate::control::ControlResponse;
 use crate::hub::TaskState;
 
@@ -189,6 +189,9 @@ pub struct CarriedState {
     /// The mode that a person has set last, as its entry has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ModeSwitched>,
+    /// How far the words of other agents were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<ReadPosition>,
     /// Tokens of all calls so far.
     #[serde(default)]
     pub tokens: TokenUsage,

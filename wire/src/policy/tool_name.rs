@@ -18,7 +18,7 @@ pub enum PatternKind {
 pub struct ToolName(String);
 
 /// Yoi's name of a tool, and how Claude Code, Gemini CLI and Copilot CLI call theirs.
-const TOOLS: [(&str, PatternKind, &[&str]); 16] = [
+const TOOLS: [(&str, PatternKind, &[&str]); 22] = [
     ("Shell", PatternKind::Command, &["Bash", "bash", "shell", "run_shell_command", "write_bash"]),
     ("ShellOutput", PatternKind::None, &["BashOutput", "TaskOutput", "read_bash"]),
     ("ShellStop", PatternKind::None, &["KillShell", "KillBash", "TaskStop", "stop_bash"]),
@@ -30,6 +30,12 @@ const TOOLS: [(&str, PatternKind, &[&str]); 16] = [
     ("List", PatternKind::Path, &["LS", "list_directory"]),
     ("ListPods", PatternKind::None, &[]),
     ("SendToPeerPod", PatternKind::None, &[]),
+    ("SpawnPod", PatternKind::None, &[]),
+    ("SendToPod", PatternKind::None, &[]),
+    ("ReadPodOutput", PatternKind::None, &[]),
+    ("DiffPod", PatternKind::None, &[]),
+    ("WaitPods", PatternKind::None, &[]),
+    ("StopPod", PatternKind::None, &[]),
     ("Skill", PatternKind::None, &["activate_skill"]),
     ("Graph", PatternKind::None, &[]),
     ("Command", PatternKind::None, &[]),

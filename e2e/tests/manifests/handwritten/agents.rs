@@ -24,7 +24,21 @@ pub(super) fn agents(t: &mut Table) {
     }
     for after in ["9s", "1d", "", "1000000s"] {
         t.expect_refused("agent", a, &[("/spec/rest", json!({ "after": after }))], "after");
+        t.expect_refused("agent", "empty", &[("/spec/defaults/rest", json!({ "after": after }))], "after");
     }
+    for lifetime in ["10s", "8h", "999999h"] {
+        let spec = [("/spec/limits", json!({ "lifetime": lifetime })), ("/spec/ttlAfterFinished", json!("0s"))];
+        t.expect_accepted("agent", a, &spec);
+    }
+    for wrong in ["9s", "0s", "1d", "", "1000000s"] {
+        t.expect_refused("agent", a, &[("/spec/limits", json!({ "lifetime": wrong }))], "lifetime");
+    }
+    for wrong in ["1d", "", "123456789s"] {
+        let spec = [("/spec/limits", json!({ "lifetime": "8h" })), ("/spec/ttlAfterFinished", json!(wrong))];
+        t.expect_refused("agent", a, &spec, "ttlAfterFinished");
+    }
+    t.expect_refused("agent", a, &[("/spec/ttlAfterFinished", json!("1h"))], "needs completion Stop or limits.lifetime");
+    t.expect_accepted("agent", a, &[("/spec/ttlAfterFinished", json!("1h")), ("/spec/completion", json!("Stop"))]);
     for (field, n) in [
         ("turnsPerRun", 0),
         ("turnsPerRun", -1),
@@ -32,9 +46,16 @@ pub(super) fn agents(t: &mut Table) {
         ("toolSeconds", 0),
         ("toolSeconds", 86_401),
         ("silenceSeconds", 9),
+        ("children", -1),
+        ("children", 101),
     ] {
         t.expect_refused("agent", a, &[("/spec/limits", json!({ field: n }))], field);
     }
+    t.expect_accepted("agent", a, &[("/spec/delegation", Value::Null)]);
+    t.expect_accepted("agent", a, &[("/spec/limits", json!({ "children": 0 }))]);
+    // Without delegation it is refused by the admission policy, which lets the gateway alone set it.
+    let born = json!({ "name": "lead", "uid": "u", "requestId": "r" });
+    t.expect_refused("agent", a, &[("/spec/spawnedBy", born)], "starts none: leave delegation out");
     for (key, secret) in [("a/b", "s"), ("", "s"), ("k", ""), ("k", "Upper"), ("k", "a b"), ("k", ".."), ("..", "s"), ("k\n", "s")] {
         t.expect_refused("reference", a, &[("/spec/model/authSecretRef", json!({ "name": secret, "key": key }))], "authSecretRef");
     }

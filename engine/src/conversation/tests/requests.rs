@@ -172,7 +172,8 @@ fn p33_a_cancel_is_answered_once_every_tool_and_its_background_processes_are_gon
     assert!(simulation.kinds().ends_with("ToolEnded ToolEnded RunEnded"));
     assert_eq!(simulation.ends(), [(RunOutcome::Cancelled, Some("Cancelled".to_owned()))]);
     let before = simulation.log.len();
-    let end = CallEnd { outcome: ToolOutcome::Succeeded, output: "late".to_owned(), images: Vec::new(), refused: None, millis: 1 };
+    let end =
+        CallEnd { outcome: ToolOutcome::Succeeded, output: "late".to_owned(), images: Vec::new(), refused: None, read: None, millis: 1 };
     simulation.send(ConversationEvent::Ended { effect: late, end });
     assert_eq!(simulation.log.len(), before);
 }

@@ -258,7 +258,7 @@ impl Simulation {
             },
             Held::Tool(call) => {
                 let output = format!("out of {}", call.call_id);
-                let end = CallEnd { outcome: ToolOutcome::Succeeded, output, images: Vec::new(), refused: None, millis: 1 };
+                let end = CallEnd { outcome: ToolOutcome::Succeeded, output, images: Vec::new(), refused: None, read: None, millis: 1 };
                 ConversationEvent::Ended { effect, end }
             }
             Held::Background | Held::Program => ConversationEvent::Gone { effect },

@@ -313,14 +313,15 @@ async fn what_an_endpoint_refuses_is_left_out_once_and_for_later_requests() {
             "seen",
             "3 latest",
         ),
-        (&claude, "400 Bad Request", vec![signature], vec!["former-thought"], "I look.", "what it reasoned"),
+        // What is left out when the endpoint does not say what it refuses is more, and told in other words.
+        (&claude, "400 Bad Request", vec![signature], vec!["former-thought"], "picture-a", "is not given back what it reasoned"),
         (
             &chat,
             "422 Unprocessable Entity",
             vec![openai("messages.1.assistant.reasoning_content: Extra inputs are not permitted")],
             vec!["former-thought"],
-            "I look.",
-            "what it reasoned",
+            "picture-a",
+            "is not given back what it reasoned",
         ),
         (&chat, "500 Internal Server Error", vec![openai("Unexpected role 'user' after role 'tool'")], vec![], "Noted.", "roles alternate"),
         (

@@ -42,6 +42,8 @@ fn pod_line(pod: &VisiblePod) -> String {
     let reasons = pod.reasons.iter().map(|reason| match reason {
         VisibilityReason::Itself => "self",
         VisibilityReason::Peer => "peer",
+        VisibilityReason::Child => "child",
+        VisibilityReason::Parent => "parent",
     });
     let live = match (pod.live, pod.state.as_str()) {
         (true, _) => "live",

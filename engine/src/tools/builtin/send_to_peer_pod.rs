@@ -9,6 +9,7 @@ use yoi_wire::hub::{Refusal, RefusalReason, SendRequest, SendResponse};
 use yoi_wire::manifest::RunLimits;
 
 use super::peers_error_sentence;
+use crate::children::Children;
 use crate::peers::{Peers, PeersError};
 use crate::tools::arguments::not_empty;
 use crate::tools::result::{CallResult, LiveOutput};
@@ -45,27 +46,44 @@ impl TypedTool for SendToPeerPod {
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
-        send(&*context.peers, &context.unconfirmed, &args, default_time_limit(&context.limits)).await
+        send(Way::Peer(&*context.peers), &context.unconfirmed, (&args.to, &args.message), default_time_limit(&context.limits)).await
     }
 }
 
-async fn send(peers: &dyn Peers, unconfirmed: &UnconfirmedMessages, args: &Args, limit: Duration) -> CallResult {
-    let key = (args.to.clone(), args.message.clone());
+/// How a message reaches another agent.
+#[derive(Clone, Copy)]
+pub(super) enum Way<'a> {
+    /// By a YoiPeer.
+    Peer(&'a dyn Peers),
+    /// Because the agent has started it.
+    Child(&'a dyn Children),
+}
+
+impl Way<'_> {
+    async fn post(self, message: &SendRequest) -> Result<SendResponse, PeersError> {
+        match self {
+            Way::Peer(peers) => peers.send(message).await,
+            Way::Child(children) => children.send_to_child(message).await,
+        }
+    }
+}
+
+pub(super) async fn send(way: Way<'_>, unconfirmed: &UnconfirmedMessages, (to, text): (&str, &str), limit: Duration) -> CallResult {
+    let key = (to.to_owned(), text.to_owned());
     // The id is stored before the message is sent, so that it survives however this call ends.
     let (message_id, sent_before) = unconfirmed.id_of(&key);
-    let message = SendRequest { to: args.to.clone(), message_id: message_id.clone(), text: args.message.clone() };
-    let end = match tokio::time::timeout(limit, post_message(peers, &message)).await {
-        Ok(LastTry { answer, sent_earlier }) => send_end(answer, &args.to, sent_before || sent_earlier),
+    let message = SendRequest { to: to.to_owned(), message_id: message_id.clone(), text: text.to_owned() };
+    let end = match tokio::time::timeout(limit, post_message(way, &message)).await {
+        Ok(LastTry { answer, sent_earlier }) => send_end(answer, to, sent_before || sent_earlier),
         Err(_) => SendEnd::Unknown(format!("there was no answer within {} s", limit.as_secs())),
     };
     let end = match end {
-        SendEnd::Arrived => CallResult::succeeded(format!("The message is in the inbox of {}.", args.to)),
+        SendEnd::Arrived => CallResult::succeeded(format!("The message is in the inbox of {to}.")),
         SendEnd::NotSent(sentence) => CallResult::failed(sentence),
         SendEnd::Unknown(why) => {
             let output = format!(
-                "It is not known whether the message reached {:?}: {why}. Send the same text to it again to find out: it has the same id \
-                 ({message_id}) in this run, so that it is delivered once.",
-                args.to
+                "It is not known whether the message reached {to:?}: {why}. Send the same text to it again to find out: it has the same id \
+                 ({message_id}) in this run, so that it is delivered once."
             );
             return CallResult::new(ToolOutcome::Unknown, output);
         }
@@ -81,10 +99,10 @@ struct LastTry {
     sent_earlier: bool,
 }
 
-async fn post_message(peers: &dyn Peers, message: &SendRequest) -> LastTry {
+async fn post_message(way: Way<'_>, message: &SendRequest) -> LastTry {
     let (mut tried, mut sent_earlier) = (1, false);
     loop {
-        let answer = peers.send(message).await;
+        let answer = way.post(message).await;
         match answer {
             Err(PeersError::Unanswered { retry: true, .. }) if tried < TRIES => sent_earlier = true,
             Err(PeersError::NotSent { retry: true, .. }) if tried < TRIES => {}
@@ -126,10 +144,17 @@ fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
         RefusalReason::NotAnAgent => "The gateway does not know this agent; nothing was sent.".to_owned(),
         RefusalReason::NotVisible => format!("There is no agent {to:?} that you can see; nothing was sent."),
         RefusalReason::NotAPeer => format!("You see {to:?}, but it is not your peer; nothing was sent."),
-        RefusalReason::Unreachable => format!("{to:?} is your peer, but it is not reachable now; nothing was sent or queued."),
+        RefusalReason::Unreachable => format!("{to:?} is not reachable now; nothing was sent or queued."),
         RefusalReason::InboxFull => format!("The inbox of {to:?} is full; nothing was sent. Try again later."),
         RefusalReason::Resting | RefusalReason::Waking => {
             format!("{to:?} rests and is being woken, which takes a while; nothing was sent. Send it again.")
+        }
+        RefusalReason::NotAChild => format!("You have started no agent named {to:?}; nothing was sent."),
+        RefusalReason::AlreadyRunning => {
+            format!("{to:?} is at work and takes nothing more until it is idle; nothing was sent or queued. ReadPodOutput says how it is.")
+        }
+        RefusalReason::NoDelegation | RefusalReason::NameTaken | RefusalReason::Limit | RefusalReason::NotMade => {
+            format!("{}; nothing was sent.", refusal.message)
         }
         RefusalReason::Invalid => format!("The message was not taken as it is: {}", refusal.message),
         RefusalReason::ReceiverFailed | RefusalReason::Unacknowledged => return None,
@@ -144,9 +169,11 @@ mod tests {
 
     #[test]
     fn a25_every_refusal_has_its_own_message_and_a_message_that_may_have_arrived_is_not_refused() {
-        use RefusalReason::{InboxFull, Invalid, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable};
+        use RefusalReason::{
+            AlreadyRunning, InboxFull, Invalid, NotAChild, NotAPeer, NotAnAgent, NotVisible, ReceiverFailed, Unacknowledged, Unreachable,
+        };
         let sentence = |reason| refusal_sentence(&Refusal { reason, message: "why".to_owned() }, "b");
-        let sure = [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid];
+        let sure = [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, NotAChild, AlreadyRunning];
         let sentences: BTreeSet<String> = sure.into_iter().filter_map(sentence).collect();
         assert_eq!(sentences.len(), sure.len());
         assert_eq!([ReceiverFailed, Unacknowledged].map(sentence), [None, None]);

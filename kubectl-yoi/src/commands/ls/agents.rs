@@ -46,6 +46,8 @@ pub struct AgentRows<'a> {
     /// The YoiPeers that name an agent, by its namespace and name; `None` where that column is left out.
     links: Option<HashMap<(&'a str, &'a str), Vec<&'a PeerLink>>>,
     agents: HashMap<(String, String), AgentRef>,
+    /// Whether one of them was started by another: only then there is a column for it.
+    has_children: bool,
 }
 
 impl<'a> AgentRows<'a> {
@@ -57,20 +59,30 @@ impl<'a> AgentRows<'a> {
                 by_member.entry((&link.namespace, member)).or_default().push(link);
             }
         }
+        let has_children = agents.iter().any(|pod| pod.spec.spawned_by.is_some());
         let agents = agents.iter().map(visibility::agent_ref).map(|agent| ((agent.namespace.clone(), agent.name.clone()), agent)).collect();
-        AgentRows { links: Some(by_member), agents }
+        AgentRows { links: Some(by_member), agents, has_children }
     }
 
     /// Without whom they see, which changes with other objects.
     pub fn watched() -> Self {
-        AgentRows { links: None, agents: HashMap::new() }
+        AgentRows { links: None, agents: HashMap::new(), has_children: false }
+    }
+
+    /// Returns who has started this agent, marked when that one is gone.
+    fn parent(&self, pod: &YoiPod) -> String {
+        let Some(by) = &pod.spec.spawned_by else { return String::new() };
+        let parent = self.agents.get(&(pod.namespace().unwrap_or_default(), by.name.clone()));
+        if parent.is_some_and(|parent| parent.uid == by.uid) { by.name.clone() } else { format!("{} (Missing)", by.name) }
     }
 
     /// Returns the names of the agents that this one sees, as its own ListPods does. A missing one is marked.
     fn visible_names(&self, pod: &YoiPod, links: &HashMap<(&str, &str), Vec<&PeerLink>>) -> Vec<String> {
         let me = visibility::agent_ref(pod);
         let own = links.get(&(me.namespace.as_str(), me.name.as_str())).into_iter().flatten().copied();
-        let seen = visibility::visible_agents(&me, own).into_iter().filter(|seen| seen.reason != VisibilityReason::Itself);
+        // The family stands in a column of its own.
+        let seen =
+            visibility::visible_agents(&me, None, own, []).into_iter().filter(|seen| !seen.reasons.contains(&VisibilityReason::Itself));
         seen.map(|seen| {
             // The UID is compared too, so a later agent of the name is not taken for this one.
             let there = self.agents.get(&(me.namespace.clone(), seen.name.to_owned())).is_some_and(|agent| seen.is(agent));
@@ -86,6 +98,7 @@ impl Rows for AgentRows<'_> {
 
     fn header(&self, wide: bool) -> Vec<&'static str> {
         let mut header = vec!["agent", "ready", "reason", "desired", "activity", "task", "project"];
+        header.extend(self.has_children.then_some("parent"));
         header.extend(self.links.as_ref().map(|_| "sees"));
         header.push("age");
         if wide {
@@ -110,6 +123,7 @@ impl Rows for AgentRows<'_> {
             show::cell(status.task.as_ref().map(|t| t.state.as_str()).unwrap_or_default()),
             show::cell(&pod.spec.project_ref.name),
         ];
+        row.extend(self.has_children.then(|| show::cell(self.parent(pod))));
         row.extend(self.links.as_ref().map(|links| show::cell(self.visible_names(pod, links).join(","))));
         row.push(show::cell(show::age(pod.creation_timestamp().map(|t| t.0))));
         if wide {
@@ -201,6 +215,20 @@ mod tests {
         for other in ["Stopping", "ModelRefused", "OfANewerVersion"] {
             assert_eq!(restorable(session.clone(), other), "yes");
         }
+    }
+
+    #[test]
+    fn who_has_started_an_agent_stands_in_a_column_that_is_there_only_for_children() {
+        let pod = |name: &str, uid: &str, by: serde_json::Value| -> YoiPod {
+            let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "spawnedBy": by });
+            serde_json::from_value(json!({ "metadata": { "namespace": "ns", "name": name, "uid": uid }, "spec": spec })).unwrap()
+        };
+        let born = |uid: &str| json!({ "name": "lead", "uid": uid, "requestId": "r" });
+        let pods = [pod("lead", "u", json!(null)), pod("child", "c", born("u")), pod("orphan", "o", born("former"))];
+        let rows = AgentRows::new(&[], &pods);
+        assert_eq!(pods.each_ref().map(|pod| rows.parent(pod)), ["", "lead", "lead (Missing)"]);
+        assert!(rows.header(false).contains(&"parent") && !AgentRows::new(&[], &pods[..1]).header(false).contains(&"parent"));
+        assert_eq!(rows.row(&pods[1], true).len(), rows.header(true).len());
     }
 
     #[test]

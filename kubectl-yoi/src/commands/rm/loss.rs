@@ -54,7 +54,8 @@ pub fn agent_in_use(cluster: &Cluster, agent: &YoiPod) -> Option<Objection> {
         return Some(Objection::open("the operator has not seen it as it is now, so that it may have a Pod", stop()));
     }
     let ready = find(conditions(status.map(|status| &status.conditions)), condition::READY);
-    let rests = agent.spec.desired_state == DesiredState::Stopped || ready.is_some_and(|c| c.reason == reason::STOPPED);
+    let rests = agent.spec.desired_state == DesiredState::Stopped
+        || ready.is_some_and(|c| c.reason == reason::STOPPED || c.reason == reason::LIFETIME_OVER);
     (!rests).then(|| Objection::open("it is to run, and may get a Pod at any time", stop()))
 }
 
@@ -69,7 +70,7 @@ pub async fn tree_in_use(cluster: &Cluster, tree: &AgentWorkspace, users: &[YoiP
         return Some(live.clone());
     }
     let get_pods = || format!("kubectl get pods -n {}", cluster.namespace);
-    if let Some(pod) = claim_user(cluster, tree).await {
+    if let Some(pod) = tree_claim_user(cluster, tree).await {
         return Some(Objection::live(format!("Pod {pod} uses its claim"), format!("kubectl delete pod {pod} -n {}", cluster.namespace)));
     }
     let all = conditions(tree.status.as_ref().map(|status| &status.conditions));
@@ -97,13 +98,18 @@ fn has_reader(tree: &AgentWorkspace, users: &[YoiPod]) -> bool {
     users.iter().filter_map(reader).any(|uid| uid == *allowed)
 }
 
-/// A Pod that uses the claim and has not ended. Who may not read Pods learns it from the tree's conditions.
-async fn claim_user(cluster: &Cluster, tree: &AgentWorkspace) -> Option<String> {
+/// A Pod that uses the claim of a tree. Who may not read Pods learns it from the tree's conditions.
+async fn tree_claim_user(cluster: &Cluster, tree: &AgentWorkspace) -> Option<String> {
     let claim = tree.status.as_ref()?.claim_name.as_ref()?;
     let pods: Vec<Pod> = cluster.list(false, None).await.ok()?;
+    claim_user(claim, &pods)
+}
+
+/// A Pod that uses the claim and has not ended.
+pub fn claim_user(claim: &str, pods: &[Pod]) -> Option<String> {
     let names = |pod: &Pod| {
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-        volumes.iter().any(|v| v.persistent_volume_claim.as_ref().is_some_and(|c| c.claim_name == *claim))
+        volumes.iter().any(|v| v.persistent_volume_claim.as_ref().is_some_and(|c| c.claim_name == claim))
     };
     let has_ended = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

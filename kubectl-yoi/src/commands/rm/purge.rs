@@ -53,7 +53,12 @@ impl Session {
 
     /// The session that an agent of this name has left.
     pub async fn left_by(cluster: &Cluster, agent: &str) -> Result<Option<Self>, Error> {
-        Ok(left_by(cluster, agent).await?.map(|claim| Session::new(claim, None)))
+        Ok(left_by(cluster, agent).await?.map(Session::of_nobody))
+    }
+
+    /// A session that no agent names.
+    pub fn of_nobody(claim: PersistentVolumeClaim) -> Self {
+        Session::new(claim, None)
     }
 
     pub fn name(&self) -> String {

@@ -82,6 +82,7 @@ async fn run_careless_loop(model: &str, trace: &Path) -> Vec<Entry> {
                 images: Vec::new(),
                 millis: None,
                 decision: None,
+                read: None,
             }));
             let asked = json!([{"id": id, "type": "function", "function": {"name": "Shell", "arguments": args.to_string()}}]);
             messages.push(json!({"role": "assistant", "content": "", "tool_calls": asked}));

@@ -40,7 +40,10 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
             }
         });
         let is_to_run = match yoipod.spec.desired_state {
-            DesiredState::Running | DesiredState::Suspended => !is_finished(yoipod) && !yoi_plan::yoipod::may_be_woken(yoipod),
+            DesiredState::Running | DesiredState::Suspended => {
+                let has_ended = is_finished(yoipod) || yoi_plan::yoipod::lifetime_is_over(yoipod);
+                !has_ended && !yoi_plan::yoipod::may_be_woken(yoipod)
+            }
             DesiredState::Stopped | DesiredState::Unknown => false,
         };
         if lost.is_none() && is_to_run {

@@ -1,0 +1,113 @@
+//! Agents that an agent starts, each in a fork of its tree.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use serde_json::json;
+use yoi_crds::YoiPod;
+use yoi_crds::pod::DesiredState;
+use yoi_e2e::test_namespace::{TestNamespace, uid};
+use yoi_wire::entry::{Body, RunOutcome};
+
+use crate::tool_output;
+
+const SCRIPT: &str = r#"
+rules:
+- name: child
+  when: { lastUserContains: "work as the child" }
+  steps:
+  - toolCalls: [{ tool: Write, args: { path: from-child, content: "child\n" } }, { tool: Shell, args: { command: "cat from-lead from-child" } }]
+  - text: The child has done it.
+- name: lead
+  when: { lastUserContains: "start another" }
+  steps:
+  - toolCalls: [{ tool: Write, args: { path: from-lead, content: "lead\n" } }]
+  - toolCalls: [{ tool: SpawnPod, args: { name: child, task: "work as the child" } }, { tool: WaitPods, args: { names: [child] } }]
+  - text: Started.
+- name: look
+  when: { lastUserContains: "look at it" }
+  steps:
+  - toolCalls: [{ tool: ReadPodOutput, args: { name: child } }, { tool: DiffPod, args: { name: child } }, { tool: ListPods, args: {} }]
+  - text: Looked.
+- name: end
+  when: { lastUserContains: "end it" }
+  steps:
+  - toolCalls: [{ tool: StopPod, args: { name: child } }]
+  - text: Ended.
+"#;
+
+/// Sends a message to the lead, and returns what its tools have put out once its run has ended.
+async fn outputs_after(ns: &TestNamespace, message: &str) -> Result<Vec<String>> {
+    let before = ns.log("lead").await?.len();
+    ns.yoi(&["send", "lead", message]).await?.exit_ok()?;
+    ns.wait_log("lead", message, |log| {
+        let new = log.iter().skip(before).map(|line| &line.entry.body);
+        let ended = new.clone().any(|body| matches!(body, Body::RunEnded(run) if run.outcome == RunOutcome::Finished));
+        let outputs = new.filter_map(|body| if let Body::ToolEnded(end) = body { Some(end.output.clone()) } else { None });
+        ended.then(|| outputs.collect())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_lead_starts_a_child_in_a_fork_of_its_tree_reads_it_over_a_restart_and_stops_it() -> Result<()> {
+    let ns = TestNamespace::create("children").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Btrfs" })).await?;
+    ns.create_agent("lead", "p", json!({ "task": "start another", "delegation": {} })).await?;
+    ns.wait_task_complete("lead").await?;
+    let outputs: Vec<String> = tool_output::all(&ns, "lead").await?.into_iter().map(|(_, output)| output).collect();
+    ensure!(outputs.iter().any(|output| output.contains("is started in a fork")), "{outputs:?}");
+    ensure!(outputs.last().is_some_and(|output| output.contains("child is Idle")), "{outputs:?}");
+
+    ns.wait_task_complete("child").await?;
+    let (lead, child): (YoiPod, YoiPod) = (ns.get("lead").await?, ns.get("child").await?);
+    let by = child.spec.spawned_by.as_deref().context("the child has no record of its birth")?;
+    ensure!(by.name == "lead" && by.uid == uid(&lead) && child.spec.delegation.is_none(), "{:?}", child.spec);
+    ensure!(child.metadata.owner_references.is_none(), "the child goes with its parent: {:?}", child.metadata.owner_references);
+    let seen = tool_output::last(&ns, "child").await?;
+    ensure!(seen.contains("lead\nchild"), "the child sees {seen}");
+
+    let outputs = outputs_after(&ns, "look at it").await?;
+    ensure!(outputs.len() == 3 && outputs[0].contains("The child has done it."), "{outputs:?}");
+    // What only reads may end in any order.
+    ensure!(outputs.iter().any(|output| output.contains("from-child")), "{outputs:?}");
+    ensure!(outputs.iter().any(|output| output.lines().any(|line| line.starts_with("child (child)"))), "{outputs:?}");
+
+    // The cursor is in the lead's log.
+    let pod = lead.status.and_then(|status| status.pod).context("the lead has a Pod")?.name;
+    ns.delete::<Pod>(&pod).await?;
+    ns.wait_log("lead", "a second runtime", |log| {
+        (log.iter().filter(|line| matches!(line.entry.body, Body::RuntimeStarted(_))).count() == 2).then_some(())
+    })
+    .await?;
+    ns.wait_agent_ready("lead").await?;
+    let outputs = outputs_after(&ns, "look at it").await?;
+    ensure!(outputs[0].contains("It has said nothing new"), "{outputs:?}");
+
+    let list = ns.yoi(&["ls", "agents"]).await?.exit_ok()?.out;
+    ensure!(list.lines().any(|line| line.trim_start().starts_with("child") && line.contains("lead")), "{list}");
+    let outputs = outputs_after(&ns, "end it").await?;
+    ensure!(outputs[0].contains("is being stopped"), "{outputs:?}");
+    ns.wait_for::<YoiPod, _>("child", "stopped", |child| {
+        child
+            .filter(|child| {
+                child.spec.desired_state == DesiredState::Stopped && child.status.as_ref().is_some_and(|status| status.pod.is_none())
+            })
+            .map(drop)
+    })
+    .await?;
+    // A stopped child is read all the same.
+    let outputs = outputs_after(&ns, "look at it").await?;
+    ensure!(outputs[0].contains("child is Stopped") && outputs.iter().any(|output| output.contains("from-child")), "{outputs:?}");
+
+    // Nobody else says whose child an agent is.
+    let mut forged = YoiPod::new("forged", child.spec.clone());
+    forged.metadata.namespace = Some(ns.name.clone());
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let refused = ns.api::<YoiPod>().create(&dry, &forged).await.err().context("a user has forged a child")?.to_string();
+    ensure!(refused.contains("only the Yoi gateway says who has started an agent"), "{refused}");
+    forged.spec.spawned_by = None;
+    ns.api::<YoiPod>().create(&dry, &forged).await.context("the control, the same without it, is refused")?;
+    ns.remove().await
+}

@@ -1,0 +1,51 @@
+//! What an agent asks of the agents that it has started.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use yoi_wire::children::{
+    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
+};
+use yoi_wire::hub::{SendRequest, SendResponse};
+use yoi_wire::people::DiffResponse;
+
+use crate::peers::PeersError;
+
+/// Answers the tools SpawnPod, SendToPod, ReadPodOutput, DiffPod, WaitPods and StopPod. Each request may be sent again: the same one has the same effect once.
+pub trait Children: fmt::Debug + Send + Sync {
+    /// Makes a child in a fork of this agent's tree.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn spawn<'a>(&'a self, request: &'a SpawnRequest) -> BoxFuture<'a, Result<SpawnResponse, PeersError>>;
+
+    /// Gives an idle child work, durable on return.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn send_to_child<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>>;
+
+    /// Reads what a child has said.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn read<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<ChildWords, PeersError>>;
+
+    /// Reads what a child has changed.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn diff<'a>(&'a self, request: &'a DiffRequest) -> BoxFuture<'a, Result<DiffResponse, PeersError>>;
+
+    /// Waits until children have nothing to do, for a while; the answer says whether that was long enough.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn wait<'a>(&'a self, request: &'a WaitRequest) -> BoxFuture<'a, Result<WaitResponse, PeersError>>;
+
+    /// Stops a child, for good.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn stop<'a>(&'a self, request: &'a StopRequest) -> BoxFuture<'a, Result<StopResponse, PeersError>>;
+}
