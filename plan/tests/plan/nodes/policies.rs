@@ -125,8 +125,9 @@ fn a_pod_of_an_earlier_version_keeps_its_policy_and_the_condition_says_so() {
     assert_eq!(set_policy(&seen), None, "its runtime has no file of it");
     let valid = plan(&seen).0.expect("a condition");
     assert_eq!((valid.status, valid.reason.as_str()), (ConditionStatus::True, "PolicyAtNextStart"));
-    // A stopped agent simply takes it.
+    // The Pod that follows simply takes it.
     seen.pods = Vec::new();
+    change(&mut seen, |yoipod| yoipod.status.as_mut().expect("a status").pod = None);
     let (valid, manifest) = plan(&seen);
     assert_eq!((valid.expect("a condition").reason.as_str(), manifest.expect("a Pod").policy.deny), ("Valid", vec!["Write".to_owned()]));
 }
