@@ -73,6 +73,8 @@ pub mod annotation {
     /// Of an agent's Pod: after how many seconds without anything to do the agent rests, a decimal number, or empty: never. The runtime sees it in a file, and
     /// a change of it at once.
     pub const REST: &str = "yoi.dev/rest";
+    /// Of an agent's Pod: what calls of tools may do, JSON. The runtime sees it in a file, and a change of it at once.
+    pub const POLICY: &str = "yoi.dev/policy";
     /// Of a pusher's Pod: id of the push.
     pub const PUSH: &str = "yoi.dev/push";
     /// The scheduler's choice of node for a late-bound claim.

@@ -111,7 +111,7 @@ pub struct YoiPodSpec {
     pub limits: Limits,
     #[serde(default, skip_serializing_if = "Compaction::is_empty")]
     pub compaction: Compaction,
-    /// Narrows the policy of the project for this agent. A change counts from its next start.
+    /// Narrows the policy of the project for this agent. A change counts from its next turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<Policy>>,
     /// With it, also an empty one, the agent may start others, each in a fork of its tree, as many as limits.children. A change counts from its next start.

@@ -51,7 +51,7 @@ pub struct YoiProjectSpec {
     /// Runs in every base before it is sealed: what it builds is in every tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<Box<Prepare>>,
-    /// What calls of tools may do in every agent of this project. A change counts from an agent's next start.
+    /// What calls of tools may do in every agent of this project. A change counts from an agent's next turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<Policy>>,
     /// For YoiPods of this project that do not say otherwise.

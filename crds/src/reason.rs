@@ -656,7 +656,7 @@ reasons! {
     @person POLICY_INVALID = "PolicyInvalid",
         "The message names the line and what is wrong with it: change `spec.policy` there.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
-    /// The policy is valid, and the agent was started under another one.
+    /// The policy is valid, and the agent's Pod is of an earlier version of Yoi, which keeps the policy that it was started under.
     POLICY_AT_NEXT_START = "PolicyAtNextStart",
         "Start the agent again to have it under the policy as it is now.",
         "kubectl yoi restart $NAME -n $NAMESPACE";

@@ -38,7 +38,7 @@ pub use event::{
     AskId, CallEnd, ConversationEvent, DecidedCall, EffectId, Intent, ModelFailed, ModelFailureKind, PromptRequest, RunSettings, StartInput,
 };
 pub use mode::is_open;
-pub use policy_change::policy_of;
+pub use policy_change::{PolicyChange, policy_of};
 pub use preparation::{CommandInput, FolderInstructions, Prepared, ToPrepare};
 pub use prompt::{Prompt, project};
 pub use questions::ApprovalResult;
@@ -370,7 +370,7 @@ impl ConversationState {
             ConversationEvent::Started(start) => self.start(*start, intents),
             ConversationEvent::SegmentFull => self.segment_full = true,
             ConversationEvent::TokenLimit(limit) => self.settings.tokens = limit,
-            ConversationEvent::PolicyChanged { policy, tools } => self.change_policy(&policy, tools, intents),
+            ConversationEvent::PolicyChanged(change) => self.change_policy(*change, intents),
             ConversationEvent::InboxChanged => self.inbox_read = false,
             ConversationEvent::InboxRead(messages) => self.take_messages(messages, intents),
             ConversationEvent::OutputBegan { effect } => {

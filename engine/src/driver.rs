@@ -12,11 +12,12 @@ use yoi_wire::control::ControlResponse;
 use yoi_wire::entry::{AgentConfig, Body, CallFrom, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
 use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
+use yoi_wire::policy::ToolPolicy;
 
 use crate::conversation::program::{ProgramEnd, ProgramRole};
 use crate::conversation::{
-    ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, RunSettings,
-    StartInput, apply, policy_of,
+    ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, PolicyChange,
+    RunSettings, StartInput, apply, policy_of,
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
@@ -124,6 +125,8 @@ pub struct Driver {
     pub token_limit: watch::Receiver<Option<u64>>,
     /// What calls may do, when that changes.
     pub policy: watch::Receiver<Arc<Policy>>,
+    /// The policy that the present manifest names.
+    pub named_policy: ToolPolicy,
     /// Bytes of a segment after which the next one begins.
     pub segment_bytes: u64,
     /// Forms system prompt, tools and model options by the present manifest. It may block.
@@ -163,15 +166,19 @@ impl Driver {
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
+        let had_changed = replay.entries.iter().any(|entry| policy_of(&entry.body).is_some());
         let mut state = ConversationState::new(self.tools.runner().tools().read_only()).for_program(self.agent.role()).prepared_from_tree();
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
         self.tools.set_mode(state.mode());
         let mut policy = self.policy.clone();
-        self.tools.runner().set_policy(policy.borrow_and_update().clone());
+        let in_force = policy.borrow_and_update().clone();
+        self.tools.runner().set_policy(in_force.clone());
         self.tools.runner().set_read(state.read());
         let config = self.changed_config(&state, &runtime);
+        // A configuration that stays has the tools of what changed before.
+        let is_another = *in_force.source() != self.named_policy || (had_changed && config.is_none());
         let mut token_limit = self.token_limit.clone();
         let start = StartInput {
             runtime,
@@ -180,6 +187,7 @@ impl Driver {
             settings: RunSettings { tokens: *token_limit.borrow_and_update(), ..self.settings },
             may_run: self.agent.may_run(),
             config,
+            policy: is_another.then(|| self.policy_change(&in_force)),
             segment: self.session.pointer().map(|pointer| pointer.segment).unwrap_or_default(),
         };
         let (events, mut received) = mpsc::unbounded_channel();
@@ -219,14 +227,17 @@ impl Driver {
                 Ok(()) = token_limit.changed() => ConversationEvent::TokenLimit(*token_limit.borrow_and_update()),
                 Ok(()) = policy.changed() => {
                     let policy = policy.borrow_and_update().clone();
-                    let tools = self.tools.offered_under(&policy, CallFrom::Model);
-                    ConversationEvent::PolicyChanged { policy: Box::new(policy.source().clone()), tools }
+                    ConversationEvent::PolicyChanged(self.policy_change(&policy))
                 }
                 () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
                 Some(request) = requests.recv() => running.asked(&state, request),
                 event = expiry(next_expiry(&state)) => event,
             };
         }
+    }
+
+    fn policy_change(&self, policy: &Policy) -> Box<PolicyChange> {
+        Box::new(PolicyChange { policy: policy.source().clone(), tools: self.tools.offered_under(policy, CallFrom::Model) })
     }
 
     /// The configuration by the present manifest, where the log has another one.

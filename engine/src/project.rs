@@ -210,6 +210,7 @@ impl Project {
             observe: Arc::new(|_: &str| -> Arc<dyn ConversationObserver> { Arc::new(Unobserved) }),
             random: random_fraction,
             policy: policies,
+            named_policy: options.policy.clone(),
             segment_bytes: SEGMENT_BYTES,
             form_config,
             runtime: RuntimeStarted { pod_uid, manifest_digest: digest, cut_bytes: 0 },

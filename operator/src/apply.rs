@@ -129,6 +129,9 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
         Step::SetRest { pod, after } => {
             patch(client, pod, json!({"metadata": {"annotations": {annotation::REST: after}}}), &operation).await?;
         }
+        Step::SetPolicy { pod, policy } => {
+            patch(client, pod, json!({"metadata": {"annotations": {annotation::POLICY: policy}}}), &operation).await?;
+        }
         Step::RetainVolume { volume } => {
             patch(client, volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}), &operation).await?;
         }

@@ -120,6 +120,13 @@ pub enum Step {
         /// The annotation's value: seconds, or empty for never.
         after: String,
     },
+    /// Changes the annotation of an agent's Pod that says what calls of tools may do, which the runtime sees in a file.
+    SetPolicy {
+        /// The Pod.
+        pod: Target,
+        /// The annotation's value: JSON of a [`yoi_wire::policy::ToolPolicy`].
+        policy: String,
+    },
     /// Sets a volume's reclaim policy to Retain, so that the data outlives its claim.
     RetainVolume {
         /// The volume.
@@ -228,6 +235,7 @@ impl Step {
             Step::NudgeClaim { claim, .. } => format!("have Kubernetes look again at {claim}"),
             Step::SetTokens { pod, .. } => format!("set the limit of tokens of {pod}"),
             Step::SetRest { pod, .. } => format!("set when {pod} rests"),
+            Step::SetPolicy { pod, .. } => format!("set the policy of {pod}"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::SetNodeCondition { of, condition, .. } => format!("set {}={:?} of {of}", condition.type_, condition.status),

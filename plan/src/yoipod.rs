@@ -148,6 +148,7 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
         observed_generation: input.yoipod.meta().generation,
         run_generation: run.record.run_generation,
         manifest: run.record.manifest,
+        policy: policy_valid::record(input),
         pod: run.record.pod,
         workspace: Some(WorkspaceRef {
             name: input.workspace_name.to_owned(),

@@ -14,6 +14,7 @@ use yoi_engine::error_text::error_text;
 use yoi_engine::log_reads::LogReads;
 use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
+use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_engine::project::{Conversations, ProjectError, ProjectInstance, TokenBudget};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
@@ -34,6 +35,7 @@ use crate::frame;
 use crate::gateway_peers::GatewayPeers;
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
+use crate::policy_watch::watch_policy;
 use crate::program::{program_setup, report_program};
 use crate::request_gate::RequestGate;
 use crate::rest::{Idleness, rest_when_idle, watch_rest};
@@ -98,7 +100,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
 
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
     let peers = Arc::new(GatewayPeers::new(caller.clone(), manifest.delegation));
-    let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, &manifest.policy)?;
+    let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
+    let policy = watch_policy(token_folder, &manifest.policy, stop.clone()).map_err(ProjectError::from)?;
+    let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, policy.borrow().source())?;
     let tools = instance.tools.clone();
     tokio::spawn(report_background(tools.runner().background_count(), status.clone()));
     let is_program = manifest.program.is_some();
@@ -118,7 +122,6 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     };
 
     let secrets = Arc::new(SecretRestart::new(&settings.session, &settings.pod_uid, settings.secret_restart, tools.clone(), stop.clone()));
-    let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let token_limit = watch_token_limit(token_folder, manifest.limits.tokens, stop.clone());
     let (opened, open_session) = watch::channel(None);
     let (conversations_opened, conversations) = watch::channel(None);
@@ -187,6 +190,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         conversations: &conversations_opened,
         instance,
         agent,
+        policy,
         budget,
         secrets,
     };
@@ -293,6 +297,7 @@ struct AgentProcess<'a> {
     conversations: &'a watch::Sender<Option<Arc<Conversations>>>,
     instance: ProjectInstance,
     agent: Agent,
+    policy: watch::Receiver<Arc<Policy>>,
     budget: Arc<TokenBudget>,
     secrets: Arc<SecretRestart>,
 }

@@ -46,6 +46,7 @@ pub mod git_repository;
 pub mod hook;
 pub mod log_origin;
 pub mod model_secrets;
+mod policy_watch;
 pub mod program;
 pub mod program_socket;
 pub mod program_tools;

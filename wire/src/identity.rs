@@ -48,6 +48,10 @@ pub const TOKENS_FILE: &str = "limit-tokens";
 /// change of the spec reaches it while the runtime runs. Pods of earlier versions do not have it, and never rest.
 pub const REST_FILE: &str = "rest";
 
+/// Name of a file in [`TOKEN_MOUNT`]: what calls of tools may do, JSON of [`crate::policy::ToolPolicy`] without the variables that hold secrets, which are
+/// those of the manifest. A change of the spec reaches it while the runtime runs. Pods of earlier versions do not have it, and the manifest's counts.
+pub const POLICY_FILE: &str = "policy";
+
 /// Environment of the runtime's container.
 pub mod env {
     /// Run generation of this Pod, a decimal number.

@@ -25,6 +25,9 @@ pub struct YoiPodStatus {
     /// Operator: the manifest of the current or last Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<ManifestRef>,
+    /// Operator: what calls of its tools may do, by the last valid policy of spec and project together; JSON. Absent while nobody has named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// Operator: the Pod that is this agent now. Identity of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,

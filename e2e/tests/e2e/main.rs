@@ -18,6 +18,7 @@ mod node;
 mod operations;
 mod peers;
 mod plugin;
+mod policy;
 mod prepare;
 mod private;
 mod private_server;

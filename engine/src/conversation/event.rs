@@ -6,12 +6,12 @@ use yoi_session::inbox::InboxMessage;
 use yoi_wire::approval::ApprovalRequest;
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::entry::{
-    AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, OfferedTool, PromptItem, ReadPosition, RefusalClass, RuntimeStarted,
-    SegmentReason, TokenUsage, ToolCall, ToolOutcome,
+    AgentConfig, Assistant, Body, CallFrom, Carried, Entry, Image, PromptItem, ReadPosition, RefusalClass, RuntimeStarted, SegmentReason,
+    TokenUsage, ToolCall, ToolOutcome,
 };
 use yoi_wire::manifest::{CompactionLimits, Task};
-use yoi_wire::policy::ToolPolicy;
 
+use super::policy_change::PolicyChange;
 use super::preparation::{Prepared, ToPrepare};
 use super::program::ProgramEnd;
 use super::questions::ApprovalResult;
@@ -164,12 +164,7 @@ pub enum ConversationEvent {
         question: u64,
     },
     /// Another policy counts from its entry on.
-    PolicyChanged {
-        /// The policy.
-        policy: Box<ToolPolicy>,
-        /// The tools that it shows to the model.
-        tools: Vec<OfferedTool>,
-    },
+    PolicyChanged(Box<PolicyChange>),
     /// `spec.limits.tokens` is another one now.
     TokenLimit(Option<u64>),
     /// The process was asked to stop. No effect runs any more.
@@ -249,6 +244,8 @@ pub struct StartInput {
     pub may_run: bool,
     /// The configuration by the present manifest, where the log has none or one of another manifest.
     pub config: Option<AgentConfig>,
+    /// The policy in force, where the log would not say so.
+    pub policy: Option<Box<PolicyChange>>,
     /// UUID of the segment that is written.
     pub segment: String,
 }

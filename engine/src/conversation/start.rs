@@ -31,19 +31,21 @@ impl ConversationState {
     }
 
     pub(super) fn start(&mut self, start: StartInput, intents: &mut Vec<Intent>) {
-        let StartInput { runtime, task, settings, may_run, config, segment } = start;
+        let StartInput { runtime, task, settings, may_run, config, policy, segment } = start;
         (self.settings, self.may_run, self.segment) = (settings, may_run, segment.clone());
         if let (Some(config), None) = (&config, &self.config) {
             // A log of format 1: the head of the next segment has the configuration. Then the start goes on.
             self.rotate(SegmentReason::Upgraded, config, intents);
-            let rest = StartInput { runtime, task, settings, may_run, config: None, segment };
+            let rest = StartInput { runtime, task, settings, may_run, config: None, policy, segment };
             self.deferred.push_front(ConversationEvent::Started(Box::new(rest)));
             return;
         }
         self.started = true;
         let mut bodies = self.closing_entries();
         bodies.push(Body::RuntimeStarted(runtime));
+        let policy = policy.map(|change| self.policy_entries(*change, config.as_ref().or(self.config.as_deref())));
         bodies.extend(config.map(|config| Body::ConfigChanged(ConfigChanged { config })));
+        bodies.extend(policy.into_iter().flatten());
         if let Some(task) = task.filter(|task| !self.log.tasks.contains_key(&task.id) && !self.log.delivered.contains(&task.id)) {
             bodies.push(Body::Input(Input { from: InputFrom::Task, message_id: task.id, user: None, text: task.text }));
         }

@@ -14,6 +14,7 @@ use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStart
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 use yoi_wire::people::MAX_LOG_TAIL;
+use yoi_wire::policy::ToolPolicy;
 
 use super::ProjectError;
 use super::budget::{TokenBudget, sum};
@@ -55,6 +56,8 @@ pub struct ConversationParts {
     pub random: fn() -> f64,
     /// What calls may do, when that changes.
     pub policy: watch::Receiver<Arc<Policy>>,
+    /// The policy that the manifest or the options name. A conversation that starts under another one says so in its log.
+    pub named_policy: ToolPolicy,
     /// Bytes of a segment after which the next one begins.
     pub segment_bytes: u64,
     /// Forms system prompt, tools and model options. It may block.
@@ -89,6 +92,7 @@ impl ConversationParts {
             settings: RunSettings { tokens, ..self.settings },
             token_limit,
             policy: self.policy.clone(),
+            named_policy: self.named_policy.clone(),
             segment_bytes: self.segment_bytes,
             form_config: self.form_config_of(name),
         }

@@ -112,7 +112,7 @@ fn offers(request: &str, tool: &str) -> bool {
 async fn another_policy_counts_from_the_next_turn_in_every_conversation_without_a_start_and_one_that_cannot_be_read_changes_nothing() {
     let place = Place::new();
     let write = calls("Write", &json!({"path": "note", "content": "x"}));
-    let (url, seen) = serve(vec![says("one"), write.clone(), says("two"), write, says("three")]).await;
+    let (url, seen) = serve(vec![says("one"), write.clone(), says("two"), write.clone(), says("three"), write, says("four")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
     project.start_conversation("c").await.unwrap();
     run_with(&project, "first").await;
@@ -120,7 +120,9 @@ async fn another_policy_counts_from_the_next_turn_in_every_conversation_without_
     assert!(matches!(project.set_policy(&policy("Wriet")), Err(ProjectError::Policy(_))));
     project.set_policy(&policy("Write")).unwrap();
     let other = project.conversation("c").unwrap();
-    for conversation in [project.conversation(MAIN).unwrap(), other] {
+    // One that starts later says so, too.
+    let later = project.start_conversation("later").await.unwrap();
+    for conversation in [project.conversation(MAIN).unwrap(), other, later] {
         let mut follower = conversation.follow(Token::Start, None).await.unwrap();
         let told = async {
             loop {

@@ -17,7 +17,7 @@ pub(super) struct Accepted<'a> {
     /// An agent that has its tree needs no project any more.
     pub project: Option<Stored<'a, YoiProject>>,
     pub resolved: Resolved,
-    /// Of its next run.
+    /// In force.
     pub policy: ToolPolicy,
     /// The project is not what the agent was last started with, and the agent waits for a change: its next manifest is of the project as it is.
     pub is_renewed: bool,

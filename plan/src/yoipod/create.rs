@@ -5,10 +5,11 @@ use yoi_crds::pod::ManifestRef;
 use yoi_crds::source::{DEFAULT_PATH, ProjectRevision, TreeOwner, WorkspaceSource};
 use yoi_crds::workspace::Binding;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiPod, YoiProject};
+use yoi_wire::policy::ToolPolicy;
 
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
-use super::{manifest, pod_spec, rest};
+use super::{manifest, pod_spec, policy_valid, rest};
 use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
@@ -25,8 +26,8 @@ pub(super) struct CreatedPod {
 
 /// Digest of the manifest and the Pod's settings as the spec, the project and the operator have them now.
 pub(super) fn settings_digest(accepted: &Accepted<'_>, yoipod: Stored<'_, YoiPod>, path: &str, settings: &Settings) -> String {
-    let mut manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, &accepted.policy, settings);
-    // It reaches the Pod that is there.
+    // Both reach the Pod that is there.
+    let mut manifest = manifest::manifest(yoipod.get(), path, &accepted.resolved, &ToolPolicy::default(), settings);
     manifest.limits.tokens = None;
     let image = accepted.resolved.pod.image.as_ref().unwrap_or(&settings.agent_image);
     // Serializing these types does not fail; if it did, no Pod would be replaced for it.
@@ -75,6 +76,7 @@ pub(super) fn pod(
         nodes,
         settings_digest: settings_digest(accepted, yoipod, path, settings),
         rest: rest::after(input).unwrap_or_default(),
+        policy: policy_valid::text(&accepted.policy),
         settings,
     });
     let map = (!exists).then(|| Step::EnsureConfigMap(Box::new(map)));

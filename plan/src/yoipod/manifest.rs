@@ -67,7 +67,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         session,
         limits,
         compaction,
-        // It is taken as it is with each start.
+        // It reaches the Pod that is there.
         policy: _,
         delegation,
         // Immutable.

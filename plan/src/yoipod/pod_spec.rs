@@ -13,8 +13,8 @@ use yoi_crds::pod::{EnvSource, PodSettings, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{
-    GATEWAY_AUDIENCE, MANIFEST_MOUNT, REST_FILE, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT, TOKENS_FILE,
-    VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, env,
+    GATEWAY_AUDIENCE, MANIFEST_MOUNT, POLICY_FILE, REST_FILE, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT,
+    TOKENS_FILE, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, env,
 };
 
 use super::manifest::Resolved;
@@ -49,6 +49,8 @@ pub(crate) struct PodContext<'a> {
     pub settings_digest: String,
     /// See [`super::rest::after`].
     pub rest: String,
+    /// See [`super::policy_valid::text`].
+    pub policy: String,
     pub settings: &'a Settings,
 }
 
@@ -72,6 +74,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
                 (annotation::SETTINGS_DIGEST.to_owned(), context.settings_digest.clone()),
                 (annotation::TOKENS.to_owned(), tokens(yoipod.get())),
                 (annotation::REST.to_owned(), context.rest.clone()),
+                (annotation::POLICY.to_owned(), context.policy.clone()),
             ])),
             owner_references: Some(vec![yoipod.owner_reference()]),
             ..ObjectMeta::default()
@@ -217,9 +220,10 @@ pub(super) fn tokens(yoipod: &YoiPod) -> String {
     yoipod.spec.limits.tokens.map(|tokens| tokens.to_string()).unwrap_or_default()
 }
 
-/// Beside the token, a file for each of two annotations of the Pod: the kubelet writes it anew when that changes, and no container is restarted.
+/// Beside the token, a file for each of three annotations of the Pod: the kubelet writes it anew when that changes, and no container is restarted.
 fn with_annotations(mut volume: Volume) -> Volume {
-    let files = [(annotation::TOKENS, TOKENS_FILE), (annotation::REST, REST_FILE)].map(|(annotation, file)| {
+    let annotations = [(annotation::TOKENS, TOKENS_FILE), (annotation::REST, REST_FILE), (annotation::POLICY, POLICY_FILE)];
+    let files = annotations.map(|(annotation, file)| {
         let field = ObjectFieldSelector { field_path: format!("metadata.annotations['{annotation}']"), api_version: None };
         DownwardAPIVolumeFile { path: file.to_owned(), field_ref: Some(field), ..DownwardAPIVolumeFile::default() }
     });

@@ -14,7 +14,7 @@ use super::ending::lifetime_is_over;
 use super::placement::Placement;
 use super::session::SessionPlan;
 use super::yoipod_input::YoiPodInput;
-use super::{create, lost_tree, pod_spec, reader, rest, session, yoipod_conditions};
+use super::{create, lost_tree, pod_spec, policy_valid, reader, rest, session, yoipod_conditions};
 use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
@@ -224,7 +224,8 @@ fn keep<'a>(
         pod: Some(PodRef { name: pod.name().to_owned(), uid: pod.uid().as_str().to_owned() }),
         manifest: input.manifest_of(pod).map_or(record.manifest, |map| manifest_ref(map.get())),
     };
-    let set_annotations = set_tokens(input, pod).into_iter().chain(rest::set_rest(input, pod)).collect();
+    let set_annotations = set_tokens(input, pod).into_iter().chain(rest::set_rest(input, pod));
+    let set_annotations = set_annotations.chain(policy_valid::set_policy(input, pod)).collect();
     let plan = match pod.phase {
         PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),
@@ -239,7 +240,7 @@ fn set_tokens(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<S
     (has != wanted).then(|| Step::SetTokens { pod: pod.target(), tokens: wanted })
 }
 
-/// Whether spec or project have changed since the Pod was made, and the agent is not ready: somebody fixes what it waits for. A ready agent keeps its
+/// Whether spec or project have changed since the Pod was made in what does not reach it, and the agent is not ready: somebody fixes what it waits for. A ready agent keeps its
 /// Pod, and takes a change at its next start.
 fn is_outdated(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>, accepted: &Accepted<'_>, settings: &Settings) -> bool {
     let is_ready = input.before.report.as_ref().is_some_and(|report| report.pod_uid == pod.uid().as_str() && report.ready);

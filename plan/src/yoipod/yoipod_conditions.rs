@@ -58,7 +58,7 @@ pub(super) fn conditions(
     if let Some(current) = manifest_current::condition(input, run.record.manifest.as_ref()) {
         conditions.set(condition::MANIFEST_CURRENT, current);
     }
-    if let Some(policy) = policy_valid::condition(input, run.record.manifest.as_ref()) {
+    if let Some(policy) = policy_valid::condition(input, run.record.manifest.as_ref(), running_pod(run)) {
         conditions.set(condition::POLICY_VALID, policy);
     }
     conditions.set(condition::TASK_COMPLETE, task_complete(input));
@@ -70,6 +70,13 @@ pub(super) fn conditions(
     }
     conditions.set(condition::READY, ready);
     conditions.into_conditions()
+}
+
+fn running_pod<'a>(run: &RunPlan<'a>) -> Option<Stored<'a, ObservedPod>> {
+    match run.state {
+        RunState::Exists(pod) => Some(pod),
+        RunState::NotWanted { .. } | RunState::Waits(_) | RunState::Starting => None,
+    }
 }
 
 /// The current task has ended, well or not.

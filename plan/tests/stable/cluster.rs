@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use yoi_crds::name::annotation::{GIVEN_BACK, REMINDED, REST, SELECTED_NODE, TOKENS};
+use yoi_crds::name::annotation::{GIVEN_BACK, POLICY, REMINDED, REST, SELECTED_NODE, TOKENS};
 use yoi_crds::name::label::{WARM, YOIPOD};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, controller, deleting, uid};
@@ -337,6 +337,13 @@ impl Cluster {
                 |p| annotation(&p.metadata, REST) != Some(after),
                 |p| {
                     p.metadata.annotations.get_or_insert_default().insert(REST.to_owned(), after.clone());
+                },
+            ),
+            Step::SetPolicy { pod, policy } => self.patch::<Pod>(
+                pod,
+                |p| annotation(&p.metadata, POLICY) != Some(policy),
+                |p| {
+                    p.metadata.annotations.get_or_insert_default().insert(POLICY.to_owned(), policy.clone());
                 },
             ),
             Step::RetainVolume { volume } => self.patch::<PersistentVolume>(

@@ -50,8 +50,10 @@ pub const FEATURES: &[&str] = &[
     "yoipod: woken",
     "yoipod: task changed",
     "yoipod: another limit of tokens",
+    "yoipod: another policy",
     "yoipod: refreshed",
     "project: another model",
+    "project: another policy",
     "manifest: altered",
     "yoipod: session kept",
     "yoipod: session goes along",
@@ -185,6 +187,7 @@ const STEPS: &[&str] = &[
     "OwnClaim",
     "RetainVolume",
     "SetTokens",
+    "SetPolicy",
     "UnselectNode",
     "NudgeClaim",
     "ConfirmGone Pod",
@@ -268,8 +271,8 @@ impl Coverage {
     }
 }
 
-/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of policies, warm claims
-/// and namespaces that go in `tests/plan`.
+/// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of Pods of an earlier
+/// version, warm claims and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::COMMAND_INVALID,
     reason::GIT_MISSING,
@@ -283,7 +286,6 @@ const NOT_HERE: &[Reason] = &[
     reason::READER_WITHOUT_GIT,
     reason::WRITTEN_CALL,
     reason::POLICY_AT_NEXT_START,
-    reason::POLICY_INVALID,
     reason::NO_WARM_SESSION,
     reason::SESSIONS_WARM,
     reason::WARMING,
@@ -333,6 +335,7 @@ fn variant(step: &Step) -> &'static str {
         Step::NudgeClaim { .. } => "NudgeClaim",
         Step::SetTokens { .. } => "SetTokens",
         Step::SetRest { .. } => "SetRest",
+        Step::SetPolicy { .. } => "SetPolicy",
         Step::RetainVolume { .. } => "RetainVolume",
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",

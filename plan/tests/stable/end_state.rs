@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::condition::{find, is_true};
-use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE, RESOLVED};
+use yoi_crds::name::annotation::{GIVEN_BACK, NEW_TREE, POLICY, RESOLVED};
 use yoi_crds::pod::DesiredState;
 use yoi_crds::reason::{self, Reason, condition};
 use yoi_crds::source::HostSource;
@@ -357,6 +357,12 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         let rests = why == reason::STOPPED || !is_true(conditions, condition::ACCEPTED);
         return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {message}")) };
     }
+    let last_valid = y.status.as_ref().and_then(|s| s.policy.as_deref()).unwrap_or("{}");
+    let is_named = find(conditions, condition::POLICY_VALID).is_none_or(|_| is_true(conditions, condition::POLICY_VALID))
+        && c.now.projects.contains_key(&y.spec.project_ref.name);
+    if is_named && pods.iter().any(|p| annotation(&p.metadata, POLICY) != Some(last_valid)) {
+        return broken(format!("{title} has a Pod under another policy than {last_valid}"));
+    }
     let workspace = c.now.workspaces.get(yoi_plan::yoipod::workspace_name(y));
     let cloned = workspace.and_then(|w| w.spec.source.project.as_ref()).map_or(&y.spec.project_ref.name, |p| &p.name);
     let excused = match why {
@@ -364,6 +370,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
             .status
             .as_ref()
             .is_some_and(|s| s.task.as_ref().is_some_and(|t| matches!(t.state.known(), Some(TaskState::Succeeded | TaskState::Failed)))),
+        reason::POLICY_INVALID => !is_true(conditions, condition::ACCEPTED),
         reason::PRESET_UNKNOWN => y.spec.agent.cli.as_ref().is_some_and(|cli| cli.preset.as_deref() == Some("gone")),
         reason::SOURCE_NOT_FOUND | reason::INVALID_SPEC => {
             // Its own reason, or its workspace's.

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use yoi_crds::name::annotation::{NEW_TREE, REFRESH, RESOLVED};
 use yoi_crds::pod::{Completion, DesiredState, SessionRetain};
+use yoi_crds::policy::Policy;
 use yoi_crds::source::{EmptySource, GitSource, NamedRef, ProjectRevision, ProjectSource, WorkspaceSource};
 use yoi_crds::workspace::{BaseRef, Binding};
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPeerSpec, YoiPod, YoiProject};
@@ -335,6 +336,21 @@ fn change(c: &mut Cluster, random: &mut Random) {
                 m.metadata.annotations.get_or_insert_default().insert(RESOLVED.to_owned(), "{".to_owned());
             });
             "manifest: altered"
+        }
+        11 => {
+            // The third has a line that is none.
+            let denied = random.pick(&[None, Some("Write"), Some("Edit"), Some("Wriet")]).copied().flatten();
+            let policy = denied.map(|tool| made::<Box<Policy>>(json!({"deny": [tool]})));
+            match random.pick(&c.names::<YoiProject>()).filter(|_| random.0.is_multiple_of(2)).cloned() {
+                Some(project) => {
+                    c.edit::<YoiProject>(&project, |p| p.spec.policy = policy);
+                    "project: another policy"
+                }
+                None => {
+                    c.edit::<YoiPod>(&title, |y| y.spec.policy = policy);
+                    "yoipod: another policy"
+                }
+            }
         }
         _ => {
             let retain = if random.one_in(2) { SessionRetain::Retain } else { SessionRetain::Delete };

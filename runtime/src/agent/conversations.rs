@@ -63,8 +63,8 @@ impl AgentProcess<'_> {
             secrets: self.secrets.clone(),
             observe: Arc::new(observe),
             random: random_fraction,
-            // That of the manifest, until the agent starts again.
-            policy: watch::channel(self.instance.tools.runner().policy()).1,
+            policy: self.policy.clone(),
+            named_policy: manifest.policy.clone(),
             segment_bytes: manifest.segment_bytes.unwrap_or(SEGMENT_BYTES),
             form_config: self.form_config(),
             runtime: RuntimeStarted {

@@ -161,7 +161,7 @@ impl Simulation {
         let same = self.state.config().is_some_and(|config| config.manifest_digest == self.manifest);
         let config = (!same).then(|| self.config());
         let (task, settings, may_run) = (self.task.clone(), self.settings, self.may_run);
-        let start = StartInput { runtime, task, settings, may_run, config, segment: self.segment() };
+        let start = StartInput { runtime, task, settings, may_run, config, policy: None, segment: self.segment() };
         self.queue.push_back(ConversationEvent::Started(Box::new(start)));
     }
 

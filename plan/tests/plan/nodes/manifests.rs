@@ -197,7 +197,7 @@ fn b22_an_agent_whose_project_cannot_be_read_comes_back_with_its_last_manifest()
 }
 
 /// The agent with a Pod that runs and is not ready for this reason.
-fn runs_and_waits_at(reason: &str, project_now: &str) -> yoipod::Observed {
+pub fn runs_and_waits_at(reason: &str, project_now: &str) -> yoipod::Observed {
     let mut seen = ran_before();
     let plan = run(&seen);
     let mut pod = made_pod(&plan).expect("a Pod").clone();
@@ -262,7 +262,7 @@ fn a_changed_limit_of_tokens_reaches_the_pod_that_runs_and_no_other_pod_is_made(
     }
     let pod = serde_json::to_value(made_pod(&run(&ran_before()))).expect("JSON");
     let token = pod["spec"]["volumes"].as_array().expect("volumes").iter().find(|v| v["name"] == "token").cloned().expect("a token");
-    let wanted = [("limit-tokens", "tokens"), ("rest", "rest")].map(
+    let wanted = [("limit-tokens", "tokens"), ("rest", "rest"), ("policy", "policy")].map(
         |(file, annotation)| json!({"path": file, "fieldRef": {"fieldPath": format!("metadata.annotations['yoi.dev/{annotation}']")}}),
     );
     assert_eq!(token["projected"]["sources"][1]["downwardAPI"]["items"], json!(wanted));
