@@ -135,6 +135,7 @@ impl Signals {
             Body::Rewound(rewound) => one("conversation.rewound", Some(self.causes.id(rewound.from_seq)), json!(rewound)),
             Body::Usage(usage) => one("conversation.llm.usage", of_run, json!(usage)),
             Body::Notice(notice) => one("conversation.execution.degraded", of_run, json!(notice)),
+            Body::ModeSwitched(switched) => one("conversation.mode.switched", None, json!(switched)),
             Body::ConfigChanged(changed) => one(
                 "conversation.config.changed",
                 None,
@@ -182,7 +183,7 @@ impl Signals {
     }
 
     fn tool_end(&mut self, end: &ToolEnded) -> Vec<Draft> {
-        let ToolEnded { call_id, outcome, output, images, millis, decision } = end;
+        let ToolEnded { call_id, outcome, output, images, millis, decision, read: _ } = end;
         let cause = self.causes.end_call(call_id);
         let mut drafts = Vec::new();
         if let Some((decision, class)) = decision.as_ref().and_then(|decision| Some((decision, decision.refused?))) {

@@ -12,7 +12,7 @@ pub const SPEC_VERSION: &str = "1.0";
 pub const DATA_TYPE: &str = "application/json";
 
 /// All types of signals. Programs must ignore a type that they do not know: later versions have more.
-pub const TYPES: [&str; 31] = [
+pub const TYPES: [&str; 32] = [
     "conversation.assistant.message",
     "conversation.cancel",
     "conversation.compaction.completed",
@@ -23,6 +23,7 @@ pub const TYPES: [&str; 31] = [
     "conversation.execution.started",
     "conversation.llm.completed",
     "conversation.llm.usage",
+    "conversation.mode.switched",
     "conversation.peer.message",
     "conversation.rewound",
     "conversation.rolled_back",
