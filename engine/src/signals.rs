@@ -135,7 +135,7 @@ impl Signals {
             Body::Rewound(rewound) => one("conversation.rewound", Some(self.causes.id(rewound.from_seq)), json!(rewound)),
             Body::Usage(usage) => one("conversation.llm.usage", of_run, json!(usage)),
             Body::Notice(notice) => one("conversation.execution.degraded", of_run, json!(notice)),
-            Body::ModeSwitched(switched) => one("conversation.mode.switched", None, json!(switched)),
+            Body::ModeSwitched(switched) => one("conversation.mode.switch.accepted", None, json!(switched)),
             Body::ConfigChanged(changed) => one(
                 "conversation.config.changed",
                 None,

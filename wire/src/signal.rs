@@ -23,7 +23,7 @@ pub const TYPES: [&str; 32] = [
     "conversation.execution.started",
     "conversation.llm.completed",
     "conversation.llm.usage",
-    "conversation.mode.switched",
+    "conversation.mode.switch.accepted",
     "conversation.peer.message",
     "conversation.rewound",
     "conversation.rolled_back",

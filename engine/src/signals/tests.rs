@@ -63,6 +63,7 @@ fn every_kind() -> Vec<StoredEntry> {
         ("CompactionEnded", json!({"outcome": "used", "summary": "s"})),
         ("CompactionStarted", json!({"reason": "requested", "instruction": "i", "keepFromSeq": 1})),
         ("CompactionEnded", json!({"outcome": "failed", "summary": ""})),
+        ("ModeSwitched", json!({"mode": "planning", "by": by()})),
         ("Extension", json!({"name": "x/y", "data": 1})),
         ("Teleported", json!({"to": "mars"})),
     ];
