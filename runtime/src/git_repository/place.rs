@@ -98,3 +98,52 @@ fn outside(error: PathError) -> GitError {
         error @ (PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. }) => GitError::Failed(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    use super::*;
+
+    /// A diff takes nearly all of its time in git, so few of those that `tests/paths` races meet the exchange.
+    #[test]
+    fn exchanging_the_way_to_the_index_never_has_another_file_opened() {
+        let outer = tempfile::tempdir().unwrap();
+        let outer = outer.path().canonicalize().unwrap();
+        let (root, outside) = (outer.join("tree"), outer.join("outside"));
+        for folder in [root.join(".git/objects"), root.join("swapped"), outside.clone()] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::write(root.join("swapped/index"), "inside").unwrap();
+        fs::write(outside.join("index"), "of another").unwrap();
+        symlink("../outside", root.join("other")).unwrap();
+        symlink("../swapped/index", root.join(".git/index")).unwrap();
+        let path = |name: &str| root.join(name).to_str().unwrap().to_owned();
+        let (dir, objects, index) = (path(".git"), path(".git/objects"), path(".git/index"));
+        let tree = Tree::open(&root).unwrap();
+        let stop = AtomicBool::new(false);
+        let (mut inside, mut others, mut refused) = (0, 0, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    renameat_with(CWD, path("swapped"), CWD, path("other"), RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            for _ in 0..20_000 {
+                match check(&tree, std::slice::from_ref(&dir), &objects, &index).map(|file| file.map(read_text)) {
+                    Ok(Some(Ok(text))) if text == "inside" => inside += 1,
+                    Ok(Some(_)) => others += 1,
+                    Ok(None) | Err(_) => refused += 1,
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(others, 0, "another file was opened in {others} of 20000 tries");
+        assert!(inside > 0 && refused > 0, "the race was none: {inside} opened, {refused} refused");
+    }
+}
