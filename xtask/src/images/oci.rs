@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 pub struct Image {
     name: String,
@@ -98,6 +99,8 @@ pub fn write(image: &Image) -> Result<Archive> {
     let mut archive = Archive { name: image.name.clone(), digest: format!("sha256:{manifest_digest}"), file: PathBuf::new() };
     archive.file = archive_folder().join(format!("{}-{}.tar", image.name, archive.tag()));
     if archive.file.exists() {
+        // It counts as built now: what was built before it goes first.
+        File::open(&archive.file)?.set_modified(SystemTime::now())?;
         return Ok(archive);
     }
 
