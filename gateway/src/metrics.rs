@@ -70,7 +70,7 @@ impl Default for GatewayMetrics {
         );
         registry.register(
             "agents_waiting_seconds",
-            "Seconds that the longest of these calls has waited, as this replica knows it; 0 when none waits",
+            "How long the longest of these calls has waited, in seconds, as this replica knows it; 0 when none waits",
             agents_waiting_seconds.clone(),
         );
         registry.register("requests", "Requests by listener (runtimes or api), route and status code", requests.clone());
