@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use yoi_crds::condition::ConditionStatus;
 use yoi_crds::{YoiPod, YoiProject};
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
@@ -45,8 +46,8 @@ async fn p74_a_policy_change_takes_effect_in_a_running_agent_and_a_line_that_is_
     set_policy(&ns, json!({ "deny": ["Write"] }), 1).await?;
     let refused = write(&ns).await?;
     ensure!(refused.starts_with("tool_denied"), "{refused}");
-    ns.wait_reason::<YoiPod>("a", "PolicyValid", "Valid").await?;
-    ns.wait_reason::<YoiPod>("a", "ManifestCurrent", "UpToDate").await?;
+    ns.wait_condition::<YoiPod>("a", "PolicyValid", ConditionStatus::True).await?;
+    ns.wait_condition::<YoiPod>("a", "ManifestCurrent", ConditionStatus::True).await?;
 
     ns.merge_patch::<YoiProject>("p", &json!({ "spec": { "policy": { "deny": ["Wriet"] } } })).await?;
     let invalid = ns.wait_reason::<YoiPod>("a", "PolicyValid", "PolicyInvalid").await?;

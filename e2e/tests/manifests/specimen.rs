@@ -98,7 +98,8 @@ fn agent(workspace: Value, session: Value) -> Value {
     json!({
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
-        "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4 }, "compaction": { "at": 80_000, "keep": 10_000 },
+        "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4, "lifetime": "999999h" },
+        "compaction": { "at": 80_000, "keep": 10_000 },
         "policy": policy(), "rest": { "after": "30m" }, "delegation": {},
     })
 }
@@ -154,6 +155,7 @@ pub fn all() -> Vec<Specimen> {
     };
     let pushing = |mut spec: Value| {
         spec["completion"] = json!("Stop");
+        spec["ttlAfterFinished"] = json!("99999999h");
         spec["push"] = json!({ "branch": "yoi/a" });
         spec
     };
@@ -302,6 +304,7 @@ fn status(kind: Kind) -> Value {
                 "scope": "The kernel has no Landlock.", "hasFrame": false, "hasGit": true, "program": "claude is 3.0.1, and 2. is known.",
                 "programSession": "It began a new one." },
             "rest": { "runGeneration": 1, "since": "2026-01-01T00:00:00Z", "wake": { "requestedAt": "2026-01-01T00:00:00Z", "by": "a message of b" } },
+            "policy": "{}", "ended": { "since": "2026-01-01T00:00:00Z", "by": "Task" },
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },
             "push": { "request": { "id": "i", "branch": "yoi/y", "commit": "c", "expected": "e", "requestedAt": "2026-01-01T00:00:00Z" },
                 "pod": { "name": "p", "uid": "u" }, "attempts": { "id": "i", "count": 1, "noPodSince": "2026-01-01T00:00:00Z" },

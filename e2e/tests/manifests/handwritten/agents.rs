@@ -37,7 +37,8 @@ pub(super) fn agents(t: &mut Table) {
         let spec = [("/spec/limits", json!({ "lifetime": "8h" })), ("/spec/ttlAfterFinished", json!(wrong))];
         t.expect_refused("agent", a, &spec, "ttlAfterFinished");
     }
-    t.expect_refused("agent", a, &[("/spec/ttlAfterFinished", json!("1h"))], "needs completion Stop or limits.lifetime");
+    let endless = [("/spec/ttlAfterFinished", json!("1h")), ("/spec/limits", json!({}))];
+    t.expect_refused("agent", a, &endless, "needs completion Stop or limits.lifetime");
     t.expect_accepted("agent", a, &[("/spec/ttlAfterFinished", json!("1h")), ("/spec/completion", json!("Stop"))]);
     for (field, n) in [
         ("turnsPerRun", 0),
