@@ -17,7 +17,8 @@
 //! | yoi.dev | yoipeers | list, watch |
 //! | yoi.dev | workspacenodes | list, watch, delete (of nodes that are gone) |
 //! | yoi.dev | workspacenodes/status | patch (of nodes that are not heard from) |
-//! | yoi.dev | yoiprojects, yoipods | list, watch, patch (finalizer) |
+//! | yoi.dev | yoiprojects | list, watch, patch (finalizer) |
+//! | yoi.dev | yoipods | list, watch, patch (finalizer), delete (`ttlAfterFinished`) |
 //! | yoi.dev | agentworkspaces | get, list, watch, create, patch (finalizers), delete |
 //! | yoi.dev | yoiprojects/status, yoipods/status, yoipeers/status, agentworkspaces/status | patch |
 //! | yoi.dev | yoiprojects/finalizers, yoipods/finalizers, agentworkspaces/finalizers | update (`blockOwnerDeletion`) |

@@ -27,7 +27,6 @@ pub struct WaitPods;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Args {
     /// Names of agents that you started.
-    #[schemars(length(min = 1, max = 100))]
     names: Vec<String>,
     /// Wait for all of them; else for the first one.
     #[serde(default)]
