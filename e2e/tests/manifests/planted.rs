@@ -40,8 +40,13 @@ pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
     decisions::read(kind, text)
 }
 
-/// Rules that other rules imply, with the reason. They exist for their better message.
-pub const IMPLIED: [(Kind, &str, &str); 7] = [
+/// Rules that other rules imply, with the reason. They exist for their better message, or for whoever may pass the other one.
+pub const IMPLIED: [(Kind, &str, &str); 8] = [
+    (
+        Kind::YoiPod,
+        "spawnedBy is immutable",
+        "an admission policy lets the gateway alone write spawnedBy, and cases are sent as the operator",
+    ),
     (Kind::YoiPeer, "members are immutable: make another YoiPeer", "a name never changes, and the name is made of the members"),
     (Kind::YoiPod, MOVING_REF, FETCHED_ONCE),
     (Kind::AgentWorkspace, MOVING_REF, FETCHED_ONCE),
