@@ -1,5 +1,6 @@
 //! The built-in tools, one type in one file.
 
+mod child;
 mod command;
 mod diff_pod;
 mod edit;

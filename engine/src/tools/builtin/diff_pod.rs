@@ -6,11 +6,11 @@ use yoi_wire::children::DiffRequest;
 use yoi_wire::manifest::RunLimits;
 use yoi_wire::people::{DiffResponse, DiffSince};
 
-use super::peers_error_sentence;
+use super::child::ask;
 use crate::decision::Refusal;
 use crate::tools::arguments::not_empty;
 use crate::tools::result::{CallResult, LiveOutput};
-use crate::tools::tool::{ToolContext, TypedTool, default_time_limit, with_timeout};
+use crate::tools::tool::{ToolContext, TypedTool};
 
 /// The most paths that are listed where there is no text.
 const MAX_PATHS: usize = 500;
@@ -47,19 +47,13 @@ impl TypedTool for DiffPod {
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
-        let children = match context.children() {
-            Ok(children) => children,
-            Err(refusal) => return CallResult::refused(refusal),
-        };
         let since = if args.uncommitted { DiffSince::Commit } else { DiffSince::Base };
         let request = DiffRequest { name: args.name, since };
-        let diff = async {
-            match children.diff(&request).await {
-                Ok(diff) => CallResult::succeeded(diff_text(&request.name, &diff)),
-                Err(error) => CallResult::failed(peers_error_sentence(&error)),
-            }
-        };
-        with_timeout(default_time_limit(&context.limits), diff).await
+        ask(context, |children| async move {
+            let diff = children.diff(&request).await?;
+            Ok(CallResult::succeeded(diff_text(&request.name, &diff)))
+        })
+        .await
     }
 }
 

@@ -1,31 +1,18 @@
 //! The tool ReadPodOutput.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use yoi_wire::children::{ChildWords, ReadRequest};
 use yoi_wire::manifest::RunLimits;
 
-use super::peers_error_sentence;
+use super::child::{ChildName, ask};
 use crate::decision::Refusal;
-use crate::tools::arguments::not_empty;
 use crate::tools::result::{CallResult, LiveOutput};
-use crate::tools::tool::{ToolContext, TypedTool, default_time_limit, with_timeout};
+use crate::tools::tool::{ToolContext, TypedTool};
 
 /// Reads what a child has said since the last time.
 pub struct ReadPodOutput;
 
-// No doc comment: it would be in the schema.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Args {
-    /// Name of an agent that you started.
-    #[serde(deserialize_with = "not_empty")]
-    #[schemars(length(min = 1))]
-    name: String,
-}
-
 impl TypedTool for ReadPodOutput {
-    type Args = Args;
+    type Args = ChildName;
     const NAME: &'static str = "ReadPodOutput";
 
     fn description(&self, _limits: &RunLimits) -> String {
@@ -34,28 +21,20 @@ impl TypedTool for ReadPodOutput {
             .to_owned()
     }
 
-    fn check(&self, context: &ToolContext, _args: &Args) -> Result<(), Refusal> {
+    fn check(&self, context: &ToolContext, _args: &ChildName) -> Result<(), Refusal> {
         context.children().map(drop)
     }
 
-    async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
-        let children = match context.children() {
-            Ok(children) => children,
-            Err(refusal) => return CallResult::refused(refusal),
-        };
+    async fn run(&self, context: &ToolContext, args: ChildName, _live: &LiveOutput) -> CallResult {
         let request = ReadRequest { after: context.read.get(&args.name), name: args.name };
-        let read = async {
-            match children.read(&request).await {
-                Ok(words) => {
-                    if let Some(position) = &words.position {
-                        context.read.set(position.clone());
-                    }
-                    CallResult { read: words.position.clone(), ..CallResult::succeeded(sentence(&request.name, &words)) }
-                }
-                Err(error) => CallResult::failed(peers_error_sentence(&error)),
+        ask(context, |children| async move {
+            let words = children.read(&request).await?;
+            if let Some(position) = &words.position {
+                context.read.set(position.clone());
             }
-        };
-        with_timeout(default_time_limit(&context.limits), read).await
+            Ok(CallResult { read: words.position.clone(), ..CallResult::succeeded(sentence(&request.name, &words)) })
+        })
+        .await
     }
 }
 
