@@ -2,7 +2,8 @@
 
 use crate::command::{command, find_program, run};
 use crate::progress;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::fs;
 use std::path::Path;
 
 /// A program or file that must be there, and the Debian package that brings it.
@@ -33,6 +34,8 @@ const IMAGES: &[Need] = &[
     Need { what: "mkfs.btrfs", package: "btrfs-progs" },
     Need { what: "ldd", package: "libc-bin" },
 ];
+
+const SSHD_FOLDER: &str = "/run/sshd";
 
 /// What tests and benchmarks run on small disks of their own.
 const DISKS: &[Need] = &[
@@ -85,7 +88,9 @@ pub fn for_images() -> Result<()> {
 
 /// What the tests of the crates take.
 pub fn for_tests() -> Result<()> {
-    install(&[DISKS, TESTS].concat())
+    install(&[DISKS, TESTS].concat())?;
+    // sshd of root demands this folder, which the package's service would make. Made here, it is no thing that the first run left behind.
+    fs::create_dir_all(SSHD_FOLDER).with_context(|| format!("failed to make {SSHD_FOLDER}"))
 }
 
 /// What the benchmarks take that need no cluster.

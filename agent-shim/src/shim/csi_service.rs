@@ -109,13 +109,11 @@ impl Node for CsiService {
         };
         let attribute = |key| r.volume_context.get(key).map(String::as_str).unwrap_or_default();
         let (volume, named) = (publish.volume.clone(), Some((attribute(POD_NAMESPACE), attribute(POD_NAME))));
-        let (log_context, span) = self.log_context(&volume, tree, named);
-        let done = log_context.scope(publishing::publish(&self.0, publish)).instrument(span).await;
+        let context = || self.log_context(&volume, tree, named);
+        let done = publishing::publish(&self.0, publish, &context).instrument(context().1).await;
         let outcome = done.as_ref().map_or_else(PublishFailure::outcome, |()| PublishOutcome::Mounted);
         self.0.metrics.count_publish(outcome, started.elapsed());
-        // Who is told of the end may have been learned while it was waited for: the kubelet can be here before the watch has the workspace.
-        let (_, span) = self.log_context(&volume, tree, named);
-        span.in_scope(|| match &done {
+        context().1.in_scope(|| match &done {
             Ok(()) => tracing::info!(took = ?started.elapsed(), "mounted"),
             Err(error) => tracing::warn!(took = ?started.elapsed(), %error, "not mounted"),
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 use yoi_workspace::{CloneAccess, Uid};
 
 use super::change_list;
@@ -57,7 +57,13 @@ impl PublishFailure {
 }
 
 /// Mounts what is requested. Waits at most 90 s for the tree, and no longer than the operator names the Pod. A volume that shows it already stays as it is.
-pub async fn publish(state: &Arc<ShimState>, request: PublishRequest) -> Result<(), PublishFailure> {
+///
+/// `context` says whom the call is for. It is asked again once the tree is there: the kubelet can be here before the watch has the workspace.
+pub async fn publish(
+    state: &Arc<ShimState>,
+    request: PublishRequest,
+    context: &(impl Fn() -> (LogContext, Span) + Sync),
+) -> Result<(), PublishFailure> {
     let shows = wait_for_admission(state, &request).await.map_err(|error| match error {
         // An earlier call may have left a mount. After a final code the kubelet would never unpublish it.
         PublishFailure::Denied(why) if state.publish_records.get(&request.volume).is_some() => PublishFailure::NotYet(why),
@@ -66,8 +72,9 @@ pub async fn publish(state: &Arc<ShimState>, request: PublishRequest) -> Result<
     })?;
     // A task of its own: a mount that has started is finished or undone even if the kubelet cancels the call.
     let (state, volume) = (state.clone(), request.volume);
-    let work = LogContext::current().scope(async move { mount(&state, volume, shows).await });
-    tokio::spawn(work.in_current_span()).await.map_err(|e| PublishFailure::Unclear(Error::Task(std::io::Error::other(e))))?
+    let (log_context, span) = context();
+    let work = log_context.scope(async move { mount(&state, volume, shows).await });
+    tokio::spawn(work.instrument(span)).await.map_err(|e| PublishFailure::Unclear(Error::Task(std::io::Error::other(e))))?
 }
 
 async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Result<PublishedVolume, PublishFailure> {

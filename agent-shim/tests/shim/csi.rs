@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 use tokio::time::timeout;
 use tonic::Code;
+use yoi_agent_shim::mounter::log_context::LogContext;
 use yoi_agent_shim::mounter::protocol::Request;
 use yoi_agent_shim::proto::csi::identity_client::IdentityClient;
 use yoi_agent_shim::proto::csi::*;
@@ -49,6 +51,25 @@ async fn a_mount_waits_for_the_pod_to_be_named_and_the_tree_to_be_made() {
     waiting.await.unwrap().unwrap();
     assert_eq!(shim.mounter.take_requests(), [published(uid(1), 7)]);
     assert_eq!(shim.state.publish_records.count_for_tree(uid(1)), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_that_waited_for_its_workspace_is_logged_with_the_workspace_and_its_run() {
+    let shim = TestShim::new();
+    shim.record_tree(1).await;
+    let (mut node, mut request) = (shim.node().await, shim.tree(7, 1));
+    for (key, value) in [("namespace", "ns"), ("name", "a-3")] {
+        request.volume_context.insert(format!("csi.storage.k8s.io/pod.{key}"), value.to_owned());
+    }
+    let mut waiting = tokio::spawn(async move { node.node_publish_volume(request).await });
+    assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err(), "no Pod is named");
+    let mut ws = workspace(1, json!({ "status": { "podUID": uid(7) } }));
+    ws.labels_mut().insert("yoi.dev/yoipod".to_owned(), "a".to_owned());
+    let (object, tree) = (format!("{}/{}", ws.namespace().unwrap(), ws.name_any()), uid(1).to_string());
+    shim.apply_event(Event::Apply(ws));
+    waiting.await.unwrap().unwrap();
+    let context = shim.mounter.context.lock().unwrap().clone();
+    assert_eq!(context, LogContext { object: Some(object), uid: Some(tree), run: Some(3) });
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use yoi_workspace::{
 };
 
 use yoi_agent_shim::mounter::client::{Mounter, MounterFailure};
+use yoi_agent_shim::mounter::log_context::LogContext;
 use yoi_agent_shim::mounter::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Request, Response};
 use yoi_agent_shim::volume::PodVolume;
 
@@ -69,6 +70,8 @@ pub fn manifest() -> TreeManifest {
 #[derive(Default)]
 pub struct FakeMounter {
     pub requests: Mutex<Vec<Request>>,
+    /// Whom the last request was said to be for.
+    pub context: Mutex<LogContext>,
     pub trees: Mutex<BTreeMap<Uid, Marker>>,
     pub shown: Mutex<HashMap<PodVolume, PublishedMount>>,
     /// Requests that change something are refused for this reason.
@@ -197,6 +200,7 @@ impl FakeMounter {
 impl Mounter for FakeMounter {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, MounterFailure>> {
         self.requests.lock().unwrap().push(request.clone());
+        *self.context.lock().unwrap() = LogContext::current();
         let lost = self.lose_response.lock().unwrap().as_mut().and_then(|(left, done)| {
             *left = left.checked_sub(1)?;
             (*left == 0).then_some(*done)

@@ -1,4 +1,4 @@
-//! People who are attached to busy agents while the gateways are rolled out anew, again and again.
+//! People who are attached to busy agents, and one who follows an agent's events, while the gateways are rolled out anew, again and again.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -15,9 +15,13 @@ use yoi_e2e::{poll_seen, poll_until};
 use yoi_wire::control::AttachLine;
 use yoi_wire::entry::Entry;
 
-/// The variable with the number of attachments in all; 30 when absent.
+use crate::events::follow_and_compare;
+
+/// The variable with the number of attachments in all.
 const COUNT: &str = "YOI_ATTACHMENTS";
-const PER_AGENT: usize = 10;
+/// How many there are to each of three agents where the variable is absent.
+const USUAL: usize = 5;
+const USUAL_IF_THOROUGH: usize = 10;
 const GATEWAY: &str = "deployment/yoi-gateway";
 
 /// Each turn says a sentence, so that there are deltas, and has a call.
@@ -122,13 +126,14 @@ async fn roll(ns: &TestNamespace, done: &AtomicBool) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn f8_who_is_attached_while_gateways_roll_sees_each_entry_once_until_the_agent_has_stopped() -> Result<()> {
-    let attachments: usize = std::env::var(COUNT).map_or(Ok(30), |count| count.parse()).context(COUNT)?;
+async fn f8_p63_who_is_attached_or_follows_events_while_gateways_roll_sees_each_once_until_the_agent_has_stopped() -> Result<()> {
+    let per_agent = if yoi_e2e::thorough() { USUAL_IF_THOROUGH } else { USUAL };
+    let attachments: usize = std::env::var(COUNT).map_or(Ok(3 * per_agent), |count| count.parse()).context(COUNT)?;
     let _alone = locks::exclusive(&[Lock::Gateways]).await?;
     let ns = TestNamespace::create("attached").await?;
     ns.create_model(&script()).await?;
     ns.create_empty_project("p").await?;
-    let agents: Vec<String> = (0..attachments.div_ceil(PER_AGENT)).map(|number| format!("a{number}")).collect();
+    let agents: Vec<String> = (0..attachments.div_ceil(per_agent)).map(|number| format!("a{number}")).collect();
     for agent in &agents {
         let more = json!({ "task": "be busy", "limits": { "turnsPerRun": 1000 } });
         ns.create_agent(agent, "p", more).await?;
@@ -136,14 +141,22 @@ async fn f8_who_is_attached_while_gateways_roll_sees_each_entry_once_until_the_a
     let begun = Instant::now();
     let done = AtomicBool::new(false);
     let people = async {
-        let seen = try_join_all(agents.iter().map(|agent| attach(&ns, agent, PER_AGENT - 1))).await?;
+        let seen = try_join_all(agents.iter().map(|agent| attach(&ns, agent, per_agent - 1))).await?;
         let entries = try_join_all(agents.iter().zip(seen).map(|(agent, seen)| stop_and_compare(&ns, agent, seen))).await;
         done.store(true, Ordering::Relaxed);
         entries
     };
-    let (entries, rolls) = tokio::try_join!(people, roll(&ns, &done))?;
+    let follow = async {
+        ns.wait_agent_ready(&agents[0]).await?;
+        follow_and_compare(&ns, &agents[0]).await
+    };
+    let (entries, events, rolls) = tokio::try_join!(people, follow, roll(&ns, &done))?;
     let total: usize = entries.iter().sum();
-    eprintln!("{attachments} attachments to {} agents, {rolls} rollouts, {total} entries, {:.0?}", agents.len(), begun.elapsed());
+    eprintln!(
+        "{attachments} attachments to {} agents, {rolls} rollouts, {total} entries, {events} events of one, {:.0?}",
+        agents.len(),
+        begun.elapsed()
+    );
     ensure!(entries.iter().all(|count| *count > 20), "the agents were not busy: {entries:?}");
     wait_all_ready(&ns.client).await?;
     ns.remove().await
