@@ -13,6 +13,7 @@ use crate::fixtures::{FakeMounter, offers, uid, workspace};
 use crate::test_shim::TestShim;
 use yoi_agent_shim::args;
 use yoi_agent_shim::decide::publish::{PublishRequest, RequestedVolume};
+use yoi_agent_shim::mounter::log_context::LogContext;
 use yoi_agent_shim::mounter::protocol::MountedContent;
 use yoi_agent_shim::shim::provisioning::{Next, provision};
 use yoi_agent_shim::shim::publishing::{PublishFailure, publish, restore_pod_sockets, unpublish};
@@ -46,10 +47,11 @@ async fn run_lifecycle(shim: &TestShim) -> Result<(), String> {
         return Err("the tree was not made".into());
     }
     let digest = state.runtimes.digests()[0].clone();
-    publish(state, PublishRequest { volume: volume("runtime"), requested: RequestedVolume::Runtime(digest), read_only: true })
+    let nobody = || (LogContext::default(), tracing::Span::none());
+    publish(state, PublishRequest { volume: volume("runtime"), requested: RequestedVolume::Runtime(digest), read_only: true }, &nobody)
         .await
         .map_err(wrong)?;
-    publish(state, PublishRequest { volume: volume("tree"), requested: RequestedVolume::Tree(uid(1)), read_only: false })
+    publish(state, PublishRequest { volume: volume("tree"), requested: RequestedVolume::Tree(uid(1)), read_only: false }, &nobody)
         .await
         .map_err(wrong)?;
     for name in ["tree", "runtime"] {
