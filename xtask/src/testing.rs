@@ -8,7 +8,8 @@
 //! 5. A test that failed runs once more, alone.
 //! 6. The cluster goes, and nothing of it is left.
 //!
-//! `--all` adds a cluster that is killed, the programs from npm, an installation from a registry, the guest's kernel, and what measures.
+//! `--all` adds a cluster that is killed, the programs from npm, an installation from a registry, the guest's kernel, and what measures. There the
+//! guest and the tests without a cluster are beside 4 and 6 too, and what measures comes after all.
 
 mod clusters;
 mod compile;
@@ -137,12 +138,19 @@ pub fn run(request: &Request) -> Result<ExitCode> {
             scope.spawn(|| report.lane("providers in a guest kernel", || guest::conformance(&setting, &compiled)));
         }
         clusters.shared(&report, &setting, &tests);
+        // The guest and the unit tests of `--all` take as long as all clusters together, and one core.
+        if request.tier > Tier::Test {
+            clusters.last(&report, &setting, &tests);
+            clusters.disrupted(&report, &setting, &tests);
+        }
     });
-    if request.tier == Tier::Test && request.is_whole() {
-        report.lane("once more, alone", || try_again(&setting, &flakes, &tests, &clusters));
+    if request.tier == Tier::Test {
+        if request.is_whole() {
+            report.lane("once more, alone", || try_again(&setting, &flakes, &tests, &clusters));
+        }
+        clusters.last(&report, &setting, &tests);
+        clusters.disrupted(&report, &setting, &tests);
     }
-    clusters.last(&report, &setting, &tests);
-    clusters.disrupted(&report, &setting, &tests);
     if !of(Place::Timing).is_empty() {
         report.lane("measured, with nothing beside", || Ok(play(&setting, of(Place::Timing), &Way { workers: 1, ..unit_way() })));
     }

@@ -10,6 +10,7 @@ use yoi_e2e::local_cluster::LocalCluster;
 use yoi_e2e::locks::{self, Lock};
 use yoi_e2e::processes::wait_all_ready;
 use yoi_e2e::test_namespace::{TestNamespace, uid};
+use yoi_wire::entry::Body;
 
 use crate::wait_ready;
 
@@ -71,5 +72,43 @@ async fn while_drained(ns: &TestNamespace, node: &str) -> Result<()> {
     ns.wait_agent_ready("b").await?;
     let (other, ..) = belongings(ns, "b").await?;
     ensure!(other != node, "an agent started on the drained node");
+    Ok(())
+}
+
+#[tokio::test]
+async fn r8_an_agent_that_rests_on_a_cordoned_node_says_why_it_cannot_start_and_gets_the_message_once_it_can() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Nodes]).await?;
+    let ns = TestNamespace::create("rest-cordoned").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let before = belongings(&ns, "a").await?;
+    ns.yoi(&["suspend", "a", "--wait"]).await?.exit_ok()?;
+    ns.kubectl(&["cordon", &before.0]).await?.exit_ok()?;
+    let outcome = while_cordoned(&ns, &before.0).await;
+    ns.kubectl(&["uncordon", &before.0]).await?.exit_ok()?;
+    outcome?;
+    wait_ready(&ns.client, &before.0, "True").await?;
+    ns.yoi(&["send", "a", "are you there", "--id", MESSAGE, "--wait"]).await?.exit_ok()?;
+    let inputs = ns.log("a").await?.iter().filter(|line| matches!(line.entry.body, Body::Input(_))).count();
+    ensure!(inputs == 1, "the message is {inputs} times in the log");
+    ensure!(belongings(&ns, "a").await? == before, "it is not the same tree and session: {:?} and {before:?}", belongings(&ns, "a").await?);
+    ns.remove().await
+}
+
+const MESSAGE: &str = "0198c0de-0000-7000-8000-000000000001";
+
+/// A message wakes the agent, which waits for its node, and so does the message, with its sender told.
+async fn while_cordoned(ns: &TestNamespace, node: &str) -> Result<()> {
+    let sending = async { ns.yoi(&["send", "a", "are you there", "--id", MESSAGE]).await };
+    let waiting = ns.wait_for::<YoiPod, ()>("a", "says which node it waits for", |yoipod| {
+        let ready = find(&yoipod?.status.as_ref()?.conditions, "Ready")?;
+        (ready.reason == "Unschedulable" && ready.message.contains(&format!("node {node} is cordoned"))).then_some(())
+    });
+    let (sent, waited) = tokio::join!(sending, waiting);
+    waited?;
+    let sent = sent?;
+    ensure!(sent.code != 0 && sent.err.contains("cordoned") && sent.err.contains("--id"), "the sender is not told: {sent:?}");
     Ok(())
 }

@@ -109,6 +109,32 @@ async fn r2_a_peer_wakes_it_and_learns_when_that_takes_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn r8_the_sender_to_an_agent_that_cannot_start_is_told_why_and_the_same_id_arrives_once_it_can() {
+    let cluster = resting("Suspended");
+    cluster.api.allow("alice", "create message");
+    let settings = GatewaySettings { wake_wait: Duration::from_secs(1), ..quick_settings() };
+    let replica = cluster.ready_replica(settings).await;
+    let sending = async { cluster.request(&replica, "alice", "POST", &format!("{A}/message"), message("m1")).await };
+    // Its tree and its session are on a node that takes no Pods.
+    let operator = async {
+        cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["rest"]["wake"].is_object()).await;
+        let unready = json!({"type": "Ready", "status": "False", "reason": "Unschedulable", "message": "node n1 is cordoned",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        change_status(&cluster, |status| status["conditions"] = json!([unready]));
+    };
+    let ((status, body), ()) = wait_for("the answer", async { tokio::join!(sending, operator) }).await;
+    assert_eq!((status, &body["details"]["causes"][0]["reason"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("AgentWaking")), "{body}");
+    let text = body["message"].as_str().unwrap();
+    assert!(text.contains("Unschedulable: node n1 is cordoned") && text.contains("under the same id"), "{body}");
+    make_pod(&cluster, "p-2", 2).await;
+    let mut runtime = cluster.runtime(&[&replica], "token-p-2").await;
+    let (status, body) = cluster.request(&replica, "alice", "POST", &format!("{A}/message"), message("m1")).await;
+    assert_eq!(status, StatusCode::CREATED, "{body}");
+    assert_eq!(wait_for("the message", runtime.messages.recv()).await.unwrap().message_id, "m1");
+    assert!(runtime.messages.try_recv().is_err(), "it was delivered twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn r3_a_message_that_meets_a_closed_inbox_wakes_the_agent_and_is_delivered_to_its_next_pod() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-1");

@@ -12,7 +12,7 @@ use yoi_wire::people::PersonMessage;
 
 use crate::args::{OutputFormat, SendOptions};
 use crate::cluster::Cluster;
-use crate::error::Error;
+use crate::error::{Error, NextStep, RefusalKind};
 use crate::progress::Progress;
 use crate::session_log::LogReader;
 use crate::show;
@@ -31,7 +31,12 @@ pub async fn send(cluster: &Cluster, output: Option<OutputFormat>, args: &SendOp
             // It may have arrived all the same.
             let next = cluster.plugin_command(&format!("send {} --id {id} TEXT", args.name));
             let message = format!("{message}\n  It may have been delivered. Under the same id it is delivered once");
-            return Err(Error::refused_error(operation, message, next, crate::error::RefusalKind::Unreachable));
+            return Err(Error::refused_error(operation, message, next, RefusalKind::Unreachable));
+        }
+        // Refused for now, as by an agent that is being woken: under the same id another try is safe, whatever became of this one.
+        Err(Error::Refused { operation, message, next: NextStep::Text(otherwise), kind: RefusalKind::Unreachable }) => {
+            let again = cluster.plugin_command(&format!("send {} --id {id} TEXT", args.name));
+            return Err(Error::refused_error(operation, message, format!("{again}; else {otherwise}"), RefusalKind::Unreachable));
         }
         Err(error) => return Err(error),
     };
