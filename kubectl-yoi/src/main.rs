@@ -143,7 +143,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
         Command::Take(args) => commands::take::take(&cluster, output, &args).await,
         Command::Refresh(args) => commands::refresh::refresh(&cluster, output, &args).await,
-        Command::Sync(args) => commands::sync::sync(&cluster, output, &args).await,
+        Command::Sync(args) => commands::sync::sync(cluster, &cli.cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
         Command::Pull(args) => commands::pull::pull(&cluster, output, &args).await,
         Command::Push(args) => commands::push::push(&cluster, output, &args).await,

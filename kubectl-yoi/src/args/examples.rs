@@ -147,6 +147,7 @@ pub const REFRESH: &str = "Examples:
   kubectl yoi refresh yoi -o json | jq -r .status.generation.revision";
 pub const SYNC: &str = "Examples:
   kubectl yoi sync                      # in a clone with a project: then kubectl yoi run dave --task TASK --wait
+  kubectl yoi sync --watch              # each time that the tree has changed
   kubectl yoi sync yoi --dry-run        # how much it would be
   kubectl yoi sync yoi --include '.env' --include 'generated/**'";
 pub const WORKSPACE: &str = "Examples:

@@ -25,6 +25,7 @@ mod sessions;
 mod steering;
 mod stopped;
 mod sync;
+mod sync_watch;
 mod terminal;
 mod trees;
 mod waiting;
