@@ -94,6 +94,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Completion { shell } => return show::print(&completion(*shell)),
         Command::Explain { reason } => return commands::explain::explain(output, reason),
         Command::Crds => return commands::explain::crds(),
+        Command::Host(command) => return commands::host::host(output, command).await,
         Command::Init(args) if !args.apply => return commands::init::init(&cli.cluster, output, args).await,
         Command::Version(args) if args.client => return commands::version::version(&cli.cluster, output, args).await,
         _ => {}
@@ -153,7 +154,8 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Session(command) => commands::session::session(&cluster, output, &command).await,
         Command::Trees(args) => commands::trees::trees(&cluster, output, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
-        Command::Completion { .. } | Command::Explain { .. } | Command::Crds | Command::Version(_) | Command::Init(_) => Ok(()),
+        Command::Completion { .. } | Command::Explain { .. } | Command::Crds => Ok(()),
+        Command::Version(_) | Command::Init(_) | Command::Host(_) => Ok(()),
     }
 }
 

@@ -13,6 +13,7 @@ mod diff;
 mod engine;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
+mod host;
 mod in_clone;
 mod init;
 mod lists;
