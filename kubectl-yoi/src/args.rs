@@ -4,6 +4,7 @@ mod agents;
 mod connection;
 mod engine;
 mod examples;
+mod hosts;
 mod sessions;
 mod steering;
 mod trees;
@@ -18,6 +19,7 @@ pub use agents::{
 };
 pub use connection::ClusterOptions;
 pub use engine::{EventsOptions, ProjectionOptions, ToolsOptions};
+pub use hosts::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, SshTarget};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
@@ -181,6 +183,9 @@ pub enum Command {
     /// stash and files stay as they are.
     #[command(after_help = examples::SYNC)]
     Sync(SyncOptions),
+    /// Look at machines that you reach by SSH, and remember them.
+    #[command(subcommand, after_help = examples::HOST)]
+    Host(HostCommand),
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
@@ -274,6 +279,7 @@ impl Command {
             | Command::Pull(_)
             | Command::Push(_)
             | Command::Sync(_)
+            | Command::Host(_)
             | Command::Doctor(_)
             | Command::Explain { .. }
             | Command::Crds
@@ -318,7 +324,7 @@ impl Command {
                 return None;
             }
             Command::Workspace(_) | Command::Trees(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds => return None,
-            Command::Sync(_) | Command::Session(_) => return None,
+            Command::Sync(_) | Command::Host(_) | Command::Session(_) => return None,
             Command::Version(_) | Command::Completion { .. } => return None,
         };
         of.conversation.as_deref()

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod events;
 pub mod explain;
 pub mod export;
+pub mod host;
 pub mod init;
 pub mod log;
 pub mod ls;

@@ -94,6 +94,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Completion { shell } => return show::print(&completion(*shell)),
         Command::Explain { reason } => return commands::explain::explain(output, reason),
         Command::Crds => return commands::explain::crds(),
+        Command::Host(command) => return commands::host::host(output, command).await,
         Command::Init(args) if !args.apply => return commands::init::init(&cli.cluster, output, args).await,
         Command::Version(args) if args.client => return commands::version::version(&cli.cluster, output, args).await,
         _ => {}
@@ -143,7 +144,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,
         Command::Take(args) => commands::take::take(&cluster, output, &args).await,
         Command::Refresh(args) => commands::refresh::refresh(&cluster, output, &args).await,
-        Command::Sync(args) => commands::sync::sync(&cluster, output, &args).await,
+        Command::Sync(args) => commands::sync::sync(cluster, &cli.cluster, output, &args).await,
         Command::Patch(args) => commands::patch::patch(&cluster, &args).await,
         Command::Pull(args) => commands::pull::pull(&cluster, output, &args).await,
         Command::Push(args) => commands::push::push(&cluster, output, &args).await,
@@ -153,7 +154,8 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Session(command) => commands::session::session(&cluster, output, &command).await,
         Command::Trees(args) => commands::trees::trees(&cluster, output, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
-        Command::Completion { .. } | Command::Explain { .. } | Command::Crds | Command::Version(_) | Command::Init(_) => Ok(()),
+        Command::Completion { .. } | Command::Explain { .. } | Command::Crds => Ok(()),
+        Command::Version(_) | Command::Init(_) | Command::Host(_) => Ok(()),
     }
 }
 

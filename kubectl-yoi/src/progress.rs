@@ -25,6 +25,7 @@ pub struct Progress {
 enum Shown {
     Spinner(ProgressBar),
     Lines,
+    Nothing,
 }
 
 impl Progress {
@@ -42,6 +43,11 @@ impl Progress {
         Progress { shown, begun: Instant::now(), last: String::new() }
     }
 
+    /// One that shows nothing.
+    pub fn silent() -> Self {
+        Progress { shown: Shown::Nothing, begun: Instant::now(), last: String::new() }
+    }
+
     /// Shows what is waited for now.
     pub fn set(&mut self, text: &str) {
         let text = show::one_line(text);
@@ -51,7 +57,7 @@ impl Progress {
                 eprintln!("{:>4} {text}", show::duration(i64::try_from(self.begun.elapsed().as_secs()).unwrap_or(i64::MAX)));
                 self.last = text;
             }
-            Shown::Lines => {}
+            Shown::Lines | Shown::Nothing => {}
         }
     }
 }
@@ -63,7 +69,7 @@ impl Drop for Progress {
                 bar.finish_and_clear();
                 LINES.remove(bar);
             }
-            Shown::Lines => {}
+            Shown::Lines | Shown::Nothing => {}
         }
     }
 }

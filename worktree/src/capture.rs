@@ -1,10 +1,10 @@
 //! The state of a working tree as one commit.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::git::{Git, GitError, quoted};
+use crate::scan::{Scan, believe_nothing, both, changed_since, scan};
 
 /// How often a capture begins again while files change.
 const TRIES: usize = 3;
@@ -56,6 +56,8 @@ pub struct Asked<'a> {
 pub struct Limits {
     /// Bytes of the files that HEAD does not hold as they are.
     pub bytes: u64,
+    /// Bytes of those of them that git does not track: nobody has said yet that they belong to the tree.
+    pub untracked: u64,
 }
 
 /// A captured tree.
@@ -95,6 +97,14 @@ pub enum CaptureError {
         /// Paths with their sizes.
         largest: Vec<String>,
     },
+    /// It is not taken without a question: files that git does not track.
+    #[error("files that git does not track are {bytes} bytes; the largest: {}", .largest.join(", "))]
+    Untracked {
+        /// All of them.
+        bytes: u64,
+        /// Paths with their sizes.
+        largest: Vec<String>,
+    },
     /// Files were written the whole time.
     #[error("files change while they are read: {}; wait until nothing writes to them", .0.join(", "))]
     Changing(Vec<String>),
@@ -120,14 +130,18 @@ pub fn capture(source: &Source, asked: &Asked<'_>) -> Result<Captured, CaptureEr
     let place = place(source, asked.private)?;
     let head = place.git.try_run(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], &[])?;
     let base = head.status.success().then(|| String::from_utf8_lossy(&head.stdout).trim().to_owned());
-    check_size(&place, asked.limits)?;
+    let found = scan(&place)?;
+    found.check(&place, asked.limits)?;
     let include = included(&place, asked.include)?;
     let mut changing = Vec::new();
-    for _ in 0..TRIES {
-        fill_index(&place, &include)?;
-        changing = changed_since(&place)?;
+    for number in 0..TRIES {
+        // What has changed since the first look is found by another one.
+        fill_index(&place, Some(&found).filter(|_| number == 0), &include)?;
+        let (changed, tree) = both(|| changed_since(&place), || tree(&place));
+        changing = changed?;
         if changing.is_empty() {
-            return commit(&place, asked.seconds, base);
+            let (tree, repositories) = tree?;
+            return commit(&place, asked.seconds, base, tree, repositories);
         }
     }
     changing.truncate(NAMED);
@@ -198,25 +212,6 @@ pub(crate) fn records(output: &[u8]) -> impl Iterator<Item = &[u8]> {
     output.split(|byte| *byte == 0).filter(|record| !record.is_empty())
 }
 
-/// Refuses what nobody wants to send by mistake, before a byte of it is read.
-fn check_size(place: &Place, limits: Limits) -> Result<(), CaptureError> {
-    let untracked = place.git.run(&args(&["ls-files", "-z", "--others", "--exclude-standard"]), &[])?;
-    let changed = place.git.run(&args(&["diff-files", "-z", "--name-only", "--diff-filter=d", "--ignore-submodules"]), &[])?;
-    let mut sizes: Vec<(u64, String)> = Vec::new();
-    for record in records(&untracked).chain(records(&changed)).collect::<BTreeSet<_>>() {
-        let path = place.root.join(path_of(record));
-        let size = std::fs::symlink_metadata(path).map(|found| if found.is_file() { found.len() } else { 0 }).unwrap_or_default();
-        sizes.push((size, String::from_utf8_lossy(record).into_owned()));
-    }
-    let bytes: u64 = sizes.iter().map(|(size, _)| size).sum();
-    if bytes <= limits.bytes {
-        return Ok(());
-    }
-    sizes.sort_by(|a, b| b.cmp(a));
-    let largest = sizes.into_iter().take(NAMED).map(|(size, path)| format!("{path} ({size})")).collect();
-    Err(CaptureError::TooLarge { bytes, most: limits.bytes, largest })
-}
-
 /// The ignored files that fit a pattern, each ended by a zero byte.
 fn included(place: &Place, patterns: &[String]) -> Result<Vec<u8>, CaptureError> {
     let mut all = Vec::new();
@@ -232,48 +227,31 @@ fn included(place: &Place, patterns: &[String]) -> Result<Vec<u8>, CaptureError>
     Ok(all)
 }
 
-fn fill_index(place: &Place, include: &[u8]) -> Result<(), CaptureError> {
-    believe_nothing(place)?;
-    place.git.run(&args(&["add", "--all", "--", "."]), &[])?;
+fn fill_index(place: &Place, found: Option<&Scan>, include: &[u8]) -> Result<(), CaptureError> {
+    let is_all = match found {
+        Some(found) => found.add(place)?,
+        None => false,
+    };
+    if !is_all {
+        believe_nothing(place)?;
+        place.git.run(&args(&["add", "--all", "--", "."]), &[])?;
+    }
     if !include.is_empty() {
         place.git.run(&args(&["update-index", "-z", "--add", "--remove", "--stdin"]), include)?;
     }
     Ok(())
 }
 
-/// Lets git look at paths that the person has told it to believe unchanged, or left out: they said so for their own status. What is left out and not there
-/// stays as the index has it.
-pub(crate) fn believe_nothing(place: &Place) -> Result<(), CaptureError> {
-    let flags = place.git.run(&args(&["ls-files", "-z", "-v"]), &[])?;
-    let (mut assumed, mut left_out) = (Vec::new(), Vec::new());
-    for record in records(&flags) {
-        let (Some(flag), Some(path)) = (record.first(), record.get(2..)) else { continue };
-        if flag.is_ascii_lowercase() {
-            assumed.extend(path);
-            assumed.push(0);
-        }
-        if flag.eq_ignore_ascii_case(&b's') && std::fs::symlink_metadata(place.root.join(path_of(path))).is_ok() {
-            left_out.extend(path);
-            left_out.push(0);
-        }
-    }
-    for (flag, paths) in [("--no-assume-unchanged", assumed), ("--no-skip-worktree", left_out)] {
-        if !paths.is_empty() {
-            place.git.run(&args(&["update-index", "-z", flag, "--stdin"]), &paths)?;
-        }
-    }
-    Ok(())
-}
-
-/// Paths that are not as they were when they were read.
-fn changed_since(place: &Place) -> Result<Vec<String>, CaptureError> {
-    place.git.try_run(&args(&["update-index", "-q", "--refresh"]), &[])?;
-    let changed = place.git.run(&args(&["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"]), &[])?;
-    Ok(records(&changed).map(|record| String::from_utf8_lossy(record).into_owned()).collect())
-}
-
-fn commit(place: &Place, seconds: i64, base: Option<String>) -> Result<Captured, CaptureError> {
+/// The tree of the private index, and the repositories within it.
+fn tree(place: &Place) -> Result<(String, Vec<String>), GitError> {
     let tree = place.git.line(&args(&["write-tree"]))?;
+    let listed = place.git.run(&args(&["ls-files", "-z", "--stage"]), &[])?;
+    // `160000 HASH STAGE<tab>PATH`.
+    let inner = records(&listed).filter_map(|record| record.strip_prefix(b"160000 ")?.splitn(2, |byte| *byte == b'\t').nth(1));
+    Ok((tree, inner.map(|path| String::from_utf8_lossy(path).into_owned()).collect()))
+}
+
+fn commit(place: &Place, seconds: i64, base: Option<String>, tree: String, repositories: Vec<String>) -> Result<Captured, CaptureError> {
     let date: OsString = format!("@{seconds} +0000").into();
     let mut git = place.git.clone();
     // Not the person: they have not made this commit, and their name need not travel.
@@ -291,10 +269,6 @@ fn commit(place: &Place, seconds: i64, base: Option<String>) -> Result<Captured,
         words.extend(["-p", base]);
     }
     let commit = git.line(&words)?;
-    let listed = place.git.run(&args(&["ls-files", "-z", "--stage"]), &[])?;
-    // `160000 HASH STAGE<tab>PATH`.
-    let inner = records(&listed).filter_map(|record| record.strip_prefix(b"160000 ")?.splitn(2, |byte| *byte == b'\t').nth(1));
-    let repositories = inner.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     let _ = std::fs::remove_file(&place.index);
     Ok(Captured { commit, tree, base, repositories })
 }

@@ -25,6 +25,7 @@ mod check;
 mod git;
 mod header;
 mod names;
+mod scan;
 
 pub use apply::{Application, Applied, AppliedPath, ApplyError, Outcome, Why, apply, check_free};
 pub use bundle::{BundleError, write_bundle};

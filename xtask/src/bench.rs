@@ -27,6 +27,8 @@ pub enum Benchmark {
     ProvidersZfs,
     /// The next base of a branch that moved, beside a fresh one
     Refresh,
+    /// A working tree as it is captured and sent, beside `git status` and the changed files compressed
+    Capture,
     /// A push of an agent's commits, beside `git push` by hand
     Push,
     Session,
@@ -48,15 +50,16 @@ pub enum Benchmark {
     Objects,
 }
 use Benchmark::{
-    Agents, Assets, Attach, Claims, Cluster, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Runtime, Session, Tools,
-    Workspace, Zfs,
+    Agents, Assets, Attach, Capture, Claims, Cluster, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Runtime,
+    Session, Tools, Workspace, Zfs,
 };
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
-const ALONE: [(Benchmark, &str, &str, &[&str]); 9] = [
+const ALONE: [(Benchmark, &str, &str, &[&str]); 10] = [
     (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
     (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
     (Refresh, "refresh", "yoi-plan", &["--bench", "refresh"]),
+    (Capture, "capture", "yoi-worktree", &["--bench", "capture"]),
     (Push, "push", "yoi-plan", &["--bench", "push"]),
     (Session, "session", "yoi-session", &[]),
     (Tools, "tools", "yoi-engine", &["--bench", "grep"]),

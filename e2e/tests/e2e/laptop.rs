@@ -118,3 +118,54 @@ async fn w45_an_agent_works_on_the_working_tree_that_a_person_has_synced() -> Re
     poll_until(TIMEOUT, "the former bundle is deleted", gone).await?;
     ns.remove().await
 }
+
+const WATCH_SCRIPT: &str = r#"
+rules:
+- name: look
+  when: { lastUserContains: look }
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: "git rev-parse HEAD; cat watched.txt" } }
+  - text: All done.
+"#;
+
+/// A line of standard output of the watch, whose files are in this folder.
+async fn said_line(watch: &mut tokio::process::Child, folder: &Path, number: usize) -> Result<String> {
+    let look = async || {
+        if let Some(ended) = watch.try_wait()? {
+            anyhow::bail!("the watch has ended with {ended}: {}", std::fs::read_to_string(folder.join("errors"))?);
+        }
+        Ok(std::fs::read_to_string(folder.join("said"))?.lines().nth(number).map(str::to_owned))
+    };
+    Ok(poll_until(TIMEOUT, "a state of the tree is said", look).await?.0)
+}
+
+#[tokio::test]
+async fn w46_a_change_of_a_watched_tree_is_in_the_next_agents_tree_and_its_moment_was_said() -> Result<()> {
+    let ns = TestNamespace::create("watch").await?;
+    ns.create_model(WATCH_SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    let takes = r#"{"spec":{"source":{"git":{"sync":{}}}}}"#;
+    ns.kubectl(&["patch", "yoiproject", "p", "--type", "merge", "-p", takes]).await?.exit_ok()?;
+    let laptop = tempfile::tempdir()?;
+    let fetched = "\"$YOI_KUBECTL\" -n \"$1\" exec git -c git -- git -c safe.directory='*' -C /srv/git/project.git bundle create --quiet - --all \
+        > project.bundle && git clone -q -b main project.bundle clone";
+    shell(&ns, laptop.path(), fetched).await?.exit_ok()?;
+    let clone = laptop.path().join("clone");
+    let program = std::env::var("YOI_KUBECTL_YOI").context("YOI_KUBECTL_YOI is not set")?;
+    let mut watch = tokio::process::Command::new(program);
+    watch.args(["-n", &ns.name, "sync", "p", "--machine", "laptop", "--watch"]).current_dir(&clone);
+    watch.stdout(std::fs::File::create(laptop.path().join("said"))?).stderr(std::fs::File::create(laptop.path().join("errors"))?);
+    let mut watch = watch.kill_on_drop(true).spawn()?;
+    said_line(&mut watch, laptop.path(), 0).await?;
+    std::fs::write(clone.join("watched.txt"), "watched\n")?;
+    let second = said_line(&mut watch, laptop.path(), 1).await?;
+    ensure!(second.contains("makes trees from laptop as it was at "), "{second}");
+
+    ns.yoi(&["run", "a", "-p", "p", "-t", "look", "--wait", "--timeout", "3m"]).await?.exit_ok()?;
+    let seen = crate::tool_output::last(&ns, "a").await?;
+    let commit = seen.lines().next().and_then(|commit| commit.get(..12)).context("no commit")?;
+    ensure!(second.contains(commit) && seen.lines().any(|line| line == "watched"), "{second} is not of {seen}");
+    watch.kill().await?;
+    ns.remove().await
+}

@@ -147,8 +147,22 @@ pub const REFRESH: &str = "Examples:
   kubectl yoi refresh yoi -o json | jq -r .status.generation.revision";
 pub const SYNC: &str = "Examples:
   kubectl yoi sync                      # in a clone with a project: then kubectl yoi run dave --task TASK --wait
+  kubectl yoi sync --watch              # each time that the tree has changed
   kubectl yoi sync yoi --dry-run        # how much it would be
   kubectl yoi sync yoi --include '.env' --include 'generated/**'";
+pub const HOST: &str = "Examples:
+  kubectl yoi host check ann@build.example
+  kubectl yoi host add ann@build.example:2222 --name build
+  kubectl yoi host ls";
+pub const HOST_CHECK: &str = "Examples:
+  kubectl yoi host check ann@build.example        # jump hosts and keys as ~/.ssh/config has them
+  kubectl yoi host check build -o json";
+pub const HOST_ADD: &str = "Examples:
+  kubectl yoi host add ann@build.example:2222 --name build";
+pub const HOST_LS: &str = "Examples:
+  kubectl yoi host ls -o json";
+pub const HOST_RM: &str = "Examples:
+  kubectl yoi host rm build";
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls

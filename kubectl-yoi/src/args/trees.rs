@@ -181,8 +181,14 @@ pub struct SyncOptions {
     /// How long to wait until trees are made from it.
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub timeout: Duration,
+    /// Go on, and send the tree each time that it has changed and rests. Says of each state of which moment it is, and when one is late or not sent.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Send untracked files of more than 2 MiB without a question. What was agreed to once is not asked about again in this clone.
+    #[arg(short, long)]
+    pub yes: bool,
     /// Say what would be sent, and send nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     pub dry_run: bool,
 }
 

@@ -16,7 +16,8 @@ enum Useless {
 }
 
 /// The verbs that some flags do nothing with, whatever else is given.
-const VERBS: [(&str, Useless); 3] = [("completion", Useless::All), ("crds", Useless::All), ("explain", Useless::Cluster)];
+const VERBS: [(&str, Useless); 4] =
+    [("completion", Useless::All), ("crds", Useless::All), ("explain", Useless::Cluster), ("host", Useless::Cluster)];
 
 impl Useless {
     fn of(verb: &str) -> Self {
@@ -74,6 +75,7 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Completion { shell: _ } => verb("completion", &|arg| Useless::of("completion").holds(arg)),
         Command::Crds => verb("crds", &|arg| Useless::of("crds").holds(arg) && !(output(arg) && yaml)),
         Command::Explain { reason: _ } => verb("explain", &|arg| Useless::of("explain").holds(arg)).or(wide),
+        Command::Host(_) => verb("host", &|arg| Useless::of("host").holds(arg)).or(wide),
         // Without --apply it is told no cluster, and the namespace stands in what it prints.
         Command::Init(init) if !init.apply => {
             verb("init without --apply", &|arg| Useless::Cluster.holds(arg) && arg.get_id() != "namespace").or(wide)

@@ -40,8 +40,15 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     let project: YoiProject = cluster.get(&project_name).await?;
     check(cluster, &args, &project_name, &project).await?;
     if syncs_first(&args, &project) && cluster.dry_run.is_none() {
-        let tree =
-            SyncOptions { project: Some(project_name.clone()), include: Vec::new(), machine: None, timeout: args.timeout, dry_run: false };
+        let tree = SyncOptions {
+            project: Some(project_name.clone()),
+            include: Vec::new(),
+            machine: None,
+            timeout: args.timeout,
+            watch: false,
+            yes: false,
+            dry_run: false,
+        };
         super::sync::before_run(cluster, &tree).await?;
     }
     let (wait, follows, timeout, peers) = (args.wait, args.follow, args.timeout, args.peer.clone());

@@ -61,7 +61,7 @@ const LINES: [&str; 48] = [
     "version",
 ];
 /// Verbs that ask no cluster.
-const ALONE: [&str; 4] = ["completion", "crds", "explain", "help"];
+const ALONE: [&str; 5] = ["completion", "crds", "explain", "help", "host"];
 
 #[tokio::test]
 async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers() -> Result<()> {

@@ -13,6 +13,7 @@ mod diff;
 mod engine;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
+mod host;
 mod in_clone;
 mod init;
 mod lists;
@@ -25,6 +26,7 @@ mod sessions;
 mod steering;
 mod stopped;
 mod sync;
+mod sync_watch;
 mod terminal;
 mod trees;
 mod waiting;

@@ -69,7 +69,14 @@ impl Plugin {
 
     /// Starts it, and goes on while it runs.
     pub fn start(&self, words: &[&str]) -> Result<Running> {
-        let mut command = tokio::process::Command::from(self.command(&self.program, words));
+        self.start_in(self.folder.path(), words)
+    }
+
+    /// As [`Plugin::start`], in this working directory.
+    pub fn start_in(&self, folder: &std::path::Path, words: &[&str]) -> Result<Running> {
+        let mut command = self.command(&self.program, words);
+        command.current_dir(folder);
+        let mut command = tokio::process::Command::from(command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (out, err) = (child.stdout.take().context("no pipe")?, child.stderr.take().context("no pipe")?);
         Ok(Running { child, out: BufReader::new(out).lines(), err: BufReader::new(err).lines() })

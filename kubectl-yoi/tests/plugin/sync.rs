@@ -10,10 +10,11 @@ use yoi_test_support::eventually;
 use crate::api_server::{ApiServer, Request};
 use crate::plugin::{Output, project};
 use crate::pull::{Scene, git};
+use crate::terminal::Terminal;
 
-const SYNC: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoiprojects/p/sync";
+pub const SYNC: &str = "/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoiprojects/p/sync";
 
-fn put_project(server: &ApiServer, git: &Value, status: &Value) {
+pub fn put_project(server: &ApiServer, git: &Value, status: &Value) {
     let mut object = project(&[]);
     object["spec"]["source"] = json!({ "git": git });
     for (field, value) in status.as_object().into_iter().flatten() {
@@ -22,11 +23,11 @@ fn put_project(server: &ApiServer, git: &Value, status: &Value) {
     server.put(object);
 }
 
-fn takes_trees() -> Value {
+pub fn takes_trees() -> Value {
     json!({ "url": "https://git.example/p", "sync": {} })
 }
 
-fn sent(server: &ApiServer) -> Vec<Request> {
+pub fn sent(server: &ApiServer) -> Vec<Request> {
     server.requests().into_iter().filter(|request| request.path == SYNC).collect()
 }
 
@@ -211,11 +212,43 @@ async fn a_project_that_takes_none_and_a_tree_that_is_too_much_are_refused_befor
         noise.extend_from_slice(&(state ^ (state >> 29)).to_le_bytes());
     }
     fs::write(clone.join("noise"), noise)?;
-    let long = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop"]).await?;
+    let long = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop", "--yes"]).await?;
     ensure!(long.code != 0 && long.err.contains("what the project's server lacks of it is more than 7.6"), "{long:?}");
     ensure!(long.err.contains(".git/info/exclude"), "{long:?}");
     let outside = scene.plugin.run_in(scene.plugin.folder.path(), &["sync", "p"]).await?;
     ensure!(outside.code != 0 && outside.err.contains("is in no git repository"), "{outside:?}");
     ensure!(sent(&scene.server).is_empty() && scene.server.writes().is_empty(), "{:?}", scene.server.writes());
+    Ok(())
+}
+
+#[tokio::test]
+async fn large_untracked_files_are_asked_about_once_with_their_sizes_and_refused_by_name_without_a_terminal() -> Result<()> {
+    let scene = Scene::new().await?;
+    let clone = scene.clone();
+    put_project(&scene.server, &takes_trees(), &json!({}));
+    fs::write(clone.join("large.db"), vec![0; 3 << 20])?;
+    let dry = scene.plugin.run_in(&clone, &["sync", "p", "--dry-run"]).await?.expect_code(0)?;
+    ensure!(dry.out.contains("(dry run)"), "{dry:?}");
+    let refused = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop"]).await?;
+    ensure!(refused.code == 1 && refused.err.contains("the largest, in bytes: large.db (3145728)"), "{refused:?}");
+    ensure!(refused.err.contains("there is no terminal to ask in") && refused.err.contains("add --yes"), "{refused:?}");
+
+    let mut terminal = Terminal::start_in(&scene.plugin, &clone, &["sync", "p", "--machine", "laptop"])?;
+    terminal.wait_until("the question", |screen| screen.contains("Send them? [y/N]")).await?;
+    terminal.type_keys("n\n")?;
+    ensure!(terminal.end().await? == 1 && sent(&scene.server).is_empty(), "the answer was no");
+
+    // What git tracks is no surprise.
+    git(&clone, &["add", "large.db"])?;
+    sync(&scene, &[]).await?.0.expect_code(0)?;
+    git(&clone, &["rm", "-q", "--cached", "large.db"])?;
+    fs::write(clone.join("a"), "changed\n")?;
+    let (agreed, _) = sync(&scene, &["--yes"]).await?;
+    agreed.expect_code(0)?;
+    fs::write(clone.join("a"), "changed again\n")?;
+    sync(&scene, &[]).await?.0.expect_code(0)?;
+    fs::write(clone.join("more.db"), vec![0; 3 << 20])?;
+    let more = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop"]).await?;
+    ensure!(more.code == 1 && more.err.contains("more.db (3145728)") && sent(&scene.server).len() == 3, "{more:?}");
     Ok(())
 }

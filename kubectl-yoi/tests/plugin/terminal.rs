@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,11 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn start(plugin: &Plugin, words: &[&str]) -> Result<Self> {
+        Self::start_in(plugin, plugin.folder.path(), words)
+    }
+
+    /// As [`Terminal::start`], in this working directory.
+    pub fn start_in(plugin: &Plugin, folder: &Path, words: &[&str]) -> Result<Self> {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
         grantpt(&controller)?;
         unlockpt(&controller)?;
@@ -38,6 +44,7 @@ impl Terminal {
         let name = ptsname(&controller, Vec::new())?;
         let terminal = File::options().read(true).write(true).open(name.to_str()?)?;
         let mut command = plugin.command(&plugin.program, words);
+        command.current_dir(folder);
         command.env("TERM", "xterm-256color").stdin(Stdio::from(terminal.try_clone()?)).stdout(terminal.try_clone()?).stderr(terminal);
         let mut command = tokio::process::Command::from(command);
         let child = command.kill_on_drop(true).spawn()?;

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::disk::look;
 use super::plan::{Change, Disk, Entry, Ours, There};
 use crate::CaptureError;
-use crate::capture::{Place, args, believe_nothing, path_of, records};
+use crate::capture::{Place, args, path_of, records};
 use crate::git::{Git, GitError};
+use crate::scan::believe_nothing;
 
 /// The lines of `git diff-tree -r -z --raw --no-abbrev`: `:MODE MODE HASH HASH STATUS`, and the path behind a zero byte.
 pub(super) fn changes(output: &[u8]) -> Vec<Change> {

@@ -41,7 +41,10 @@ impl Scene {
     fn capture(&self, source: &Source, include: &[String]) -> Result<Captured, CaptureError> {
         let private = self.path("private");
         fs::create_dir_all(&private).unwrap();
-        capture(source, &Asked { private: &private, include, seconds: 1_800_000_000, limits: Limits { bytes: 1 << 20 } })
+        capture(
+            source,
+            &Asked { private: &private, include, seconds: 1_800_000_000, limits: Limits { bytes: 1 << 20, untracked: 1 << 20 } },
+        )
     }
 
     /// Sends the commit to a repository that has `have`, and returns the tree that is built there.
@@ -228,7 +231,7 @@ fn a_capture_that_is_killed_leaves_the_persons_side_as_it_was() {
     const CHILD: &str = "YOI_WORK_CAPTURES";
     if let Some(private) = std::env::var_os(CHILD) {
         let private = PathBuf::from(private);
-        let asked = Asked { private: &private, include: &[], seconds: 0, limits: Limits { bytes: 1 << 30 } };
+        let asked = Asked { private: &private, include: &[], seconds: 0, limits: Limits { bytes: 1 << 30, untracked: 1 << 30 } };
         let _ = capture(&Source::WorkTree(private.parent().unwrap().join("person")), &asked);
         return;
     }
@@ -262,9 +265,42 @@ fn what_is_too_large_or_fits_no_pattern_is_asked_for_first() {
     let source = Source::WorkTree(root.clone());
     let Err(CaptureError::TooLarge { largest, .. }) = scene.capture(&source, &[]) else { panic!("it was taken") };
     assert_eq!(largest, ["large (2097152)", "small (1)"]);
+    let asked = |untracked| Asked { private: Path::new(""), include: &[], seconds: 0, limits: Limits { bytes: 4 << 20, untracked } };
+    let private = scene.path("private");
+    let Err(CaptureError::Untracked { bytes, largest }) = capture(&source, &Asked { private: &private, ..asked(1 << 20) }) else {
+        panic!("it was taken")
+    };
+    assert_eq!((bytes, largest.len()), ((2 << 20) + 1, 2));
+    assert!(capture(&source, &Asked { private: &private, ..asked(4 << 20) }).is_ok());
+    // What git tracks has been said to belong to the tree.
+    git(&root, &["add", "large"]);
+    assert!(capture(&source, &Asked { private: &private, ..asked(1 << 20) }).is_ok());
+    git(&root, &["rm", "-q", "--cached", "large"]);
     fs::remove_file(root.join("large")).unwrap();
     let none = scene.capture(&source, &["nothing/**".to_owned()]);
     assert!(matches!(none, Err(CaptureError::NothingIncluded(pattern)) if pattern == "nothing/**"));
+}
+
+#[test]
+fn w46_a_capture_is_made_again_when_a_file_has_changed_while_it_was_read() {
+    let scene = Scene::new();
+    let root = scene.repository();
+    // Its filter gets what git has read, and writes to the file: always, or once.
+    let filter =
+        |condition: &str| format!("sh -c 'if {condition}; then echo more >> a.txt; touch {}; fi; cat'", scene.path("once").display());
+    fs::write(root.join(".gitattributes"), "a.txt filter=writes\n").unwrap();
+    fs::write(root.join("a.txt"), "a\n").unwrap();
+    git(&root, &["config", "filter.writes.clean", &filter("true")]);
+    let source = Source::WorkTree(root.clone());
+    let Err(CaptureError::Changing(paths)) = scene.capture(&source, &[]) else { panic!("half of an edit was taken") };
+    assert_eq!(paths, ["a.txt"]);
+    fs::remove_file(scene.path("once")).unwrap();
+    git(&root, &["config", "filter.writes.clean", &filter(&format!("[ ! -e {} ]", scene.path("once").display()))]);
+    let captured = scene.capture(&source, &[]).unwrap();
+    let text = fs::read_to_string(root.join("a.txt")).unwrap();
+    assert!(scene.path("once").exists(), "nothing was written meanwhile");
+    let built = scene.rebuilt(&source, &captured, &scene.other(), &[]);
+    assert_eq!(String::from_utf8(built[Path::new("a.txt")].1.clone()).unwrap(), text, "the tree is of an older moment");
 }
 
 #[test]

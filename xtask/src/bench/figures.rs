@@ -25,7 +25,7 @@ impl Set {
 }
 
 /// In the order of the tables that they are in, and of the pictures.
-pub const SETS: [Set; 17] = [
+pub const SETS: [Set; 18] = [
     Set::new("cluster", "agents", "cluster-agents"),
     Set::new("cluster", "attach", "cluster-attach"),
     Set::new("cluster", "claims", "cluster-claims"),
@@ -36,6 +36,7 @@ pub const SETS: [Set; 17] = [
     Set { side_by_side: Some("A tree of 5,000 files, in an emulator (ms)"), ..Set::new("zfs", "providers-zfs", "providers-zfs") },
     Set::new("zfs", "zfs", "zfs"),
     Set::new("trees", "refresh", "refresh"),
+    Set::new("trees", "capture", "capture"),
     Set::new("trees", "push", "push"),
     Set::new("runtime", "session", "session"),
     Set::new("runtime", "session-open", "session-open"),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use yoi_crds::sync::is_machine_name;
 use yoi_worktree::Captured;
@@ -10,6 +11,46 @@ use crate::git::{self, CloneRefusal, no_repository, refusal};
 use crate::local_clone::{SYNC_FOLDER, quoted};
 use crate::show::one_line;
 
+/// The file with the bytes of untracked files that the person has agreed to send.
+const AGREED: &str = "agreed";
+/// How long another sync of the clone is waited for: it reads the tree, and sends it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Folders of the clone at hand.
+pub struct Folders {
+    /// The top of its working tree.
+    pub root: PathBuf,
+    /// git's folder of this work tree.
+    pub git: PathBuf,
+    /// git's folder of all work trees of the clone.
+    pub common: PathBuf,
+}
+
+impl Folders {
+    /// Those of the clone of the working directory.
+    pub async fn find() -> Result<Self, CloneRefusal> {
+        let words = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"];
+        let answer = git::answer(git::command(&words)).await?;
+        if !answer.success {
+            return Err(no_repository(&answer));
+        }
+        match &answer.out.lines().map(PathBuf::from).collect::<Vec<_>>()[..] {
+            [root, git, common] => Ok(Folders { root: root.clone(), git: git.clone(), common: common.clone() }),
+            _ => Err(refusal("git names no folder of this repository", "look at it: git rev-parse --show-toplevel --git-common-dir")),
+        }
+    }
+
+    /// What only one `sync --watch` of a clone has open.
+    pub fn lock_watch(&self) -> Result<File, CloneRefusal> {
+        let (file, is_locked) = open_lock(&self.common.join(SYNC_FOLDER), "watch.lock")?;
+        if is_locked {
+            Ok(file)
+        } else {
+            Err(refusal("another `sync --watch` of this clone is under way", "end that one, or leave it to it"))
+        }
+    }
+}
+
 /// A clone of the project's repository.
 pub struct SyncedClone {
     /// The top of its working tree.
@@ -17,6 +58,8 @@ pub struct SyncedClone {
     private: PathBuf,
     /// The remote that the project is cloned from; `None` where no remote can be.
     remote: Option<String>,
+    /// What git is in the middle of, if anything.
+    under_way: Option<String>,
     /// While it is open, no other sync works in the private folder.
     _lock: File,
 }
@@ -24,30 +67,37 @@ pub struct SyncedClone {
 impl SyncedClone {
     /// The clone of the working directory, for a project that is cloned from `url`.
     pub async fn open(url: &str) -> Result<Self, CloneRefusal> {
-        let answer = git::answer(git::command(&["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"])).await?;
-        if !answer.success {
-            return Err(no_repository(&answer));
-        }
-        let mut paths = answer.out.lines().map(PathBuf::from);
-        let (Some(folder), Some(common)) = (paths.next(), paths.next()) else {
-            return Err(refusal("git names no folder of this repository", "look at it: git rev-parse --show-toplevel --git-common-dir"));
-        };
+        let Folders { root: folder, git: _, common } = Folders::find().await?;
         let private = common.join(SYNC_FOLDER);
-        let lock = lock(&private)?;
-        if let Err(under_way) = yoi_worktree::check_free(&folder) {
-            eprintln!("{}: the tree is taken as it is", one_line(&under_way.to_string()));
-        }
+        let lock = lock(&private).await?;
+        let under_way = yoi_worktree::check_free(&folder).err().map(|under_way| one_line(&under_way.to_string()));
         let remote = remote_of(url).await?;
-        Ok(SyncedClone { folder, private, remote, _lock: lock })
+        Ok(SyncedClone { folder, private, remote, under_way, _lock: lock })
     }
 
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// What git is in the middle of, in a sentence: its tree is taken as it is.
+    pub fn under_way(&self) -> Option<&str> {
+        self.under_way.as_deref()
+    }
+
     /// Where captures keep their index and their objects.
     pub fn private(&self) -> &Path {
         &self.private
+    }
+
+    /// Bytes of untracked files that the person has agreed to send from this clone.
+    pub fn agreed(&self) -> u64 {
+        let text = std::fs::read_to_string(self.private.join(AGREED)).unwrap_or_default();
+        text.trim().parse().unwrap_or_default()
+    }
+
+    /// Remembers what the person has agreed to.
+    pub fn agree(&self, bytes: u64) -> Result<(), CloneRefusal> {
+        std::fs::write(self.private.join(AGREED), format!("{bytes}\n")).map_err(|error| unwritable(&self.private, &error))
     }
 
     /// The commits below `captured` that the project's server has, as far as the last fetch has told: those that what it lacks begins on.
@@ -75,17 +125,35 @@ impl SyncedClone {
     }
 }
 
-fn lock(private: &Path) -> Result<File, CloneRefusal> {
-    let failed = |error: std::io::Error| {
-        refusal(format!("{} cannot be written: {error}", private.display()), "look at the folder's owner and room, and say it again")
-    };
+/// Opens a file of the folder of ours, and says whether it could be locked.
+fn open_lock(private: &Path, name: &str) -> Result<(File, bool), CloneRefusal> {
+    let failed = |error| unwritable(private, &error);
     std::fs::create_dir_all(private).map_err(failed)?;
-    let file = File::create(private.join("lock")).map_err(failed)?;
+    let file = File::create(private.join(name)).map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(refusal("another sync of this clone is under way", "wait for it, and say it again")),
+        Ok(()) => Ok((file, true)),
+        Err(std::fs::TryLockError::WouldBlock) => Ok((file, false)),
         Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
     }
+}
+
+/// Waits for another sync, as `run` meets one that watches.
+async fn lock(private: &Path) -> Result<File, CloneRefusal> {
+    let (file, is_locked) = open_lock(private, "lock")?;
+    if is_locked {
+        return Ok(file);
+    }
+    // A thread that nobody waits for ends with the process.
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || sender.send(file.lock().map(|()| file)));
+    match tokio::time::timeout(LOCK_PATIENCE, receiver).await {
+        Ok(Ok(locked)) => locked.map_err(|error| unwritable(private, &error)),
+        Ok(Err(_)) | Err(_) => Err(refusal("another sync of this clone is under way", "wait for it, and say it again")),
+    }
+}
+
+fn unwritable(private: &Path, error: &std::io::Error) -> CloneRefusal {
+    refusal(format!("{} cannot be written: {error}", private.display()), "look at the folder's owner and room, and say it again")
 }
 
 /// The remote of this address, or else the only one.

@@ -1,0 +1,214 @@
+//! The system's ssh: jump hosts, agents, keys and known hosts are as the person's configuration has them.
+
+use std::fs::File;
+use std::io::{IsTerminal, Read};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use crate::args::SshTarget;
+use crate::error::{Error, RefusalKind};
+use crate::show::one_line;
+
+/// What the program ends with when it, and not what it ran, has failed.
+const FAILED: i32 = 255;
+/// Bytes of the longest answer; a machine may say anything before it.
+const MAX_ANSWER: u64 = 256 << 10;
+
+/// The script runs in `sh` of the machine, whatever the person's own shell is there. Returns what it has written, without what the machine says of
+/// itself before and behind it.
+///
+/// # Errors
+/// The machine is not reached, lets nobody in, runs no command, or the connection ends in the middle.
+pub async fn run(target: &SshTarget, script: &str, patience: Duration) -> Result<String, Error> {
+    let failed = |message: String, next: String| Error::refused_error(format!("look at {target}"), message, next, RefusalKind::Unreachable);
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    let (begin, end) = (format!("begin-{id}"), format!("end-{id}"));
+    let script = format!("printf '\\n%s\\n' {begin}\n{script}\nprintf '%s\\n' {end}\n");
+    // In a file: a connection that the person's configuration keeps would hold a pipe open.
+    let errors_path = std::env::temp_dir().join(format!("kubectl-yoi-ssh-{id}"));
+    let disk = |error| Error::local(format!("write {}", errors_path.display()), error, crate::commands::pull::LOOK_AT_DISK);
+    let errors = ErrorsFile(errors_path.clone());
+    let file = File::create_new(&errors_path).map_err(disk)?;
+    let mut command = command(target, std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
+    let mut child = command.stderr(Stdio::from(file)).spawn().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            failed("there is no ssh on this machine".to_owned(), "install it: the package openssh-client".to_owned())
+        }
+        _ => failed(format!("ssh cannot be started: {error}"), "try again".to_owned()),
+    })?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let talk = async {
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // One that ends early has said why.
+                let _ = stdin.write_all(script.as_bytes()).await;
+            }
+        };
+        let read = async {
+            let mut answer = Vec::new();
+            if let Some(stdout) = stdout {
+                let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer).await;
+            }
+            answer
+        };
+        let ((), answer) = tokio::join!(write, read);
+        (answer, child.wait().await)
+    };
+    let Ok((answer, status)) = tokio::time::timeout(patience, talk).await else {
+        let message = format!("it has not answered in {} s{}", patience.as_secs(), errors.last_words());
+        return Err(failed(message, format!("try it by hand: {}", by_hand(target))));
+    };
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    if let Some(between) = between(&answer, &begin, &end) {
+        return Ok(between.to_owned());
+    }
+    let code = status.ok().and_then(|status| status.code());
+    let (message, next) = why_not(target, &errors.text(), code, answer.contains(&begin));
+    Err(failed(message, next))
+}
+
+/// What ssh has said, in a file that goes with this.
+struct ErrorsFile(std::path::PathBuf);
+
+impl ErrorsFile {
+    fn text(&self) -> String {
+        let mut text = Vec::new();
+        let _ = File::open(&self.0).map(|file| file.take(64 << 10).read_to_end(&mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn last_words(&self) -> String {
+        let words = last_line(&self.text());
+        if words.is_empty() { words } else { format!(": {words}") }
+    }
+}
+
+impl Drop for ErrorsFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// `asks`: there is a terminal in which ssh may ask for a passphrase, or whether a host's key is right. Without one it would wait for an answer forever.
+fn command(target: &SshTarget, asks: bool) -> Command {
+    let mut command = Command::new("ssh");
+    // A command or forwarding of the person's configuration is for a shell of theirs.
+    for option in ["RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes", "ConnectTimeout=20", "ServerAliveInterval=15"] {
+        command.args(["-o", option]);
+    }
+    if !asks {
+        command.args(["-o", "BatchMode=yes"]);
+    }
+    if let Some(port) = target.port {
+        command.args(["-p", &port.to_string()]);
+    }
+    if let Some(user) = &target.user {
+        command.args(["-l", user]);
+    }
+    command.args(["--", &target.host, "sh"]).env("LC_ALL", "C").kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// The line that a person types to see it for themselves.
+pub fn by_hand(target: &SshTarget) -> String {
+    let port = target.port.map_or(String::new(), |port| format!("-p {port} "));
+    let user = target.user.as_ref().map_or(String::new(), |user| format!("{user}@"));
+    format!("ssh {port}{user}{}", target.host)
+}
+
+/// What the script has written.
+fn between<'a>(answer: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+    let (_, rest) = answer.split_once(&format!("\n{begin}\n"))?;
+    let at = rest.find(&format!("{end}\n"))?;
+    rest.get(..at)
+}
+
+fn last_line(text: &str) -> String {
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    one_line(line.unwrap_or_default().chars().take(300).collect::<String>().as_str())
+}
+
+/// What has happened and what to do next, by the words of OpenSSH.
+fn why_not(target: &SshTarget, errors: &str, code: Option<i32>, has_begun: bool) -> (String, String) {
+    let by_hand = by_hand(target);
+    let said = last_line(errors);
+    if has_begun {
+        let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+        return (format!("the connection ended in the middle of the answer{said}"), "say it again".to_owned());
+    }
+    let has = |words: &str| errors.contains(words);
+    let host = match target.port {
+        Some(port) => format!("[{}]:{port}", target.host),
+        None => target.host.clone(),
+    };
+    if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
+        let next = format!("ask whoever runs it whether it was made anew; only then: ssh-keygen -R '{host}'");
+        return ("its host key is another one than known_hosts has".to_owned(), next);
+    }
+    if has("Host key verification failed") {
+        let next = format!("compare its key with what whoever runs it says, and take it: {by_hand}");
+        return ("its host key is not known, and there is no terminal to ask in".to_owned(), next);
+    }
+    if has("Permission denied") || has("Too many authentication failures") {
+        let next = format!("a key with a passphrase needs ssh-add, or a terminal: {by_hand}");
+        return (format!("it lets nobody in with the keys at hand: {said}"), next);
+    }
+    if code == Some(FAILED) {
+        return (if said.is_empty() { "ssh has failed, and says nothing".to_owned() } else { said }, format!("try it by hand: {by_hand}"));
+    }
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    let next = "name the machine itself, and a jump host as ProxyJump in ~/.ssh/config; it must let `ssh HOST sh` run".to_owned();
+    (format!("it lets this person in, and runs no command of theirs{said}"), next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> SshTarget {
+        "ann@build:2222".parse().unwrap()
+    }
+
+    #[test]
+    fn what_a_machine_says_of_itself_is_no_part_of_the_answer() {
+        let answer = "Welcome!\nbegin-1 is a word\n\nbegin-1\na=1\nb=end-1?\nend-1\nmail for you\n";
+        assert_eq!(between(answer, "begin-1", "end-1"), Some("a=1\nb=end-1?\n"));
+        assert_eq!(between("no newline before\nbegin-1\na=1\n", "begin-1", "end-1"), None, "it was cut");
+    }
+
+    #[test]
+    fn ssh_gets_no_terminal_no_command_and_no_question_without_a_terminal() {
+        let words = |asks| command(&target(), asks).as_std().get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+        let quiet = words(false);
+        assert!(quiet.contains(&"BatchMode=yes".to_owned()) && !words(true).contains(&"BatchMode=yes".to_owned()));
+        assert_eq!(quiet[quiet.len() - 7..], ["-p", "2222", "-l", "ann", "--", "build", "sh"]);
+    }
+
+    /// As OpenSSH 9.2 says it.
+    #[test]
+    fn each_way_to_fail_has_its_next_step() {
+        for (errors, code, has_begun, message, next) in [
+            ("Host key verification failed.\r\n", 255, false, "host key is not known", "take it: ssh -p 2222 ann@build"),
+            (
+                "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n",
+                255,
+                false,
+                "another one",
+                "ssh-keygen -R '[build]:2222'",
+            ),
+            ("ann@build: Permission denied (publickey).\n", 255, false, "lets nobody in", "ssh-add"),
+            ("ssh: Could not resolve hostname build: Name or service not known\n", 255, false, "Could not resolve", "by hand"),
+            ("ssh: connect to host build port 2222: Connection refused\n", 255, false, "Connection refused", "by hand"),
+            ("", 255, false, "says nothing", "by hand"),
+            ("This account is not available.\n", 1, false, "runs no command of theirs: This account", "ProxyJump"),
+            ("Connection to build closed by remote host.\n", 255, true, "in the middle", "again"),
+        ] {
+            let (said, then) = why_not(&target(), errors, Some(code), has_begun);
+            assert!(said.contains(message) && then.contains(next), "{errors}: {said}; {then}");
+        }
+    }
+}
