@@ -82,12 +82,12 @@ fn p6_in_a_strict_project_an_invalid_file_stops_the_swap_is_told_and_counts_once
     let after = assets.look();
     assert_eq!((after.generation, after.skills.len()), (1, 2), "what was loaded before counts on, whole");
     let refused = assets.loaded().refused.expect("it is told");
-    assert!(refused.to_string().contains(".agents/skills/b/SKILL.md:2"), "{refused}");
+    assert!(refused.to_string().contains(".agents/skills/b/SKILL.md:3"), "{refused}");
     let listed = listing(&assets.loaded());
-    assert_eq!((listed.assets.len(), listed.refused[0].path.as_str(), listed.refused[0].line), (2, ".agents/skills/b/SKILL.md", Some(2)));
+    assert_eq!((listed.assets.len(), listed.refused[0].path.as_str(), listed.refused[0].line), (2, ".agents/skills/b/SKILL.md", Some(3)));
     let reported = report(&assets.loaded()).expect("a strict project is reported");
     assert_eq!((reported.refused, reported.counts.skills, reported.counts.errors), (true, 2, 1));
-    assert!(reported.first_errors[0].starts_with(".agents/skills/b/SKILL.md:2: "), "{reported:?}");
+    assert!(reported.first_errors[0].starts_with(".agents/skills/b/SKILL.md:3: "), "{reported:?}");
     assert!(assets.reload(Strictness::Lenient).is_err(), "an asker cannot make it lenient");
     write(root.path(), "b", "1");
     assert_eq!((assets.look().skills.len(), assets.loaded().refused), (3, None));
@@ -235,7 +235,7 @@ fn what_is_loaded_and_refused_is_a_signal_and_a_project_without_assets_has_none(
     assert!(assets.reload(Strictness::Strict).is_err());
     let (kind, data) = signal(true);
     assert_eq!((kind, &data["refused"]), ("project.assets_reload_failed", &true.into()));
-    assert!(data["firstErrors"][0].as_str().unwrap().starts_with(".agents/skills/a/SKILL.md:2"), "{data}");
+    assert!(data["firstErrors"][0].as_str().unwrap().starts_with(".agents/skills/a/SKILL.md:3"), "{data}");
     let first = super::tests::assets(root.path());
     first.look();
     let Body::Extension(entry) = AssetNews::new(&first.loaded(), false).unwrap().body() else { panic!("another entry") };
