@@ -39,6 +39,15 @@ pub enum Source {
 }
 
 impl Source {
+    /// The folder's name of an asset of the tree; kind and name of the set, such as `configmap/team`, of one that is in none.
+    #[must_use]
+    pub fn name_of(self, path: &str) -> &str {
+        match self {
+            Self::Team => below_set(path).map_or(path, |below| &path[..path.len() - below.len() - 1]),
+            Self::Jido | Self::Agents | Self::Claude | Self::GitHub | Self::Gemini | Self::JidoCode => self.as_str(),
+        }
+    }
+
     /// As people know it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -67,7 +76,7 @@ pub enum Kind {
     Skills,
     /// Commands: `.md`, of Gemini `.toml`.
     Commands,
-    /// Workflows: `.md`.
+    /// Workflows: `.md`, and `triggers.json`.
     Workflows,
     /// The skill graph: `.md` and `graph.yml`.
     Graph,
@@ -83,6 +92,9 @@ pub struct Folder {
     /// What it holds.
     pub kind: Kind,
 }
+
+/// The file of [`Kind::Workflows`] with triggers that stand in no workflow.
+pub(crate) const TRIGGERS: &str = "triggers.json";
 
 const fn folder(path: &'static str, source: Source, kind: Kind) -> Folder {
     Folder { path, source, kind }
@@ -106,9 +118,8 @@ pub const FOLDERS: &[Folder] = &[
     folder(".jido_code/skill_graph", Source::JidoCode, Kind::Graph),
 ];
 
-/// The folders of a set that is not of the tree. Its reader puts `team/` before each path, so none of them can be one of the tree's.
-pub const TEAM_FOLDERS: &[Folder] =
-    &[folder("team/skills", Source::Team, Kind::Skills), folder("team/commands", Source::Team, Kind::Commands)];
+/// The folders of a set that is not of the tree, relative to the set.
+pub const TEAM_FOLDERS: &[Folder] = &[folder("skills", Source::Team, Kind::Skills), folder("commands", Source::Team, Kind::Commands)];
 
 /// Whether a file is read as an asset; `below` is its path relative to the folder, with `/`. Other files of a skill's folder are read by the model, by path.
 #[must_use]
@@ -119,13 +130,19 @@ pub fn is_asset(folder: &Folder, below: &str) -> bool {
         Kind::Skills => matches!(name, "SKILL.md" | "skill.md"),
         Kind::Commands if folder.source == Source::Gemini => ends_with(".toml"),
         Kind::Commands => ends_with(".md"),
-        Kind::Workflows => ends_with(".md"),
+        Kind::Workflows => ends_with(".md") || below == TRIGGERS,
         Kind::Graph => ends_with(".md") || matches!(below, "graph.yml" | "graph.yaml"),
     }
 }
 
-/// The folder that a path lies in, its place in the order of precedence, and the rest of the path.
-pub(crate) fn folder_of(path: &str) -> Option<(usize, &'static Folder, &str)> {
+/// The folder that a path lies in, its place in the order of precedence, and the rest of the path. `set`: of a set that is not of the tree.
+pub(crate) fn folder_of(path: &str, set: Option<u16>) -> Option<(usize, &'static Folder, &str)> {
+    let (folders, path) = if set.is_some() { (TEAM_FOLDERS, below_set(path)?) } else { (FOLDERS, path) };
     let below = |folder: &Folder| path.strip_prefix(folder.path)?.strip_prefix('/');
-    FOLDERS.iter().chain(TEAM_FOLDERS).enumerate().find_map(|(place, folder)| Some((place, folder, below(folder)?)))
+    folders.iter().enumerate().find_map(|(place, folder)| Some((place, folder, below(folder)?)))
+}
+
+/// What follows kind and name of a set.
+fn below_set(path: &str) -> Option<&str> {
+    path.splitn(3, '/').nth(2)
 }

@@ -35,4 +35,4 @@ pub use search::{Found, FoundKind};
 pub use skill::{Route, Skill};
 pub use snapshot::{AssetFile, AssetSnapshot, load};
 pub use state::AssetState;
-pub use workflow::{Backoff, Input, InputType, OnFailure, Settings, Step, StepKind, Trigger, Workflow};
+pub use workflow::{Backoff, GlobalTrigger, Input, InputType, OnFailure, Settings, Step, StepKind, Trigger, Workflow};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Command, Diagnostic, Graph, Skill, StrictError, Strictness, Workflow};
+use crate::{Command, Diagnostic, GlobalTrigger, Graph, Skill, StrictError, Strictness, Workflow};
 
 mod loader;
 mod precedence;
@@ -10,8 +10,11 @@ mod precedence;
 /// A file as it was read, or why it was not: a link out of the tree, a FIFO, too large.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssetFile {
-    /// Relative to the root, with `/`: below a folder of [`FOLDERS`](crate::FOLDERS) or [`TEAM_FOLDERS`](crate::TEAM_FOLDERS).
+    /// Relative to the root, with `/`: below a folder of [`FOLDERS`](crate::FOLDERS). That of a set which is not of the tree begins with kind and name of
+    /// the set, such as `configmap/team`, and goes on below a folder of [`TEAM_FOLDERS`](crate::TEAM_FOLDERS).
     pub path: String,
+    /// The place of such a set among them; all of them come after the tree. `None`: the file is of the tree.
+    pub set: Option<u16>,
     /// Its bytes, or a sentence.
     pub content: Result<Vec<u8>, String>,
 }
@@ -30,6 +33,8 @@ pub struct AssetSnapshot {
     pub commands: Vec<Command>,
     /// In order of precedence.
     pub workflows: Vec<Workflow>,
+    /// Of `triggers.json`, in order of precedence.
+    pub triggers: Vec<GlobalTrigger>,
     /// The skill graph.
     pub graph: Graph,
     /// What a person should know, in the order of the files.

@@ -9,8 +9,10 @@ mod body;
 mod check;
 mod header;
 mod read;
+mod triggers;
 
 pub(crate) use read::read;
+pub(crate) use triggers::{read as read_triggers, settle as settle_triggers};
 
 /// Steps that depend on each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,6 +122,42 @@ pub enum Trigger {
         /// `commit`, `push`, `merge`.
         events: Vec<String>,
     },
+}
+
+/// A trigger of `triggers.json`, which says itself which workflow it starts. None starts one yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GlobalTrigger {
+    /// Its name, unlike that of any other.
+    pub id: String,
+    /// Name of the workflow.
+    pub workflow: String,
+    /// Of its file, relative to the root.
+    pub path: String,
+    /// Whose folder it comes from.
+    pub source: Source,
+    /// What starts the workflow; `None`: that cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<Trigger>,
+    /// Whether it would start the workflow.
+    pub state: AssetState,
+    /// The line of its id, from 1.
+    #[serde(skip)]
+    pub(crate) line: Option<u32>,
+}
+
+impl Trigger {
+    /// As its file writes the type.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Manual { .. } => "manual",
+            Self::Signal { .. } => "signal",
+            Self::Scheduled { .. } => "scheduled",
+            Self::FileSystem { .. } => "file_system",
+            Self::GitHook { .. } => "git_hook",
+        }
+    }
 }
 
 /// How a workflow is run.

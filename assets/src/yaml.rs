@@ -1,4 +1,4 @@
-//! YAML as values of our own, within bounds: bytes, depth, and values with those that aliases repeat.
+//! YAML and JSON as values of our own, within bounds: bytes, depth, and values with those that aliases repeat.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -94,6 +94,24 @@ pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
         // The place is told apart.
         let message = message.split(" at line ").next().unwrap_or_default();
         YamlError { message: format!("is no YAML: {message}"), line }
+    })
+}
+
+/// Reads one document of JSON.
+pub(crate) fn parse_json(text: &str) -> Result<Node, YamlError> {
+    if text.len() > MAX_YAML_BYTES {
+        let message = format!("is longer than {} KiB of JSON", MAX_YAML_BYTES >> 10);
+        return Err(YamlError { message, line: None });
+    }
+    let mut budget = Budget { values: MAX_VALUES, bytes: MAX_TEXT_BYTES };
+    let mut from = serde_json::Deserializer::from_str(text);
+    let read = ValueSeed(&mut budget).deserialize(&mut from).and_then(|node| from.end().map(|()| node));
+    read.map_err(|error| {
+        let line = u32::try_from(error.line()).ok().filter(|line| *line > 0);
+        let message = error.to_string();
+        // The place is told apart.
+        let message = message.split(" at line ").next().unwrap_or_default();
+        YamlError { message: format!("is no JSON: {message}"), line }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Enums and unions that another version may extend. A value that this version does not know is read as unknown: it breaks no watch, and is
 //! never taken for another value.
 
+use crate::assets::Assets;
 use crate::pod::{Completion, DesiredState, ImagePullPolicy, Model, PodSettings, SessionRetain};
 use crate::policy::{Policy, SecretsInResults};
 use crate::prepare::{Prepare, PrepareEgress};
@@ -54,6 +55,10 @@ fn has_unknown_egress(prepare: Option<&Prepare>) -> bool {
     prepare.is_some_and(|prepare| prepare.egress == PrepareEgress::Unknown)
 }
 
+fn has_unknown_set(assets: Option<&Assets>) -> bool {
+    assets.is_some_and(|assets| assets.from.iter().any(|set| set.config_map.is_none()))
+}
+
 fn is_unknown_source(source: &WorkspaceSource) -> bool {
     let WorkspaceSource { project, workspace, git, host, empty } = source;
     [project.is_some(), workspace.is_some(), git.is_some(), host.is_some(), empty.is_some()].iter().filter(|set| **set).count() != 1
@@ -79,6 +84,7 @@ impl YoiProjectSpec {
             (self.provider == ProviderName::Unknown, "spec.provider"),
             (has_unknown_policy(self.policy.as_deref()), "spec.policy.secretsInResults"),
             (has_unknown_egress(self.prepare.as_deref()), "spec.prepare.egress"),
+            (has_unknown_set(self.assets.as_deref()), "spec.assets.from"),
             (has_unknown(defaults.model.as_ref(), "provider"), "spec.defaults.model.provider"),
             (has_unknown(defaults.model.as_ref(), "api"), "spec.defaults.model.api"),
             (defaults.pod.as_ref().is_some_and(has_unknown_pod_settings), "spec.defaults.pod.imagePullPolicy"),

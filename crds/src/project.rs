@@ -4,6 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::assets::Assets;
 use crate::condition::Condition;
 use crate::pod::{Model, PodSettings, Rest};
 use crate::policy::Policy;
@@ -54,6 +55,9 @@ pub struct YoiProjectSpec {
     /// What calls of tools may do in every agent of this project. A change counts from an agent's next turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<Policy>>,
+    /// A team's own skills, commands and knowledge. When absent, agents read all that the tree has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assets: Option<Box<Assets>>,
     /// For YoiPods of this project that do not say otherwise.
     #[serde(default)]
     pub defaults: PodDefaults,

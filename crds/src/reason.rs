@@ -603,6 +603,16 @@ reasons! {
     GIT_MISSING = "GitMissing",
         "Name an image that holds git: `spec.pod.image`, or `spec.defaults.pod.image` of the project. Or stop the agent, to see what it has changed.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// All files of skills, commands and workflows were read, and none is as it should not be.
+    ASSETS_READ = "AssetsRead";
+    /// Some files of skills, commands and workflows are not as they should be and do not count. All others do.
+    ASSETS_PARTLY_READ = "AssetsPartlyRead",
+        "Mend the files that the message names; each counts from the next run on. The command lists all of them with the reasons.",
+        "kubectl yoi assets $NAME -n $NAMESPACE";
+    /// The project reads its skills, commands and workflows strictly, and one of their files is not as it should be. What was loaded before counts on.
+    @!INVALID_ASSETS = "InvalidAssets",
+        "Mend the files that the message names, or set `spec.assets.strict` of the project to false: then only these files do not count.",
+        "kubectl yoi assets $NAME -n $NAMESPACE";
     /// The agent's runtime is of an earlier version, and does not say whether the kernel keeps the agent's processes in their frame.
     @!FRAME_NOT_REPORTED = "FrameNotReported",
         "Restart the agent: its next Pod has the runtime of this version.",

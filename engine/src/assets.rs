@@ -1,17 +1,20 @@
-//! What a team keeps in its tree for its agents: skills and commands. All conversations of a project read one snapshot of it, whole, and change none.
+//! What a team keeps for its agents, in its tree and in sets beside it: skills and commands. All conversations of a project read one snapshot of it, whole,
+//! and change none.
 //!
-//! The tree is looked at when a run begins. Only where a name, a size or a time differs is it read again, and the new generation counts from that run.
+//! The files are looked at when a run begins. Only where a name, a size or a time differs are they read again, and the new generation counts from that run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
-pub use yoi_assets::{AssetSnapshot, Strictness};
-use yoi_assets::{StrictError, load};
+use yoi_assets::load;
+pub use yoi_assets::{AssetSnapshot, StrictError, Strictness};
+use yoi_wire::assets::AssetSettings;
 
 use crate::tools::tree::Tree;
 
 mod expand;
 mod listing;
+mod news;
 mod offer;
 #[cfg(test)]
 mod tests;
@@ -19,81 +22,155 @@ mod walk;
 mod watcher;
 
 pub use expand::{Expansion, expand, looks_like_command, text_of_command};
-pub use listing::{counts, found, listing};
-pub use offer::{AssetOffer, COMMAND, GRAPH, SKILL, asset_offer, has_use_for, is_for_model, list_of_commands};
+pub use listing::{counts, found, listing, report};
+pub(crate) use news::{AssetNews, signal_of};
+pub use offer::{AssetOffer, COMMAND, GRAPH, SKILL, asset_offer, has_use_for, is_for_model, list_of_commands, list_of_teams_skills};
+pub use watcher::watch;
 
-pub(crate) use watcher::watch;
-
-use walk::FoundFile;
+use walk::{FoundFile, Roots};
 
 /// The assets of one tree.
 #[derive(Debug)]
 pub struct ProjectAssets {
     tree: Arc<Tree>,
-    /// What was found when the snapshot was made; `None`: nobody has asked yet. Held over a look, so that two looks make two generations.
-    found: Mutex<Option<Vec<FoundFile>>>,
-    current: watch::Sender<Arc<AssetSnapshot>>,
+    /// Held over a look, so that two looks make two generations.
+    looked: Mutex<Looked>,
+    loaded: watch::Sender<LoadedAssets>,
+}
+
+/// What was looked at.
+#[derive(Debug, Default)]
+struct Looked {
+    settings: AssetSettings,
+    /// What was found then; `None`: nobody has asked yet.
+    found: Option<Vec<FoundFile>>,
+}
+
+/// What counts, and how the last reading ended.
+#[derive(Clone, Debug, Default)]
+pub struct LoadedAssets {
+    /// What counts.
+    pub snapshot: Arc<AssetSnapshot>,
+    /// Strict, and the files as they are now are refused: [`Self::snapshot`] is that of before.
+    pub refused: Option<Arc<StrictError>>,
+    /// The last reading was refused, also one that was asked to be strict where the project is not.
+    pub last_refused: Option<Arc<StrictError>>,
+    /// Somebody has said how they are read in this project.
+    pub has_settings: bool,
+    /// They were read, as they are to be.
+    is_read: bool,
 }
 
 impl ProjectAssets {
     /// The assets of a tree, which is first looked at when somebody asks. Until then the snapshot is empty and its generation 0.
     #[must_use]
     pub fn new(tree: Arc<Tree>) -> Self {
-        Self { tree, found: Mutex::new(None), current: watch::Sender::new(Arc::default()) }
+        Self { tree, looked: Mutex::default(), loaded: watch::Sender::new(LoadedAssets::default()) }
+    }
+
+    /// Sets how they are read. What was read before is read again when somebody asks.
+    pub fn set_settings(&self, settings: AssetSettings) {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.loaded.send_modify(|loaded| (loaded.has_settings, loaded.is_read) = (settings.is_of_project(), false));
+        *looked = Looked { settings, found: None };
+    }
+
+    /// How they are read.
+    #[must_use]
+    pub fn settings(&self) -> AssetSettings {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
     }
 
     /// The snapshot that counts. Blocks when nobody has asked before.
     #[must_use]
     pub fn current(&self) -> Arc<AssetSnapshot> {
-        if self.found.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
-            return self.look();
-        }
-        self.current.borrow().clone()
+        self.loaded().snapshot
     }
 
-    /// Looks at the tree, and makes another snapshot where something differs. Blocks.
-    pub fn look(&self) -> Arc<AssetSnapshot> {
-        let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = walk::walk(&self.tree);
-        if known.as_ref() != Some(&found) {
-            // Lenient reading refuses nothing.
-            if let Err(error) = self.swap(&found, Strictness::Lenient) {
-                tracing::error!(%error, "assets not loaded");
-            }
-            *known = Some(found);
+    /// The snapshot that counts, and how the last reading ended. Blocks when nobody has asked before.
+    #[must_use]
+    pub fn loaded(&self) -> LoadedAssets {
+        // Whoever asks during a reading has what was loaded before, and does not wait.
+        let loaded = self.loaded.borrow().clone();
+        if loaded.is_read {
+            return loaded;
         }
-        self.current.borrow().clone()
+        self.look();
+        self.loaded.borrow().clone()
+    }
+
+    /// Looks at the files, and makes another snapshot where something differs. Blocks. Where the project is strict and one of them is not right, the snapshot
+    /// of before counts on.
+    pub fn look(&self) -> Arc<AssetSnapshot> {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let roots = Roots::open(&self.tree, &looked.settings.sets);
+        let found = walk::walk(&roots, &looked.settings);
+        if looked.found.as_ref() != Some(&found) {
+            let strictness = strictness(&looked.settings);
+            if let Err(error) = self.read(&roots, &found, strictness, true) {
+                tracing::warn!(%error, "assets refused");
+            }
+            looked.found = Some(found);
+        }
+        self.loaded.borrow().snapshot.clone()
     }
 
     /// Reads all assets again, whether or not something differs. Blocks.
     ///
     /// # Errors
-    /// Strict, and one of them is not right: the snapshot of before counts on.
-    pub fn reload(&self, strictness: Strictness) -> Result<Arc<AssetSnapshot>, StrictError> {
-        let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = walk::walk(&self.tree);
-        self.swap(&found, strictness)?;
-        *known = Some(found);
-        Ok(self.current.borrow().clone())
+    /// Strict, or the project is, and one of them is not right: the snapshot of before counts on.
+    pub fn reload(&self, asked: Strictness) -> Result<Arc<AssetSnapshot>, StrictError> {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let roots = Roots::open(&self.tree, &looked.settings.sets);
+        let found = walk::walk(&roots, &looked.settings);
+        let is_strict = looked.settings.strict;
+        let strictness = if is_strict { Strictness::Strict } else { asked };
+        let read = self.read(&roots, &found, strictness, is_strict);
+        // What only the asker finds too strict is read by the next look.
+        if read.is_ok() || is_strict {
+            looked.found = Some(found);
+        }
+        read?;
+        Ok(self.loaded.borrow().snapshot.clone())
     }
 
-    /// The snapshot, and every change of it.
+    /// What counts, and every reading.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<Arc<AssetSnapshot>> {
-        self.current.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<LoadedAssets> {
+        self.loaded.subscribe()
     }
 
-    fn swap(&self, found: &[FoundFile], strictness: Strictness) -> Result<(), StrictError> {
-        let generation = self.current.borrow().generation + 1;
-        let snapshot = load(&walk::read(&self.tree, found), generation, strictness)?;
-        tracing::info!(
-            generation,
-            skills = snapshot.skills.len(),
-            commands = snapshot.commands.len(),
-            diagnostics = snapshot.diagnostics.len(),
-            "assets loaded"
-        );
-        self.current.send_replace(Arc::new(snapshot));
-        Ok(())
+    /// `is_lasting`: a refusal is the project's, and not that of one asker.
+    fn read(&self, roots: &Roots<'_>, found: &[FoundFile], strictness: Strictness, is_lasting: bool) -> Result<(), StrictError> {
+        let generation = self.loaded.borrow().snapshot.generation + 1;
+        match load(&walk::read(roots, found), generation, strictness) {
+            Ok(snapshot) => {
+                tracing::info!(
+                    generation,
+                    skills = snapshot.skills.len(),
+                    commands = snapshot.commands.len(),
+                    diagnostics = snapshot.diagnostics.len(),
+                    "assets loaded"
+                );
+                self.loaded.send_modify(|loaded| {
+                    (loaded.snapshot, loaded.refused, loaded.last_refused, loaded.is_read) = (Arc::new(snapshot), None, None, true);
+                });
+                Ok(())
+            }
+            Err(error) => {
+                let refused = Arc::new(error.clone());
+                self.loaded.send_modify(|loaded| {
+                    loaded.last_refused = Some(refused.clone());
+                    if is_lasting {
+                        (loaded.refused, loaded.is_read) = (Some(refused), true);
+                    }
+                });
+                Err(error)
+            }
+        }
     }
+}
+
+fn strictness(settings: &AssetSettings) -> Strictness {
+    if settings.strict { Strictness::Strict } else { Strictness::Lenient }
 }

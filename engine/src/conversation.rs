@@ -371,6 +371,7 @@ impl ConversationState {
             ConversationEvent::SegmentFull => self.segment_full = true,
             ConversationEvent::TokenLimit(limit) => self.settings.tokens = limit,
             ConversationEvent::PolicyChanged(change) => self.change_policy(*change, intents),
+            ConversationEvent::AssetsRead(body) => self.append(vec![*body], intents),
             ConversationEvent::InboxChanged => self.inbox_read = false,
             ConversationEvent::InboxRead(messages) => self.take_messages(messages, intents),
             ConversationEvent::OutputBegan { effect } => {

@@ -14,6 +14,7 @@ use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 use yoi_wire::policy::ToolPolicy;
 
+use crate::assets::AssetNews;
 use crate::conversation::program::{ProgramEnd, ProgramRole};
 use crate::conversation::{
     ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, PolicyChange,
@@ -125,6 +126,8 @@ pub struct Driver {
     pub token_limit: watch::Receiver<Option<u64>>,
     /// What calls may do, when that changes.
     pub policy: watch::Receiver<Arc<Policy>>,
+    /// Its log says what becomes of the project's assets.
+    pub logs_assets: bool,
     /// The policy that the present manifest names.
     pub named_policy: ToolPolicy,
     /// Bytes of a segment after which the next one begins.
@@ -173,6 +176,10 @@ impl Driver {
         }
         self.tools.set_mode(state.mode());
         let mut policy = self.policy.clone();
+        let mut assets = self.tools.runner().assets().subscribe();
+        // What was loaded before this is told, too.
+        assets.mark_changed();
+        let mut was_told = false;
         let in_force = policy.borrow_and_update().clone();
         self.tools.runner().set_policy(in_force.clone());
         self.tools.runner().set_read(state.read());
@@ -228,6 +235,12 @@ impl Driver {
                 Ok(()) = policy.changed() => {
                     let policy = policy.borrow_and_update().clone();
                     ConversationEvent::PolicyChanged(self.policy_change(&policy))
+                }
+                Ok(()) = assets.changed(), if self.logs_assets => {
+                    let loaded = assets.borrow_and_update().clone();
+                    let news = AssetNews::new(&loaded, was_told);
+                    was_told |= news.is_some();
+                    news.map_or_else(continue_event, |news| ConversationEvent::AssetsRead(Box::new(news.body())))
                 }
                 () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
                 Some(request) = requests.recv() => running.asked(&state, request),

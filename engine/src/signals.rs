@@ -18,6 +18,7 @@ mod tests;
 pub use cursor::Cursor;
 pub use stream::{EventStream, EventsFrom};
 
+use crate::assets::signal_of;
 use crate::bounded_json::cut;
 use causes::Causes;
 
@@ -160,8 +161,12 @@ impl Signals {
                 self.causes.restore(carried);
                 Vec::new()
             }
-            // What a later version or a program adds is in the log.
-            Body::SystemItem(_) | Body::Extension(_) | Body::Unknown { .. } => Vec::new(),
+            Body::Extension(extension) => match signal_of(extension).filter(|_| self.is_main) {
+                Some(kind) => one(kind, None, extension.data.clone()),
+                // What a later version or a program adds is in the log.
+                None => Vec::new(),
+            },
+            Body::SystemItem(_) | Body::Unknown { .. } => Vec::new(),
         }
     }
 

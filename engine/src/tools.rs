@@ -39,7 +39,7 @@ use slots::Slots;
 use tree::{PathError, Tree};
 use unconfirmed::UnconfirmedMessages;
 
-use crate::assets::{AssetOffer, COMMAND, ProjectAssets, has_use_for, list_of_commands};
+use crate::assets::{AssetOffer, COMMAND, ProjectAssets, SKILL, has_use_for, list_of_commands, list_of_teams_skills};
 use crate::conversation::FolderInstructions;
 use crate::decision::{Question, Refusal};
 use crate::error_text::without_os_error_number;
@@ -96,8 +96,15 @@ impl ToolRunner {
     /// The tools as whoever asks is offered them.
     pub(crate) fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
         let mut offered = self.tools.offered(&self.context.limits);
-        for tool in offered.iter_mut().filter(|tool| tool.name == COMMAND) {
-            tool.description.push_str(&list_of_commands(&self.assets().current(), to));
+        for tool in &mut offered {
+            match tool.name.as_str() {
+                COMMAND => tool.description.push_str(&list_of_commands(&self.assets().current(), to)),
+                // The model reads their list in its prompt.
+                SKILL if to == CallFrom::Mcp => {
+                    tool.description.push_str(&format!(" Skills:{}", list_of_teams_skills(&self.assets().current())));
+                }
+                _ => {}
+            }
         }
         offered
     }

@@ -14,8 +14,10 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use yoi_crds::YoiPod;
+use yoi_crds::assets::AssetsStatus;
 use yoi_crds::name::field_manager;
 use yoi_crds::pod::{LastReport, LiveHint, RequestedPush, RestStatus, SessionRef, TaskStatus, Wake};
+use yoi_wire::assets::{AssetsReport, MAX_ERROR_CHARS, MAX_REPORTED_ERRORS, ReloadedAssets};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{self, Activity, ReportReason};
 use yoi_wire::open::Open;
@@ -83,6 +85,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 has_git: report.has_git,
                 program: report.program.as_deref().map(bounded),
                 program_session: report.program_session.as_deref().map(bounded),
+                assets: report.assets.as_ref().map(|assets| Box::new(assets_status(assets))),
             });
         }
         // A report has set the activity, which an open line does not know.
@@ -119,6 +122,22 @@ fn was_requested_just_now(record: &AgentRecord, now: &str) -> bool {
 /// The schema's bound.
 fn bounded(text: &str) -> String {
     text.chars().take(MESSAGE_CHARS).collect()
+}
+
+/// Within the schema's bounds.
+fn assets_status(AssetsReport { counts, refused, first_errors }: &AssetsReport) -> AssetsStatus {
+    let ReloadedAssets { generation, digest: _, skills, commands, workflows, nodes, errors } = counts;
+    let count = |count: &u32| i32::try_from(*count).unwrap_or(i32::MAX);
+    AssetsStatus {
+        generation: i64::try_from(*generation).unwrap_or(i64::MAX),
+        skills: count(skills),
+        commands: count(commands),
+        workflows: count(workflows),
+        nodes: count(nodes),
+        errors: count(errors),
+        refused: *refused,
+        first_errors: first_errors.iter().take(MAX_REPORTED_ERRORS).map(|error| error.chars().take(MAX_ERROR_CHARS).collect()).collect(),
+    }
 }
 
 /// The agent's last rest after this report. A runtime that goes on in the Pod that went to rest has not rested.
@@ -275,6 +294,11 @@ mod tests {
             has_git: None,
             program: Some("y".repeat(2000)),
             program_session: Some("z".repeat(2000)),
+            assets: Some(AssetsReport {
+                counts: ReloadedAssets { generation: u64::MAX, skills: 2, errors: u32::MAX, ..ReloadedAssets::default() },
+                refused: true,
+                first_errors: vec!["ä".repeat(2000); 9],
+            }),
             background: 0,
         };
         StatusChange::Reported { pod_uid: pod_uid.into(), report: Box::new(report) }
@@ -285,6 +309,9 @@ mod tests {
         let first = desired_status(&record(GatewayStatus::default()), &report_change("p1", Activity::Idle), "t1").unwrap();
         assert_eq!(first.report.as_ref().unwrap().message.len(), 1024);
         assert_eq!(first.report.as_ref().unwrap().program.as_deref(), Some(&*"y".repeat(1024)));
+        let assets = first.report.as_ref().unwrap().assets.clone().unwrap();
+        assert_eq!((assets.generation, assets.skills, assets.errors, assets.refused), (i64::MAX, 2, i32::MAX, true));
+        assert_eq!(assets.first_errors, vec!["ä".repeat(300); 5], "the schema's bounds");
         assert_eq!(desired_status(&record(first.clone()), &report_change("p1", Activity::Idle), "t2"), None);
         let second = desired_status(&record(first), &report_change("p1", Activity::Running), "t3").unwrap();
         assert_eq!(second.live.unwrap().observed_at, "t3");

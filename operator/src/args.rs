@@ -66,6 +66,9 @@ pub struct OperatorArgs {
     /// How many session claims may stand ready in the whole cluster, for projects that ask for them. None when 0.
     #[arg(long, env = "YOI_WARM_SESSIONS", default_value_t = MOST_WARM_SESSIONS)]
     pub warm_sessions: usize,
+    /// Name of the ConfigMap with skills and commands that every agent reads in its namespace, where there is one; none when absent.
+    #[arg(long, env = "YOI_ASSETS_CONFIG_MAP")]
+    pub assets_config_map: Option<String>,
     /// Folder with the presets of programs, `NAME.yaml` each; none when absent.
     #[arg(long, env = "YOI_PRESETS")]
     pub presets: Option<PathBuf>,
@@ -169,6 +172,7 @@ impl OperatorArgs {
                 ca,
             },
             presets,
+            assets_config_map: self.assets_config_map.clone().filter(|name| !name.is_empty()),
             git_proxy: self
                 .git_proxy
                 .clone()

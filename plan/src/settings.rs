@@ -34,6 +34,8 @@ pub struct Settings {
     pub gateway: Gateway,
     /// The presets of the chart, by their names.
     pub presets: BTreeMap<String, Preset>,
+    /// Name of the ConfigMap of an agent's namespace that is a set of skills and commands for every agent there; none when absent.
+    pub assets_config_map: Option<String>,
     /// The HTTP proxy of the Pods that fill bases from git; they connect directly when absent.
     pub git_proxy: Option<GitProxy>,
     /// What the network policies allow; when absent, plans make no policies.
@@ -56,6 +58,7 @@ impl Settings {
             most_warm_sessions: MOST_WARM_SESSIONS,
             gateway,
             presets: BTreeMap::new(),
+            assets_config_map: None,
             git_proxy: None,
             network: None,
         }

@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use yoi_engine::assets::watch as watch_assets;
 use yoi_engine::driver::{Agent, SecretRenewal};
 use yoi_engine::error_text::error_text;
 use yoi_engine::log_reads::LogReads;
@@ -42,7 +43,7 @@ use crate::rest::{Idleness, rest_when_idle, watch_rest};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentKind, AgentState, OfferedTools, OtherConversations, ReadState, router};
-use crate::status::{NotReady, RuntimeStatus, SessionState, report_background, send_reports};
+use crate::status::{NotReady, RuntimeStatus, SessionState, report_assets, report_background, send_reports};
 use crate::token_limit::watch_token_limit;
 
 /// The process ends this long after it was asked to stop, whatever hangs.
@@ -104,6 +105,12 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let policy = watch_policy(token_folder, &manifest.policy, stop.clone()).map_err(ProjectError::from)?;
     let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, policy.borrow().source())?;
     let tools = instance.tools.clone();
+    let assets = tools.runner().assets();
+    assets.set_settings(manifest.assets.clone());
+    tokio::spawn(report_assets(assets.clone(), status.clone(), stop.clone()));
+    if manifest.assets.watch {
+        tokio::spawn(watch_assets(assets.clone(), stop.clone()));
+    }
     tokio::spawn(report_background(tools.runner().background_count(), status.clone()));
     let is_program = manifest.program.is_some();
     let (program, unusable) = match setup {
@@ -143,6 +150,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         conversations: conversations.clone(),
         session_root: settings.session.clone(),
         tree: Some(root),
+        assets: manifest.assets.clone(),
         shim_socket: settings.shim_socket.clone(),
         processes: processes.clone(),
         log_reads: LogReads::default(),
@@ -162,7 +170,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
                 token_limit: token_limit.clone(),
                 background: tools.runner().background_count(),
                 gate: gate.clone(),
-                assets: (!is_program).then(|| tools.runner().assets().clone()),
+                assets: tools.runner().assets().clone(),
                 tools: OfferedTools { gate: tools.clone(), to: if is_program { CallFrom::Mcp } else { CallFrom::Model } },
             },
         ),

@@ -56,6 +56,7 @@ pub async fn run(settings: ReaderSettings) -> Result<(), ReaderError> {
         conversations: OtherConversations::of_stopped(),
         session_root: session,
         tree,
+        assets: manifest.assets.clone(),
         shim_socket,
         processes,
         log_reads: LogReads::default(),

@@ -24,6 +24,7 @@ use yoi_engine::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking
 use yoi_engine::open_session::{OpenSession, closed_session_reader};
 use yoi_engine::processes::ProcessSupervisor;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
+use yoi_wire::assets::AssetSettings;
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{
     Activity, DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
@@ -61,6 +62,8 @@ pub struct ReadState {
     pub session_root: PathBuf,
     /// `None` for a stopped agent whose tree is gone.
     pub tree: Option<PathBuf>,
+    /// How its skills and commands are read.
+    pub assets: AssetSettings,
     pub shim_socket: PathBuf,
     pub processes: Arc<ProcessSupervisor>,
     pub log_reads: LogReads,
@@ -84,8 +87,8 @@ pub struct AgentState {
     pub background: watch::Receiver<usize>,
     /// Closes when the agent goes to rest.
     pub gate: RequestGate,
-    /// Skills and commands of its tree; `None`: it is a program.
-    pub assets: Option<Arc<ProjectAssets>>,
+    /// Skills and commands of its tree and of its team's sets.
+    pub assets: Arc<ProjectAssets>,
     /// Its tools, as it is offered them.
     pub tools: OfferedTools,
 }

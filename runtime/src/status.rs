@@ -6,10 +6,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use yoi_engine::assets::{ProjectAssets, report};
 use yoi_engine::driver::{ConversationObserver, FailedCall};
 use yoi_engine::error_text::error_text;
 use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::{Error as SessionError, ErrorReason};
+use yoi_wire::assets::AssetsReport;
 use yoi_wire::conversation::MAIN;
 use yoi_wire::hub::{Activity, ReportAccepted, ReportReason, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
@@ -168,6 +170,7 @@ impl RuntimeStatus {
             has_git: None,
             program: None,
             program_session: None,
+            assets: None,
             background: 0,
         };
         Self { inputs: Arc::new(Mutex::new(inputs)), activities: Arc::default(), sender: watch::channel(report).0 }
@@ -202,6 +205,11 @@ impl RuntimeStatus {
     /// Sets whether the agent's image has git.
     pub fn set_has_git(&self, has_git: bool) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { has_git: Some(has_git), ..report.clone() }));
+    }
+
+    /// Sets what counts of the agent's assets.
+    pub fn set_assets(&self, assets: Option<AssetsReport>) {
+        self.sender.send_if_modified(|report| replace(report, RuntimeReport { assets, ..report.clone() }));
     }
 
     /// Sets how many commands of the agent run in the background.
@@ -275,6 +283,21 @@ impl ConversationObserver for RuntimeStatus {
     fn on_wait(&self) {
         crate::allocator::release_free_memory();
     }
+}
+
+/// Reports what counts of the agent's assets, and errors in their files. Ends with `stop`.
+pub async fn report_assets(assets: Arc<ProjectAssets>, status: RuntimeStatus, stop: CancellationToken) {
+    let mut loaded = assets.subscribe();
+    let all = async {
+        loop {
+            let now = report(&loaded.borrow_and_update());
+            status.set_assets(now);
+            if loaded.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    let _ = stop.run_until_cancelled(all).await;
 }
 
 /// Reports how many commands run in the background, until the agent's tools are gone.

@@ -8,6 +8,72 @@ use crate::hub::is_zero;
 /// The longest text that is looked for, in bytes.
 pub const MAX_SEARCH_BYTES: usize = 256;
 
+/// How an agent reads its assets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssetSettings {
+    /// The folders of the tree that are read, such as `.claude`; absent: all that are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirs: Option<Vec<String>>,
+    /// A file that is not as its format has it refuses all: what was loaded before counts on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
+    /// What changes counts soon, and not only when a run begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub watch: bool,
+    /// Sets that are not of the tree, and come after it, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<AssetSet>,
+}
+
+impl AssetSettings {
+    /// Whether nobody has said anything.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether somebody has said something of this project, and not of all.
+    #[must_use]
+    pub fn is_of_project(&self) -> bool {
+        let Self { dirs, strict, watch, sets } = self;
+        dirs.is_some() || *strict || *watch || sets.iter().any(|set| !set.optional)
+    }
+}
+
+/// A team's set, mounted into the Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssetSet {
+    /// Kind and name of what it is made of, as `configmap/NAME`.
+    pub name: String,
+    /// Where it is mounted.
+    pub folder: String,
+    /// Nobody misses it where it is not there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+/// The most errors of an [`AssetsReport`] that are told one by one.
+pub const MAX_REPORTED_ERRORS: usize = 5;
+/// The longest of them, in characters.
+pub const MAX_ERROR_CHARS: usize = 300;
+
+/// What an agent's runtime reports of its assets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssetsReport {
+    /// How many count.
+    #[serde(flatten)]
+    pub counts: ReloadedAssets,
+    /// Strict, and the files as they are now are refused: what counts is what was loaded before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
+    /// The first errors as `FILE:LINE: sentence`, at most [`MAX_REPORTED_ERRORS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_errors: Vec<String>,
+}
+
 /// Query of `GET yoipods/assets`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssetsQuery {
@@ -80,6 +146,9 @@ pub struct AssetsResponse {
     pub assets: Vec<Asset>,
     /// What was found wrong or was taken leniently.
     pub diagnostics: Vec<AssetDiagnostic>,
+    /// Strict, and the files as they are now were refused for these errors: all else in this answer is as before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<AssetDiagnostic>,
     /// What [`AssetsQuery::search`] has found, 200 at most; absent: nothing was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<Vec<FoundAsset>>,
@@ -92,16 +161,16 @@ pub struct AssetsResponse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Asset {
-    /// `Skill`, `Command` or `Workflow`.
+    /// `Skill`, `Command`, `Workflow` or `Trigger`.
     pub kind: String,
     /// By which it is called.
     pub name: String,
     /// As its file has it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Its file, relative to the root.
+    /// Its file, relative to the root; that of a set begins with the set.
     pub path: String,
-    /// Whose folder it is in, such as `.claude`.
+    /// Whose folder it is in, such as `.claude`, or which set of the team's it is of, such as `configmap/NAME`.
     pub source: String,
     /// `Valid`, `Invalid`, `Shadowed` or `Disabled`.
     pub state: String,

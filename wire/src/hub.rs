@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::assets::AssetsReport;
 use crate::entry::AgentRef;
 use crate::open::{NamedValue, Open};
 
@@ -142,6 +143,9 @@ pub struct RuntimeReport {
     /// Of an agent that is a program: that it has lost its own session and began another one, a sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_session: Option<String>,
+    /// Skills, commands and workflows that count, and errors in their files; absent: there are none, and nobody has said how they are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assets: Option<AssetsReport>,
     /// How many commands of the agent run in the background, beside what [`Self::activity`] says.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub background: u32,

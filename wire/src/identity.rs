@@ -35,6 +35,8 @@ pub const PRESET_MOUNT: &str = "/etc/yoi-preset";
 pub const PRESET_FILE: &str = "preset.yaml";
 /// Folder of the Secret in `spec.agent.cli.credentialsSecretRef`, one file a key. Only the runtime reads it.
 pub const CREDENTIALS_MOUNT: &str = "/etc/yoi-credentials";
+/// Folder with a folder for each set of skills and commands that is not of the tree, by its number.
+pub const ASSETS_MOUNT: &str = "/etc/yoi-assets";
 /// Folder of the projected token; the file is `token`.
 pub const TOKEN_MOUNT: &str = "/var/run/yoi";
 /// Name of the token in its folder.

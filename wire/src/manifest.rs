@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::assets::AssetSettings;
 use crate::entry::AgentRef;
 use crate::policy::ToolPolicy;
 use crate::preset::Preset;
@@ -39,6 +40,9 @@ pub struct AgentManifest {
     /// What calls of tools may do; absent in manifests of earlier versions.
     #[serde(default, skip_serializing_if = "ToolPolicy::is_empty")]
     pub policy: ToolPolicy,
+    /// How skills, commands and workflows are read.
+    #[serde(default, skip_serializing_if = "AssetSettings::is_default")]
+    pub assets: AssetSettings,
     /// Whether the agent may start others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delegation: bool,
@@ -56,6 +60,9 @@ pub struct ReaderManifest {
     /// Where the agent's tree is mounted; absent when the tree is gone or was never made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// How skills, commands and workflows are read.
+    #[serde(default, skip_serializing_if = "AssetSettings::is_default")]
+    pub assets: AssetSettings,
     /// Where the gateway is.
     pub gateway: Gateway,
 }

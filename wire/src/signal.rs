@@ -12,7 +12,7 @@ pub const SPEC_VERSION: &str = "1.0";
 pub const DATA_TYPE: &str = "application/json";
 
 /// All types of signals. Programs must ignore a type that they do not know: later versions have more.
-pub const TYPES: [&str; 32] = [
+pub const TYPES: [&str; 35] = [
     "conversation.assistant.message",
     "conversation.cancel",
     "conversation.compaction.completed",
@@ -41,6 +41,9 @@ pub const TYPES: [&str; 32] = [
     "policy.answered",
     "policy.asked",
     "policy.denied",
+    "project.assets_loaded",
+    "project.assets_reload_failed",
+    "project.assets_reloaded",
     "project.started",
     "security.network_denied",
     "security.sandbox_violation",

@@ -4,14 +4,14 @@ use sha2::{Digest, Sha256};
 
 use super::{AssetFile, AssetSnapshot, precedence};
 use crate::diagnostic::Diagnostics;
-use crate::folder::{Kind, Source, folder_of};
+use crate::folder::{Kind, Source, TRIGGERS, folder_of};
 use crate::reading::Reading;
 use crate::{Level, MAX_FILE_BYTES, StrictError, Strictness, command, graph, is_asset, skill, workflow};
 
 pub(super) fn load(files: &[AssetFile], generation: u64, strictness: Strictness) -> Result<AssetSnapshot, StrictError> {
     let mut diagnostics = Diagnostics::default();
-    let mut placed: Vec<_> = files.iter().map(|file| (folder_of(&file.path), file)).collect();
-    placed.sort_by_key(|(place, file)| (place.map_or(usize::MAX, |(place, ..)| place), file.path.as_str()));
+    let mut placed: Vec<_> = files.iter().map(|file| (folder_of(&file.path, file.set), file)).collect();
+    placed.sort_by_key(|(place, file)| (file.set, place.map_or(usize::MAX, |(place, ..)| place), file.path.as_str()));
     let mut snapshot = AssetSnapshot { generation, digest: digest(placed.iter().map(|(_, file)| *file)), ..AssetSnapshot::default() };
     let mut graph = graph::Builder::default();
     for (place, file) in placed {
@@ -31,6 +31,7 @@ pub(super) fn load(files: &[AssetFile], generation: u64, strictness: Strictness)
                 snapshot.commands.push(command::read_toml(reading, folder.source, below, content));
             }
             Kind::Commands => snapshot.commands.push(command::read_markdown(reading, folder.source, content)),
+            Kind::Workflows if below == TRIGGERS => snapshot.triggers.extend(workflow::read_triggers(reading, folder.source, content)),
             Kind::Workflows => snapshot.workflows.push(workflow::read(reading, folder.source, content)),
             Kind::Graph => graph.add(reading, below, content),
         }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::AssetSnapshot;
 use crate::diagnostic::{Diagnostics, quote};
-use crate::{AssetState, Level, Source, StepKind, Strictness};
+use crate::{AssetState, Level, Source, StepKind, Strictness, workflow};
 
-/// Names with the path and the source of who has them.
-type Taken = BTreeMap<String, (String, Source)>;
+/// Names with the path of who has them, and the set that it is of.
+type Taken = BTreeMap<String, (String, String)>;
 
 pub(super) fn settle(snapshot: &mut AssetSnapshot, strictness: Strictness, diagnostics: &mut Diagnostics) {
     diagnostics.begin_file();
@@ -32,6 +32,7 @@ pub(super) fn settle(snapshot: &mut AssetSnapshot, strictness: Strictness, diagn
         shadow(&mut taken, "workflow", &workflow.name, &workflow.path, workflow.source, &mut workflow.state, strictness, diagnostics);
     }
     check_sub_workflows(snapshot, &taken, diagnostics);
+    workflow::settle_triggers(&mut snapshot.triggers, &snapshot.workflows, strictness, diagnostics);
 }
 
 #[allow(clippy::too_many_arguments, reason = "three kinds of assets have these in common, and no type")]
@@ -49,12 +50,13 @@ fn shadow(
     if matches!(state, AssetState::Invalid { .. }) {
         return;
     }
-    let Some((by, source_of_first)) = taken.get(name) else {
-        taken.insert(name.to_owned(), (path.to_owned(), source));
+    let set = source.name_of(path);
+    let Some((by, set_of_first)) = taken.get(name) else {
+        taken.insert(name.to_owned(), (path.to_owned(), set.to_owned()));
         return;
     };
     // Two in one set are a mistake; in two sets, one is there to stand before the other.
-    let is_mistake = *source_of_first == source && strictness == Strictness::Strict;
+    let is_mistake = set_of_first == set && strictness == Strictness::Strict;
     let level = if is_mistake { Level::Error } else { Level::Warning };
     diagnostics.begin_file();
     diagnostics.push(path, None, level, format!("is not in effect: the {what} {} is {by}, which comes first", quote(name)));

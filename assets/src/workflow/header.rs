@@ -8,7 +8,7 @@ use crate::yaml::{Map, Node};
 
 use super::read::{is_name, name_fault};
 
-const MAX_ENTRIES: usize = 64;
+pub(super) const MAX_ENTRIES: usize = 64;
 const MIN_TIMEOUT_MS: u64 = 1000;
 const DEBOUNCE_MS: u64 = 500;
 const SIGNALS: [&str; 5] = ["step_started", "step_completed", "step_failed", "workflow_complete", "agent_state"];
@@ -64,7 +64,7 @@ pub(super) fn read(reading: &mut Reading<'_>, workflow: &mut Workflow, mut map: 
     enabled
 }
 
-fn unknown(reading: &mut Reading<'_>, mut map: Map, of: &str, line: Option<u32>) {
+pub(super) fn unknown(reading: &mut Reading<'_>, mut map: Map, of: &str, line: Option<u32>) {
     for key in unknown_keys(&mut map) {
         reading.error(line, format!("the key {of}{key} is not known"));
     }
@@ -152,7 +152,7 @@ fn input_type(text: &str) -> Option<InputType> {
     })
 }
 
-fn read_trigger(reading: &mut Reading<'_>, mut map: Map, line: Option<u32>) -> Option<Trigger> {
+pub(super) fn read_trigger(reading: &mut Reading<'_>, mut map: Map, line: Option<u32>) -> Option<Trigger> {
     let kind = take(&mut map, "type").and_then(|kind| kind.scalar()).unwrap_or_default();
     // As a global list of triggers has them.
     let mut config = match take(&mut map, "config") {
@@ -241,7 +241,7 @@ fn read_settings(reading: &mut Reading<'_>, mut map: Map) -> Settings {
 }
 
 /// A number that is not below the least.
-fn number(reading: &mut Reading<'_>, map: &mut Map, key: &str, least: u64, line: Option<u32>) -> Option<u64> {
+pub(super) fn number(reading: &mut Reading<'_>, map: &mut Map, key: &str, least: u64, line: Option<u32>) -> Option<u64> {
     let node = take(map, key).filter(|node| *node != Node::Null)?;
     let number = if let Node::Integer(number) = node { u64::try_from(number).ok() } else { None };
     let number = number.filter(|number| *number >= least);

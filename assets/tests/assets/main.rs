@@ -7,13 +7,19 @@ mod mutations;
 mod sets;
 mod skills;
 mod standard;
+mod triggers;
 mod workflows;
 
 use yoi_assets::{AssetFile, AssetSnapshot, Level, Strictness, load};
 
 /// A file with a text.
 fn file(path: &str, text: impl AsRef<[u8]>) -> AssetFile {
-    AssetFile { path: path.to_owned(), content: Ok(text.as_ref().to_vec()) }
+    AssetFile { path: path.to_owned(), set: None, content: Ok(text.as_ref().to_vec()) }
+}
+
+/// A file of a set that is not of the tree.
+fn of_set(set: u16, path: &str, text: impl AsRef<[u8]>) -> AssetFile {
+    AssetFile { set: Some(set), ..file(path, text) }
 }
 
 fn lenient(files: &[AssetFile]) -> AssetSnapshot {

@@ -1,10 +1,10 @@
 use yoi_assets::{AssetFile, AssetState, FOLDERS, Folder, Kind, Level, Source, Strictness, TEAM_FOLDERS, is_asset, load};
 
-use crate::{assert_message, file, lenient, skill};
+use crate::{assert_message, file, lenient, of_set, skill};
 
 #[test]
 fn the_first_folder_wins_by_name_and_each_shadowed_asset_names_the_winner() {
-    let folders: Vec<&Folder> = FOLDERS.iter().chain(TEAM_FOLDERS).filter(|folder| folder.kind == Kind::Skills).collect();
+    let folders: Vec<&Folder> = FOLDERS.iter().filter(|folder| folder.kind == Kind::Skills).collect();
     let mut files: Vec<_> = folders.iter().map(|folder| file(&format!("{}/x/SKILL.md", folder.path), skill("x", folder.path))).collect();
     files.reverse();
     for (at, folder) in folders.iter().enumerate() {
@@ -20,7 +20,45 @@ fn the_first_folder_wins_by_name_and_each_shadowed_asset_names_the_winner() {
         files.pop();
     }
     let sources: Vec<_> = folders.iter().map(|folder| folder.source.as_str()).collect();
-    assert_eq!(sources, [".jido", ".agents", ".claude", ".github", ".gemini", ".jido_code", "team"]);
+    assert_eq!(sources, [".jido", ".agents", ".claude", ".github", ".gemini", ".jido_code"]);
+}
+
+#[test]
+fn a_teams_sets_come_after_the_tree_in_their_order_and_are_named_where_one_of_them_wins() {
+    let skills: Vec<&Folder> = TEAM_FOLDERS.iter().filter(|folder| folder.kind == Kind::Skills).collect();
+    assert_eq!(skills.iter().map(|folder| folder.path).collect::<Vec<_>>(), ["skills"]);
+    let files = [
+        of_set(1, "configmap/all/skills/x/SKILL.md", skill("x", "of all")),
+        of_set(1, "configmap/all/commands/say.md", "Say it."),
+        of_set(0, "configmap/team/skills/x/SKILL.md", skill("x", "of the team")),
+        of_set(0, "configmap/team/skills/y/SKILL.md", skill("y", "of the team")),
+        // No set has the other folders, and a path of a set is none of the tree's.
+        of_set(0, "configmap/team/.claude/commands/no.md", "no"),
+        file("configmap/team/skills/z/SKILL.md", skill("z", "of nobody")),
+        file(".jido_code/skills/x/SKILL.md", skill("x", "of the tree")),
+    ];
+    let snapshot = lenient(&files);
+    let paths: Vec<_> = snapshot.skills.iter().map(|skill| (skill.path.as_str(), skill.state.as_str())).collect();
+    assert_eq!(
+        paths,
+        [
+            (".jido_code/skills/x/SKILL.md", "Valid"),
+            ("configmap/team/skills/x/SKILL.md", "Shadowed"),
+            ("configmap/team/skills/y/SKILL.md", "Valid"),
+            ("configmap/all/skills/x/SKILL.md", "Shadowed"),
+        ]
+    );
+    assert_message(
+        &snapshot,
+        Level::Warning,
+        "configmap/all/skills/x/SKILL.md: is not in effect: the skill \"x\" is .jido_code/skills/x/SKILL.md",
+    );
+    let y = snapshot.skill("y").unwrap();
+    assert_eq!((y.source, y.source.name_of(&y.path)), (Source::Team, "configmap/team"));
+    assert_eq!(snapshot.command("say").unwrap().path, "configmap/all/commands/say.md");
+    assert_eq!(lenient(&files[..6]).skill("x").unwrap().path, "configmap/team/skills/x/SKILL.md");
+    assert_eq!(Source::Claude.name_of(".claude/skills/x/SKILL.md"), ".claude");
+    assert!(load(&files, 1, Strictness::Strict).is_ok(), "two sets may have one name");
 }
 
 #[test]
@@ -67,7 +105,7 @@ fn p6_a_file_turned_invalid_is_listed_in_lenient_reading_and_refuses_strict_read
 
 #[test]
 fn what_was_not_read_is_listed_with_the_readers_reason() {
-    let unread = |path: &str, why: &str| AssetFile { path: path.to_owned(), content: Err(why.to_owned()) };
+    let unread = |path: &str, why: &str| AssetFile { path: path.to_owned(), set: None, content: Err(why.to_owned()) };
     let snapshot = lenient(&[
         unread(".claude/skills/out/SKILL.md", "leads out of the tree"),
         unread(".claude/commands/pipe.md", "is no file"),

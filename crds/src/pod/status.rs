@@ -7,6 +7,7 @@ use yoi_wire::hub::{Activity, ReportReason, TaskState};
 use yoi_wire::open::Open;
 
 use super::{EndedStatus, PushStatus, RestStatus};
+use crate::assets::AssetsStatus;
 use crate::condition::Condition;
 
 /// Highest run generation: names that are made of it stay DNS labels.
@@ -61,7 +62,7 @@ pub struct YoiPodStatus {
     /// Of the agent's commits to a branch of the project's repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Box<PushStatus>>,
-    /// Operator: Accepted, PolicyValid, WorkspaceReady, SessionReady, ScopeEnforced, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Pushed, Ending, Ready.
+    /// Operator: Accepted, PolicyValid, WorkspaceReady, SessionReady, ScopeEnforced, AssetsLoaded, ProgramKnown, ManifestCurrent, TaskComplete, ReaderReady, Pushed, Ending, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 16))]
@@ -166,4 +167,7 @@ pub struct LastReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub program_session: Option<String>,
+    /// Its skills, commands and workflows; absent: there are none, and its project says nothing of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assets: Option<Box<AssetsStatus>>,
 }

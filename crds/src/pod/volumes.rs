@@ -113,8 +113,8 @@ pub(super) fn volumes(_: &mut SchemaGenerator) -> Schema {
         "properties": {
             "name": {"type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
                 "x-kubernetes-validations": [{
-                    "rule": "!(self in ['runtime', 'tree', 'session', 'manifest', 'token', 'tmp', 'home', 'yoi-preset', 'yoi-credentials'])",
-                    "message": "runtime, tree, session, manifest, token, tmp, home, yoi-preset and yoi-credentials are volumes of agents: take another name",
+                    "rule": "!(self in ['runtime', 'tree', 'session', 'manifest', 'token', 'tmp', 'home', 'yoi-preset', 'yoi-credentials']) && !self.startsWith('yoi-assets-')",
+                    "message": "runtime, tree, session, manifest, token, tmp, home, yoi-preset, yoi-credentials and yoi-assets-* are volumes of agents: take another name",
                 }]},
             "configMap": {"type": "object", "required": ["name"],
                 "properties": {"name": name(), "items": items(), "optional": boolean(), "defaultMode": mode()}},
@@ -139,9 +139,9 @@ pub(super) fn volumes(_: &mut SchemaGenerator) -> Schema {
 
 /// The mounts of every agent, and what lies above or beneath them, stay as they are. Beneath `/tmp` and `/home/agent` there is room for others.
 const MOUNT_RULE: &str = "!self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.') \
-    && !['/', '/yoi', '/session', '/tmp', '/home', '/home/agent', '/etc', '/etc/yoi', '/etc/yoi-preset', '/etc/yoi-credentials', '/var', '/var/run', '/var/run/yoi', '/run', '/run/yoi', '/proc', \
+    && !['/', '/yoi', '/session', '/tmp', '/home', '/home/agent', '/etc', '/etc/yoi', '/etc/yoi-preset', '/etc/yoi-credentials', '/etc/yoi-assets', '/var', '/var/run', '/var/run/yoi', '/run', '/run/yoi', '/proc', \
     '/sys', '/dev'].exists(p, self == p) \
-    && !['/yoi/', '/session/', '/etc/yoi/', '/etc/yoi-preset/', '/etc/yoi-credentials/', '/var/run/yoi/', '/run/yoi/', '/proc/', '/sys/'].exists(p, self.startsWith(p))";
+    && !['/yoi/', '/session/', '/etc/yoi/', '/etc/yoi-preset/', '/etc/yoi-credentials/', '/etc/yoi-assets/', '/var/run/yoi/', '/run/yoi/', '/proc/', '/sys/'].exists(p, self.startsWith(p))";
 
 pub(super) fn mounts(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "array", "maxItems": 32, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"], "items": {
@@ -152,7 +152,7 @@ pub(super) fn mounts(_: &mut SchemaGenerator) -> Schema {
             "mountPath": {"type": "string", "minLength": 2, "maxLength": 256, "pattern": PATH_PATTERN, "x-kubernetes-validations": [{
                 "rule": MOUNT_RULE,
                 "message": "mountPath must not hold . or .. and must not cover a system folder or a volume of agents (/yoi, /session, /etc/yoi, \
-                    /etc/yoi-preset, /etc/yoi-credentials, /var/run/yoi, /tmp, /home/agent)",
+                    /etc/yoi-preset, /etc/yoi-credentials, /etc/yoi-assets, /var/run/yoi, /tmp, /home/agent)",
             }]},
             "subPath": file(),
             "readOnly": boolean(),

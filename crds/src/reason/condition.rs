@@ -86,6 +86,9 @@ conditions! {
     SCOPE_ENFORCED = "ScopeEnforced" {
         "YoiPod" by OPERATOR: "The kernel of the agent's node keeps every process of the agent in its frame. While the runtime has not reported, an agent has no such condition.";
     }
+    ASSETS_LOADED = "AssetsLoaded" {
+        "YoiPod" by OPERATOR: "Skills, commands and workflows were read as its project says. An agent that has none, and whose project says nothing of them, has no such condition.";
+    }
     PROGRAM_KNOWN = "ProgramKnown" {
         "YoiPod" by OPERATOR: "Of an agent that is a program, once its version was none that its preset names; else it has no such condition.";
     }

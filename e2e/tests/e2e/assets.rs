@@ -1,7 +1,9 @@
 //! Skills and commands of an agent's tree, as the model, the sender of a message and the plugin see them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use yoi_crds::condition::ConditionStatus;
+use yoi_crds::{YoiPod, YoiProject};
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::entry::Body;
 
@@ -60,5 +62,58 @@ async fn p59_a_skill_and_a_command_of_the_tree_count_from_the_next_run_and_are_l
     ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
     let stopped: Value = serde_json::from_str(&ns.yoi(&["assets", "a", "-o", "json"]).await?.exit_ok()?.out)?;
     ensure!(state(&stopped, "review").as_deref() == Some("Valid"), "{stopped}");
+    ns.remove().await
+}
+
+const OF_TEAM: &str = r#"
+rules:
+- when: { lastUserContains: "Review it twice." }
+  steps:
+  - toolCalls:
+    - { tool: Skill, args: { name: review } }
+  - expect: [Of the team.]
+    text: Reviewed.
+- when: { lastUserContains: "Break it" }
+  steps:
+  - toolCalls:
+    - { tool: Write, args: { path: .claude/commands/bad.md, content: "---\nname: [bad\n---\n" } }
+  - text: It is broken.
+- steps:
+  - text: Nothing to do.
+"#;
+
+#[tokio::test]
+async fn p6_a_config_map_of_the_team_is_read_below_the_tree_and_a_strict_project_says_which_file_it_refuses() -> Result<()> {
+    let ns = TestNamespace::create("team-assets").await?;
+    ns.create_model(OF_TEAM).await?;
+    let data = json!({
+        "skills.review.md": "---\nname: review\ndescription: Review a change.\n---\nOf the team.\n",
+        "commands.twice.md": "Review it twice. $ARGUMENTS\n",
+    });
+    ns.apply(&json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "team" }, "data": data }).to_string()).await?;
+    ns.create_empty_project("p").await?;
+    let assets = json!({ "strict": true, "watch": true, "from": [{ "configMap": { "name": "team" } }] });
+    ns.merge_patch::<YoiProject>("p", &json!({ "spec": { "assets": assets } })).await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let loaded = ns.wait_condition::<YoiPod>("a", "AssetsLoaded", ConditionStatus::True).await?;
+    ensure!(loaded.reason == "AssetsRead" && loaded.message.starts_with("1 skills, 1 commands"), "{loaded:?}");
+    let said = ns.yoi(&["send", "a", "/twice and again", "--wait"]).await?.exit_ok()?;
+    ensure!(said.out.contains("Reviewed."), "{said:?}");
+    let shown = ns.yoi(&["assets", "a", "show", "review"]).await?.exit_ok()?;
+    ensure!(shown.out.contains("configmap/team/skills/review/SKILL.md"), "{shown:?}");
+
+    ns.yoi(&["send", "a", "Break it", "--wait"]).await?.exit_ok()?;
+    let refused = ns.wait_reason::<YoiPod>("a", "AssetsLoaded", "InvalidAssets").await?;
+    ensure!(refused.message.contains(".claude/commands/bad.md:"), "{refused:?}");
+    let report = ns.get::<YoiPod>("a").await?.status.and_then(|status| status.report?.assets).context("the report has no assets")?;
+    ensure!(report.refused && report.skills == 1 && report.errors == 1, "{report:?}");
+    let listed = ns.yoi(&["assets", "a"]).await?.exit_ok()?;
+    ensure!(listed.out.contains("twice") && listed.out.contains(".claude/commands/bad.md:"), "{listed:?}");
+
+    // What is changed in the ConfigMap reaches the agent that runs, and one that is stopped is shown it as well.
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
+    let stopped: Value = serde_json::from_str(&ns.yoi(&["assets", "a", "-o", "json"]).await?.exit_ok()?.out)?;
+    ensure!(stopped["refused"][0]["path"] == ".claude/commands/bad.md" && stopped["assets"] == json!([]), "{stopped}");
     ns.remove().await
 }

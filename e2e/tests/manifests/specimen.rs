@@ -121,6 +121,8 @@ fn prepare() -> Value {
 
 fn prepared(mut project: Value) -> Value {
     project["prepare"] = prepare();
+    project["assets"] = json!({ "dirs": [".jido", ".jido_code"], "strict": true, "watch": false,
+        "from": [{ "configMap": { "name": "team.assets" } }, { "configMap": { "name": "house" } }] });
     project["warm"] = json!({ "sessions": 2, "claimTemplate": { "storageClassName": "plain", "size": "1Gi" } });
     project
 }
@@ -302,7 +304,9 @@ fn status(kind: Kind) -> Value {
             "live": { "podUID": "u", "activity": "Idle", "background": 1, "observedAt": "2026-01-01T00:00:00Z" },
             "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1,
                 "scope": "The kernel has no Landlock.", "hasFrame": false, "hasGit": true, "program": "claude is 3.0.1, and 2. is known.",
-                "programSession": "It began a new one." },
+                "programSession": "It began a new one.",
+                "assets": { "generation": 1, "skills": 1, "commands": 0, "workflows": 0, "nodes": 0, "errors": 1, "refused": true,
+                    "firstErrors": [".claude/skills/x/SKILL.md:2: is no YAML"] } },
             "rest": { "runGeneration": 1, "since": "2026-01-01T00:00:00Z", "wake": { "requestedAt": "2026-01-01T00:00:00Z", "by": "a message of b" } },
             "policy": "{}", "ended": { "since": "2026-01-01T00:00:00Z", "by": "Task" },
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },

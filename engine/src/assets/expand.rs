@@ -3,7 +3,7 @@
 use std::io::Read as _;
 
 use serde_json::json;
-use yoi_assets::{AssetSnapshot, AssetState, Part, RenderError, Rendered};
+use yoi_assets::{AssetSnapshot, AssetState, Part, RenderError, Rendered, Source, Trigger};
 use yoi_wire::entry::{CallFrom, ToolCall};
 use yoi_wire::policy::ToolPolicy;
 
@@ -56,10 +56,11 @@ pub fn expand(tools: &ToolGate, text: &str) -> Expansion {
     let Some((name, arguments)) = split(text) else { return Expansion::NoCommand };
     let snapshot = tools.runner().assets().current();
     if let Some(skill) = snapshot.skill(name).filter(|skill| skill.for_people && skill.state.is_valid()) {
-        let head = format!("[The skill {name} of {}; its files are in {}]\n", skill.path, skill.folder);
+        let files = if skill.source == Source::Team { String::new() } else { format!("; its files are in {}", skill.folder) };
+        let head = format!("[The skill {name} of {}{files}]\n", skill.path);
         return expanded(tools, &skill.path, head, skill.allowed_tools.as_deref(), skill.render(arguments));
     }
-    let Some(command) = snapshot.command(name) else { return Expansion::NoCommand };
+    let Some(command) = snapshot.command(name) else { return of_workflow(&snapshot, name) };
     match &command.state {
         AssetState::Valid => {
             let head = format!("[The command /{name} of {}]\n", command.path);
@@ -71,6 +72,27 @@ pub fn expand(tools: &ToolGate, text: &str) -> Expansion {
             Expansion::Refused { message: format!("/{name} did nothing: {}{line} is not as it should be: {reason}", command.path) }
         }
     }
+}
+
+/// What becomes of the name of a workflow, or of the command that starts one: nothing is run, and it is said.
+fn of_workflow(snapshot: &AssetSnapshot, name: &str) -> Expansion {
+    let starts = |trigger: &Trigger| match trigger {
+        Trigger::Manual { command } => command.as_ref().is_some_and(|command| command.trim_start_matches('/') == name),
+        Trigger::Signal { .. } | Trigger::Scheduled { .. } | Trigger::FileSystem { .. } | Trigger::GitHook { .. } => false,
+    };
+    let of_trigger = snapshot.triggers.iter().find(|trigger| trigger.trigger.as_ref().is_some_and(starts)).map(|trigger| &trigger.workflow);
+    let found = snapshot.workflow(name).or_else(|| snapshot.workflow(of_trigger?));
+    let Some(workflow) = found.or_else(|| snapshot.workflows.iter().find(|workflow| workflow.triggers.iter().any(starts))) else {
+        return Expansion::NoCommand;
+    };
+    let why = match &workflow.state {
+        AssetState::Valid => "workflows are not run yet".to_owned(),
+        AssetState::Disabled => "its file says that it is disabled".to_owned(),
+        AssetState::Shadowed { by } => format!("{by} has the same name, and comes first"),
+        AssetState::Invalid { reason, line: Some(line) } => format!("line {line} is not as it should be: {reason}"),
+        AssetState::Invalid { reason, line: None } => format!("it is not as it should be: {reason}"),
+    };
+    Expansion::Refused { message: format!("/{name} did nothing: {} is the workflow {}, and {why}", workflow.path, workflow.name) }
 }
 
 fn expanded(

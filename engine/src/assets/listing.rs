@@ -1,7 +1,11 @@
 //! The assets as people and programs are shown them.
 
-use yoi_assets::{AssetSnapshot, AssetState, Found, FoundKind, Level};
-use yoi_wire::assets::{Asset, AssetDiagnostic, AssetsResponse, FoundAsset, ReloadedAssets};
+use yoi_assets::{AssetSnapshot, AssetState, Diagnostic, Found, FoundKind, Level};
+use yoi_wire::assets::{
+    Asset, AssetDiagnostic, AssetsReport, AssetsResponse, FoundAsset, MAX_ERROR_CHARS, MAX_REPORTED_ERRORS, ReloadedAssets,
+};
+
+use super::LoadedAssets;
 
 /// The most assets, and the most diagnostics, of one answer.
 const MAX_LISTED: usize = 2_000;
@@ -10,45 +14,70 @@ const MAX_TEXT_BYTES: usize = 1024;
 
 /// Lists all assets, those that do not count with the reason.
 #[must_use]
-pub fn listing(snapshot: &AssetSnapshot) -> AssetsResponse {
-    let AssetSnapshot { generation, digest, skills, commands, workflows, diagnostics, .. } = snapshot;
+pub fn listing(loaded: &LoadedAssets) -> AssetsResponse {
+    let AssetSnapshot { generation, digest, skills, commands, workflows, triggers, graph: _, diagnostics } = &*loaded.snapshot;
     let skills = skills.iter().map(|skill| Asset {
         allowed_tools: skill.allowed_tools.clone().unwrap_or_default(),
         for_model: skill.for_model,
         for_people: skill.for_people,
-        ..asset("Skill", &skill.name, &skill.description, &skill.path, skill.source.as_str(), &skill.state)
+        ..asset("Skill", &skill.name, &skill.description, &skill.path, skill.source.name_of(&skill.path), &skill.state)
     });
     let commands = commands.iter().map(|command| Asset {
         allowed_tools: command.allowed_tools.clone().unwrap_or_default(),
         argument_hint: command.argument_hint.as_deref().map(bounded),
         for_people: true,
-        ..asset("Command", &command.name, &command.description, &command.path, command.source.as_str(), &command.state)
+        ..asset("Command", &command.name, &command.description, &command.path, command.source.name_of(&command.path), &command.state)
     });
     let workflows = workflows.iter().map(|workflow| {
         asset("Workflow", &workflow.name, &workflow.description, &workflow.path, workflow.source.as_str(), &workflow.state)
     });
-    let mut assets: Vec<Asset> = skills.chain(commands).chain(workflows).collect();
+    let triggers = triggers.iter().map(|trigger| {
+        let kind = trigger.trigger.as_ref().map(|trigger| format!("{} of ", trigger.kind())).unwrap_or_default();
+        let description = format!("{kind}the workflow {}", trigger.workflow);
+        asset("Trigger", &trigger.id, &description, &trigger.path, trigger.source.as_str(), &trigger.state)
+    });
+    let mut assets: Vec<Asset> = skills.chain(commands).chain(workflows).chain(triggers).collect();
     let left_out = assets.len().saturating_sub(MAX_LISTED) + diagnostics.len().saturating_sub(MAX_LISTED);
     assets.truncate(MAX_LISTED);
-    let diagnostics = diagnostics.iter().take(MAX_LISTED).map(|one| AssetDiagnostic {
-        path: one.path.clone(),
-        line: one.line,
-        level: match one.level {
-            Level::Error => "Error",
-            Level::Warning => "Warning",
-            Level::Note => "Note",
-        }
-        .to_owned(),
-        message: bounded(&one.message),
-    });
+    let refused = loaded.refused.as_ref().map(|refused| refused.diagnostics.as_slice()).unwrap_or_default();
     AssetsResponse {
         generation: *generation,
         digest: digest.clone(),
         assets,
-        diagnostics: diagnostics.collect(),
+        diagnostics: diagnostics.iter().take(MAX_LISTED).map(diagnostic).collect(),
+        refused: refused.iter().take(MAX_LISTED).map(diagnostic).collect(),
         found: None,
         left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
     }
+}
+
+fn diagnostic(one: &Diagnostic) -> AssetDiagnostic {
+    let level = match one.level {
+        Level::Error => "Error",
+        Level::Warning => "Warning",
+        Level::Note => "Note",
+    };
+    AssetDiagnostic { path: one.path.clone(), line: one.line, level: level.to_owned(), message: bounded(&one.message) }
+}
+
+/// What is reported of them; `None`: there are none, and nobody has said how they are read.
+#[must_use]
+pub fn report(loaded: &LoadedAssets) -> Option<AssetsReport> {
+    let AssetSnapshot { generation: _, digest: _, skills, commands, workflows, triggers, graph, diagnostics } = &*loaded.snapshot;
+    let is_empty = skills.is_empty() && commands.is_empty() && workflows.is_empty() && triggers.is_empty() && graph.is_empty();
+    if is_empty && diagnostics.is_empty() && loaded.refused.is_none() && !loaded.has_settings {
+        return None;
+    }
+    let errors: Vec<&Diagnostic> = match &loaded.refused {
+        Some(refused) => refused.diagnostics.iter().collect(),
+        None => diagnostics.iter().filter(|one| one.level == Level::Error).collect(),
+    };
+    let shortened = |error: &&Diagnostic| error.to_string().chars().take(MAX_ERROR_CHARS).collect();
+    Some(AssetsReport {
+        counts: ReloadedAssets { errors: u32::try_from(errors.len()).unwrap_or(u32::MAX), ..counts(&loaded.snapshot) },
+        refused: loaded.refused.is_some(),
+        first_errors: errors.iter().take(MAX_REPORTED_ERRORS).map(shortened).collect(),
+    })
 }
 
 /// Those that count and have the text.
@@ -70,7 +99,7 @@ pub fn found(snapshot: &AssetSnapshot, text: &str) -> AssetsResponse {
 /// How many count.
 #[must_use]
 pub fn counts(snapshot: &AssetSnapshot) -> ReloadedAssets {
-    let AssetSnapshot { generation, digest, skills, commands, workflows, graph, diagnostics } = snapshot;
+    let AssetSnapshot { generation, digest, skills, commands, workflows, triggers: _, graph, diagnostics } = snapshot;
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     ReloadedAssets {
         generation: *generation,

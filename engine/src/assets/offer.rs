@@ -1,6 +1,6 @@
 //! What the model is offered of the assets: a list of the skills, and the tools that there is something for.
 
-use yoi_assets::{AssetSnapshot, Command, Skill};
+use yoi_assets::{AssetSnapshot, Command, Skill, Source};
 use yoi_wire::entry::{CallFrom, OfferedTool};
 
 use crate::tools::ToolGate;
@@ -56,12 +56,22 @@ pub fn is_for_model(skill: &Skill) -> bool {
     skill.for_model && skill.state.is_valid()
 }
 
+/// Whether whoever asks is offered the skill. A program reads those of its tree itself, and not those of the team's sets.
+fn is_offered_skill(skill: &Skill, to: CallFrom) -> bool {
+    let reads_itself = match to {
+        CallFrom::Model => false,
+        CallFrom::Mcp => skill.source != Source::Team,
+        CallFrom::Hook | CallFrom::Unknown => true,
+    };
+    is_for_model(skill) && !reads_itself
+}
+
 /// Whether whoever asks is offered the command as a tool. A program reads the commands of its own format itself.
 #[must_use]
 pub fn is_offered(command: &Command, to: CallFrom) -> bool {
     let reads_itself = match to {
         CallFrom::Model => false,
-        CallFrom::Mcp => !command.source.is_jido(),
+        CallFrom::Mcp => !command.source.is_jido() && command.source != Source::Team,
         CallFrom::Hook | CallFrom::Unknown => true,
     };
     command.for_model && command.state.is_valid() && !reads_itself
@@ -71,7 +81,7 @@ pub fn is_offered(command: &Command, to: CallFrom) -> bool {
 #[must_use]
 pub fn has_use_for(snapshot: &AssetSnapshot, tool: &str, to: CallFrom) -> bool {
     match tool {
-        SKILL => snapshot.skills.iter().any(is_for_model),
+        SKILL => snapshot.skills.iter().any(|skill| is_offered_skill(skill, to)),
         GRAPH => !snapshot.graph.is_empty(),
         COMMAND => snapshot.commands.iter().any(|command| is_offered(command, to)),
         _ => true,
@@ -81,9 +91,20 @@ pub fn has_use_for(snapshot: &AssetSnapshot, tool: &str, to: CallFrom) -> bool {
 /// The commands that whoever asks is offered, a line for each, in at most 4,000 bytes.
 #[must_use]
 pub fn list_of_commands(snapshot: &AssetSnapshot, to: CallFrom) -> String {
+    let commands = snapshot.commands.iter().filter(|command| is_offered(command, to));
+    lines(commands.map(|command| format!("{}: {}", command.usage(), command.description)))
+}
+
+/// The skills of the team's sets that a program is offered, as [`list_of_commands`].
+#[must_use]
+pub fn list_of_teams_skills(snapshot: &AssetSnapshot) -> String {
+    let skills = snapshot.skills.iter().filter(|skill| is_offered_skill(skill, CallFrom::Mcp));
+    lines(skills.map(|skill| format!("{}: {}", skill.name, skill.description)))
+}
+
+fn lines(entries: impl Iterator<Item = String>) -> String {
     let (mut text, mut left_out) = (String::new(), 0_usize);
-    for command in snapshot.commands.iter().filter(|command| is_offered(command, to)) {
-        let words = format!("{}: {}", command.usage(), command.description);
+    for words in entries {
         let line: String = words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_COMMAND_CHARS).collect();
         if text.len() + line.len() + 3 > MAX_COMMANDS_BYTES {
             left_out += 1;

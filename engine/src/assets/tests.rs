@@ -1,4 +1,9 @@
+use std::os::unix::fs::symlink;
 use std::path::Path;
+
+use tokio_util::sync::CancellationToken;
+use yoi_wire::assets::AssetSet;
+use yoi_wire::entry::Body;
 
 use super::*;
 
@@ -32,7 +37,8 @@ fn p62_whoever_asks_during_reloads_has_one_whole_generation() {
                 assert!(snapshot.generation >= last, "an older generation came back");
                 last = snapshot.generation;
                 // Each generation has as many skills as it was read with.
-                assert_eq!(snapshot.skills.len() as u64, 1 + snapshot.generation, "{:?}", snapshot.skills);
+                let all = snapshot.skills.len() as u64 == 1 + snapshot.generation;
+                assert!(all, "generation {} shows other skills than it was read with: {:?}", snapshot.generation, snapshot.skills);
             }
         });
         for round in 2..=20 {
@@ -56,4 +62,182 @@ fn a_skills_own_files_and_folders_hold_no_further_skills_and_depth_and_size_are_
     assert_eq!(snapshot.skills.iter().filter(|skill| skill.state.is_valid()).count(), 1, "{:?}", snapshot.skills);
     let too_deep = snapshot.diagnostics.iter().find(|one| one.path.ends_with("1/2/3/4/5/6/7")).unwrap();
     assert!(too_deep.message.contains("deeper than 6 folders"), "{too_deep}");
+}
+
+fn break_skill(root: &Path, name: &str) {
+    std::fs::write(root.join(".agents/skills").join(name).join("SKILL.md"), "---\nname: [\n---\n").unwrap();
+}
+
+#[test]
+fn p6_in_a_strict_project_an_invalid_file_stops_the_swap_is_told_and_counts_once_it_is_mended() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["a", "b"] {
+        write(root.path(), name, "0");
+    }
+    let assets = assets(root.path());
+    assets.set_settings(AssetSettings { strict: true, ..AssetSettings::default() });
+    assert_eq!((assets.look().generation, assets.loaded().refused), (1, None));
+    break_skill(root.path(), "b");
+    write(root.path(), "c", "0");
+    let after = assets.look();
+    assert_eq!((after.generation, after.skills.len()), (1, 2), "what was loaded before counts on, whole");
+    let refused = assets.loaded().refused.expect("it is told");
+    assert!(refused.to_string().contains(".agents/skills/b/SKILL.md:3"), "{refused}");
+    let listed = listing(&assets.loaded());
+    assert_eq!((listed.assets.len(), listed.refused[0].path.as_str(), listed.refused[0].line), (2, ".agents/skills/b/SKILL.md", Some(3)));
+    let reported = report(&assets.loaded()).expect("a strict project is reported");
+    assert_eq!((reported.refused, reported.counts.skills, reported.counts.errors), (true, 2, 1));
+    assert!(reported.first_errors[0].starts_with(".agents/skills/b/SKILL.md:3: "), "{reported:?}");
+    assert!(assets.reload(Strictness::Lenient).is_err(), "an asker cannot make it lenient");
+    write(root.path(), "b", "1");
+    assert_eq!((assets.look().skills.len(), assets.loaded().refused), (3, None));
+}
+
+#[test]
+fn a_strict_project_whose_first_files_are_invalid_has_none_and_a_strict_asker_leaves_a_lenient_one_as_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "a", "0");
+    break_skill(root.path(), "a");
+    let strict = assets(root.path());
+    strict.set_settings(AssetSettings { strict: true, ..AssetSettings::default() });
+    assert_eq!((strict.current().generation, strict.current().skills.len()), (0, 0));
+    assert!(strict.loaded().refused.is_some());
+    let lenient = assets(root.path());
+    assert_eq!(lenient.look().generation, 1);
+    assert!(lenient.reload(Strictness::Strict).is_err());
+    let loaded = lenient.loaded();
+    assert!(loaded.refused.is_none() && loaded.last_refused.is_some());
+    assert_eq!(lenient.reload(Strictness::Lenient).unwrap().generation, 2);
+}
+
+#[test]
+fn only_the_folders_that_the_project_names_are_read() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "a", "0");
+    for folder in [".claude/commands", ".jido/commands"] {
+        std::fs::create_dir_all(root.path().join(folder)).unwrap();
+    }
+    std::fs::write(root.path().join(".claude/commands/c.md"), "Do it.").unwrap();
+    let assets = assets(root.path());
+    let counts = |dirs: Option<&[&str]>| {
+        let dirs = dirs.map(|dirs| dirs.iter().map(|dir| (*dir).to_owned()).collect());
+        assets.set_settings(AssetSettings { dirs, ..AssetSettings::default() });
+        let snapshot = assets.current();
+        (snapshot.skills.len(), snapshot.commands.len())
+    };
+    assert_eq!(counts(None), (1, 1));
+    assert_eq!(counts(Some(&[".claude", ".jido"])), (0, 1));
+    assert_eq!(counts(Some(&[".agents"])), (1, 0));
+    assert_eq!(counts(Some(&[])), (0, 0));
+}
+
+/// Writes a ConfigMap as the kubelet does: links to links, of which one is exchanged.
+fn mount_config_map(folder: &Path, version: &str, keys: &[(&str, &str)]) {
+    let data = folder.join(format!("..{version}"));
+    std::fs::create_dir_all(&data).unwrap();
+    for (key, text) in keys {
+        std::fs::write(data.join(key), text).unwrap();
+        if folder.join(key).symlink_metadata().is_err() {
+            symlink(Path::new("..data").join(key), folder.join(key)).unwrap();
+        }
+    }
+    let next = folder.join("..data_tmp");
+    symlink(format!("..{version}"), &next).unwrap();
+    std::fs::rename(next, folder.join("..data")).unwrap();
+}
+
+fn with_set(root: &Path, folder: &Path, optional: bool) -> ProjectAssets {
+    let assets = assets(root);
+    let set = AssetSet { name: "configmap/team".to_owned(), folder: folder.to_str().unwrap().to_owned(), optional };
+    assets.set_settings(AssetSettings { sets: vec![set], ..AssetSettings::default() });
+    assets
+}
+
+#[test]
+fn a_teams_config_map_comes_after_the_tree_and_is_named_and_what_of_it_is_none_or_leads_out_is_told() {
+    let (root, team) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write(root.path(), "deploy", "of the tree");
+    std::fs::write(root.path().join("secret"), "x").unwrap();
+    let keys = [
+        ("skills.deploy.md", skill("deploy", "of the team")),
+        ("skills.review.md", skill("review", "of the team")),
+        ("commands.say.md", "Say $ARGUMENTS.".to_owned()),
+        ("README.md", "x".to_owned()),
+    ];
+    mount_config_map(team.path(), "1", &keys.each_ref().map(|(key, text)| (*key, text.as_str())));
+    symlink(root.path().join("secret"), team.path().join("skills.out.md")).unwrap();
+    let assets = with_set(root.path(), team.path(), false);
+    let snapshot = assets.look();
+    assert_eq!(snapshot.skill("deploy").unwrap().body.trim(), "of the tree");
+    let listed = listing(&assets.loaded()).assets;
+    let of = |name: &str, state: &str| {
+        listed.iter().find(|one| one.name == name && one.state == state).map(|one| (one.path.as_str(), one.source.as_str()))
+    };
+    assert_eq!(of("deploy", "Shadowed"), Some(("configmap/team/skills/deploy/SKILL.md", "configmap/team")));
+    assert_eq!(of("review", "Valid"), Some(("configmap/team/skills/review/SKILL.md", "configmap/team")));
+    assert_eq!(of("say", "Valid"), Some(("configmap/team/commands/say.md", "configmap/team")));
+    assert_eq!(of("out", "Invalid").map(|(path, _)| path), Some("configmap/team/skills/out/SKILL.md"));
+    let told = |path: &str, words: &str| snapshot.diagnostics.iter().any(|one| one.path == path && one.message.contains(words));
+    assert!(told("configmap/team/README.md", "neither skills.NAME.md nor commands.NAME.md"), "{:?}", snapshot.diagnostics);
+    assert!(told("configmap/team/skills/out/SKILL.md", "leads out"), "{:?}", snapshot.diagnostics);
+    assert_eq!(assets.look().generation, 1, "nothing has changed");
+    mount_config_map(team.path(), "2", &[("skills.review.md", &skill("review", "changed")), ("commands.say.md", "Say it.")]);
+    assert_eq!(assets.look().skill("review").unwrap().body.trim(), "changed");
+}
+
+#[test]
+fn a_config_map_that_is_missing_is_told_where_the_project_names_it_and_not_where_the_chart_does() {
+    let (root, team) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for folder in [team.path().to_owned(), team.path().join("none")] {
+        let missing = with_set(root.path(), &folder, false).look();
+        assert_eq!(missing.diagnostics.len(), 1, "{:?}", missing.diagnostics);
+        assert!(
+            missing.diagnostics[0].to_string().starts_with("configmap/team: it is not in the agent's namespace"),
+            "{:?}",
+            missing.diagnostics
+        );
+        let of_chart = with_set(root.path(), &folder, true);
+        assert!(of_chart.look().diagnostics.is_empty());
+        assert_eq!(report(&of_chart.loaded()), None, "an agent without any assets says nothing of them");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_a_change_of_a_config_map_is_seen_while_it_is_watched() {
+    let (root, team) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    mount_config_map(team.path(), "1", &[("commands.say.md", "First.")]);
+    let (assets, stop) = (Arc::new(with_set(root.path(), team.path(), false)), CancellationToken::new());
+    let mut loaded = assets.subscribe();
+    let watching = tokio::spawn(watch(assets.clone(), stop.clone()));
+    let says = |loaded: &LoadedAssets, text: &str| loaded.snapshot.command("say").is_some_and(|say| say.body.contains(text));
+    loaded.wait_for(|loaded| says(loaded, "First.")).await.unwrap();
+    mount_config_map(team.path(), "2", &[("commands.say.md", "Second.")]);
+    loaded.wait_for(|loaded| says(loaded, "Second.")).await.unwrap();
+    stop.cancel();
+    watching.await.unwrap();
+}
+
+#[test]
+fn what_is_loaded_and_refused_is_a_signal_and_a_project_without_assets_has_none() {
+    let root = tempfile::tempdir().unwrap();
+    let assets = assets(root.path());
+    assets.look();
+    assert_eq!(AssetNews::new(&assets.loaded(), false), None);
+    let signal = |was_told: bool| {
+        let Body::Extension(entry) = AssetNews::new(&assets.loaded(), was_told).expect("news").body() else { panic!("another entry") };
+        (signal_of(&entry).expect("a signal"), entry.data)
+    };
+    write(root.path(), "a", "0");
+    assets.look();
+    let (kind, data) = signal(false);
+    assert_eq!((kind, &data["skills"], &data["generation"]), ("project.assets_reloaded", &1.into(), &2.into()));
+    break_skill(root.path(), "a");
+    assert!(assets.reload(Strictness::Strict).is_err());
+    let (kind, data) = signal(true);
+    assert_eq!((kind, &data["refused"]), ("project.assets_reload_failed", &true.into()));
+    assert!(data["firstErrors"][0].as_str().unwrap().starts_with(".agents/skills/a/SKILL.md:3"), "{data}");
+    let first = super::tests::assets(root.path());
+    first.look();
+    let Body::Extension(entry) = AssetNews::new(&first.loaded(), false).unwrap().body() else { panic!("another entry") };
+    assert_eq!(signal_of(&entry), Some("project.assets_loaded"));
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use yoi_assets::{AssetFile, FOLDERS, Folder, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, is_asset};
+use yoi_wire::assets::{AssetSet, AssetSettings};
 
 use crate::error_text::without_os_error_number;
 use crate::tools::tree::{PathError, Tree};
@@ -19,6 +20,30 @@ const MAX_BYTES: u64 = 64 << 20;
 const SKILL_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
 /// Never holds assets of the team's own.
 const FOREIGN: &str = "node_modules";
+
+/// What paths are relative to: the tree, and the folders of the sets.
+pub(super) struct Roots<'a> {
+    tree: &'a Tree,
+    sets: Vec<io::Result<Tree>>,
+}
+
+impl<'a> Roots<'a> {
+    /// A set that cannot be opened is told by the walk.
+    pub(super) fn open(tree: &'a Tree, sets: &[AssetSet]) -> Self {
+        Self { tree, sets: sets.iter().map(|set| Tree::open(Path::new(&set.folder))).collect() }
+    }
+
+    fn root(&self, set: Option<u16>) -> io::Result<&Tree> {
+        let Some(set) = set else { return Ok(self.tree) };
+        let error = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+        self.sets.get(usize::from(set)).ok_or(io::ErrorKind::NotFound)?.as_ref().map_err(error)
+    }
+
+    /// The folders of the sets.
+    pub(super) fn folders_of_sets(&self) -> impl Iterator<Item = &Tree> {
+        self.sets.iter().flatten()
+    }
+}
 
 /// What changes when a file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,42 +69,95 @@ impl From<&Stat> for Stamp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundFile {
     path: String,
-    /// Where it is, without links, and what it was.
+    /// The set that it is of; `None`: it is of the tree.
+    set: Option<u16>,
+    /// Where it is below its root, without links, and what it was.
     at: Result<(PathBuf, Stamp), String>,
 }
 
 /// All files that may be assets, in the order in which the first of a name wins.
-pub(super) fn walk(tree: &Tree) -> Vec<FoundFile> {
-    walked(tree).found
+pub(super) fn walk(roots: &Roots<'_>, settings: &AssetSettings) -> Vec<FoundFile> {
+    let mut walk = walked(roots.tree, settings);
+    for (set, place) in settings.sets.iter().zip(0..) {
+        walk.found.extend(files_of_set(roots, set, place));
+    }
+    walk.found
 }
 
-/// The folders that may hold assets, without links.
-pub(super) fn folders(tree: &Tree) -> BTreeSet<PathBuf> {
-    walked(tree).visited
+/// The folders of the tree that may hold assets, without links.
+pub(super) fn folders(tree: &Tree, settings: &AssetSettings) -> BTreeSet<PathBuf> {
+    walked(tree, settings).visited
 }
 
-fn walked(tree: &Tree) -> Walk<'_> {
+fn walked<'a>(tree: &'a Tree, settings: &AssetSettings) -> Walk<'a> {
     let mut walk = Walk { tree, found: Vec::new(), visited: BTreeSet::new(), names: 0, is_full: false };
-    for folder in FOLDERS {
+    let is_read = |folder: &&Folder| settings.dirs.as_ref().is_none_or(|dirs| dirs.iter().any(|dir| dir == folder.source.as_str()));
+    for folder in FOLDERS.iter().filter(is_read) {
         walk.enter_by_path(folder, folder.path, "", 0, &mut Vec::new());
     }
     walk
 }
 
+/// The files of a set. Its root has one file for each asset, as a ConfigMap has a key.
+fn files_of_set(roots: &Roots<'_>, set: &AssetSet, place: u16) -> Vec<FoundFile> {
+    let refused = |path: &str, why: String| FoundFile { path: path.to_owned(), set: Some(place), at: Err(why) };
+    let missing = || {
+        let next = "give it keys such as skills.NAME.md and commands.NAME.md";
+        vec![refused(&set.name, format!("it is not in the agent's namespace, or holds nothing: make it there, and {next}"))]
+    };
+    let root = match roots.root(Some(place)) {
+        Ok(root) => root,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return if set.optional { Vec::new() } else { missing() },
+        Err(error) => return vec![refused(&set.name, sentence(&error))],
+    };
+    let names =
+        match root.open_folder(".").map_err(|error| path_sentence(&error)).and_then(|fd| names(&fd).map_err(|error| sentence(&error))) {
+            Ok(names) => names,
+            Err(why) => return vec![refused(&set.name, why)],
+        };
+    // The kubelet's own begin with two dots.
+    let names: Vec<String> = names.into_iter().filter(|name| !name.starts_with('.')).collect();
+    if names.is_empty() && !set.optional {
+        return missing();
+    }
+    let found = |name: &String| {
+        let Some(below) = path_of_key(name) else {
+            let why = "its name is neither skills.NAME.md nor commands.NAME.md, so it is not read";
+            return refused(&format!("{}/{name}", set.name), why.to_owned());
+        };
+        FoundFile { path: format!("{}/{below}", set.name), set: Some(place), at: located(root, name) }
+    };
+    names.iter().map(found).collect()
+}
+
+/// The path within its set of what has this key.
+fn path_of_key(key: &str) -> Option<String> {
+    let name = |kind: &str| key.strip_prefix(kind)?.strip_suffix(".md").filter(|name| !name.is_empty());
+    name("skills.").map(|name| format!("skills/{name}/SKILL.md")).or_else(|| Some(format!("commands/{}.md", name("commands.")?)))
+}
+
 /// Reads what was found. A file that has gone meanwhile is told with the reason, as one that cannot be read.
-pub(super) fn read(tree: &Tree, found: &[FoundFile]) -> Vec<AssetFile> {
+pub(super) fn read(roots: &Roots<'_>, found: &[FoundFile]) -> Vec<AssetFile> {
     let mut left = MAX_BYTES;
-    let read = |FoundFile { path, at }: &FoundFile| {
+    let read = |FoundFile { path, set, at }: &FoundFile| {
         let content = at.clone().and_then(|(at, stamp)| {
             if stamp.bytes > MAX_FILE_BYTES {
                 return Err(format!("it has {} bytes, and an asset has at most {MAX_FILE_BYTES}", stamp.bytes));
             }
             left = left.checked_sub(stamp.bytes).ok_or_else(|| format!("the assets have more than {MAX_BYTES} bytes together"))?;
-            read_file(tree, &at).map_err(|error| sentence(&error))
+            roots.root(*set).and_then(|root| read_file(root, &at)).map_err(|error| sentence(&error))
         });
-        AssetFile { path: path.clone(), content }
+        AssetFile { path: path.clone(), set: *set, content }
     };
     found.iter().map(read).collect()
+}
+
+/// Where a regular file is whose path may hold links, and what it is.
+fn located(tree: &Tree, path: &str) -> Result<(PathBuf, Stamp), String> {
+    let located = tree.locate(path).map_err(|error| path_sentence(&error))?;
+    let file = tree.open_located(&located).map_err(|error| sentence(&error))?;
+    let stat = rustix::fs::fstat(&file).map_err(|error| sentence(&error.into()))?;
+    Ok((located, Stamp::from(&stat)))
 }
 
 fn read_file(tree: &Tree, at: &Path) -> io::Result<Vec<u8>> {
@@ -111,7 +189,11 @@ struct OpenFolder {
 
 impl Walk<'_> {
     fn refuse(&mut self, path: &str, why: impl Into<String>) {
-        self.found.push(FoundFile { path: path.to_owned(), at: Err(why.into()) });
+        self.push(path.to_owned(), Err(why.into()));
+    }
+
+    fn push(&mut self, path: String, at: Result<(PathBuf, Stamp), String>) {
+        self.found.push(FoundFile { path, set: None, at });
     }
 
     /// Enters a folder whose path may hold links. One that is not there holds nothing.
@@ -163,8 +245,7 @@ impl Walk<'_> {
         let Ok(stat) = statat(&folder.fd, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile if is_asset => {
-                let at = Ok((folder.located.join(name), Stamp::from(&stat)));
-                self.found.push(FoundFile { path, at });
+                self.push(path, Ok((folder.located.join(name), Stamp::from(&stat))));
             }
             FileType::Directory if enters => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -199,12 +280,8 @@ impl Walk<'_> {
             Ok(FileType::Directory) => {}
             Ok(_) if !is_asset => {}
             Ok(FileType::RegularFile) => {
-                let found = self.tree.locate(&path).map_err(|error| path_sentence(&error)).and_then(|located| {
-                    let file = self.tree.open_located(&located).map_err(|error| sentence(&error))?;
-                    let stat = rustix::fs::fstat(&file).map_err(|error| sentence(&error.into()))?;
-                    Ok((located, Stamp::from(&stat)))
-                });
-                self.found.push(FoundFile { path, at: found });
+                let at = located(self.tree, &path);
+                self.push(path, at);
             }
             Ok(_) => self.refuse(&path, "it is no regular file"),
             // What it leads to may have been a folder of skills, so it is told whatever its name.

@@ -5,7 +5,8 @@
 //! - A look compares all that there is, so events that the kernel drops change nothing.
 //!
 //! # Caveats
-//! - Only folders that hold assets, and those above them, are watched. What a link to a file leads to is seen when the next run begins.
+//! - Only folders that hold assets, and those above them, are watched. What a link to a file leads to is seen when the next run begins, but for sets, whose
+//!   folder the kubelet changes.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,9 +21,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use yoi_assets::FOLDERS;
 
-use super::{ProjectAssets, walk};
+use super::ProjectAssets;
+use super::walk::{self, Roots};
 use crate::log_reads::blocking;
-use crate::tools::tree::Tree;
 
 /// How long nothing may change before the tree is looked at.
 const QUIET: Duration = Duration::from_millis(250);
@@ -50,7 +51,7 @@ impl Debounce {
 }
 
 /// Watches until `stop`. Where the kernel refuses, it says so in this process's log and ends: each begin of a run looks at the tree all the same.
-pub(crate) async fn watch(assets: Arc<ProjectAssets>, stop: CancellationToken) {
+pub async fn watch(assets: Arc<ProjectAssets>, stop: CancellationToken) {
     let watched = async {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         // SAFETY: the descriptor is owned, and closed only with the `AsyncFd`.
@@ -59,7 +60,7 @@ pub(crate) async fn watch(assets: Arc<ProjectAssets>, stop: CancellationToken) {
             // Before the look, so that what changes meanwhile is seen.
             let (looked_at, watches) = (assets.clone(), fd.clone());
             blocking(move || {
-                add_watches(&looked_at.tree, watches.get_ref());
+                add_watches(&looked_at, watches.get_ref());
                 looked_at.look();
             })
             .await;
@@ -101,13 +102,17 @@ fn drain(fd: &OwnedFd) -> io::Result<()> {
 }
 
 /// Adds a watch for each folder that may hold assets, and for those above. One that is watched stays so.
-fn add_watches(tree: &Tree, fd: &OwnedFd) {
+fn add_watches(assets: &ProjectAssets, fd: &OwnedFd) {
+    let (tree, settings) = (&*assets.tree, assets.settings());
+    let roots = Roots::open(tree, &settings.sets);
     let above = FOLDERS.iter().filter_map(|folder| folder.path.split('/').next());
     let above: Vec<(String, WatchFlags)> = std::iter::once(".").chain(above).map(|path| (path.to_owned(), STRUCTURE)).collect();
-    let folders = walk::folders(tree).into_iter().filter_map(|path| Some((path.to_str()?.to_owned(), CONTENT)));
-    for (path, flags) in above.into_iter().chain(folders) {
+    let folders = walk::folders(tree, &settings).into_iter().filter_map(|path| Some((path.to_str()?.to_owned(), CONTENT)));
+    let of_tree = above.into_iter().chain(folders).map(|(path, flags)| (tree, path, flags));
+    let of_sets = roots.folders_of_sets().map(|set| (set, ".".to_owned(), CONTENT));
+    for (root, path, flags) in of_tree.chain(of_sets) {
         // By its descriptor, which leads nowhere else.
-        let Ok(folder) = tree.open_folder(&path) else { continue };
+        let Ok(folder) = root.open_folder(&path) else { continue };
         if let Err(error) = add_watch(fd, format!("/proc/self/fd/{}", folder.as_raw_fd()), flags | WatchFlags::ONLYDIR) {
             tracing::warn!(%error, path, "folder of assets not watched");
             // The limit of watches is the user's, so the next one would fail, too.

@@ -165,6 +165,8 @@ pub enum ConversationEvent {
     },
     /// Another policy counts from its entry on.
     PolicyChanged(Box<PolicyChange>),
+    /// The project's assets were read, or refused: this entry says so.
+    AssetsRead(Box<Body>),
     /// `spec.limits.tokens` is another one now.
     TokenLimit(Option<u64>),
     /// The process was asked to stop. No effect runs any more.

@@ -92,6 +92,7 @@ impl ConversationParts {
             settings: RunSettings { tokens, ..self.settings },
             token_limit,
             policy: self.policy.clone(),
+            logs_assets: name == MAIN,
             named_policy: self.named_policy.clone(),
             segment_bytes: self.segment_bytes,
             form_config: self.form_config_of(name),

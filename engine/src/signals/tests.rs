@@ -65,6 +65,9 @@ fn every_kind() -> Vec<StoredEntry> {
         ("CompactionEnded", json!({"outcome": "failed", "summary": ""})),
         ("ModeSwitched", json!({"mode": "planning", "by": by()})),
         ("Extension", json!({"name": "x/y", "data": 1})),
+        ("Extension", json!({"name": "yoi/assets", "data": {"outcome": "Loaded", "generation": 1}})),
+        ("Extension", json!({"name": "yoi/assets", "data": {"outcome": "Reloaded", "generation": 2}})),
+        ("Extension", json!({"name": "yoi/assets", "data": {"outcome": "Refused", "refused": true}})),
         ("Teleported", json!({"to": "mars"})),
     ];
     bodies.into_iter().zip(1..).map(|((kind, body), seq)| stored(seq, kind, body)).collect()

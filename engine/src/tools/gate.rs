@@ -7,13 +7,13 @@ use yoi_wire::mode::Mode;
 
 use super::ToolRunner;
 use super::result::{CallResult, LiveOutput};
-use crate::assets::{COMMAND, GRAPH};
+use crate::assets::{COMMAND, GRAPH, SKILL};
 use crate::conversation::is_open;
 use crate::decision::{Decision, Question, Refusal};
 use crate::policy::Policy;
 
 /// The tools of Yoi's that a program is offered. It has its own for everything else.
-const FOR_PROGRAMS: [&str; 4] = ["ListPods", "SendToPeerPod", GRAPH, COMMAND];
+const FOR_PROGRAMS: [&str; 5] = ["ListPods", "SendToPeerPod", GRAPH, COMMAND, SKILL];
 
 /// Decides about calls, and runs those that may run.
 #[derive(Clone)]

@@ -430,6 +430,7 @@ pub fn report(activity: Activity) -> RuntimeReport {
         has_git: None,
         program: None,
         program_session: None,
+        assets: None,
         background: 0,
     }
 }

@@ -72,7 +72,7 @@ fn list(output: Option<OutputFormat>, agent: &str, response: &AssetsResponse) ->
 }
 
 fn table(agent: &str, response: &AssetsResponse) -> String {
-    let AssetsResponse { assets, diagnostics, left_out, .. } = response;
+    let AssetsResponse { generation: _, digest: _, assets, diagnostics, refused, found: _, left_out } = response;
     let mut text = if assets.is_empty() {
         format!("no skills, commands or workflows in the tree of {agent}\n")
     } else {
@@ -91,6 +91,12 @@ fn table(agent: &str, response: &AssetsResponse) -> String {
     }
     if *left_out > 0 {
         let _ = writeln!(text, "{left_out} more are not shown");
+    }
+    if !refused.is_empty() {
+        text.push_str("the files as they are now are refused, as the project reads them strictly; what was loaded before counts on:\n");
+    }
+    for one in refused {
+        let _ = writeln!(text, "{}", sentence(one));
     }
     text
 }

@@ -45,6 +45,12 @@ async fn assets_lists_what_counts_and_says_why_the_rest_does_not_with_file_and_l
     let whole = plugin.run(&["assets", "a", "-o", "json"]).await?.expect_code(0)?.json()?;
     ensure!(whole["generation"] == 2 && whole["assets"][1]["line"] == 3, "{whole}");
 
+    let refused = json!([{ "path": ".agents/skills/x/SKILL.md", "line": 2, "level": "Error", "message": "is no YAML" }]);
+    let strict = json!({ "generation": 0, "digest": "", "assets": [], "diagnostics": [], "refused": refused });
+    server.answer_for("a", "assets", 200, strict.to_string());
+    let list = plugin.run(&["assets", "a"]).await?.expect_code(0)?;
+    ensure!(list.out.contains("reads them strictly") && list.out.ends_with("error: .agents/skills/x/SKILL.md:2: is no YAML\n"), "{list:?}");
+
     server.answer_for("a", "assets", 403, status(403, "Forbidden", "no"));
     plugin.run(&["assets", "a"]).await?.expect_code(4)?;
     Ok(())

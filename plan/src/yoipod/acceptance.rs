@@ -5,9 +5,9 @@ use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
 use yoi_wire::policy::ToolPolicy;
 
-use super::manifest::{self, Resolved};
+use super::manifest::{self, OfProject, Resolved};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
-use super::{create, manifest_current, pod_settings, policy_valid, program};
+use super::{assets, create, manifest_current, pod_settings, policy_valid, program};
 use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::{conditions, meta, tree};
@@ -32,7 +32,8 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result
     }
     let resolved = resolve(input)?;
     program::accept(&yoipod.spec.agent, &resolved, settings)?;
-    if let Some(name) = program::taken_volume_name(&yoipod.spec.agent, resolved.pod.volumes.iter().map(|volume| volume.name.as_str())) {
+    let of_users = || resolved.pod.volumes.iter().map(|volume| volume.name.as_str());
+    if let Some(name) = program::taken_volume_name(&yoipod.spec.agent, of_users()).or_else(|| assets::taken_volume_name(of_users())) {
         return Err(ConditionValue::no(reason::INVALID_SPEC, format!("volume {name} is one of the agent's own: take another name")));
     }
     accept_workspace(input)?;
@@ -83,7 +84,7 @@ pub(super) fn resolve(input: &YoiPodInput<'_>) -> Result<Resolved, ConditionValu
             Err(ConditionValue::no(reason::PROJECT_DELETING, message))
         }
         Some(_) | None if let Some(held) = manifest_current::held(input)?.filter(|_| input.has_tree()) => Ok(held),
-        Some(project) => manifest::resolve(yoipod.get(), project.spec.defaults.clone()).ok_or_else(no_model),
+        Some(project) => manifest::resolve(yoipod.get(), OfProject::new(project.get())).ok_or_else(no_model),
         None => {
             let missing = || missing(input, "YoiProject", title);
             let last = input.before.manifest.as_ref().filter(|_| input.has_tree()).ok_or_else(missing)?;

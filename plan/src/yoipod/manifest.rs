@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use yoi_crds::assets::Assets;
 use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::{EnvVar, Limits, ManifestRef, Model, PodSettings};
 use yoi_crds::project::PodDefaults;
 use yoi_crds::quota::quota_bytes;
-use yoi_crds::{YoiPod, YoiPodSpec};
+use yoi_crds::{YoiPod, YoiPodSpec, YoiProject};
 use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, RunLimits, Task};
 use yoi_wire::policy::ToolPolicy;
 
+use super::assets;
 use super::model_endpoint::wire_model;
 use super::program::wire_program;
 use crate::meta::{self, uid};
@@ -27,22 +30,46 @@ pub(crate) struct Resolved {
     /// Only an agent that can do without has none.
     pub model: Option<Model>,
     pub pod: PodSettings,
+    /// The project's.
+    pub assets: Option<Box<Assets>>,
+}
+
+/// What a project gives its agents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OfProject {
+    #[serde(flatten)]
+    pub defaults: PodDefaults,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assets: Option<Box<Assets>>,
+}
+
+impl OfProject {
+    pub fn new(project: &YoiProject) -> Self {
+        OfProject { defaults: project.spec.defaults.clone(), assets: project.spec.assets.clone() }
+    }
+
+    /// What it is for an agent that was resolved to this.
+    pub fn of_resolved(resolved: &Resolved) -> Self {
+        let Resolved { model, pod, assets } = resolved.clone();
+        OfProject { defaults: PodDefaults { model, pod: Some(pod), quota: None, rest: None }, assets }
+    }
 }
 
 /// `None` when neither names a model, and the agent cannot do without. One that can has only a model of its own: the project's would be nothing but a key
-/// that it waits for. `defaults` are the project's.
+/// that it waits for.
 #[must_use]
-pub(crate) fn resolve(yoipod: &YoiPod, defaults: PodDefaults) -> Option<Resolved> {
+pub(crate) fn resolve(yoipod: &YoiPod, project: OfProject) -> Option<Resolved> {
+    let OfProject { defaults, assets } = project;
     let model = match yoipod.spec.model.clone() {
         None if yoipod.spec.agent.needs_model() => Some(defaults.model?),
         own => own,
     };
-    Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()) })
+    Some(Resolved { model, pod: merge(yoipod.spec.pod.clone(), defaults.pod.unwrap_or_default()), assets })
 }
 
 /// What the agent was resolved to when this manifest was made; `None` for a manifest of an older operator.
 #[must_use]
-pub(crate) fn resolved_before(map: &ConfigMap) -> Option<PodDefaults> {
+pub(crate) fn resolved_before(map: &ConfigMap) -> Option<OfProject> {
     serde_json::from_str(map.metadata.annotations.as_ref()?.get(annotation::RESOLVED)?).ok()
 }
 
@@ -176,6 +203,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
         },
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
         policy: ToolPolicy { secret_variables: secret_variables(&resolved.pod), ..policy.clone() },
+        assets: assets::wire(resolved.assets.as_deref(), settings),
         delegation: yoipod.spec.delegation.is_some(),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
@@ -192,8 +220,7 @@ fn secret_variables(pod: &PodSettings) -> Vec<String> {
 pub(crate) fn config_map(yoipod: Stored<'_, YoiPod>, manifest: &AgentManifest, resolved: &Resolved) -> (ConfigMap, ManifestRef) {
     // Both serialize without fail: their keys are strings and their values plain data.
     let text = serde_json::to_string(manifest).unwrap_or_default();
-    let resolved = PodDefaults { model: resolved.model.clone(), pod: Some(resolved.pod.clone()), quota: None, rest: None };
-    let resolved = serde_json::to_string(&resolved).unwrap_or_default();
+    let resolved = serde_json::to_string(&OfProject::of_resolved(resolved)).unwrap_or_default();
     let digest = names::sha256(text.as_bytes());
     let made_from = made_from(yoipod.get());
     let title = title(yoipod, &text, &resolved, &made_from);

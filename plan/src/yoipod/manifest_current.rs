@@ -12,7 +12,7 @@ use yoi_crds::pod::ManifestRef;
 use yoi_crds::project::PodDefaults;
 use yoi_crds::reason::{self, Reason, Recovery, condition};
 
-use super::manifest::{self, Resolved};
+use super::manifest::{self, OfProject, Resolved};
 use super::yoipod_input::YoiPodInput;
 use crate::stored::Stored;
 
@@ -27,7 +27,9 @@ pub(super) fn held(input: &YoiPodInput<'_>) -> Result<Option<Resolved>, Conditio
     }
     let whole = manifest::is_whole(input.yoipod, map.get(), last).then(|| manifest::resolved_before(map.get())).flatten();
     let needs_model = input.yoipod.spec.agent.needs_model();
-    let Some(PodDefaults { model, pod, quota: _, rest: _ }) = whole.filter(|whole| whole.model.is_some() || !needs_model) else {
+    let Some(OfProject { defaults: PodDefaults { model, pod, quota: _, rest: _ }, assets }) =
+        whole.filter(|whole| whole.defaults.model.is_some() || !needs_model)
+    else {
         let message = format!(
             "ConfigMap {} is not what it was made as, and the agent does not start with another manifest by itself; for one of its spec and \
              project as they are now: `kubectl yoi start {} -n {} --refresh`",
@@ -37,7 +39,7 @@ pub(super) fn held(input: &YoiPodInput<'_>) -> Result<Option<Resolved>, Conditio
         );
         return Err(ConditionValue::no(reason::MANIFEST_DAMAGED, message));
     };
-    Ok(Some(Resolved { model, pod: pod.unwrap_or_default() }))
+    Ok(Some(Resolved { model, pod: pod.unwrap_or_default(), assets }))
 }
 
 /// Whether the agent is not ready for a reason that somebody's change may end: of its spec, of its project or of what these name.
@@ -61,8 +63,8 @@ pub(super) fn condition(input: &YoiPodInput<'_>, manifest: Option<&ManifestRef>)
         let message = format!("YoiProject {title} does not exist; the manifest of the last run is enough");
         return Some(ConditionValue::unknown(reason::PROJECT_UNREADABLE, message));
     };
-    let changed = match manifest::resolve(yoipod, project.spec.defaults.clone()) {
-        Some(Resolved { model, pod }) => changed_fields(&before, &PodDefaults { model, pod: Some(pod), quota: None, rest: None }),
+    let changed = match manifest::resolve(yoipod, OfProject::new(project.get())) {
+        Some(resolved) => changed_fields(&before, &OfProject::of_resolved(&resolved)),
         None => BTreeSet::from(["spec.defaults.model".to_owned()]),
     };
     if changed.is_empty() {
@@ -88,15 +90,16 @@ pub(super) fn last_manifest<'a, 'b>(
     Some((last, map))
 }
 
-/// The fields of the project's defaults that are not the same, and never their values.
-fn changed_fields(before: &PodDefaults, now: &PodDefaults) -> BTreeSet<String> {
-    let fields = |of: &PodDefaults| serde_json::to_value(of).unwrap_or_default();
+/// The fields of the project that are not the same, and never their values.
+fn changed_fields(before: &OfProject, now: &OfProject) -> BTreeSet<String> {
+    let fields = |of: &OfProject| serde_json::to_value(of).unwrap_or_default();
     let (before, now) = (fields(before), fields(now));
-    ["model", "pod"].into_iter().flat_map(|part| differing(part, &before[part], &now[part])).collect()
+    let parts = [("model", "spec.defaults.model"), ("pod", "spec.defaults.pod"), ("assets", "spec.assets")];
+    parts.into_iter().flat_map(|(part, path)| differing(path, &before[part], &now[part])).collect()
 }
 
-fn differing(part: &str, before: &Value, now: &Value) -> Vec<String> {
+fn differing(path: &str, before: &Value, now: &Value) -> Vec<String> {
     let keys = [before, now].into_iter().filter_map(Value::as_object).flat_map(|fields| fields.keys());
     let keys: BTreeSet<&String> = keys.collect();
-    keys.into_iter().filter(|key| before.get(key) != now.get(key)).map(|key| format!("spec.defaults.{part}.{key}")).collect()
+    keys.into_iter().filter(|key| before.get(key) != now.get(key)).map(|key| format!("{path}.{key}")).collect()
 }

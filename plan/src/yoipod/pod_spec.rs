@@ -18,7 +18,7 @@ use yoi_wire::identity::{
 };
 
 use super::manifest::Resolved;
-use super::{model_endpoint, program};
+use super::{assets, model_endpoint, program};
 use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::restricted::{self, inline, mount, scratch};
@@ -133,7 +133,8 @@ fn mounts(context: &PodContext<'_>) -> Vec<VolumeMount> {
         mount("home", HOME, false),
     ];
     let of_program = program::mounts(&context.yoipod.spec.agent);
-    own.into_iter().chain(of_program).chain(context.resolved.pod.volume_mounts.iter().cloned()).collect()
+    let of_assets = assets::mounts(context.resolved.assets.as_deref(), context.settings);
+    own.into_iter().chain(of_program).chain(of_assets).chain(context.resolved.pod.volume_mounts.iter().cloned()).collect()
 }
 
 /// What *restricted* and the tree ask for, with what it leaves to the user.
@@ -250,5 +251,6 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
         scratch("home", context.settings),
     ];
     let of_program = program::volumes(&context.yoipod.spec.agent, context.settings);
-    own.into_iter().chain(of_program).chain(context.resolved.pod.volumes.iter().cloned()).collect()
+    let of_assets = assets::volumes(context.resolved.assets.as_deref(), context.settings);
+    own.into_iter().chain(of_program).chain(of_assets).chain(context.resolved.pod.volumes.iter().cloned()).collect()
 }

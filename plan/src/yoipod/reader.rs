@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use yoi_crds::AgentWorkspace;
+use yoi_crds::assets::Assets;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::name::annotation;
 use yoi_crds::pod::{PodRef, PodSettings};
@@ -14,7 +15,7 @@ use yoi_wire::manifest::ReaderManifest;
 
 use super::run::{RunPlan, RunState, runtime};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
-use super::{acceptance, create, lost_node, reader_spec, yoipod_conditions};
+use super::{acceptance, assets, create, lost_node, reader_spec, yoipod_conditions};
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
 use crate::observed_pod::{ObservedPod, PodPhase};
@@ -116,6 +117,7 @@ fn sources<'a>(input: &YoiPodInput<'a>, claim: Stored<'a, PersistentVolumeClaim>
     let manifest = ReaderManifest {
         agent: agent_ref(input.yoipod.get()),
         path: tree.and_then(|tree| tree.get().tree_path()).map(str::to_owned),
+        assets: assets::wire(assets_of(input).as_deref(), settings),
         gateway: settings.gateway.clone(),
     };
     let tree_uid = tree.map(|tree| tree.uid().as_str());
@@ -201,6 +203,7 @@ fn make(input: &YoiPodInput<'_>, sources: &Sources<'_>, settings: &Settings) -> 
         tree: sources.tree,
         owner: create::tree_owner(input, input.project),
         pod: pod_settings(input),
+        assets: assets_of(input),
         manifest: &sources.manifest,
         claim: sources.claim.name(),
         runtime_digest: &runtime_digest,
@@ -231,6 +234,11 @@ fn nodes<'a>(input: &YoiPodInput<'a>, sources: &Sources<'a>) -> Result<Vec<&'a s
         return Err(ConditionValue::no(reason::SESSION_TOPOLOGY_CONFLICT, message));
     }
     Ok(reached)
+}
+
+/// How the agent would read its assets at its next start.
+fn assets_of(input: &YoiPodInput<'_>) -> Option<Box<Assets>> {
+    acceptance::resolve(input).ok()?.assets
 }
 
 /// The agent's Pod settings, as far as they can be known: what is missing for a start does not keep people from reading.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodSpec, ResourceRequirements, Toleration, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::assets::Assets;
 use yoi_crds::name::label;
 use yoi_crds::pod::PodSettings;
 use yoi_crds::source::TreeOwner;
@@ -13,6 +14,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_MOUNT, env};
 use yoi_wire::manifest::ReaderManifest;
 
+use super::assets;
 use super::pod_spec::{non_empty, runtime_volume, session_volume, token_volume};
 use crate::names;
 use crate::node_affinity::NodeChoice;
@@ -30,6 +32,8 @@ pub(super) struct ReaderContext<'a> {
     pub tree: Option<Stored<'a, AgentWorkspace>>,
     pub owner: TreeOwner,
     pub pod: PodSettings,
+    /// Of the project, as the agent would start with them.
+    pub assets: Option<Box<Assets>>,
     pub manifest: &'a ReaderManifest,
     pub claim: &'a str,
     pub runtime_digest: &'a str,
@@ -92,7 +96,7 @@ fn container(context: &ReaderContext<'_>) -> Container {
         env: Some(vec![restricted::variable("HOME", HOME), restricted::variable(env::READER, &manifest)]),
         resources: Some(resources()),
         security_context: Some(restricted::container_security()),
-        volume_mounts: Some(mounts.into_iter().chain(tree).collect()),
+        volume_mounts: Some(mounts.into_iter().chain(tree).chain(assets::mounts(context.assets.as_deref(), context.settings)).collect()),
         working_dir: Some("/".to_owned()),
         ..Container::default()
     }
@@ -111,5 +115,5 @@ fn volumes(context: &ReaderContext<'_>) -> Vec<Volume> {
     let tree = context.tree.map(|tree| restricted::tree_volume(tree.uid(), true));
     let scratch = ["tmp", "home"].map(|name| scratch(name, context.settings));
     let own = [runtime_volume(context.runtime_digest), session_volume(context.claim, true), token_volume()];
-    own.into_iter().chain(scratch).chain(tree).collect()
+    own.into_iter().chain(scratch).chain(tree).chain(assets::volumes(context.assets.as_deref(), context.settings)).collect()
 }

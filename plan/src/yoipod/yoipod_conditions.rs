@@ -9,7 +9,7 @@ use yoi_wire::hub::TaskState;
 use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{ending, lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, waiting_container};
+use super::{assets, ending, lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, waiting_container};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -45,6 +45,9 @@ pub(super) fn conditions(
     conditions.set(condition::SESSION_READY, session_ready);
     if let Some(report) = report(input, &run.record).filter(|_| matches!(run.state, RunState::Exists(_))) {
         conditions.set(condition::SCOPE_ENFORCED, scope_enforced(report));
+        if let Some(assets) = &report.assets {
+            conditions.set(condition::ASSETS_LOADED, assets::condition(&input.yoipod.spec.project_ref.name, assets));
+        }
         if let Some(version) = &report.program {
             conditions.set(condition::PROGRAM_KNOWN, ConditionValue::no(reason::PROGRAM_VERSION_UNKNOWN, version.clone()));
         }

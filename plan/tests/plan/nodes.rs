@@ -1,6 +1,7 @@
 //! Clusters of several nodes: which of them get bases and Pods, and what happens when one of them will not do.
 
 mod agents;
+mod assets;
 mod git_sources;
 mod heartbeat;
 mod hints;

@@ -274,6 +274,9 @@ impl Coverage {
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of Pods of an earlier
 /// version, warm claims and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
+    reason::ASSETS_PARTLY_READ,
+    reason::ASSETS_READ,
+    reason::INVALID_ASSETS,
     reason::COMMAND_INVALID,
     reason::GIT_MISSING,
     reason::MODEL_REQUEST_CHANGED,

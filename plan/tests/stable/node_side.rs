@@ -286,6 +286,7 @@ pub fn gateway(c: &mut Cluster, mut random: Option<&mut Random>) {
             has_git: Some(title != "c"),
             program: (title == "b").then(|| "claude is 3.0.1, and 2. is known".to_owned()),
             program_session: None,
+            assets: None,
         };
         if before.report.as_ref() != Some(&report) || before.task != task {
             let since = c.now().to_string();

@@ -6,9 +6,11 @@
 //! | resident memory of an idle runtime | | 10 MiB |
 //! | the same | that of the build that `YOI_RUNTIME_BEFORE` names | 1.15x |
 //! | resident memory after 5,000 turns with compaction | that of an idle runtime | 1.3x |
+//! | start to the first request of an agent with 200 skills | one with none | 1.05x |
+//! | tokens of the list of 200 skills | 2 % of the window | 1x |
 //!
 //! All run the runtime's binary (`YOI_RUNTIME_BINARY` names another build) against a scripted model and a fake gateway. Words choose what runs:
-//! `cache`, `idle`, `long`. `YOI_BENCH_TURNS` is the number of turns of the last row: fewer try the bench. With `YOI_BENCH_OUT` (a folder) the
+//! `cache`, `idle`, `long`, `skills`. `YOI_BENCH_TURNS` is the number of turns of the last row: fewer try the bench. With `YOI_BENCH_OUT` (a folder) the
 //! figures also go to `runtime.json` there.
 
 // The scripted model is a binary of another crate, and the harness is that of the tests, so both are included by path.
@@ -25,6 +27,7 @@ mod memory;
 #[path = "../../tests/agent/prompt_cache.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod prompt_cache;
+mod skills;
 
 use endpoint::{script, server};
 use prompt_cache::{CachedFormat, MOST_MISSED, tokens_sent_again};
@@ -44,6 +47,9 @@ async fn main() {
     }
     if wanted("long") {
         rows.extend(memory::after_many_turns().await);
+    }
+    if wanted("skills") {
+        rows.extend(skills::starts().await);
     }
     if let Some(out) = std::env::var_os("YOI_BENCH_OUT") {
         let file = std::path::Path::new(&out).join("runtime.json");

@@ -1,4 +1,5 @@
-//! The skills, commands and workflows of the agent's tree.
+//! The skills, commands and workflows of the agent's tree and of its team's sets. A program reads those of its own format itself: of such an agent they are
+//! listed as Yoi reads them.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use yoi_engine::assets::{AssetSnapshot, ProjectAssets, Strictness, counts, found, listing};
+use yoi_engine::assets::{LoadedAssets, ProjectAssets, Strictness, counts, found, listing};
 use yoi_engine::error_text::error_text;
 use yoi_engine::log_reads::blocking;
 use yoi_engine::tools::tree::Tree;
@@ -20,7 +21,7 @@ type AskedQuery = Result<Query<AssetsQuery>, QueryRejection>;
 
 /// Those that count. While nothing runs the tree is looked at, as the next run would do.
 pub(super) async fn assets(State(api): State<AgentState>, query: AskedQuery) -> Response {
-    let Some(assets) = api.assets else { return of_program() };
+    let assets = api.assets;
     let query = match query {
         Ok(Query(query)) => query,
         Err(rejection) => return bad_query(&rejection),
@@ -28,8 +29,10 @@ pub(super) async fn assets(State(api): State<AgentState>, query: AskedQuery) -> 
     let session = api.open_session.borrow().clone();
     let is_idle = session.is_some_and(|session| session.feed.progress().activity == Activity::Idle);
     let read = move || {
-        let snapshot = if is_idle { assets.look() } else { assets.current() };
-        answer(&snapshot, &query)
+        if is_idle {
+            assets.look();
+        }
+        answer(&assets.loaded(), &query)
     };
     Json(blocking(read).await).into_response()
 }
@@ -40,7 +43,7 @@ pub(super) async fn reload(State(api): State<AgentState>, request: Result<Json<R
         Ok(Json(request)) => request,
         Err(rejection) => return refuse(rejection.status(), RefusalReason::Invalid, rejection.body_text()),
     };
-    let Some(assets) = api.assets else { return of_program() };
+    let assets = api.assets;
     let strictness = if request.strict { Strictness::Strict } else { Strictness::Lenient };
     match blocking(move || assets.reload(strictness).map(|snapshot| counts(&snapshot))).await {
         Ok(reloaded) => Json(reloaded).into_response(),
@@ -60,7 +63,14 @@ pub(super) async fn assets_of_stopped(State(api): State<ReadState>, query: Asked
     let Some(path) = api.tree else {
         return refuse(StatusCode::NOT_FOUND, RefusalReason::Invalid, "the agent's tree is gone");
     };
-    let read = move || Tree::open(&path).map(|tree| answer(&ProjectAssets::new(Arc::new(tree)).current(), &query));
+    let settings = api.assets;
+    let read = move || {
+        Tree::open(&path).map(|tree| {
+            let assets = ProjectAssets::new(Arc::new(tree));
+            assets.set_settings(settings);
+            answer(&assets.loaded(), &query)
+        })
+    };
     match blocking(read).await {
         Ok(answer) => Json(answer).into_response(),
         Err(error) => {
@@ -69,13 +79,8 @@ pub(super) async fn assets_of_stopped(State(api): State<ReadState>, query: Asked
     }
 }
 
-fn answer(snapshot: &AssetSnapshot, AssetsQuery { search }: &AssetsQuery) -> AssetsResponse {
-    search.as_ref().map_or_else(|| listing(snapshot), |text| found(snapshot, text))
-}
-
-fn of_program() -> Response {
-    let message = "the agent is a program, which reads its skills and commands itself";
-    refuse(StatusCode::CONFLICT, RefusalReason::Invalid, message)
+fn answer(loaded: &LoadedAssets, AssetsQuery { search }: &AssetsQuery) -> AssetsResponse {
+    search.as_ref().map_or_else(|| listing(loaded), |text| found(&loaded.snapshot, text))
 }
 
 fn bad_query(rejection: &QueryRejection) -> Response {

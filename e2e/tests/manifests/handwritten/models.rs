@@ -49,6 +49,18 @@ pub(super) fn models(t: &mut Table) {
     }
     t.expect_refused("policy", a, &[("/spec/policy", json!({ "network": { "schemes": ["HTTP"] } }))], "schemes");
     t.expect_accepted("policy", a, &[("/spec/policy", json!({ "network": {} }))]);
+    for dir in [".cursor", "jido", ".jido/", "", "/.jido"] {
+        t.expect_refused("assets", "git", &[("/spec/assets", json!({ "dirs": [dir] }))], "dirs");
+    }
+    let set = |name: &str| json!({ "configMap": { "name": name } });
+    let twice = json!([set("a"), set("b"), set("a")]);
+    let many: Vec<Value> = (0..9).map(|n| set(&format!("s{n}"))).collect();
+    for from in [json!([{}]), twice, json!(many), json!([set("")]), json!([set("A")]), json!([set("a/b")])] {
+        t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": from }))], "from");
+    }
+    for fine in [json!({}), json!({ "dirs": [] }), json!({ "from": many[..8] }), json!({ "strict": true, "watch": true })] {
+        t.expect_accepted("assets", "git", &[("/spec/assets", fine)]);
+    }
     for tokens in [0_i64, -1, 1_000_000_000_000_001] {
         t.expect_refused("model", a, &[("/spec/limits/tokens", json!(tokens))], "tokens");
     }

@@ -209,6 +209,33 @@ async fn p12_an_invalid_command_and_one_without_its_parameter_fail_the_run_by_na
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p57_whoever_calls_a_workflow_or_the_command_that_starts_it_is_told_that_none_is_run() {
+    let place = Place::new();
+    let root = place.folder("p-root");
+    let workflow = "---\nname: review\nversion: 1.0.0\n---\n## Steps\n### one\n- **type**: agent\n- **agent**: builder\n";
+    write(&root, ".jido/workflows/review.md", workflow);
+    write(&root, ".jido/workflows/off.md", &workflow.replace("name: review\n", "name: off\nenabled: false\n"));
+    write(&root, ".jido/workflows/bad.md", &workflow.replace("name: review\n", "name: bad\n").replace("agent**: b", "agents**: b"));
+    let triggers = json!({"triggers": [{"id": "t", "workflow_id": "review", "type": "manual", "config": {"command": "/workflow:review"}}]});
+    write(&root, ".jido/workflows/triggers.json", &triggers.to_string());
+    let (url, seen) = serve(vec![says("never")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    for (text, words) in [
+        ("/review it", "/review did nothing: .jido/workflows/review.md is the workflow review, and workflows are not run yet"),
+        ("/workflow:review", "/workflow:review did nothing: .jido/workflows/review.md is the workflow review"),
+        ("/off", "its file says that it is disabled"),
+        ("/bad", "is not as it should be"),
+    ] {
+        let entries = run_with(&project, text).await;
+        let (outcome, reason, message) = end(&entries);
+        assert_eq!((outcome, reason), (RunOutcome::Failed, Some("CommandInvalid")), "{text}");
+        assert!(message.contains(words), "{text}: {message}");
+    }
+    assert!(requests(&seen).is_empty());
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p6_a_strict_reload_keeps_the_generation_of_before_and_a_lenient_one_lists_the_bad_file() {
     let place = Place::new();
     let root = place.folder("p-root");

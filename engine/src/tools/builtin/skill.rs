@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use yoi_assets::Source;
 use yoi_wire::manifest::RunLimits;
 
 use crate::assets::{SKILL, is_for_model};
@@ -52,10 +53,16 @@ fn find(context: &ToolContext, name: &str) -> Result<String, Refusal> {
         let there = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
         return Err(invalid(format_args!("/name: there is no skill {name:?} for you; there is {there}")));
     };
-    let mut text = format!(
-        "Skill {}, of {}. Its files are in {}: paths that it names are relative to that folder.\n",
-        skill.name, skill.path, skill.folder
-    );
+    // A set's skill is one file, which lies in no folder of the tree.
+    let mut text = match skill.source {
+        Source::Team => format!("Skill {}, of {}. It has no other files.\n", skill.name, skill.path),
+        Source::Jido | Source::Agents | Source::Claude | Source::GitHub | Source::Gemini | Source::JidoCode => {
+            format!(
+                "Skill {}, of {}. Its files are in {}: paths that it names are relative to that folder.\n",
+                skill.name, skill.path, skill.folder
+            )
+        }
+    };
     if let Some(tools) = skill.allowed_tools.as_ref().filter(|tools| !tools.is_empty()) {
         text.push_str(&format!("It is written for these tools: {}. The policy decides about each call all the same.\n", tools.join(", ")));
     }

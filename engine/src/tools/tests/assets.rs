@@ -1,8 +1,10 @@
 //! The tools that ask the assets of a tree.
 
+use yoi_wire::assets::{AssetSet, AssetSettings};
 use yoi_wire::mode::Mode;
 
 use super::*;
+use crate::assets::{Expansion, expand};
 
 const PLAIN: &str = "---\ndescription: Ship it.\n---\nShip $ARGUMENTS after !`git status` as usual.\n";
 const TYPED: &str = "---\nname: release\ndescription: Release.\njido:\n  schema:\n    version:\n      type: string\n      required: true\n---\nRelease {{version}}.\n";
@@ -107,6 +109,22 @@ fn the_tools_of_assets_are_offered_where_the_tree_has_any_for_whoever_asks() {
     assert_eq!(denied.refuse("Graph", json!({"query": "topology"})).class, RefusalClass::ToolDenied);
 }
 
+#[tokio::test]
+async fn a_program_gets_the_skills_and_commands_of_its_teams_sets_by_tools_and_reads_those_of_its_tree_itself() {
+    let (fixture, team) = (Fixture::new(), tempfile::tempdir().unwrap());
+    fixture.write(".claude/skills/own/SKILL.md", "---\nname: own\ndescription: Of the tree.\n---\nx\n");
+    fs::write(team.path().join("skills.review.md"), "---\nname: review\ndescription: Review a change.\n---\nRead it twice.\n").unwrap();
+    fs::write(team.path().join("commands.ship.md"), PLAIN).unwrap();
+    let set = AssetSet { name: "configmap/team".to_owned(), folder: team.path().to_str().unwrap().to_owned(), optional: false };
+    fixture.gate.runner().assets().set_settings(AssetSettings { sets: vec![set], ..AssetSettings::default() });
+    assert_eq!(names(&fixture, CallFrom::Mcp), ["Skill", "Command", "ListPods", "SendToPeerPod"]);
+    let description = |to| fixture.gate.offered(to).into_iter().find(|tool| tool.name == "Skill").unwrap().description;
+    assert!(description(CallFrom::Mcp).ends_with(" Skills:\n- review: Review a change."), "{}", description(CallFrom::Mcp));
+    assert!(!description(CallFrom::Model).contains("Review a change"), "the model has the list in its prompt");
+    let text = fixture.succeed("Skill", json!({"name": "review"})).await;
+    assert_eq!(text, "Skill review, of configmap/team/skills/review/SKILL.md. It has no other files.\n\nRead it twice.");
+}
+
 #[test]
 fn p29_in_planning_the_graph_is_open_and_a_command_is_not_exposed() {
     let fixture = with_graph();
@@ -140,6 +158,18 @@ async fn p46_p56_a_command_as_a_tool_gives_text_and_its_calls_are_left_to_the_mo
     assert!(text.ends_with("Release 1.2.\n") || text.ends_with("Release 1.2."), "{text}");
     let missing = fixture.refuse("Command", json!({"name": "release"})).message;
     assert!(missing.contains("/arguments: the command \"release\" needs a value for version"), "{missing}");
+}
+
+#[tokio::test]
+async fn p55_a_command_whose_text_is_over_the_cap_is_cut_and_says_so_and_the_call_succeeds() {
+    let fixture = Fixture::new();
+    fixture.write(".claude/commands/long.md", format!("---\ndescription: Long.\n---\nBegin. {}End.\n", "x ".repeat(300_000)));
+    let text = fixture.succeed("Command", json!({"name": "long"})).await;
+    assert!(text.len() <= RunLimits::default().tool_output_bytes as usize, "{}", text.len());
+    assert!(text.contains("Begin.") && text.trim_end().ends_with("End.") && text.contains("bytes left out"), "{}", &text[..200]);
+    // In a person's message, too.
+    let Expansion::Text { text, .. } = expand(&fixture.gate, "/long") else { panic!("no text") };
+    assert!(text.len() <= 256 << 10 && text.contains("bytes left out"), "{}", text.len());
 }
 
 #[test]

@@ -85,6 +85,7 @@ pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> 
         owner: owner.or(of_user).or(of_folder).unwrap_or_default(),
         provider: ProviderName::default(),
         prepare,
+        assets: None,
         defaults: PodDefaults { model, pod, quota: None, rest: None },
         policy: None,
         warm: None,
@@ -109,7 +110,7 @@ fn needs_key(url: &str, namespace: Option<&str>) -> CloneRefusal {
 /// The fields of a project that say something else than those of the project that was made here.
 pub fn differences(there: &YoiProjectSpec, made: &YoiProjectSpec) -> Vec<&'static str> {
     // A clone says nothing of the policy and of warm claims.
-    let YoiProjectSpec { source, path, owner, provider, prepare, defaults, policy: _, warm: _ } = there;
+    let YoiProjectSpec { source, path, owner, provider, prepare, assets: _, defaults, policy: _, warm: _ } = there;
     let fields = [
         ("spec.source", *source != made.source),
         ("spec.path", *path != made.path),
