@@ -17,7 +17,7 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
-pub use engine::{EventsOptions, ProjectionOptions, ToolsOptions};
+pub use engine::{EventsOptions, ProjectionOptions, ScopeOptions, ToolsOptions};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
@@ -134,6 +134,9 @@ pub enum Command {
     /// List the tools that a running agent is offered.
     #[command(after_help = examples::TOOLS)]
     Tools(ToolsOptions),
+    /// Show which paths of its tree an agent may write, and by which covers its node holds that.
+    #[command(after_help = examples::SCOPE)]
+    Scope(ScopeOptions),
     /// Show what an agent's log says in a form for programs.
     #[command(after_help = examples::PROJECTION)]
     Projection(ProjectionOptions),
@@ -286,7 +289,7 @@ impl Command {
             | Command::Assets(_)
             | Command::Export(_)
             | Command::Completion { .. } => None,
-            Command::Events(_) | Command::Tools(_) | Command::Projection(_) => None,
+            Command::Events(_) | Command::Tools(_) | Command::Projection(_) | Command::Scope(_) => None,
         }
     }
 }
@@ -306,7 +309,7 @@ impl Command {
             Command::Export(args) => &args.of,
             Command::Events(args) => &args.of,
             Command::Projection(args) => &args.of,
-            Command::Tools(_) => return None,
+            Command::Tools(_) | Command::Scope(_) => return None,
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
                 return None;
             }

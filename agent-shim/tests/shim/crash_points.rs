@@ -46,12 +46,18 @@ async fn run_lifecycle(shim: &TestShim) -> Result<(), String> {
         return Err("the tree was not made".into());
     }
     let digest = state.runtimes.digests()[0].clone();
-    publish(state, PublishRequest { volume: volume("runtime"), requested: RequestedVolume::Runtime(digest), read_only: true })
-        .await
-        .map_err(wrong)?;
-    publish(state, PublishRequest { volume: volume("tree"), requested: RequestedVolume::Tree(uid(1)), read_only: false })
-        .await
-        .map_err(wrong)?;
+    publish(
+        state,
+        PublishRequest { volume: volume("runtime"), requested: RequestedVolume::Runtime(digest), read_only: true, covers: Vec::new() },
+    )
+    .await
+    .map_err(wrong)?;
+    publish(
+        state,
+        PublishRequest { volume: volume("tree"), requested: RequestedVolume::Tree(uid(1)), read_only: false, covers: Vec::new() },
+    )
+    .await
+    .map_err(wrong)?;
     for name in ["tree", "runtime"] {
         unpublish(state, &volume(name)).await.map_err(|e| error_chain(&e))?;
     }

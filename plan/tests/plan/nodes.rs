@@ -12,6 +12,7 @@ mod policies;
 mod programs;
 mod projects;
 mod refresh;
+mod scopes;
 mod warm;
 mod workspaces;
 
