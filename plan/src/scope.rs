@@ -18,6 +18,7 @@
 //!
 //! Symbolic links are not known here. Who lays a cover opens the path without following any.
 
+mod claims;
 mod covers;
 mod lending;
 mod path;
@@ -27,6 +28,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+pub use claims::{ClaimState, Holder, Seen, next};
 pub use covers::{Cover, Shown};
 pub use lending::{Conflict, LendError, Loan, View, conflict, lend};
 pub use path::{PathError, TreePath};

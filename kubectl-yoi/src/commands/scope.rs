@@ -71,7 +71,7 @@ fn text(of: &ScopeOfAgent<'_>) -> String {
             } else if invalid.is_none() {
                 let mut table = show::table(&["cover", "shown", "folders in it"]);
                 for Cover { path, shown, shown_file: _, folders } in covers {
-                    table.add_row([&show::quoted_path(path), word(*shown), folders.map_or("", word)].map(show::cell));
+                    table.add_row([show::quoted_path(path).as_str(), word(*shown), folders.map_or("", word)].map(show::cell));
                 }
                 text.push_str(&show::lines(&table));
                 text.push_str("\nWhat has no rule is read-only.\n");
