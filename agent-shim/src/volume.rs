@@ -129,12 +129,20 @@ pub enum PublishedVolume {
         tree: Uid,
         /// Whether the Pod cannot write it.
         read_only: bool,
+        /// How many covers the scope of its agent asks for.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        covers: usize,
     },
     /// The Pod's own directory with a runtime in it.
     Runtime {
         /// Which runtime.
         digest: RuntimeDigest,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl PublishedVolume {

@@ -124,6 +124,7 @@ impl YoiPodSpec {
             (has_unknown(self.model.as_ref(), "api"), "spec.model.api"),
             (has_unknown_pod_settings(&self.pod), "spec.pod.imagePullPolicy"),
             (has_unknown_policy(self.policy.as_deref()), "spec.policy.secretsInResults"),
+            (self.scope.as_ref().is_some_and(|scope| scope.has_unknown()), "spec.scope"),
             (self.desired_state == DesiredState::Unknown, "spec.desiredState"),
             (self.session.retain == SessionRetain::Unknown, "spec.session.retain"),
         ])

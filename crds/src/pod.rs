@@ -8,6 +8,7 @@ mod model;
 mod push;
 mod rest;
 mod scheduling;
+mod scope;
 mod security;
 mod settings;
 mod status;
@@ -28,6 +29,7 @@ pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
 pub use push::{PushAttempts, PushOutcome, PushResult, PushSettings, PushStatus, RequestedPush};
 pub use rest::{Rest, RestStatus, Wake};
+pub use scope::{Scope, ScopeAccess, ScopeRule};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
 pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
@@ -114,6 +116,9 @@ pub struct YoiPodSpec {
     /// Narrows the policy of the project for this agent. A change counts from its next turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<Policy>>,
+    /// Which paths of its tree the agent may write. The whole tree when absent. A change counts from its next start. An agent that it starts has the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Box<Scope>>,
     /// With it, also an empty one, the agent may start others, each in a fork of its tree, as many as limits.children. A change counts from its next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegation: Option<Delegation>,

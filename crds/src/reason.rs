@@ -598,6 +598,12 @@ reasons! {
         "Give the node a newer kernel with Landlock (`landlock` stands in /sys/kernel/security/lsm), or keep agents that you do not trust on other nodes by \
          `spec.pod.nodeSelector`.",
         "kubectl get nodes -o wide";
+    /// Mounts of the kernel close the paths of the tree that the scope of the Pod's agent does not leave open.
+    COVERS_LAID = "CoversLaid";
+    /// A path of the agent's scope cannot be closed or opened as its rule says, so the tree is not mounted and the agent does not start. The message names the path.
+    @person COVER_REFUSED = "CoverRefused",
+        "Make the path in the project's source, or name another one in `spec.scope`: a path must be in the tree, and no link. The agent starts then by itself.",
+        "kubectl edit $KIND $NAME -n $NAMESPACE";
     /// The agent's image has no git. The agent works; its diff, its commits and its push cannot be read from it while it runs. Once it has stopped they are
     /// read with the image that fetches sources.
     GIT_MISSING = "GitMissing",

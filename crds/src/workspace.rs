@@ -176,7 +176,7 @@ pub struct AgentWorkspaceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeStatus>,
     /// Operator: Accepted, Scheduled, Populated, Bound, Ready. Shim: ProviderSelected, Provisioned, QuotaEnforced, Healthy, Sealed,
-    /// InUse, CleanedUp.
+    /// InUse, ScopeEnforced, CleanedUp.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 24))]

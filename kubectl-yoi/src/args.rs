@@ -18,7 +18,7 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
-pub use engine::{EventsOptions, ProjectionOptions, ToolsOptions};
+pub use engine::{EventsOptions, ProjectionOptions, ScopeOptions, ToolsOptions};
 pub use hosts::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, SshTarget};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use steering::{
@@ -136,6 +136,9 @@ pub enum Command {
     /// List the tools that a running agent is offered.
     #[command(after_help = examples::TOOLS)]
     Tools(ToolsOptions),
+    /// Show which paths of its tree an agent may write, and by which covers its node holds that.
+    #[command(after_help = examples::SCOPE)]
+    Scope(ScopeOptions),
     /// Show what an agent's log says in a form for programs.
     #[command(after_help = examples::PROJECTION)]
     Projection(ProjectionOptions),
@@ -292,7 +295,7 @@ impl Command {
             | Command::Assets(_)
             | Command::Export(_)
             | Command::Completion { .. } => None,
-            Command::Events(_) | Command::Tools(_) | Command::Projection(_) => None,
+            Command::Events(_) | Command::Tools(_) | Command::Projection(_) | Command::Scope(_) => None,
         }
     }
 }
@@ -312,7 +315,7 @@ impl Command {
             Command::Export(args) => &args.of,
             Command::Events(args) => &args.of,
             Command::Projection(args) => &args.of,
-            Command::Tools(_) => return None,
+            Command::Tools(_) | Command::Scope(_) => return None,
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
                 return None;
             }

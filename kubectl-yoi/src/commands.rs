@@ -22,6 +22,7 @@ pub mod refresh;
 pub mod restart;
 pub mod rm;
 pub mod run;
+pub mod scope;
 pub mod selection;
 pub mod send;
 pub mod session;

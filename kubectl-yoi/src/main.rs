@@ -133,6 +133,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Assets(args) => commands::assets::assets(&cluster, output, &args).await,
         Command::Events(args) => commands::events::events(&cluster, output, &args).await,
         Command::Tools(args) => commands::tools::tools(&cluster, output, &args).await,
+        Command::Scope(args) => commands::scope::scope(&cluster, output, &args).await,
         Command::Projection(args) => commands::projection::projection(&cluster, output, &args).await,
         Command::Export(args) => commands::export::export(&cluster, &args).await,
         Command::Peer(args) => commands::peer::peer(&cluster, output, &args).await,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | who may | an agent whose `spec.delegation` is there; a child never has one |
 //! | how many | `spec.limits.children` that are not deleted, stopped ones among them |
-//! | what it is | its parent's project, agent, model, Pod settings, Secrets, policy, limits and rest; a tree and a session of its own |
+//! | what it is | its parent's project, agent, model, Pod settings, Secrets, policy, scope, limits and rest; a tree and a session of its own |
 //! | whose it is | nobody's: it outlives its parent, and `spec.spawnedBy` names that one for good |
 
 use yoi_crds::pod::{Completion, DesiredState, PodWorkspace, SessionSettings, SpawnedBy, WorkspaceTemplate};
@@ -69,6 +69,8 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
         limits,
         compaction,
         policy,
+        // What is closed to the parent is in the fork, too.
+        scope,
         delegation,
         spawned_by: _,
     } = &parent.spec;
@@ -108,6 +110,7 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
             limits: yoi_crds::pod::Limits { children: None, ..limits.clone() },
             compaction: *compaction,
             policy: policy.clone(),
+            scope: scope.clone(),
             delegation: None,
             spawned_by: Some(Box::new(SpawnedBy {
                 name: name(meta).to_owned(),
@@ -214,6 +217,7 @@ mod tests {
             "model": { "provider": "OpenAI", "name": "m", "authSecretRef": { "name": "key" } },
             "pod": { "image": "own", "env": [{ "name": "A", "value": "b" }] },
             "session": { "claimName": "mine" }, "policy": { "deny": ["Shell"] },
+            "scope": { "allow": [{ "path": "src", "access": "Write" }] },
         });
         let parent = parent(spec);
         let child = child_of(&parent, &request("child", "do it")).unwrap();
@@ -223,6 +227,7 @@ mod tests {
             (&spec.agent, &spec.model, &spec.pod, &spec.policy),
             (&parent.spec.agent, &parent.spec.model, &parent.spec.pod, &parent.spec.policy)
         );
+        assert!(spec.scope.is_some() && spec.scope == parent.spec.scope, "what is closed to the parent is closed to the child");
         assert_eq!((spec.task.as_deref(), spec.completion, spec.desired_state), (Some("do it"), Completion::Keep, DesiredState::Running));
         assert_eq!((spec.limits.tokens, spec.limits.children, spec.session.claim_name.as_deref()), (Some(7), None, None));
         let template = spec.workspace.as_ref().and_then(|workspace| workspace.template.as_deref()).unwrap();

@@ -1,12 +1,13 @@
 //! What plans read of a Pod: of an agent's Pod, of one that reads a stopped agent, and of one that fills a base.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{self, Container, ContainerStatus, EnvVarSource, Pod, PodCondition, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::MOST_RUNS;
-use yoi_wire::identity::VOLUME_WORKSPACE;
+use yoi_wire::identity::{VOLUME_KIND, VOLUME_SCOPED_TREE, VOLUME_WORKSPACE};
 
 use crate::meta;
 use crate::node_affinity::ObservedChoice;
@@ -21,6 +22,8 @@ pub struct ObservedPod {
     /// See [`run_generation`].
     pub(crate) run_generation: i64,
     tree: Option<String>,
+    /// It sees its tree through covers.
+    pub(crate) is_scoped: bool,
     /// Name of the ConfigMap that it mounts as its manifest.
     pub(crate) manifest: Option<String>,
     /// The node that the scheduler has chosen.
@@ -163,6 +166,7 @@ impl From<Pod> for ObservedPod {
             metadata,
             run_generation,
             tree: tree(volumes).map(str::to_owned),
+            is_scoped: attributes_of_tree(volumes).and_then(|of| of.get(VOLUME_KIND)).is_some_and(|kind| kind == VOLUME_SCOPED_TREE),
             manifest: manifest(volumes).map(str::to_owned),
             node: spec.node_name,
             scheduled_at: conditions.iter().flatten().find_map(scheduled_at),
@@ -189,9 +193,12 @@ pub fn run_generation(pod: &Pod) -> i64 {
     written.filter(|generation| (0..=MOST_RUNS).contains(generation)).unwrap_or(0)
 }
 
+fn attributes_of_tree(volumes: &[Volume]) -> Option<&BTreeMap<String, String>> {
+    volumes.iter().find(|v| v.name == "tree")?.csi.as_ref()?.volume_attributes.as_ref()
+}
+
 fn tree(volumes: &[Volume]) -> Option<&str> {
-    let attributes = volumes.iter().find(|v| v.name == "tree")?.csi.as_ref()?.volume_attributes.as_ref()?;
-    attributes.get(VOLUME_WORKSPACE).map(String::as_str)
+    attributes_of_tree(volumes)?.get(VOLUME_WORKSPACE).map(String::as_str)
 }
 
 fn manifest(volumes: &[Volume]) -> Option<&str> {

@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::pod::{ImagePullPolicy, PodSettings, Resources};
 use yoi_crds::source::TreeOwner;
-use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_TREE, VOLUME_WORKSPACE};
+use yoi_wire::cover::{Cover, Shown};
+use yoi_wire::identity::{CSI_DRIVER, VOLUME_COVERS, VOLUME_KIND, VOLUME_SCOPED_TREE, VOLUME_TREE, VOLUME_WORKSPACE};
 
 use crate::settings::Settings;
 use crate::stored::{Object, Stored, Uid};
@@ -109,6 +110,22 @@ pub(crate) fn tree_volume(workspace: Uid<'_>, read_only: bool) -> Volume {
         read_only,
         BTreeMap::from([(VOLUME_KIND.to_owned(), VOLUME_TREE.to_owned()), (VOLUME_WORKSPACE.to_owned(), workspace.as_str().to_owned())]),
     )
+}
+
+/// Whether these covers show the root of the tree read-only.
+pub(crate) fn root_is_read_only(covers: &[Cover]) -> bool {
+    covers.iter().any(|cover| cover.path == "." && cover.shown != Shown::Writable)
+}
+
+/// The same as seen through covers; without any, as [`tree_volume`].
+pub(crate) fn scoped_tree_volume(workspace: Uid<'_>, read_only: bool, covers: &[Cover]) -> Volume {
+    if covers.is_empty() {
+        return tree_volume(workspace, read_only);
+    }
+    // These types serialize without fail; if they did not, the shim would refuse the volume.
+    let covers = serde_json::to_string(covers).unwrap_or_default();
+    let attributes = [(VOLUME_KIND, VOLUME_SCOPED_TREE), (VOLUME_WORKSPACE, workspace.as_str()), (VOLUME_COVERS, &covers)];
+    inline("tree", read_only, attributes.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
 pub(crate) fn inline(name: &str, read_only: bool, attributes: BTreeMap<String, String>) -> Volume {

@@ -1,6 +1,6 @@
 //! What rules about the paths of a tree mean: who may read or write where, what may be lent, and which covers show it to a Pod.
 //!
-//! Nothing calls it yet: lending (issue 32) is its user, in the gateway, the operator and the plugin.
+//! The operator has the scope of an agent laid as covers, and the plugin shows it. Nothing calls what is about lending yet.
 //!
 //! A rule names a path of the tree, an access, and whether it holds below that path too. Deny beats allow.
 //!
@@ -13,22 +13,26 @@
 //! | recursive | | holds for the path and all below it |
 //! | not recursive | | holds for the path and the files in it, and for no folder below it |
 //!
-//! What no rule allows may be neither read nor written, but it is not hidden. An agent without a scope has [`Rules::whole_tree`]; one without a delegation
+//! What no rule allows may be neither read nor written, but it is not hidden: it is shown to be read, because an empty mount cannot have a path below it. An agent without a scope has [`Rules::whole_tree`]; one without a delegation
 //! lends nothing.
 //!
 //! Symbolic links are not known here. Who lays a cover opens the path without following any.
 
+mod claims;
 mod covers;
 mod lending;
 mod path;
+mod spec;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
+pub use claims::{ClaimState, Holder, Seen, next};
 pub use covers::{Cover, Shown};
 pub use lending::{Conflict, LendError, Loan, View, conflict, lend};
 pub use path::{PathError, TreePath};
+pub use spec::{covers, rules};
 
 /// The most rules of one scope, delegation or loan, allowed and denied together.
 pub const MAX_RULES: usize = 64;

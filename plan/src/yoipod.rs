@@ -19,6 +19,7 @@ mod reader;
 mod reader_spec;
 pub(crate) mod rest;
 mod run;
+mod scope_enforced;
 mod session;
 mod waiting_container;
 mod warm_session;

@@ -161,7 +161,11 @@ async fn uncommitted(repository: &GitRepository<'_>, untracked: &Untracked) -> R
     let output = repository.git(&args, MAX_STATUS_BYTES).await?;
     let whole = output.stdout.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
     // A folder that holds other repositories only cannot be committed.
-    let can_be_committed = |entry: &[u8]| !entry.starts_with(b"?? ") || !entry.ends_with(b"/") || untracked.has_file_in(&entry[3..]);
+    let can_be_committed = |entry: &[u8]| match entry.strip_prefix(b"?? ") {
+        Some(path) if path.ends_with(b"/") => untracked.has_file_in(path),
+        Some(path) => !repository.is_hidden(path),
+        None => true,
+    };
     // `XY path`, and a zero byte behind each.
     let entries = output.stdout[..whole].split(|byte| *byte == 0).filter(|entry| entry.len() > 3 && can_be_committed(entry));
     let mut paths = entries.filter_map(|entry| entry.get(3..));

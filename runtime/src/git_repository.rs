@@ -21,6 +21,7 @@ mod place;
 mod private_folder;
 pub(crate) mod untracked;
 
+use crate::hidden_paths::HiddenPaths;
 use private_folder::PrivateFolder;
 pub use untracked::Untracked;
 
@@ -70,6 +71,7 @@ pub struct GitRepository<'a> {
     at: String,
     env: Vec<(String, OsString)>,
     folder: PrivateFolder,
+    hidden: HiddenPaths,
 }
 
 impl<'a> GitRepository<'a> {
@@ -86,6 +88,7 @@ impl<'a> GitRepository<'a> {
     /// # Errors
     /// As [`GitRepository::open`].
     pub async fn open_at(processes: &'a ProcessSupervisor, tree: &Path, at: &str) -> Result<Option<Self>, GitError> {
+        let hidden = HiddenPaths::read(tree, at);
         let (root, folder) = (tree.to_owned(), at.to_owned());
         let found = processes.run_in_frame(move || place::find(&root, &folder)).await.map_err(GitError::Files)??;
         let Some(tree) = found else { return Ok(None) };
@@ -113,7 +116,30 @@ impl<'a> GitRepository<'a> {
         env.push(("GIT_INDEX_FILE".to_owned(), folder.index().into()));
         env.push(("GIT_OBJECT_DIRECTORY".to_owned(), folder.path().into()));
         env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), objects.into()));
-        Ok(Some(Self { processes, at: at.to_owned(), env, folder }))
+        let repository = Self { processes, at: at.to_owned(), env, folder, hidden };
+        repository.leave_out_hidden().await?;
+        Ok(Some(repository))
+    }
+
+    /// Has git take the files that are hidden from the agent for unchanged: in the copy of the index they are not looked at in the tree.
+    async fn leave_out_hidden(&self) -> Result<(), GitError> {
+        if self.hidden.is_empty() {
+            return Ok(());
+        }
+        let pathspecs = self.hidden.pathspecs();
+        let list: Vec<&str> = ["ls-files", "-z", "--"].into_iter().chain(pathspecs.iter().map(String::as_str)).collect();
+        let mut names = Vec::new();
+        let take = |name: &[u8]| names.extend(name.iter().chain(b"\0").copied());
+        self.for_each_record(&list, take).await?;
+        let names = untracked::stdin_of(std::iter::once(names.as_slice())).map_err(GitError::Run)?;
+        let args = ["update-index", "--skip-worktree", "-z", "--stdin"];
+        succeeded(args[0], run(self.processes, &self.at, &args, &self.env, names, MAX_ANSWER_BYTES).await?).map(drop)
+    }
+
+    /// Whether the node hides this path of the repository from the agent.
+    #[must_use]
+    pub fn is_hidden(&self, path: &[u8]) -> bool {
+        self.hidden.has(path)
     }
 
     /// Where a path of this repository is, relative to the root of the tree.

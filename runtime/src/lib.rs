@@ -43,6 +43,7 @@ mod frame;
 pub mod gateway_peers;
 pub mod git_defaults;
 pub mod git_repository;
+mod hidden_paths;
 pub mod hook;
 pub mod log_origin;
 pub mod model_secrets;

@@ -4,12 +4,18 @@
 pub const GATEWAY_AUDIENCE: &str = "gateway.yoi.dev";
 /// Name of the CSI driver, and of the provisioner in our StorageClasses.
 pub const CSI_DRIVER: &str = "csi.yoi.dev";
-/// Volume attribute: which of the two kinds of inline volume this is ([`VOLUME_RUNTIME`] or [`VOLUME_TREE`]).
+/// Volume attribute: which of the three kinds of inline volume this is ([`VOLUME_RUNTIME`], [`VOLUME_TREE`] or [`VOLUME_SCOPED_TREE`]).
 pub const VOLUME_KIND: &str = "yoi.dev/volume";
 /// The `/yoi` volume: runtime binary and the Pod's own socket.
 pub const VOLUME_RUNTIME: &str = "runtime";
 /// The tree of one AgentWorkspace.
 pub const VOLUME_TREE: &str = "tree";
+/// The tree of one AgentWorkspace, with covers. A kind of its own: a node's shim that knows no covers must not mount it without.
+pub const VOLUME_SCOPED_TREE: &str = "scoped-tree";
+/// Volume attribute of a scoped tree: its [`crate::cover::Cover`]s in JSON, in the order in which they are laid.
+pub const VOLUME_COVERS: &str = "yoi.dev/covers";
+/// Source of the mounts that hide a path of a tree, as the mount table shows it.
+pub const HIDDEN_SOURCE: &str = "yoi:hidden";
 /// Volume attribute of a tree: the AgentWorkspace's UID.
 pub const VOLUME_WORKSPACE: &str = "yoi.dev/workspace-uid";
 /// Volume attribute of a runtime volume: hex SHA-256 of the `yoi-runtime` binary that the Pod must run.

@@ -12,6 +12,7 @@ pub mod bundle;
 pub mod children;
 pub mod control;
 pub mod conversation;
+pub mod cover;
 pub mod engine_api;
 pub mod entry;
 pub mod hub;

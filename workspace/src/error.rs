@@ -149,6 +149,8 @@ pub enum ErrorReason {
     TreeTooDeep,
     /// The request can never succeed.
     InvalidRequest,
+    /// A path of a tree cannot be covered as asked: other rules are needed, or another tree.
+    CoverRefused,
     /// The caller no longer wants the answer.
     Cancelled,
     /// The kernel of the node lacks what trees and mounts need.
@@ -176,6 +178,7 @@ impl ErrorReason {
             ErrorReason::Foreign => "Foreign",
             ErrorReason::TreeTooDeep => "TreeTooDeep",
             ErrorReason::InvalidRequest => "InvalidRequest",
+            ErrorReason::CoverRefused => "CoverRefused",
             ErrorReason::Cancelled => "Cancelled",
             ErrorReason::KernelTooOld => "KernelTooOld",
             ErrorReason::BackendError => "BackendError",

@@ -1,5 +1,7 @@
 //! Bind mounts of trees at targets that the kubelet names.
 
+mod cover;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use crate::error::StepContext;
 use crate::mountinfo::{self, Location, Mount};
 use crate::trees::TreeDir;
 use crate::{SysError, host};
+
+pub use cover::{Cover, CoverError, HIDDEN_SOURCE, MAX_COVERS, Shown, lay_covers, root_is_read_only, take_off_covers};
 
 /// Why a mount was not made or not removed.
 #[derive(Debug, thiserror::Error)]

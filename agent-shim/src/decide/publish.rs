@@ -4,7 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use yoi_crds::AgentWorkspace;
-use yoi_wire::identity::{CSI_DRIVER, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_TREE, VOLUME_WORKSPACE};
+use yoi_wire::cover;
+use yoi_wire::identity::{
+    CSI_DRIVER, VOLUME_COVERS, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_SCOPED_TREE, VOLUME_TREE, VOLUME_WORKSPACE,
+};
+use yoi_workspace::mount::{Cover, Shown};
 use yoi_workspace::{CloneAccess, ParseUidError, Record, RecordState, TreeOrigin, Uid};
 
 use super::provision::access_of_base;
@@ -24,6 +28,8 @@ pub struct PublishRequest {
     pub requested: RequestedVolume,
     /// Whether the mount must be read-only.
     pub read_only: bool,
+    /// What is laid over the tree. None at all for a tree without a scope.
+    pub covers: Vec<Cover>,
 }
 
 /// What a volume is to show.
@@ -44,11 +50,14 @@ pub enum BadRequest {
     #[error(transparent)]
     Target(#[from] ForeignTarget),
     /// An inline volume without a known kind.
-    #[error("failed to find attribute {VOLUME_KIND} with value {VOLUME_RUNTIME} or {VOLUME_TREE}")]
+    #[error("failed to find attribute {VOLUME_KIND} with value {VOLUME_RUNTIME}, {VOLUME_TREE} or {VOLUME_SCOPED_TREE}")]
     Kind,
     /// The workspace is not a UID.
     #[error("failed to read attribute {VOLUME_WORKSPACE}")]
     Workspace(#[source] ParseUidError),
+    /// The covers are malformed, or there are none.
+    #[error("failed to read attribute {VOLUME_COVERS}: {0}")]
+    Covers(String),
     /// The digest of the runtime is malformed.
     #[error("failed to read attribute {VOLUME_RUNTIME_DIGEST}")]
     Digest(#[source] ParseRuntimeDigestError),
@@ -77,13 +86,38 @@ pub fn parse_request(
         (true, VOLUME_RUNTIME) => {
             RequestedVolume::Runtime(attribute(VOLUME_RUNTIME_DIGEST).to_owned().try_into().map_err(BadRequest::Digest)?)
         }
-        (true, VOLUME_TREE) => RequestedVolume::Tree(attribute(VOLUME_WORKSPACE).parse().map_err(BadRequest::Workspace)?),
+        (true, VOLUME_TREE | VOLUME_SCOPED_TREE) => {
+            RequestedVolume::Tree(attribute(VOLUME_WORKSPACE).parse().map_err(BadRequest::Workspace)?)
+        }
         (true, _) => return Err(BadRequest::Kind),
         (false, _) => RequestedVolume::Claim(handle.parse().map_err(BadRequest::Handle)?),
     };
+    let covers = match (&requested, attribute(VOLUME_KIND)) {
+        (RequestedVolume::Tree(_), VOLUME_SCOPED_TREE) => parse_covers(attribute(VOLUME_COVERS))?,
+        (RequestedVolume::Tree(_) | RequestedVolume::Runtime(_) | RequestedVolume::Claim(_), _) => Vec::new(),
+    };
     // All Pods of a digest share the runtime, so no Pod may write it.
     let read_only = read_only || matches!(requested, RequestedVolume::Runtime(_));
-    Ok(PublishRequest { volume, requested, read_only })
+    Ok(PublishRequest { volume, requested, read_only, covers })
+}
+
+fn parse_covers(text: &str) -> Result<Vec<Cover>, BadRequest> {
+    let shown = |shown: cover::Shown| match shown {
+        cover::Shown::Writable => Shown::Writable,
+        cover::Shown::ReadOnly => Shown::ReadOnly,
+        cover::Shown::Hidden => Shown::Hidden,
+    };
+    let covers: Vec<cover::Cover> = serde_json::from_str(text).map_err(|error| BadRequest::Covers(error.to_string()))?;
+    if covers.is_empty() {
+        return Err(BadRequest::Covers("it is empty".to_owned()));
+    }
+    let of_wire = |of: cover::Cover| Cover {
+        path: of.path.into(),
+        shown: shown(of.shown),
+        shown_file: of.shown_file.map(shown),
+        folders: of.folders.map(shown),
+    };
+    Ok(covers.into_iter().map(of_wire).collect())
 }
 
 /// What the node knows of a tree that a Pod requests.

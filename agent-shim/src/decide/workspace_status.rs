@@ -11,8 +11,16 @@ use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 use yoi_workspace::{DiskUsage, ErrorReason, ProviderKind, Quota, QuotaState, TreeManifest};
 
 /// The conditions that the shim owns.
-const OWNED_CONDITIONS: [&str; 7] =
-    [type_::PROVIDER_SELECTED, type_::PROVISIONED, type_::QUOTA_ENFORCED, type_::HEALTHY, type_::SEALED, type_::IN_USE, type_::CLEANED_UP];
+const OWNED_CONDITIONS: [&str; 8] = [
+    type_::PROVIDER_SELECTED,
+    type_::PROVISIONED,
+    type_::QUOTA_ENFORCED,
+    type_::HEALTHY,
+    type_::SEALED,
+    type_::IN_USE,
+    type_::SCOPE_ENFORCED,
+    type_::CLEANED_UP,
+];
 
 /// A change of the shim's part of a status. `None`, and a condition that is not named, leave the field as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,6 +143,20 @@ pub fn in_use_value(mounts: usize) -> ConditionValue {
     }
 }
 
+/// The condition ScopeEnforced of a tree that is shown with so many covers at most, and whose last mount was refused for this. `None` if nobody has asked
+/// for covers yet.
+pub fn scope(ws: &AgentWorkspace, covers: usize, refused: Option<&str>) -> Option<ConditionValue> {
+    let before = ws.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    match (refused, covers) {
+        (Some(why), _) => Some(ConditionValue::no(reason::COVER_REFUSED, why)),
+        (None, 0) => {
+            let former = condition::find(before, type_::SCOPE_ENFORCED);
+            former.map(|_| ConditionValue::no(reason::NOT_PUBLISHED, "no Pod has the tree mounted with covers"))
+        }
+        (None, _) => Some(ConditionValue::yes(reason::COVERS_LAID, "the Pod that has the tree mounted sees it by the scope of its agent")),
+    }
+}
+
 /// The condition Healthy of a tree that takes this much, on a data root with this failure. None if all is well and always was: a tree is taken for
 /// healthy. None, too, if nobody has measured a tree again that was over its quota.
 pub fn health(ws: &AgentWorkspace, failure: Option<&DataRootFailure>, usage: Option<&DiskUsage>) -> Option<ConditionValue> {
@@ -233,6 +255,7 @@ pub fn condition_reason(error: ErrorReason) -> reason::Reason {
         ErrorReason::WrongDataRoot => reason::DATA_ROOT_MISSING,
         ErrorReason::ReadOnlyFilesystem => reason::READ_ONLY_FILESYSTEM,
         ErrorReason::KernelTooOld => reason::KERNEL_TOO_OLD,
+        ErrorReason::CoverRefused => reason::COVER_REFUSED,
         ErrorReason::TreeTooDeep => reason::TREE_TOO_DEEP,
         ErrorReason::Foreign | ErrorReason::InvalidRequest | ErrorReason::Cancelled | ErrorReason::BackendError => reason::BACKEND_ERROR,
     }

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
+use yoi_workspace::mount::Cover;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{
     Captured, ChangeList, CloneAccess, DiskUsage, ErrorReason, ExpectedRoot, Inventory, Owner, Probe, ProviderKind, Quota, QuotaState,
@@ -117,9 +118,9 @@ impl dyn Mounter {
         self.call_done(Request::Recover { step }).await
     }
 
-    /// Mounts a tree for a Pod.
-    pub async fn publish(&self, tree: Uid, volume: PodVolume, access: CloneAccess) -> Result<(), MounterFailure> {
-        self.call_done(Request::Publish { tree, volume, access }).await
+    /// Mounts a tree for a Pod, with these covers over it.
+    pub async fn publish(&self, tree: Uid, volume: PodVolume, access: CloneAccess, covers: Vec<Cover>) -> Result<(), MounterFailure> {
+        self.call_done(Request::Publish { tree, volume, access, covers }).await
     }
 
     /// Mounts the directory of a Pod, which must hold this runtime.

@@ -1,6 +1,7 @@
-//! The protocol between shim and mounter: UIDs and enums, never paths or option strings.
+//! The protocol between shim and mounter: UIDs and enums, never option strings, and no paths but those of covers, which are relative to a tree.
 
 use serde::{Deserialize, Serialize};
+use yoi_workspace::mount::Cover;
 use yoi_workspace::plan::{DiskStep, RecoveryStep};
 use yoi_workspace::{
     ChangeList, CloneAccess, DiskUsage, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, Quota, QuotaState,
@@ -107,6 +108,8 @@ pub enum Request {
         volume: PodVolume,
         /// Whether the tree or mount can be written.
         access: CloneAccess,
+        /// What is laid over paths of the tree, the outer first. With all of it, or not at all.
+        covers: Vec<Cover>,
     },
     /// Mounts the Pod's own directory read-only. It must hold the runtime with this digest. Returns [`Response::Done`].
     PublishRuntime {

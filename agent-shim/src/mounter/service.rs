@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
-use yoi_workspace::mount::{self, MountError, TargetRoot};
+use yoi_workspace::mount::{self, Cover, CoverError, MountError, TargetRoot};
 use yoi_workspace::mountinfo::Mount;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, PublishError, SysError, Uid, mountinfo};
@@ -70,6 +70,8 @@ enum ServiceError {
     Disk(#[from] yoi_workspace::Error),
     #[error(transparent)]
     Mount(#[from] MountError),
+    #[error(transparent)]
+    Cover(#[from] CoverError),
     #[error("failed to read the mount table")]
     MountTable(#[source] SysError),
     #[error("failed to unmount volume {volume}: what shows there is not ours")]
@@ -109,6 +111,9 @@ impl ServiceError {
             ServiceError::Mount(
                 MountError::OpenRoot { .. } | MountError::Target { .. } | MountError::Mount { .. } | MountError::Unmount { .. },
             ) => ErrorReason::BackendError,
+            ServiceError::Cover(e) if e.is_of_the_rules() => ErrorReason::CoverRefused,
+            ServiceError::Cover(CoverError::Foreign { .. }) => ErrorReason::Foreign,
+            ServiceError::Cover(_) => ErrorReason::BackendError,
             ServiceError::OtherRuntime { .. } => ErrorReason::InvalidRequest,
             ServiceError::MountTable(_) | ServiceError::Pods(_) | ServiceError::PodFolder { .. } => ErrorReason::BackendError,
         }
@@ -170,7 +175,7 @@ impl MounterService {
             Request::Usage { uid } => Response::Usage(self.root()?.provider_of(*uid)?.usage(*uid)?),
             Request::Destroy { uid } => self.destroy(*uid)?,
             Request::Recover { step } => done_response(self.root()?.perform(step)?),
-            Request::Publish { tree, volume, access } => self.publish(*tree, volume, *access)?,
+            Request::Publish { tree, volume, access, covers } => self.publish(*tree, volume, *access, covers)?,
             Request::PublishRuntime { volume, digest } => self.publish_runtime(volume, digest)?,
             Request::Unpublish { volume } => self.unpublish(volume)?,
             Request::Changes { uid, since, limit } => self.changes(*uid, *since, *limit, is_cancelled)?,
@@ -233,16 +238,21 @@ impl MounterService {
         Ok(Response::Done)
     }
 
-    fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess) -> Result<Response, ServiceError> {
+    fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess, covers: &[Cover]) -> Result<Response, ServiceError> {
         self.with_volume_lock(volume, || {
+            let (target, read_only) = (volume.below_kubelet(), access == CloneAccess::ReadOnly);
             if self.root.has_failed() {
                 // Each further mount would keep the data root from being mounted anew. A mount that is there already stays.
-                let target = volume.target(&self.kubelet_dir);
+                let at = volume.target(&self.kubelet_dir);
                 let table = mountinfo::read().map_err(ServiceError::MountTable)?;
-                let is_mounted = table.iter().any(|m| m.mount_point == target);
-                return if is_mounted { Ok(Response::Done) } else { Err(ServiceError::ReadOnly { tree }) };
+                if !table.iter().any(|m| m.mount_point == at) {
+                    return Err(ServiceError::ReadOnly { tree });
+                }
+            } else {
+                self.root()?.publish(tree, &self.targets, &target, read_only || mount::root_is_read_only(covers))?;
             }
-            self.root()?.publish(tree, &self.targets, &volume.below_kubelet(), access == CloneAccess::ReadOnly)?;
+            // The kubelet starts no container before the answer, so nobody has seen the tree without them.
+            mount::lay_covers(&self.targets, &target, read_only, covers)?;
             Ok(Response::Done)
         })
     }
@@ -273,6 +283,7 @@ impl MounterService {
             if table.iter().any(|m| m.mount_point == target && !is_ours(m)) {
                 return Err(ServiceError::ForeignMount { volume: volume.clone() });
             }
+            mount::take_off_covers(&self.targets, &volume.below_kubelet())?;
             Ok(done_response(mount::unbind(&self.targets, &volume.below_kubelet())?))
         })
     }

@@ -51,8 +51,13 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
     let mut outcome = provision_tree(state, ws, uid).await?;
     let is_here = ws.status.as_ref().and_then(|s| s.node_name.as_deref()) == Some(&state.node);
     let health = workspace_status::health(ws, state.data_root_failure().as_ref(), state.usages.get(uid).as_ref());
-    if let Some(health) = health.filter(|_| is_here && ws.metadata.deletion_timestamp.is_none()) {
+    let stays = is_here && ws.metadata.deletion_timestamp.is_none();
+    if let Some(health) = health.filter(|_| stays) {
         outcome.update = outcome.update.with(type_::HEALTHY, health);
+    }
+    let scope = workspace_status::scope(ws, state.publish_records.covers_of_tree(uid), state.refused_cover(uid).as_deref());
+    if let Some(scope) = scope.filter(|_| stays) {
+        outcome.update = outcome.update.with(type_::SCOPE_ENFORCED, scope);
     }
     Ok(outcome)
 }

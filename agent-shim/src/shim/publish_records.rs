@@ -97,6 +97,15 @@ impl PublishRecords {
         self.lock().values().filter(|p| matches!(p.shows, PublishedVolume::Tree { tree, .. } if tree == uid)).count()
     }
 
+    /// The most covers with which a volume shows this tree.
+    pub fn covers_of_tree(&self, uid: Uid) -> usize {
+        let of_tree = |record: &PublishRecord| match record.shows {
+            PublishedVolume::Tree { tree, covers, .. } if tree == uid => Some(covers),
+            PublishedVolume::Tree { .. } | PublishedVolume::Runtime { .. } => None,
+        };
+        self.lock().values().filter_map(of_tree).max().unwrap_or_default()
+    }
+
     /// Writes the record. Writes nothing if it is there already.
     pub async fn put(self: &Arc<Self>, record: PublishRecord) -> Result<(), PublishRecordError> {
         if self.get(&record.volume).as_ref() == Some(&record) {
@@ -151,7 +160,7 @@ mod tests {
 
     fn record(pod: u8, name: &str) -> PublishRecord {
         let volume = PodVolume { pod: Uid::from_bytes([pod; 16]), name: name.parse().unwrap() };
-        PublishRecord { volume, shows: PublishedVolume::Tree { tree: Uid::from_bytes([9; 16]), read_only: true } }
+        PublishRecord { volume, shows: PublishedVolume::Tree { tree: Uid::from_bytes([9; 16]), read_only: true, covers: 0 } }
     }
 
     #[tokio::test]

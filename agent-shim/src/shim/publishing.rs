@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument, Span};
-use yoi_workspace::{CloneAccess, Uid};
+use yoi_workspace::mount::Cover;
+use yoi_workspace::{CloneAccess, ErrorReason, Uid};
 
 use super::change_list;
 use super::error::Error;
@@ -71,9 +72,10 @@ pub async fn publish(
         other => other,
     })?;
     // A task of its own: a mount that has started is finished or undone even if the kubelet cancels the call.
-    let (state, volume) = (state.clone(), request.volume);
+    let PublishRequest { volume, covers, .. } = request;
+    let state = state.clone();
     let (log_context, span) = context();
-    let work = log_context.scope(async move { mount(&state, volume, shows).await });
+    let work = log_context.scope(async move { mount(&state, volume, shows, covers).await });
     tokio::spawn(work.instrument(span)).await.map_err(|e| PublishFailure::Unclear(Error::Task(std::io::Error::other(e))))?
 }
 
@@ -94,7 +96,10 @@ async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Resu
     loop {
         changes.mark_unchanged();
         let why = match check_admission(state, request, uid, inline).await.map_err(PublishFailure::Failed)? {
-            Admission::Admit(access) => return Ok(PublishedVolume::Tree { tree: uid, read_only: access == CloneAccess::ReadOnly }),
+            Admission::Admit(access) => {
+                let (read_only, covers) = (access == CloneAccess::ReadOnly, request.covers.len());
+                return Ok(PublishedVolume::Tree { tree: uid, read_only, covers });
+            }
             Admission::Deny(why) => return Err(PublishFailure::Denied(why)),
             Admission::Wait(why) => why,
         };
@@ -137,17 +142,18 @@ async fn check_admission(state: &ShimState, request: &PublishRequest, uid: Uid, 
     Ok(publish::admission(uid, request.volume.pod, inline, request.read_only, &known))
 }
 
-async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume) -> Result<(), PublishFailure> {
+async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume, covers: Vec<Cover>) -> Result<(), PublishFailure> {
     let _volume = state.volume_locks.lock(volume.clone()).await;
     let before = state.publish_records.get(&volume).map(|p| p.shows);
     let done = match &shows {
-        PublishedVolume::Tree { tree, read_only } => {
+        PublishedVolume::Tree { tree, read_only, covers: _ } => {
             // A Pod keeps the access that it was given: the kubelet calls again for every volume when it restarts.
             let read_only = match &before {
-                Some(PublishedVolume::Tree { tree: shown, read_only }) if shown == tree => *read_only,
+                // One with covers has it by what they are: a record that was lost and made anew says only how the root is mounted.
+                Some(PublishedVolume::Tree { tree: shown, read_only, covers: _ }) if shown == tree && covers.is_empty() => *read_only,
                 Some(PublishedVolume::Tree { .. } | PublishedVolume::Runtime { .. }) | None => *read_only,
             };
-            publish_tree(state, &volume, *tree, read_only).await
+            publish_tree(state, &volume, *tree, read_only, covers).await
         }
         PublishedVolume::Runtime { digest } => publish_runtime(state, &volume, digest).await,
     };
@@ -168,14 +174,23 @@ async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume
     }
 }
 
-async fn publish_tree(state: &ShimState, volume: &PodVolume, tree: Uid, read_only: bool) -> Result<(), Error> {
+async fn publish_tree(state: &ShimState, volume: &PodVolume, tree: Uid, read_only: bool, covers: Vec<Cover>) -> Result<(), Error> {
     let _tree = state.tree_locks.lock(tree).await;
     let access = if read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
     state.journal(move |j| j.forget_object(tree)).await?;
-    state.publish_records.put(PublishRecord { volume: volume.clone(), shows: PublishedVolume::Tree { tree, read_only } }).await?;
-    state.mounter.publish(tree, volume.clone(), access).await?;
-    state.notify(tree);
-    Ok(())
+    let shows = PublishedVolume::Tree { tree, read_only, covers: covers.len() };
+    state.publish_records.put(PublishRecord { volume: volume.clone(), shows }).await?;
+    let published = state.mounter.publish(tree, volume.clone(), access, covers).await;
+    let refused = match &published {
+        Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::CoverRefused => Some(refused.message.clone()),
+        Ok(()) | Err(_) => None,
+    };
+    // The condition of the workspace says it: the kubelet tells it only in Events.
+    state.set_refused_cover(tree, refused);
+    if published.is_ok() || state.refused_cover(tree).is_some() {
+        state.notify(tree);
+    }
+    Ok(published?)
 }
 
 async fn publish_runtime(state: &Arc<ShimState>, volume: &PodVolume, digest: &RuntimeDigest) -> Result<(), Error> {

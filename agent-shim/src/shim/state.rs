@@ -1,6 +1,6 @@
 //! What the parts of the shim share: the lowest layer, which knows none of them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -94,6 +94,8 @@ pub struct ShimState {
     pub unclaimed: Unclaimed,
     /// When this node was last reported, or this process started.
     pub reported_at: Mutex<Instant>,
+    /// Why the last mount of a tree was refused for its covers.
+    pub refused_covers: Mutex<HashMap<Uid, String>>,
 }
 
 /// The sending ends of what [`ShimState`] only reads. The provision controller owns them.
@@ -156,6 +158,7 @@ impl ShimState {
             usages: TreeUsages::default(),
             unclaimed: Unclaimed::default(),
             reported_at: Mutex::new(Instant::now()),
+            refused_covers: Mutex::default(),
         };
         Ok((state, StateInputs { writer, requeued }))
     }
@@ -178,6 +181,20 @@ impl ShimState {
     /// Notes that this node was reported.
     pub fn set_reported(&self, at: Instant) {
         *self.reported_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// Why the last mount of this tree was refused for its covers; `None` if it was not.
+    pub fn refused_cover(&self, tree: Uid) -> Option<String> {
+        self.refused_covers.lock().unwrap_or_else(PoisonError::into_inner).get(&tree).cloned()
+    }
+
+    /// Notes how the last mount of this tree went.
+    pub fn set_refused_cover(&self, tree: Uid, why: Option<String>) {
+        let mut all = self.refused_covers.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => _ = all.insert(tree, why),
+            None => _ = all.remove(&tree),
+        }
     }
 
     /// Has the node probed soon if the mounter may have refused because of the whole data root.

@@ -48,12 +48,20 @@ async fn run_lifecycle(shim: &TestShim) -> Result<(), String> {
     }
     let digest = state.runtimes.digests()[0].clone();
     let nobody = || (LogContext::default(), tracing::Span::none());
-    publish(state, PublishRequest { volume: volume("runtime"), requested: RequestedVolume::Runtime(digest), read_only: true }, &nobody)
-        .await
-        .map_err(wrong)?;
-    publish(state, PublishRequest { volume: volume("tree"), requested: RequestedVolume::Tree(uid(1)), read_only: false }, &nobody)
-        .await
-        .map_err(wrong)?;
+    publish(
+        state,
+        PublishRequest { volume: volume("runtime"), requested: RequestedVolume::Runtime(digest), read_only: true, covers: Vec::new() },
+        &nobody,
+    )
+    .await
+    .map_err(wrong)?;
+    publish(
+        state,
+        PublishRequest { volume: volume("tree"), requested: RequestedVolume::Tree(uid(1)), read_only: false, covers: Vec::new() },
+        &nobody,
+    )
+    .await
+    .map_err(wrong)?;
     for name in ["tree", "runtime"] {
         unpublish(state, &volume(name)).await.map_err(|e| error_chain(&e))?;
     }

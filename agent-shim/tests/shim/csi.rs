@@ -13,6 +13,7 @@ use yoi_agent_shim::mounter::log_context::LogContext;
 use yoi_agent_shim::mounter::protocol::Request;
 use yoi_agent_shim::proto::csi::identity_client::IdentityClient;
 use yoi_agent_shim::proto::csi::*;
+use yoi_agent_shim::shim::provisioning::provision;
 use yoi_agent_shim::shim::publishing;
 use yoi_wire::identity::SHIM_SOCKET;
 use yoi_workspace::{CloneAccess, ProviderKind, TreeOrigin, Uid};
@@ -21,7 +22,7 @@ use crate::fixtures::{NODE, uid, workspace};
 use crate::test_shim::{TestShim, volume};
 
 fn published(tree: Uid, pod: u8) -> Request {
-    Request::Publish { tree, volume: volume(pod, "tree"), access: CloneAccess::ReadWrite }
+    Request::Publish { tree, volume: volume(pod, "tree"), access: CloneAccess::ReadWrite, covers: Vec::new() }
 }
 
 #[tokio::test]
@@ -167,6 +168,42 @@ async fn a_final_code_is_returned_only_after_the_cleanup() {
     assert_eq!(node.node_publish_volume(shim.tree(7, 1)).await.unwrap_err().code(), Code::Aborted);
     node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();
     assert_eq!(node.node_publish_volume(shim.tree(7, 1)).await.unwrap_err().code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_tree_whose_scope_cannot_be_held_is_not_mounted_and_its_workspace_says_why() {
+    let shim = TestShim::new();
+    shim.assign_pod(1, 7);
+    shim.record_tree(1).await;
+    let mut node = shim.node().await;
+    let scope = async |said_before: bool| {
+        let before =
+            json!([{ "type": "ScopeEnforced", "status": "True", "reason": "CoversLaid", "message": "", "lastTransitionTime": "" }]);
+        let conditions = if said_before { before } else { json!([]) };
+        let ws = workspace(1, json!({ "status": { "podUID": uid(7), "conditions": conditions } }));
+        let update = provision(&shim.state, &ws, uid(1)).await.unwrap().update;
+        let said = update.conditions.into_iter().find(|(type_, _)| *type_ == "ScopeEnforced");
+        said.map(|(_, value)| (value.reason.as_str(), value.message))
+    };
+    assert_eq!(scope(false).await, None, "nobody has asked for one");
+
+    let scoped = shim.scoped_tree(7, 1, &json!([{ "path": "nowhere", "shown": "ReadOnly" }]));
+    *shim.mounter.refuse.lock().unwrap() = Some(yoi_workspace::ErrorReason::CoverRefused);
+    let refused = node.node_publish_volume(scoped.clone()).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message().contains("as the test says")), (Code::Internal, true));
+    assert!(shim.state.publish_records.all().is_empty());
+    *shim.mounter.refuse.lock().unwrap() = None;
+    assert_eq!(scope(false).await, Some(("CoverRefused", "as the test says".to_owned())));
+
+    node.node_publish_volume(scoped).await.unwrap();
+    let laid = shim.mounter.take_requests().into_iter().rev().find_map(|request| match request {
+        Request::Publish { covers, .. } => Some(covers.len()),
+        _ => None,
+    });
+    assert_eq!(laid, Some(1));
+    assert_eq!(scope(false).await.unwrap().0, "CoversLaid");
+    node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();
+    assert_eq!(scope(true).await.unwrap().0, "NotPublished");
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::fixtures::{NODE, record, uid, workspace};
 use serde_json::{Value, json};
 use yoi_agent_shim::decide::publish::{Admission, BadRequest, KnownTree, PublishRequest, RequestedVolume, admission, parse_request};
-use yoi_wire::identity::{VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
+use yoi_wire::identity::{VOLUME_COVERS, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_SCOPED_TREE, VOLUME_WORKSPACE};
 use yoi_workspace::ProviderKind::Btrfs;
+use yoi_workspace::mount::Shown;
 use yoi_workspace::{CloneAccess, RecordState};
 
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
@@ -37,6 +38,22 @@ fn requests_are_parsed_and_bad_ones_refused() {
     assert!(matches!(parse_with(&[(EPHEMERAL, "false")], "csi-1"), Err(BadRequest::Handle(_))));
     let other_pod = uid(8).to_string();
     assert_eq!(parse_with(&[(VOLUME_KIND, "tree"), (VOLUME_WORKSPACE, &ws), (POD_UID, &other_pod)], "csi-1"), Err(BadRequest::Pod));
+}
+
+#[test]
+fn a_tree_with_a_scope_is_asked_for_with_its_covers_or_not_at_all() {
+    let ws = uid(1).to_string();
+    let parse = |kind: &str, covers: &str| parse_with(&[(VOLUME_KIND, kind), (VOLUME_WORKSPACE, &ws), (VOLUME_COVERS, covers)], "csi-1");
+    let covers =
+        r#"[{"path":".","shown":"ReadOnly"},{"path":"src","shown":"Writable","folders":"ReadOnly"},{"path":"a","shown":"Hidden"}]"#;
+    let scoped = parse(VOLUME_SCOPED_TREE, covers).unwrap();
+    assert_eq!(scoped.requested, RequestedVolume::Tree(uid(1)));
+    let shown: Vec<_> = scoped.covers.iter().map(|cover| (cover.path.to_str().unwrap(), cover.shown, cover.folders)).collect();
+    assert_eq!(shown, [(".", Shown::ReadOnly, None), ("src", Shown::Writable, Some(Shown::ReadOnly)), ("a", Shown::Hidden, None)]);
+    assert_eq!(parse("tree", covers).unwrap().covers, []);
+    for none in ["", "[]", "{}", r#"[{"path":"a"}]"#, r#"[{"path":"a","shown":"Open"}]"#, r#"[{"path":"a","shown":"Hidden","more":1}]"#] {
+        assert!(matches!(parse(VOLUME_SCOPED_TREE, none), Err(BadRequest::Covers(_))), "{none}");
+    }
 }
 
 fn through(over: Option<Value>, state: Option<RecordState>, inline: bool, published_before: bool) -> Admission {

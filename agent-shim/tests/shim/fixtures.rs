@@ -183,7 +183,7 @@ impl FakeMounter {
                 }
                 Response::Done
             }
-            Request::Publish { tree, volume, access } => {
+            Request::Publish { tree, volume, access, covers: _ } => {
                 self.show(volume, MountedContent::Tree(tree), access == yoi_workspace::CloneAccess::ReadOnly)
             }
             Request::PublishRuntime { volume, .. } => self.show(volume, MountedContent::Runtime, true),

@@ -122,7 +122,7 @@ async fn a_file_system_that_became_read_only_is_reported_while_pods_use_it_and_m
     // What is mounted stays so, and nothing is added that would keep the file system from being released.
     node.node_publish_volume(request.clone()).await.unwrap();
     std::fs::create_dir_all(Path::new(&shim.target(&volume(8, "tree"))).parent().unwrap()).unwrap();
-    let refused = line.publish(uid(2), volume(8, "tree"), CloneAccess::ReadWrite).await.unwrap_err();
+    let refused = line.publish(uid(2), volume(8, "tree"), CloneAccess::ReadWrite, Vec::new()).await.unwrap_err();
     assert!(matches!(&refused, MounterFailure::Refused(r) if r.reason == ErrorReason::ReadOnlyFilesystem), "{refused:?}");
 
     node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();

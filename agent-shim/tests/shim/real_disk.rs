@@ -149,3 +149,48 @@ async fn a_tree_is_made_mounted_once_unmounted_and_destroyed() {
     assert_eq!(provision(&shim.state, &workspace(2, deleted), uid(2)).await.unwrap().next, Next::RemoveFinalizer);
     assert_eq!(line.inventory().await.unwrap().entries.len(), 1, "the base");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_sees_its_tree_by_the_scope_of_its_agent_or_not_at_all() {
+    let Some(disk) = RealDisk::new() else { return };
+    let shim = prepare(&disk).await;
+    base(&shim).await;
+    provision(&shim.state, &workspace(2, clone_of_base()), uid(2)).await.unwrap();
+    shim.apply_event(kube::runtime::watcher::Event::Apply(workspace(2, clone_of_base())));
+    let mut node = shim.node().await;
+    let plain = shim.tree(7, 2);
+    let at = Path::new(&plain.target_path).to_owned();
+    std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+    node.node_publish_volume(plain).await.unwrap();
+    for folder in ["open/inner", "closed"] {
+        std::fs::create_dir_all(at.join(folder)).unwrap();
+    }
+    node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();
+
+    let missing = shim.scoped_tree(7, 2, &json!([{ "path": "closed", "shown": "ReadOnly" }, { "path": "nowhere", "shown": "Hidden" }]));
+    let refused = node.node_publish_volume(missing).await.unwrap_err();
+    assert!(refused.message().contains("nowhere: it is not in the tree"), "{refused}");
+    assert!(!at.exists(), "nothing of it is left, so no container finds a tree without its scope");
+
+    let covers = json!([{ "path": ".", "shown": "ReadOnly" }, { "path": "open", "shown": "Writable" }, { "path": "open/inner", "shown": "ReadOnly" }]);
+    let scoped = shim.scoped_tree(7, 2, &covers);
+    for _ in 0..3 {
+        node.node_publish_volume(scoped.clone()).await.unwrap();
+        assert_eq!(
+            (shows(&at), shows(&at.join("open")), shows(&at.join("open/inner"))),
+            (1, 1, 1),
+            "the kubelet asks again after a restart"
+        );
+    }
+    let write = |path: &str| std::fs::write(at.join(path), "x").map_err(|error| error.kind());
+    let read_only = Err(std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!([write("new"), write("closed/new"), write("open/inner/new")], [read_only; 3]);
+    assert_eq!(write("open/new"), Ok(()));
+    // Another mounter finds them, and ends them with the Pod.
+    let again = mounter(disk.dir.path(), &disk.dir.path().join("pool"), "again");
+    (&*again as &dyn Mounter).open(ExpectedRoot::Any).await.unwrap();
+    let shown = (&*again as &dyn Mounter).mounts().await.unwrap().shown;
+    assert_eq!(shown.len(), 1, "covers are no volumes: {shown:?}");
+    node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();
+    assert!(!at.exists());
+}

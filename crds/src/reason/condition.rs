@@ -84,7 +84,8 @@ conditions! {
         "YoiPod" by OPERATOR: "The session volume is bound, locked by the runtime, and replayed.";
     }
     SCOPE_ENFORCED = "ScopeEnforced" {
-        "YoiPod" by OPERATOR: "The kernel of the agent's node keeps every process of the agent in its frame. While the runtime has not reported, an agent has no such condition.";
+        "YoiPod" by OPERATOR: "The kernel of the agent's node keeps every process of the agent in its frame, and in `spec.scope` where the agent was started with one. While neither runtime nor node has reported, an agent has no such condition.";
+        "AgentWorkspace" by SHIM: "Paths of the tree are covered in the view of the Pod that has it mounted, as the scope of its agent says. A tree of an agent without a scope has no such condition.";
     }
     ASSETS_LOADED = "AssetsLoaded" {
         "YoiPod" by OPERATOR: "Skills, commands and workflows were read as its project says. An agent that has none, and whose project says nothing of them, has no such condition.";

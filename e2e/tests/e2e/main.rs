@@ -29,6 +29,7 @@ mod readers;
 mod refresh;
 mod rest;
 mod schema;
+mod scope;
 mod tool_output;
 mod trees;
 mod uid_range;

@@ -1,4 +1,4 @@
-//! The flags of the verbs that ask an agent's engine.
+//! The flags of the verbs that ask an agent's engine, and of the one that shows its scope.
 
 use clap::Args;
 
@@ -25,6 +25,13 @@ pub struct EventsOptions {
 
 #[derive(Debug, Args)]
 pub struct ToolsOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ScopeOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,

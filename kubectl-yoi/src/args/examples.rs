@@ -89,6 +89,9 @@ pub const EVENTS: &str = "Examples:
 pub const TOOLS: &str = "Examples:
   kubectl yoi tools alice
   kubectl yoi tools alice -o json | jq '.items[0].schema'";
+pub const SCOPE: &str = "Examples:
+  kubectl yoi scope alice
+  kubectl yoi scope alice -o json | jq -r '.covers[].path'";
 pub const PROJECTION: &str = "Examples:
   kubectl yoi projection alice timeline
   kubectl yoi projection alice pending_tool_calls -o json

@@ -106,6 +106,6 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Doctor(_) | Command::Version(_) | Command::Trees(_) | Command::Session(_) => wide,
         Command::Attach(_) | Command::Pause(_) | Command::Resume(_) | Command::Cancel(_) | Command::Compact(_) => wide,
         Command::Mode(_) | Command::Rewind(_) | Command::Pull(_) | Command::Push(_) => wide,
-        Command::Events(_) | Command::Tools(_) | Command::Projection(_) => wide,
+        Command::Events(_) | Command::Tools(_) | Command::Projection(_) | Command::Scope(_) => wide,
     }
 }

@@ -176,6 +176,7 @@ fn spec(args: RunOptions, project: &str) -> Result<YoiPodSpec, Error> {
         limits: Limits { tool_seconds: args.tool_seconds.unwrap_or(limits.tool_seconds), lifetime: args.lifetime, ..limits },
         compaction: Compaction::default(),
         policy: None,
+        scope: None,
         delegation: None,
         spawned_by: None,
     })

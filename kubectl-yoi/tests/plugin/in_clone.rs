@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 48] = [
+const LINES: [&str; 49] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -33,6 +33,7 @@ const LINES: [&str; 48] = [
     "top",
     "events a",
     "tools a",
+    "scope a",
     "projection a timeline",
     "export a",
     "peer a b --timeout 1s",

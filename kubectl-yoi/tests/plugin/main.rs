@@ -22,6 +22,7 @@ mod plugin;
 mod pull;
 mod push;
 mod rm;
+mod scopes;
 mod sessions;
 mod steering;
 mod stopped;

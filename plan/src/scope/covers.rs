@@ -36,7 +36,7 @@ impl View {
     /// Whether a path is there, and what it is, is not known here. Whoever lays the covers refuses by name what is not there.
     ///
     /// # Caveats
-    /// What no rule allows is shown to be read: an empty mount cannot have a path below it. The frame of the agent's processes closes it.
+    /// What no rule allows is shown to be read: an empty mount cannot have a path below it.
     #[must_use]
     pub fn covers(&self) -> Vec<Cover> {
         let named: BTreeSet<TreePath> = self.rules().map(|rule| rule.path.clone()).chain([TreePath::root()]).collect();

@@ -3,6 +3,7 @@
 use yoi_crds::YoiProject;
 use yoi_crds::condition::ConditionValue;
 use yoi_crds::reason;
+use yoi_wire::cover::Cover;
 use yoi_wire::policy::ToolPolicy;
 
 use super::manifest::{self, OfProject, Resolved};
@@ -10,7 +11,7 @@ use super::yoipod_input::{SessionClaim, YoiPodInput};
 use super::{assets, create, manifest_current, pod_settings, policy_valid, program};
 use crate::settings::Settings;
 use crate::stored::Stored;
-use crate::{conditions, meta, tree};
+use crate::{conditions, meta, scope, tree};
 
 /// What an accepted YoiPod has, and its Pod is made from.
 pub(super) struct Accepted<'a> {
@@ -19,6 +20,8 @@ pub(super) struct Accepted<'a> {
     pub resolved: Resolved,
     /// In force.
     pub policy: ToolPolicy,
+    /// What the node lays over the tree.
+    pub covers: Vec<Cover>,
     /// The project is not what the agent was last started with, and the agent waits for a change: its next manifest is of the project as it is.
     pub is_renewed: bool,
 }
@@ -37,6 +40,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result
         return Err(ConditionValue::no(reason::INVALID_SPEC, format!("volume {name} is one of the agent's own: take another name")));
     }
     accept_workspace(input)?;
+    let covers = scope::covers(yoipod.get()).map_err(|why| ConditionValue::no(reason::INVALID_SPEC, why))?;
     let policy = policy_valid::in_force(input)?;
     let owner = create::tree_owner(input, input.project);
     let path = create::tree_path(input, input.project);
@@ -61,7 +65,7 @@ pub(super) fn accept<'a>(input: &YoiPodInput<'a>, settings: &Settings) -> Result
         }
         SessionClaim::Named(Some(_)) | SessionClaim::Own(_) | SessionClaim::Undecided | SessionClaim::Chosen(_) => {
             let is_renewed = input.project.is_some() && manifest_current::waits_for_a_change(input);
-            Ok(Accepted { project: input.project, resolved, policy, is_renewed })
+            Ok(Accepted { project: input.project, resolved, policy, covers, is_renewed })
         }
     }
 }

@@ -31,7 +31,10 @@ pub(super) fn settings_digest(accepted: &Accepted<'_>, yoipod: Stored<'_, YoiPod
     manifest.limits.tokens = None;
     let image = accepted.resolved.pod.image.as_ref().unwrap_or(&settings.agent_image);
     // Serializing these types does not fail; if it did, no Pod would be replaced for it.
-    let text = serde_json::to_vec(&(manifest, &accepted.resolved.pod, image)).unwrap_or_default();
+    let mut text = serde_json::to_vec(&(manifest, &accepted.resolved.pod, image)).unwrap_or_default();
+    if !accepted.covers.is_empty() {
+        text.extend(serde_json::to_vec(&accepted.covers).unwrap_or_default());
+    }
     names::sha256(&text)
 }
 
@@ -75,6 +78,7 @@ pub(super) fn pod(
         runtime_digest,
         nodes,
         settings_digest: settings_digest(accepted, yoipod, path, settings),
+        covers: &accepted.covers,
         rest: rest::after(input).unwrap_or_default(),
         policy: policy_valid::text(&accepted.policy),
         settings,

@@ -96,6 +96,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         compaction,
         // It reaches the Pod that is there.
         policy: _,
+        scope,
         delegation,
         // Immutable.
         spawned_by: _,
@@ -105,9 +106,12 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
     let refresh = meta::annotation(&yoipod.metadata, annotation::REFRESH);
     // These types serialize without fail: their keys are strings and their values plain data.
     let mut text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
-    // Without it the digest is that of earlier versions.
+    // Without these two the digest is that of earlier versions.
     if delegation.is_some() {
         text.extend_from_slice(b"delegation");
+    }
+    if scope.is_some() {
+        text.extend(serde_json::to_vec(scope).unwrap_or_default());
     }
     names::sha256(&text)
 }

@@ -12,6 +12,7 @@ use yoi_crds::name::{annotation, label};
 use yoi_crds::pod::{EnvSource, PodSettings, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
+use yoi_wire::cover::Cover;
 use yoi_wire::identity::{
     GATEWAY_AUDIENCE, MANIFEST_MOUNT, POLICY_FILE, REST_FILE, RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_FILE, TOKEN_MOUNT,
     TOKENS_FILE, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, env,
@@ -47,6 +48,8 @@ pub(crate) struct PodContext<'a> {
     pub runtime_digest: &'a str,
     pub nodes: NodeChoice,
     pub settings_digest: String,
+    /// What the node lays over the tree.
+    pub covers: &'a [Cover],
     /// See [`super::rest::after`].
     pub rest: String,
     /// See [`super::policy_valid::text`].
@@ -125,7 +128,8 @@ fn container(context: &PodContext<'_>) -> Container {
 fn mounts(context: &PodContext<'_>) -> Vec<VolumeMount> {
     let own = [
         mount("runtime", RUNTIME_MOUNT, true),
-        mount("tree", context.path, context.workspace.spec.read_only),
+        // A container runtime may make a mount writable that is asked for so. What lies below it stays as it is.
+        mount("tree", context.path, context.workspace.spec.read_only || restricted::root_is_read_only(context.covers)),
         mount("session", SESSION_MOUNT, false),
         mount("manifest", MANIFEST_MOUNT, true),
         mount("token", TOKEN_MOUNT, true),
@@ -239,7 +243,7 @@ fn with_annotations(mut volume: Volume) -> Volume {
 fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
     let own = [
         runtime_volume(context.runtime_digest),
-        restricted::tree_volume(context.workspace.uid(), context.workspace.spec.read_only),
+        restricted::scoped_tree_volume(context.workspace.uid(), context.workspace.spec.read_only, context.covers),
         session_volume(context.session_claim, false),
         Volume {
             name: "manifest".to_owned(),

@@ -9,7 +9,9 @@ use yoi_wire::hub::TaskState;
 use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
-use super::{assets, ending, lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, waiting_container};
+use super::{
+    assets, ending, lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, scope_enforced, waiting_container,
+};
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
 use crate::stored::{ClaimPhase, Stored};
@@ -43,8 +45,11 @@ pub(super) fn conditions(
     conditions.set(condition::ACCEPTED, refused.cloned().unwrap_or_else(valid));
     conditions.set(condition::WORKSPACE_READY, workspace_ready);
     conditions.set(condition::SESSION_READY, session_ready);
-    if let Some(report) = report(input, &run.record).filter(|_| matches!(run.state, RunState::Exists(_))) {
-        conditions.set(condition::SCOPE_ENFORCED, scope_enforced(report));
+    let report = report(input, &run.record).filter(|_| matches!(run.state, RunState::Exists(_)));
+    if let Some(enforced) = scope_enforced::condition(input, running_pod(run), report) {
+        conditions.set(condition::SCOPE_ENFORCED, enforced);
+    }
+    if let Some(report) = report {
         if let Some(assets) = &report.assets {
             conditions.set(condition::ASSETS_LOADED, assets::condition(&input.yoipod.spec.project_ref.name, assets));
         }
@@ -231,17 +236,6 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
     }
 }
 
-fn scope_enforced(report: &LastReport) -> ConditionValue {
-    match report.scope.as_deref() {
-        None => ConditionValue::unknown(
-            reason::FRAME_NOT_REPORTED,
-            "the agent's runtime is of an earlier version and does not say whether its processes are kept in their frame; restart the agent",
-        ),
-        Some("") => ConditionValue::yes(reason::FRAME_ENFORCED, "every process of the agent is kept in its frame"),
-        Some(lacks) => ConditionValue::no(reason::FRAME_INCOMPLETE, lacks),
-    }
-}
-
 /// In a tree that was made from nothing nobody needs git.
 fn git_missing(input: &YoiPodInput<'_>, report: &LastReport) -> Option<ConditionValue> {
     let has_source = input.project.is_some_and(|project| project.spec.source.empty.is_none());
@@ -312,6 +306,11 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &Ru
         return match report {
             // A runtime that ended has reported why before. Its exit code says less.
             Some(r) if !r.ready && why.reason == reason::POD_NOT_RUNNING => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
+            _ if why.reason == reason::POD_PENDING
+                && let Some(refused) = scope_enforced::refused(input, pod) =>
+            {
+                refused
+            }
             // The Pod has its node and waits for the tree.
             _ if why.reason == reason::POD_PENDING && pod.node.is_some() && workspace_ready.status != ConditionStatus::True => {
                 ConditionValue::no(workspace_ready.reason, workspace_ready.message.clone())

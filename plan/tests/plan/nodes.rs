@@ -13,6 +13,7 @@ mod policies;
 mod programs;
 mod projects;
 mod refresh;
+mod scopes;
 mod warm;
 mod workspaces;
 

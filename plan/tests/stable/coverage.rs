@@ -272,7 +272,7 @@ impl Coverage {
 }
 
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of Pods of an earlier
-/// version, warm claims and namespaces that go in `tests/plan`.
+/// version, scopes, warm claims and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::ASSETS_PARTLY_READ,
     reason::ASSETS_READ,
@@ -288,6 +288,8 @@ const NOT_HERE: &[Reason] = &[
     reason::PROGRAM_TASK_STOPPED,
     reason::READER_WITHOUT_GIT,
     reason::WRITTEN_CALL,
+    reason::COVERS_LAID,
+    reason::COVER_REFUSED,
     reason::POLICY_AT_NEXT_START,
     reason::NO_WARM_SESSION,
     reason::SESSIONS_WARM,

@@ -10,6 +10,7 @@ use yoi_engine::tree_git;
 use yoi_wire::bundle::CommitRequest;
 
 use crate::git_repository::{GitError, GitRepository, Untracked, untracked};
+use crate::hidden_paths::HiddenPaths;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -43,17 +44,27 @@ pub async fn commit(processes: &ProcessSupervisor, tree: &Path, request: &Commit
     request.validate().map_err(CommitError::Message)?;
     // It also refuses a repository that is not in the tree.
     let repository = GitRepository::open(processes, tree).await?.ok_or(CommitError::NoRepository)?;
+    // What is hidden from the agent looks as if it were removed.
+    let hidden = HiddenPaths::read(tree, "");
     drop(repository);
     if !git(processes, &["ls-files", "--unmerged"]).await?.stdout.is_empty() {
         return Err(CommitError::Conflicts);
     }
     // `git add --all` would start a git in each submodule, fail at a repository without a commit, and add one that has a commit as a submodule.
     let changed = list(processes, &["diff-files", "--name-only", "-z", "--ignore-submodules=dirty"]).await?;
+    let changed: Vec<u8> = changed
+        .split_inclusive(|byte| *byte == 0)
+        .filter(|name| !hidden.has(name.strip_suffix(b"\0").unwrap_or(name)))
+        .flatten()
+        .copied()
+        .collect();
     let untracked = Untracked::parse(&list(processes, &untracked::LIST).await?, false);
-    let new = untracked.files.iter().flat_map(|file| [file.as_slice(), &b"\0"[..]]);
+    let new = untracked.files.iter().filter(|file| !hidden.has(file)).flat_map(|file| [file.as_slice(), &b"\0"[..]]);
     let names = untracked::stdin_of([changed.as_slice()].into_iter().chain(new)).map_err(GitError::Run)?;
     run(processes, &["update-index", "-z", "--add", "--remove", "--replace", "--stdin"], names, MAX_ANSWER_BYTES).await?;
-    if git(processes, &["status", "--porcelain=v1", "--untracked-files=no", "--ignore-submodules=dirty"]).await?.stdout.is_empty() {
+    let status = git(processes, &["status", "--porcelain=v1", "--untracked-files=no", "--ignore-submodules=dirty"]).await?.stdout;
+    // A line that begins with a blank is about what is in the tree alone.
+    if !status.split(|byte| *byte == b'\n').any(|line| line.first().is_some_and(|letter| *letter != b' ')) {
         return Ok(None);
     }
     git(processes, &["commit", "--quiet", "--no-verify", "--message", &request.message]).await?;

@@ -55,7 +55,9 @@ impl GitRepository<'_> {
     /// git fails.
     pub async fn untracked(&self) -> Result<Untracked, GitError> {
         let list = self.git(&LIST, MAX_LIST_BYTES).await?;
-        Ok(Untracked::parse(&list.stdout, list.truncated))
+        let mut untracked = Untracked::parse(&list.stdout, list.truncated);
+        untracked.files.retain(|file| !self.is_hidden(file));
+        Ok(untracked)
     }
 
     /// Adds files to the copy of the index, as empty ones: a diff to the tree's files then shows them as new. `git add --intent-to-add` would also look

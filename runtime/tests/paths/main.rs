@@ -8,4 +8,6 @@ mod fixture;
 mod inputs;
 mod races;
 mod repositories;
+#[path = "../agent/skip.rs"]
+mod skip;
 mod subjects;

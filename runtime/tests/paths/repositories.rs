@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::Mutex;
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_runtime::bundle::bundle_since;
+use yoi_runtime::bundle::{bundle_since, commit};
 use yoi_runtime::diff::{ComparedWith, TextDiff, commits_since, text_diff};
 use yoi_test_support::limit;
-use yoi_wire::bundle::BundleQuery;
+use yoi_wire::bundle::{BundleQuery, CommitRequest};
 use yoi_wire::people::PatchFormat;
 
 use crate::fixture::{SECRET, TreeFixture};
@@ -334,4 +334,55 @@ async fn a_change_of_equal_length_in_the_second_of_the_commit_is_found_later() {
     date(&tree.join(".git/index"));
     let TextDiff { text, .. } = text_diff(&supervisor(&tree), &tree, ComparedWith::Head).await.unwrap().unwrap();
     assert!(text.contains("+tracked and inside"), "{text:.500}");
+}
+
+/// Mounts nothing over a path, as the node does.
+struct Hidden(std::path::PathBuf);
+
+impl Hidden {
+    /// `None` without the right to mount.
+    fn over(path: &Path) -> Option<Self> {
+        let source = yoi_wire::identity::HIDDEN_SOURCE;
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "ro", source]).arg(path).output().unwrap().status.success();
+        mounted.then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn what_the_node_hides_from_the_agent_is_no_change_of_its_tree() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let fixture = repositories();
+    let tree = fixture.tree();
+    fs::create_dir_all(tree.join("conf/keys")).unwrap();
+    fs::write(tree.join("conf/keys/one"), "a key\n").unwrap();
+    git(&tree, &["add", "conf"]);
+    git(&tree, &["commit", "-q", "-m", "keys"]);
+    fs::write(tree.join("conf/keys/two"), "another, not committed\n").unwrap();
+    fs::write(tree.join("conf/new"), "made by the agent\n").unwrap();
+    let Some(_hidden) = Hidden::over(&tree.join("conf/keys")) else {
+        return crate::skip::skip("no right to mount");
+    };
+    assert!(!tree.join("conf/keys/one").exists());
+    let processes = supervisor(&tree);
+    let TextDiff { text, .. } = text_diff(&processes, &tree, ComparedWith::Head).await.unwrap().unwrap();
+    assert!(text.contains("+made by the agent") && !text.contains("keys"), "{text}");
+    let bundle = bundle_since(&processes, &tree, None, &BundleQuery::default()).await.unwrap();
+    let uncommitted = bundle.head.uncommitted.paths;
+    assert!(uncommitted.iter().any(|path| path == "conf/new") && !uncommitted.iter().any(|path| path.contains("keys")), "{uncommitted:?}");
+
+    let request = CommitRequest { message: "What the agent left".to_owned() };
+    for (name, value) in [("user.name", "t"), ("user.email", "t@t")] {
+        git(&tree, &["config", name, value]);
+    }
+    let made = commit(&processes, &tree, &request).await.unwrap().expect("a commit");
+    let changed = git(&tree, &["show", "--name-only", "--format=", &made]);
+    assert!(changed.contains("conf/new") && !changed.contains("keys"), "{changed}");
+    // What is hidden alone is no reason for a commit.
+    assert_eq!(commit(&processes, &tree, &request).await.unwrap(), None);
 }

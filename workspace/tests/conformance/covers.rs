@@ -1,5 +1,5 @@
 //! Covers: read-only mounts over a path of a tree that a Pod has mounted with `HostToContainer`. What they hold, and what they do not; decision 0011 says
-//! what follows. Nothing but these cases lays any yet.
+//! what follows. Here they are laid by hand; `views.rs` has what the mounter lays.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -27,19 +27,20 @@ pub const CASES: &[Case] = &[
 ];
 
 /// What is covered in these cases. Its file `f` is also `outside`.
-const LENT: &str = "src/deep";
+pub const LENT: &str = "src/deep";
 
 /// A tree that is published as on a node: its data root is shared with the host, and so is the kubelet's folder.
-struct Published {
+pub struct Published {
+    pub tree: Uid,
     data_root: PathBuf,
-    in_data_root: PathBuf,
+    pub in_data_root: PathBuf,
     /// The kubelet's folder.
-    root: TargetRoot,
-    at: PathBuf,
+    pub root: TargetRoot,
+    pub at: PathBuf,
 }
 
 impl Published {
-    fn new(fixture: &Fixture) -> Self {
+    pub fn new(fixture: &Fixture) -> Self {
         let data_root = fixture.dir.parent().unwrap().to_owned();
         mount_change(&data_root, MountPropagationFlags::SHARED).unwrap();
         let (base, _) = fixture.base();
@@ -54,7 +55,7 @@ impl Published {
             mount_change(&kubelet, change).unwrap();
         }
         let root = TargetRoot::open(&kubelet).unwrap();
-        let published = Self { data_root, in_data_root, root, at: kubelet.join("mount") };
+        let published = Self { tree: clone, data_root, in_data_root, root, at: kubelet.join("mount") };
         published.publish(fixture, clone);
         published
     }
@@ -71,7 +72,7 @@ impl Published {
         take_off(&self.at, path);
     }
 
-    fn mounts_of(&self, path: &str) -> usize {
+    pub fn mounts_of(&self, path: &str) -> usize {
         let at = self.at.join(path);
         mountinfo::read().unwrap().iter().filter(|mount| mount.mount_point == at).count()
     }
@@ -97,11 +98,11 @@ fn take_off(at: &Path, path: &str) {
     unmount(at.join(path), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).unwrap();
 }
 
-fn create(path: impl AsRef<Path>) -> Result<(), Errno> {
+pub fn create(path: impl AsRef<Path>) -> Result<(), Errno> {
     open(path.as_ref(), OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).map(drop)
 }
 
-fn write(path: impl AsRef<Path>) -> Result<(), Errno> {
+pub fn write(path: impl AsRef<Path>) -> Result<(), Errno> {
     open(path.as_ref(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
 }
 

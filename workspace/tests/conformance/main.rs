@@ -36,6 +36,7 @@ mod sharing;
 mod short;
 mod syscall_faults;
 mod usage;
+mod views;
 mod zfs;
 mod zfs_bad;
 mod zfs_pool;
@@ -181,6 +182,7 @@ fn main() -> ExitCode {
         memory::CASES,
         mounts::CASES,
         covers::CASES,
+        views::CASES,
         hostile_paths::CASES,
         link_races::CASES,
         power::CASES,

@@ -4,6 +4,33 @@ use serde_json::{Value, json};
 
 use super::Table;
 
+fn scopes(t: &mut Table) {
+    let a = "template of nothing";
+    let scope = |allow: Value, deny: Value| [("/spec/scope", json!({ "allow": allow, "deny": deny }))];
+    let rule = |path: &str| json!({ "path": path, "access": "Write" });
+    let deepest = format!("{}a", "a/".repeat(255));
+    for path in [".", "src", "src/parser", ".github", "a.b", "..a", ".gitignore", "a b", &deepest] {
+        t.expect_accepted("agent", a, &scope(json!([rule(path)]), json!([rule(path)])));
+    }
+    for path in ["/", "/src", "src/", "a//b", "..", "../a", "a/../b", "a/..", "./a", "a/.", ".git", ".git/hooks", "a/.git", "a/.git/b"] {
+        t.expect_refused("agent", a, &scope(json!([rule(path)]), json!([])), "a path is relative to the tree");
+        t.expect_refused("agent", a, &scope(json!([rule(".")]), json!([rule(path)])), "a path is relative to the tree");
+    }
+    for path in ["", &"a".repeat(513), "a\0b"] {
+        t.expect_refused("agent", a, &scope(json!([rule(path)]), json!([])), "path");
+    }
+    t.expect_refused("agent", a, &scope(json!([]), json!([])), "allow");
+    t.expect_refused("agent", a, &[("/spec/scope", json!({ "deny": [rule("src")] }))], "allow");
+    t.expect_refused("agent", a, &scope(json!([{ "path": ".", "access": "Append" }]), json!([])), "access");
+    let hidden = json!([{ "path": "a", "access": "Read", "recursive": false }]);
+    t.expect_refused("agent", a, &scope(json!([rule(".")]), hidden), "recursive must be true there");
+    let many = |count: usize| Value::Array((0..count).map(|n| rule(&format!("f{n}"))).collect());
+    t.expect_accepted("agent", a, &scope(many(32), many(32)));
+    t.expect_refused("agent", a, &scope(many(33), many(32)), "at most 64 rules");
+    t.expect_refused("agent", a, &scope(many(65), json!([])), "allow");
+    t.expect_refused("agent", a, &scope(many(1), many(65)), "deny");
+}
+
 pub(super) fn agents(t: &mut Table) {
     let a = "template of nothing";
     t.expect_refused("agent", a, &[("/spec/agent", json!({}))], "builtin");
@@ -54,6 +81,7 @@ pub(super) fn agents(t: &mut Table) {
     }
     t.expect_accepted("agent", a, &[("/spec/delegation", Value::Null)]);
     t.expect_accepted("agent", a, &[("/spec/limits", json!({ "children": 0 }))]);
+    scopes(t);
     // Without delegation it is refused by the admission policy, which lets the gateway alone set it.
     let born = json!({ "name": "lead", "uid": "u", "requestId": "r" });
     t.expect_refused("agent", a, &[("/spec/spawnedBy", born)], "starts none: leave delegation out");
