@@ -62,7 +62,7 @@ pub fn is_offered(command: &Command, to: CallFrom) -> bool {
     let reads_itself = match to {
         CallFrom::Model => false,
         CallFrom::Mcp => !command.source.is_jido(),
-        CallFrom::Hook | CallFrom::Unknown => true,
+        CallFrom::Hook | CallFrom::Engine | CallFrom::Unknown => true,
     };
     command.for_model && command.state.is_valid() && !reads_itself
 }
