@@ -28,6 +28,7 @@ mod program_history;
 mod program_words;
 mod prompt;
 mod questions;
+mod requested;
 mod requests;
 mod run;
 mod start;
@@ -42,11 +43,13 @@ pub use policy_change::{PolicyChange, policy_of};
 pub use preparation::{CommandInput, FolderInstructions, Prepared, ToPrepare};
 pub use prompt::{Prompt, project};
 pub use questions::ApprovalResult;
+pub use requested::{CallRequest, RunToolResult, call_id_of};
 
 use ending::Ending;
 use facts::Facts;
 use preparation::Preparation;
 use program::ProgramState;
+use requested::RequestedEffect;
 use requests::{HeldAsk, Requests};
 
 /// The most notices in the log for one model call.
@@ -119,6 +122,10 @@ pub struct ConversationState {
     /// Events that wait for the running append.
     deferred: VecDeque<ConversationEvent>,
     effects: BTreeMap<EffectId, Effect>,
+    /// Effects of calls that no model asked for.
+    requested_effects: BTreeMap<EffectId, RequestedEffect>,
+    /// Who waits for the end of such a call, and of which.
+    call_asks: Vec<(AskId, String)>,
     next_effect: EffectId,
     ending: Option<Ending>,
     /// What people asked while the run was ending.
@@ -186,8 +193,10 @@ impl ConversationState {
     pub fn activity(&self) -> Activity {
         match self.phase() {
             RunPhase::Paused => Activity::Paused,
-            RunPhase::Running if self.log.waiting().next().is_some() => Activity::NeedsInput,
+            RunPhase::Running | RunPhase::Idle if self.log.waiting().next().is_some() => Activity::NeedsInput,
             RunPhase::Running => Activity::Running,
+            // It works, though not on a run.
+            RunPhase::Idle if !self.log.requested.is_empty() => Activity::Running,
             RunPhase::Idle => Activity::Idle,
         }
     }
@@ -229,6 +238,7 @@ impl ConversationState {
             | Body::Input(_)
             | Body::PeerMessage(_)
             | Body::RunStarted(_)
+            | Body::ToolRequested(_)
             | Body::ToolAsked(_)
             | Body::ToolAnswered(_)
             | Body::ToolStarted(_)
@@ -319,6 +329,9 @@ impl ConversationState {
             self.rotate(reason, &config, intents);
             return;
         }
+        if self.go_on_with_requested(intents) {
+            return;
+        }
         if self.ending.is_some() {
             self.go_on_ending(intents);
             return;
@@ -361,6 +374,7 @@ impl ConversationState {
                     self.acknowledge(intents);
                     self.requests.answer_pending(intents);
                     self.confirm_answers(intents);
+                    self.answer_calls(intents);
                 }
             }
             ConversationEvent::Rotated { segment, entries } => {
@@ -400,13 +414,27 @@ impl ConversationState {
                 self.append(vec![Body::Usage(yoi_wire::entry::UsageWithoutAnswer { usage, reason })], intents);
             }
             ConversationEvent::Checked { effect, decisions } => {
+                if let Some(RequestedEffect::Check(ids)) = self.requested_effects.remove(&effect) {
+                    self.take_requested_decisions(&ids, &decisions, intents);
+                    self.decide(intents);
+                    return;
+                }
                 let Some(Effect::Check) = self.effects.remove(&effect) else { return };
                 self.take_decisions(decisions, intents);
             }
             ConversationEvent::Prepared { effect, prepared } => self.take_preparation(effect, prepared, intents),
             ConversationEvent::Ended { effect, end } => {
+                if let Some(RequestedEffect::Run(call_id)) = self.requested_effects.remove(&effect) {
+                    self.end_requested(call_id, Some(end), intents);
+                    return;
+                }
                 let Some(Effect::Tool { call_id, .. }) = self.effects.remove(&effect) else { return };
                 self.end_call(call_id, Some(end), intents);
+            }
+            ConversationEvent::Gone { effect } if self.requested_effects.contains_key(&effect) => {
+                if let Some(RequestedEffect::Run(call_id)) = self.requested_effects.remove(&effect) {
+                    self.end_requested(call_id, None, intents);
+                }
             }
             ConversationEvent::Gone { effect } => match self.effects.remove(&effect) {
                 Some(Effect::Tool { call_id, .. }) => self.end_call(call_id, None, intents),
@@ -423,10 +451,12 @@ impl ConversationState {
             }
             ConversationEvent::Asked { ask, user, request } => self.take_request(ask, user, request, intents),
             ConversationEvent::ApprovalGiven { ask, user, request } => self.take_approval(ask, user, request, intents),
+            ConversationEvent::CallRequested { ask, user, request } => self.take_call_request(ask, user, request, intents),
             ConversationEvent::ApprovalExpired { question } => self.take_expiry(question, intents),
             ConversationEvent::Stopping => {
                 self.stopping = true;
                 self.effects.clear();
+                self.requested_effects.clear();
                 self.ending = None;
                 let bodies = self.closing_entries();
                 if !bodies.is_empty() {

@@ -9,7 +9,9 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
 use yoi_wire::control::ControlResponse;
-use yoi_wire::entry::{AgentConfig, Body, CallFrom, Carried, Entry, RuntimeStarted, SegmentReason, ToolOutcome};
+use yoi_wire::entry::{
+    AgentConfig, Body, CallDecision, CallFrom, Carried, Entry, RefusalClass, RuntimeStarted, SegmentReason, ToolEnded, ToolOutcome,
+};
 use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 use yoi_wire::policy::ToolPolicy;
@@ -18,7 +20,7 @@ use crate::assets::AssetNews;
 use crate::conversation::program::{ProgramEnd, ProgramRole};
 use crate::conversation::{
     ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, PolicyChange,
-    RunSettings, StartInput, apply, policy_of,
+    RunSettings, RunToolResult, StartInput, apply, policy_of,
 };
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
@@ -48,6 +50,8 @@ pub trait ConversationObserver: Send + Sync {
     fn on_program_session(&self, lost: Option<String>);
     /// The log goes on in another segment.
     fn on_rotated(&self, session: SessionPointer);
+    /// A call of a tool was refused.
+    fn on_call_refused(&self, _class: RefusalClass) {}
     /// The conversation begins to wait for a message, perhaps for long.
     fn on_wait(&self);
 }
@@ -145,6 +149,7 @@ struct Running<'a> {
     by_task: HashMap<Id, EffectId>,
     asks: HashMap<AskId, oneshot::Sender<ControlResponse>>,
     approvals: HashMap<AskId, oneshot::Sender<ApprovalResult>>,
+    calls: HashMap<AskId, oneshot::Sender<RunToolResult>>,
     next_ask: AskId,
     acknowledgements: Arc<Acknowledgements>,
 }
@@ -175,6 +180,7 @@ impl Driver {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
         self.tools.set_mode(state.mode());
+        self.tools.set_of_program(self.agent.role().is_some());
         let mut policy = self.policy.clone();
         let mut assets = self.tools.runner().assets().subscribe();
         // What was loaded before this is told, too.
@@ -207,6 +213,7 @@ impl Driver {
             by_task: HashMap::new(),
             asks: HashMap::new(),
             approvals: HashMap::new(),
+            calls: HashMap::new(),
             next_ask: 0,
             acknowledgements: Arc::default(),
         };
@@ -321,16 +328,15 @@ impl Running<'_> {
                             handle.retry.notify_one();
                         }
                     }
-                    Intent::Check { effect, calls } => {
-                        let decisions =
-                            block_in_place(|| calls.iter().map(|call| self.driver.tools.begin(call, CallFrom::Model)).collect());
+                    Intent::Check { effect, calls, from } => {
+                        let decisions = block_in_place(|| self.decide(&calls, from));
                         events.push_back(ConversationEvent::Checked { effect, decisions });
                     }
                     Intent::Prepare { effect, wanted } => {
                         let prepared = block_in_place(|| self.prepare(wanted));
                         events.push_back(ConversationEvent::Prepared { effect, prepared });
                     }
-                    Intent::Run { effect, call } => self.run_tool(effect, call),
+                    Intent::Run { effect, call, from } => self.run_tool(effect, call, from),
                     Intent::End { effect } => {
                         if let Some(handle) = self.effects.get(&effect) {
                             handle.abort.abort();
@@ -350,6 +356,11 @@ impl Running<'_> {
                     }
                     Intent::AnswerApproval { ask, result } => {
                         if let Some(answer) = self.approvals.remove(&ask) {
+                            let _ = answer.send(result);
+                        }
+                    }
+                    Intent::AnswerCall { ask, result } => {
+                        if let Some(answer) = self.calls.remove(&ask) {
                             let _ = answer.send(result);
                         }
                     }
@@ -399,6 +410,9 @@ impl Running<'_> {
             self.driver.tools.runner().start_run();
         }
         for entry in &entries {
+            if let Body::ToolEnded(ToolEnded { decision: Some(CallDecision { refused: Some(class), .. }), .. }) = &entry.body {
+                self.driver.observer.on_call_refused(*class);
+            }
             if let Body::ModeSwitched(switch) = &entry.body {
                 self.driver.tools.set_mode(Some(switch.mode));
             }
@@ -463,6 +477,7 @@ fn call_id(body: &Body) -> Option<&str> {
     match body {
         Body::ToolStarted(start) => Some(&start.call_id),
         Body::ToolEnded(end) => Some(&end.call_id),
+        Body::ToolRequested(requested) => Some(&requested.call_id),
         Body::ToolAsked(asked) => Some(&asked.call_id),
         Body::ToolAnswered(answered) => Some(&answered.call_id),
         Body::SessionStarted(_)

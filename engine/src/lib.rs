@@ -16,6 +16,7 @@
 //! | [`log_reads`] | bounds what reads of the log hold in memory |
 //! | [`model`] | calls the model's endpoint |
 //! | [`open_session`] | holds log and inbox of the open session |
+//! | [`outside_events`] | gives a conversation events from outside |
 //! | [`assets`] | reads the skills and commands of a tree, and says what they stand for |
 //! | [`tools`] | checks and runs tool calls |
 //! | [`policy`] | says what the policy allows; it reads no disk |
@@ -48,6 +49,7 @@ pub mod live_feed;
 pub mod log_reads;
 pub mod model;
 pub mod open_session;
+pub mod outside_events;
 pub mod peers;
 pub mod policy;
 pub mod processes;

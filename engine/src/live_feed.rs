@@ -168,6 +168,7 @@ impl LiveFeed {
                 | Body::Input(_)
                 | Body::PeerMessage(_)
                 | Body::RunStarted(_)
+                | Body::ToolRequested(_)
                 | Body::ToolAsked(_)
                 | Body::ToolAnswered(_)
                 | Body::ToolStarted(_)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
@@ -10,10 +10,11 @@ use yoi_session::disk::{Disk, RealDisk};
 use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Replay, Result, current};
 use yoi_wire::approval::{ApprovalRequest, WaitingCall};
 use yoi_wire::control::{ControlRequest, ControlResponse};
+use yoi_wire::engine_api::ToolRun;
 use yoi_wire::entry::{AgentConfig, AgentRef, Body, Carried, Entry, FORMAT, SegmentReason, SegmentStarted, SessionStarted};
 use yoi_wire::hub::SessionPointer;
 
-use crate::conversation::ApprovalResult;
+use crate::conversation::{ApprovalResult, CallRequest, RunToolResult, call_id_of};
 use crate::live_feed::LiveFeed;
 
 /// Requests of people that wait for the conversation. Further ones take turns.
@@ -39,6 +40,15 @@ pub enum PersonRequest {
         request: ApprovalRequest,
         /// Takes what counts.
         answer: oneshot::Sender<ApprovalResult>,
+    },
+    /// Run a tool.
+    RunTool {
+        /// The person's authenticated user name.
+        user: String,
+        /// The call.
+        request: CallRequest,
+        /// Takes how far it is.
+        answer: oneshot::Sender<RunToolResult>,
     },
     /// List the calls that wait.
     ListWaiting {
@@ -179,6 +189,18 @@ impl OpenSession {
         let (answer, answered) = oneshot::channel();
         self.requests.send(PersonRequest::Approve { user, request, answer }).await.ok()?;
         answered.await.ok()
+    }
+
+    /// Has a tool run that no model asked for, and returns its end; how far it is when that is not there within `wait`, or when it waits for a person;
+    /// `None` when the session closes first. The same id is the same call.
+    pub async fn run_tool(&self, user: String, request: CallRequest, wait: Duration) -> Option<RunToolResult> {
+        let id = request.id.clone();
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(PersonRequest::RunTool { user, request, answer }).await.ok()?;
+        match tokio::time::timeout(wait, answered).await {
+            Ok(answered) => answered.ok(),
+            Err(_) => Some(Ok(ToolRun { call_id: call_id_of(&id), end: None, asked: None })),
+        }
     }
 
     /// The calls that wait for a person; `None` when the session closes first.

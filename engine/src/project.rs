@@ -17,6 +17,7 @@ use yoi_session::{Error as SessionError, Holder, Lock, Token};
 use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlResponse};
 use yoi_wire::conversation::{ConversationStatus, MAIN};
+use yoi_wire::engine_api::{RunTool, RunToolRefusal, ToolRun};
 use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStarted};
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::RunLimits;
@@ -31,6 +32,7 @@ use crate::frame::{Frame, FrameError, FrameSupport};
 use crate::log_reads::{LogReads, blocking};
 use crate::model::{FallbackModels, ModelError};
 use crate::open_session::disk;
+use crate::outside_events::SendEventError;
 use crate::peers::{NoPeers, Peers};
 use crate::policy::{Policy, PolicyError};
 use crate::processes::ProcessSupervisor;
@@ -109,6 +111,10 @@ pub enum ProjectError {
     UnknownProjection { key: String },
     #[error(transparent)]
     Approval(#[from] ApprovalRefusal),
+    #[error(transparent)]
+    RunTool(#[from] RunToolRefusal),
+    #[error(transparent)]
+    SendEvent(#[from] SendEventError),
     #[error("the message was not taken: {limit} messages wait to be read")]
     InboxFull { limit: usize },
     #[error("the message was not taken: it has more than {limit} bytes")]
@@ -247,7 +253,7 @@ impl Project {
     /// The tools that its policy, and the mode of [`MAIN`], show to the model.
     #[must_use]
     pub fn tools(&self) -> Vec<OfferedTool> {
-        self.instance.tools.offered_now(CallFrom::Model)
+        self.instance.tools.offered_now(CallFrom::Engine)
     }
 
     /// Has another policy count in all conversations from the next turn of each on. It is an entry of their logs, and no start later knows of it: that takes
@@ -322,6 +328,14 @@ impl Project {
     /// No such call waits, or it is over.
     pub async fn approve(&self, user: &str, request: ApprovalRequest) -> Result<ApprovalResponse, ProjectError> {
         self.main.approve(user, request).await
+    }
+
+    /// [`Conversation::run_tool`] of [`MAIN`].
+    ///
+    /// # Errors
+    /// It is no call, too many have not ended, or the conversation does not run.
+    pub async fn run_tool(&self, user: &str, tool: &str, call: RunTool) -> Result<ToolRun, ProjectError> {
+        self.main.run_tool(user, tool, call).await
     }
 
     /// [`Conversation::follow`] of [`MAIN`].

@@ -22,6 +22,9 @@ use crate::assets::signal_of;
 use crate::bounded_json::cut;
 use causes::Causes;
 
+/// Timeouts of one tool after which they are told of, each time again.
+const REPEATED_TIMEOUTS: u32 = 3;
+
 /// Makes the events of one conversation.
 #[derive(Debug)]
 pub struct Signals {
@@ -71,8 +74,10 @@ impl Signals {
     pub fn take(&mut self, stored: &StoredEntry) -> Vec<CloudEvent> {
         let StoredEntry { entry, token } = stored;
         let run_before = self.causes.run_id();
+        let was_apart = call_of(&entry.body).is_some_and(|call_id| self.causes.is_apart(call_id));
         let drafts = self.drafts(entry);
-        let run = self.causes.run_id().or(run_before);
+        let is_apart = was_apart || matches!(entry.body, Body::ToolRequested(_));
+        let run = self.causes.run_id().or(run_before).filter(|_| !is_apart);
         let before = std::mem::replace(&mut self.before, *token);
         let last = drafts.len();
         let event = |(place, draft): (usize, Draft)| {
@@ -116,10 +121,15 @@ impl Signals {
             }
             Body::RunStarted(run) => one("conversation.run.opened", self.causes.open_run(run, entry.seq), json!(run)),
             Body::Assistant(answer) => self.answer(answer, entry.seq, of_run),
+            Body::ToolRequested(requested) => {
+                let event = self.causes.id(entry.seq);
+                self.causes.add_requested(&requested.call_id, &requested.tool, event);
+                one("conversation.tool.requested", None, json!(requested))
+            }
             Body::ToolAsked(asked) => one("policy.asked", self.causes.of_call(&asked.call_id), json!(asked)),
             Body::ToolAnswered(answered) => one("policy.answered", Some(self.causes.id(answered.asked)), json!(answered)),
             Body::ToolStarted(start) => {
-                let cause = self.causes.start_call(&start.call_id, entry.seq);
+                let cause = self.causes.start_call(&start.call_id, &start.tool, entry.seq);
                 let allowed = start
                     .decision
                     .as_ref()
@@ -182,13 +192,14 @@ impl Signals {
         self.causes.clear_inputs();
         for call in tool_calls {
             drafts.push(Draft::beside("conversation.tool.requested", Some(id.clone()), json!(call)));
-            self.causes.add_call(&call.call_id, format!("{id}/{}", drafts.len()));
+            self.causes.add_call(&call.call_id, &call.tool, format!("{id}/{}", drafts.len()));
         }
         drafts
     }
 
     fn tool_end(&mut self, end: &ToolEnded) -> Vec<Draft> {
         let ToolEnded { call_id, outcome, output, images, millis, decision, read: _ } = end;
+        let timeout = (*outcome == ToolOutcome::TimedOut).then(|| self.causes.count_timeout(call_id)).flatten();
         let cause = self.causes.end_call(call_id);
         let mut drafts = Vec::new();
         if let Some((decision, class)) = decision.as_ref().and_then(|decision| Some((decision, decision.refused?))) {
@@ -205,12 +216,27 @@ impl Signals {
             ToolOutcome::Failed | ToolOutcome::Refused | ToolOutcome::Unknown => "conversation.tool.failed",
             ToolOutcome::TimedOut => {
                 drafts.push(Draft::beside("conversation.tool.timeout", cause.clone(), json!({"callId": call_id, "millis": millis})));
+                if let Some((tool, timeouts)) = timeout.filter(|(_, timeouts)| timeouts.is_multiple_of(REPEATED_TIMEOUTS)) {
+                    let data = json!({"callId": call_id, "tool": tool, "timeouts": timeouts});
+                    drafts.push(Draft::beside("security.repeated_timeout_failures", cause.clone(), data));
+                }
                 "conversation.tool.failed"
             }
         };
         let data = json!({"callId": call_id, "outcome": outcome, "output": output, "images": images.len(), "millis": millis});
         drafts.push(Draft::main(kind, cause, data));
         drafts
+    }
+}
+
+/// The id of the call that an entry is about.
+fn call_of(body: &Body) -> Option<&str> {
+    match body {
+        Body::ToolAsked(asked) => Some(&asked.call_id),
+        Body::ToolAnswered(answered) => Some(&answered.call_id),
+        Body::ToolStarted(start) => Some(&start.call_id),
+        Body::ToolEnded(end) => Some(&end.call_id),
+        _ => None,
     }
 }
 

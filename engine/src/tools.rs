@@ -93,6 +93,23 @@ impl ToolRunner {
         Self { tools: self.tools.clone(), context: Arc::new(context), slots: self.slots.of_another_conversation() }
     }
 
+    /// The same tools, with the same slots and commands in the background, for a call that is none of the conversation's own: it starts in the root, and
+    /// what it reads of other agents counts as read by nobody.
+    fn beside_the_conversation(&self) -> Self {
+        let ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: _, read: _ } = &*self.context;
+        let context = ToolContext {
+            tree: tree.clone(),
+            shell: Arc::new(shell.in_root()),
+            peers: peers.clone(),
+            limits: *limits,
+            policy: PolicyInForce::new(policy.get()),
+            assets: assets.clone(),
+            unconfirmed: UnconfirmedMessages::default(),
+            read: ReadPositions::default(),
+        };
+        Self { tools: self.tools.clone(), context: Arc::new(context), slots: self.slots.clone() }
+    }
+
     /// The tools as whoever asks is offered them.
     pub(crate) fn offered(&self, to: CallFrom) -> Vec<OfferedTool> {
         let mut offered = self.tools.offered(&self.context.limits);

@@ -1,11 +1,14 @@
 //! The metrics. Dashboards match on their names.
 
+use std::collections::BTreeMap;
+
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use yoi_wire::entry::RefusalClass;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -27,6 +30,11 @@ pub struct ControlLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RefusalLabels {
+    pub class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OutcomeLabels {
     pub outcome: &'static str,
 }
@@ -44,6 +52,7 @@ pub struct GatewayMetrics {
     pub status_writes: Family<OutcomeLabels, Counter>,
     pub attachments: Gauge,
     pub control_requests: Family<ControlLabels, Counter>,
+    pub refused_calls: Family<RefusalLabels, Counter>,
 }
 
 impl Default for GatewayMetrics {
@@ -62,6 +71,7 @@ impl Default for GatewayMetrics {
         let status_writes = Family::default();
         let attachments = Gauge::default();
         let control_requests = Family::default();
+        let refused_calls = Family::default();
         registry.register("lines", "Lines of agents open at this replica", lines.clone());
         registry.register(
             "agents_waiting",
@@ -93,6 +103,11 @@ impl Default for GatewayMetrics {
             "What people asked of running agents, by action and answer (Done, or the reason why not)",
             control_requests.clone(),
         );
+        registry.register(
+            "refused_calls",
+            "Calls of tools that agents reported as refused, by the class of the refusal; one whose report was not answered may count twice",
+            refused_calls.clone(),
+        );
         GatewayMetrics {
             registry,
             lines,
@@ -106,6 +121,7 @@ impl Default for GatewayMetrics {
             status_writes,
             attachments,
             control_requests,
+            refused_calls,
         }
     }
 }
@@ -117,6 +133,16 @@ impl GatewayMetrics {
         // Writing into a String cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
+    }
+}
+
+impl GatewayMetrics {
+    /// Adds what a runtime has reported. A class of another version counts as `refused`.
+    pub fn count_refused(&self, calls: &BTreeMap<String, u64>) {
+        for (class, count) in calls {
+            let class: RefusalClass = serde_json::from_value(class.as_str().into()).unwrap_or(RefusalClass::Unknown);
+            self.refused_calls.get_or_create(&RefusalLabels { class: class.word() }).inc_by(*count);
+        }
     }
 }
 
@@ -161,7 +187,9 @@ mod tests {
             status_writes,
             attachments: _,
             control_requests,
+            refused_calls,
         } = &all;
+        drop(refused_calls.get_or_create(&RefusalLabels { class: "tool_denied" }));
         drop(control_requests.get_or_create(&ControlLabels { action: "pause", answer: "Done" }));
         drop(requests.get_or_create(&RequestLabels { listener: "api", route: String::new(), code: 200 }));
         drop(deliveries.get_or_create(&DeliveryLabels { from: "person", outcome: "Sent".to_owned() }));

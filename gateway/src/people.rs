@@ -8,6 +8,7 @@ mod control;
 mod conversations;
 mod discovery;
 mod engine;
+mod engine_calls;
 mod failure;
 mod log;
 mod message;
@@ -60,9 +61,10 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/export"), get(log::export))
         .route(&format!("{AGENT}/usage"), get(log::usage))
         .route(&format!("{AGENT}/patch"), get(log::patch))
-        .route(&format!("{AGENT}/proxy/engine/events"), get(engine::events))
+        .route(&format!("{AGENT}/proxy/engine/events"), get(engine::events).post(engine_calls::send_event))
         .route(&format!("{AGENT}/proxy/engine/projection/{{key}}"), get(engine::projection))
         .route(&format!("{AGENT}/proxy/engine/tools"), get(engine::tools))
+        .route(&format!("{AGENT}/proxy/engine/tools/{{tool}}"), post(engine_calls::run_tool))
         .route(&format!("{AGENT}/push"), post(push::push))
         .route(&format!("{AGENT}/message"), post(message::send))
         .route(PROJECT_SYNC, post(sync::sync))

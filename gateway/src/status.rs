@@ -18,6 +18,7 @@ use yoi_crds::assets::AssetsStatus;
 use yoi_crds::name::field_manager;
 use yoi_crds::pod::{LastReport, LiveHint, RequestedPush, RestStatus, SessionRef, TaskStatus, Wake};
 use yoi_wire::assets::{AssetsReport, MAX_ERROR_CHARS, MAX_REPORTED_ERRORS, ReloadedAssets};
+use yoi_wire::conversation::{MAX_CONVERSATIONS, is_other_name};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{self, Activity, ReportReason};
 use yoi_wire::open::Open;
@@ -72,7 +73,7 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
                 });
             }
             desired.rest = rest_status(desired.rest.take(), report, now);
-            desired.live = Some(live_status(desired.live.take(), pod_uid, &report.activity, report.background, now));
+            desired.live = Some(live_status(desired.live.take(), pod_uid, &LiveReport::of(report), now));
             desired.report = Some(LastReport {
                 pod_uid: pod_uid.clone(),
                 run_generation: i64::try_from(report.run_generation).unwrap_or(i64::MAX),
@@ -90,7 +91,9 @@ pub fn desired_status(record: &AgentRecord, change: &StatusChange, now: &str) ->
         }
         // A report has set the activity, which an open line does not know.
         StatusChange::SetLive { .. } if record.current_live().is_some() => return None,
-        StatusChange::SetLive { pod_uid, activity } => desired.live = Some(live_status(None, pod_uid, &(*activity).into(), 0, now)),
+        StatusChange::SetLive { pod_uid, activity } => {
+            desired.live = Some(live_status(None, pod_uid, &LiveReport::only((*activity).into()), now))
+        }
         StatusChange::ClearLive { pod_uid } => {
             desired.live.take_if(|live| live.pod_uid == *pod_uid);
         }
@@ -151,11 +154,42 @@ fn rest_status(before: Option<Box<RestStatus>>, report: &hub::RuntimeReport, now
     }
 }
 
-fn live_status(before: Option<LiveHint>, pod_uid: &str, activity: &Open<Activity>, background: u32, now: &str) -> LiveHint {
-    let background = i32::try_from(background).ok().filter(|count| *count > 0);
+/// What a runtime says of what goes on.
+#[derive(Clone, Debug)]
+struct LiveReport {
+    activity: Open<Activity>,
+    background: Option<i32>,
+    conversations: Vec<String>,
+}
+
+impl LiveReport {
+    fn of(report: &hub::RuntimeReport) -> Self {
+        // The schema's bounds: a name that is none is the runtime's fault, and spoils no other.
+        let names = report.conversations.iter().filter(|name| is_other_name(name)).take(MAX_CONVERSATIONS);
+        Self {
+            activity: report.activity.clone(),
+            background: i32::try_from(report.background).ok().filter(|count| *count > 0),
+            conversations: names.cloned().collect(),
+        }
+    }
+
+    fn only(activity: Open<Activity>) -> Self {
+        Self { activity, background: None, conversations: Vec::new() }
+    }
+}
+
+fn live_status(before: Option<LiveHint>, pod_uid: &str, report: &LiveReport, now: &str) -> LiveHint {
+    let LiveReport { activity, background, conversations } = report.clone();
     match before {
-        Some(live) if live.pod_uid == pod_uid && live.activity == *activity && live.background == background => live,
-        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity: activity.clone(), background, observed_at: now.to_owned() },
+        Some(live)
+            if live.pod_uid == pod_uid
+                && live.activity == activity
+                && live.background == background
+                && live.conversations == conversations =>
+        {
+            live
+        }
+        _ => LiveHint { pod_uid: pod_uid.to_owned(), activity, background, conversations, observed_at: now.to_owned() },
     }
 }
 
@@ -300,6 +334,8 @@ mod tests {
                 first_errors: vec!["ä".repeat(2000); 9],
             }),
             background: 0,
+            refused_calls: std::collections::BTreeMap::new(),
+            conversations: ["review", "../x"].map(str::to_owned).into_iter().chain((0..20).map(|n| format!("c-{n}"))).collect(),
         };
         StatusChange::Reported { pod_uid: pod_uid.into(), report: Box::new(report) }
     }
@@ -314,7 +350,9 @@ mod tests {
         assert_eq!(assets.first_errors, vec!["ä".repeat(300); 5], "the schema's bounds");
         assert_eq!(desired_status(&record(first.clone()), &report_change("p1", Activity::Idle), "t2"), None);
         let second = desired_status(&record(first), &report_change("p1", Activity::Running), "t3").unwrap();
-        assert_eq!(second.live.unwrap().observed_at, "t3");
+        let live = second.live.unwrap();
+        assert_eq!((live.observed_at.as_str(), live.conversations.len(), live.conversations[0].as_str()), ("t3", 16, "review"));
+        assert_eq!(live.conversations[1], "c-0");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub use agents::{
     ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
 };
 pub use connection::ClusterOptions;
-pub use engine::{EventsOptions, ProjectionOptions, ScopeOptions, ToolsOptions};
+pub use engine::{EventsCommand, EventsOptions, ProjectionOptions, ScopeOptions, ToolRunOptions, ToolsCommand, ToolsOptions};
 pub use hosts::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, SshTarget};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use steering::{
@@ -130,10 +130,10 @@ pub enum Command {
     /// List the skills, commands and workflows of an agent's tree: which count, and why the others do not.
     #[command(after_help = examples::ASSETS)]
     Assets(AssetsOptions),
-    /// Show what happens to an agent as CloudEvents: messages, runs, model and tool calls, decisions of the policy.
+    /// Show what happens to an agent as CloudEvents: messages, runs, model and tool calls, decisions of the policy. Or send it one.
     #[command(after_help = examples::EVENTS)]
     Events(EventsOptions),
-    /// List the tools that a running agent is offered.
+    /// List the tools that a running agent is offered, or run one.
     #[command(after_help = examples::TOOLS)]
     Tools(ToolsOptions),
     /// Show which paths of its tree an agent may write, and by which covers its node holds that.
@@ -313,9 +313,12 @@ impl Command {
             Command::Mode(args) => &args.of,
             Command::Rewind(args) => &args.of,
             Command::Export(args) => &args.of,
+            Command::Events(EventsOptions { command: Some(EventsCommand::Send { of, .. }), .. }) if of.conversation.is_some() => of,
             Command::Events(args) => &args.of,
+            Command::Tools(ToolsOptions { command: Some(ToolsCommand::Run(run)), .. }) if run.of.conversation.is_some() => &run.of,
+            Command::Tools(args) => &args.of,
             Command::Projection(args) => &args.of,
-            Command::Tools(_) | Command::Scope(_) => return None,
+            Command::Scope(_) => return None,
             Command::Run(_) | Command::Init(_) | Command::Ls(_) | Command::Approvals(_) | Command::Conversation(_) | Command::Top(_) => {
                 return None;
             }

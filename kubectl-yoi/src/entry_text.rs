@@ -65,6 +65,7 @@ pub fn entry_text(entry: &Entry) -> Option<EntryText> {
             let parts: Vec<String> = std::iter::once(a.text.clone()).filter(|text| !text.is_empty()).chain(calls).collect();
             EntryText { who: "agent", text: parts.join("\n"), tone: Tone::Agent }
         }
+        Body::ToolRequested(t) => quiet("request", format!("{} {}{}", t.tool, t.args, by(&t.by))),
         Body::ToolAsked(t) => {
             let which = if t.unreadable { "its command cannot be read, and the policy asks for" } else { "the policy asks for" };
             let text = format!("call {} of {} waits for a person: {which} {}", entry.seq, t.tool, t.rules.join(", "));
@@ -240,6 +241,11 @@ mod tests {
                 "ToolAnswered",
                 json!({ "callId": "c", "asked": 9, "answer": { "approved": true, "always": true, "by": "jane" } }),
                 "answer|call 9 approved for the whole conversation by jane",
+            ),
+            (
+                "ToolRequested",
+                json!({ "callId": "engine-i", "tool": "Shell", "args": { "command": "ls" }, "by": by }),
+                "request|Shell {\"command\":\"ls\"} by jane",
             ),
             ("Extension", json!({ "name": "program/output", "data": { "stream": "stderr", "text": "a\nb\n" } }), "stderr|a\nb"),
         ] {

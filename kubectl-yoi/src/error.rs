@@ -31,6 +31,9 @@ pub enum Error {
     TaskFailed { what: String, why: String, next: String },
     #[error("the run of {what} that read the message did not finish: {why}\n  next: {next}")]
     RunFailed { what: String, why: String, next: String },
+    /// Its result was printed, as far as it has one.
+    #[error("the call of {tool} by {what} {why}\n  next: {next}")]
+    ToolFailed { what: String, tool: String, why: String, next: String },
     /// The answer was printed as far as it goes.
     #[error("the answer of {what} is not whole: {why}\n  next: {next}")]
     Cut { what: String, why: String, next: String },
@@ -106,7 +109,7 @@ impl Error {
                 RefusalKind::Other => 1,
             },
             Error::Unreachable { .. } | Error::TimedOut { .. } => 5,
-            Error::TaskFailed { .. } | Error::RunFailed { .. } => 6,
+            Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::ToolFailed { .. } => 6,
             Error::Cut { .. } => 7,
             Error::LeftAlone { .. } => 8,
             Error::Unhealthy { errors: 0, warnings: 0, .. } => 4,
@@ -293,6 +296,7 @@ mod tests {
                 Error::NeedsPerson { .. } => "NeedsPerson",
                 Error::TaskFailed { .. } => "TaskFailed",
                 Error::RunFailed { .. } => "RunFailed",
+                Error::ToolFailed { .. } => "ToolFailed",
                 Error::Cut { .. } => "Cut",
                 Error::LeftAlone { .. } => "LeftAlone",
                 Error::Unhealthy { .. } => "Unhealthy",
@@ -315,6 +319,7 @@ mod tests {
             next: "kubectl create secret generic s -n ns".into(),
         };
         let run = Error::RunFailed { what: what(), why: "turn limit reached".into(), next: "kubectl yoi log a -n ns".into() };
+        let tool = Error::ToolFailed { what: what(), tool: "Shell".into(), why: "failed".into(), next: "kubectl yoi log a -n ns".into() };
         let cut = Error::Cut { what: what(), why: "it is cut at 10,000 paths".into(), next: "kubectl exec".into() };
         let left = |dry_run| Error::LeftAlone { what: what(), count: "2 paths".into(), dry_run, next: "compare them".into() };
         let rows = vec![
@@ -326,6 +331,7 @@ mod tests {
                 1,
             ),
             (run, "the run of YoiPod ns/a that read the message did not finish: turn limit reached", 6),
+            (tool, "the call of Shell by YoiPod ns/a failed\n  next: kubectl yoi log a", 6),
             (cut, "the answer of YoiPod ns/a is not whole: it is cut at 10,000 paths", 7),
             (Error::Config { source: Box::new(source()) }, "set KUBECONFIG", 1),
             (
@@ -350,7 +356,7 @@ mod tests {
             (Error::local("read standard input", source(), "say it"), "failed to read standard input: no such file\n  next: say it", 1),
         ];
         let tested: std::collections::BTreeSet<_> = rows.iter().map(|(error, _, _)| name(error)).collect();
-        assert_eq!(tested.len(), 14, "a variant has no row: {tested:?}");
+        assert_eq!(tested.len(), 15, "a variant has no row: {tested:?}");
         rows
     }
 

@@ -173,7 +173,12 @@ fn may_recover(error: &Error) -> bool {
         Error::Refused { kind, .. } => *kind != RefusalKind::Forbidden,
         Error::Unreachable { .. } | Error::TimedOut { .. } => true,
         Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
-        Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } | Error::Usage { .. } => false,
+        Error::TaskFailed { .. }
+        | Error::RunFailed { .. }
+        | Error::ToolFailed { .. }
+        | Error::Unhealthy { .. }
+        | Error::Local { .. }
+        | Error::Usage { .. } => false,
         Error::LeftAlone { .. } => false,
     }
 }

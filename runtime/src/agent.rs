@@ -21,7 +21,7 @@ use yoi_engine::project::{Conversations, ProjectError, ProjectInstance, TokenBud
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::conversation::MAIN;
-use yoi_wire::entry::{AgentConfig, CallFrom, RuntimeStarted};
+use yoi_wire::entry::{AgentConfig, RuntimeStarted};
 use yoi_wire::hub::gateway_api;
 use yoi_wire::manifest::{Gateway, SecretKeyName};
 
@@ -42,7 +42,7 @@ use crate::request_gate::RequestGate;
 use crate::rest::{Idleness, rest_when_idle, watch_rest};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
-use crate::serve::{AgentKind, AgentState, OfferedTools, OtherConversations, ReadState, router};
+use crate::serve::{AgentKind, AgentState, OtherConversations, ReadState, router};
 use crate::status::{NotReady, RuntimeStatus, SessionState, report_assets, report_background, send_reports};
 use crate::token_limit::watch_token_limit;
 
@@ -113,6 +113,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     }
     tokio::spawn(report_background(tools.runner().background_count(), status.clone()));
     let is_program = manifest.program.is_some();
+    // Before its conversation is driven, which sets it, too.
+    tools.set_of_program(is_program);
     let (program, unusable) = match setup {
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
         Err(failure) => (None, Some(failure)),
@@ -171,7 +173,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
                 background: tools.runner().background_count(),
                 gate: gate.clone(),
                 assets: tools.runner().assets().clone(),
-                tools: OfferedTools { gate: tools.clone(), to: if is_program { CallFrom::Mcp } else { CallFrom::Model } },
+                tools: tools.clone(),
             },
         ),
         KeepPolicy::default(),

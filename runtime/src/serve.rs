@@ -23,6 +23,7 @@ use yoi_engine::error_text::error_text;
 use yoi_engine::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking};
 use yoi_engine::open_session::{OpenSession, closed_session_reader};
 use yoi_engine::processes::ProcessSupervisor;
+use yoi_engine::tools::ToolGate;
 use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
 use yoi_wire::assets::AssetSettings;
 use yoi_wire::entry::AgentRef;
@@ -49,7 +50,6 @@ mod parts;
 mod usage;
 
 pub use conversations::{AgentKind, OtherConversations};
-pub use engine::OfferedTools;
 
 /// What the requests that only read need. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -89,8 +89,8 @@ pub struct AgentState {
     pub gate: RequestGate,
     /// Skills and commands of its tree and of its team's sets.
     pub assets: Arc<ProjectAssets>,
-    /// Its tools, as it is offered them.
-    pub tools: OfferedTools,
+    /// The gate before its tools.
+    pub tools: ToolGate,
 }
 
 /// The routes of a runtime, those of a stopped agent's reader among them.
@@ -106,9 +106,9 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
     let agent_routes = Router::new()
         .route(runtime_api::USAGE, get(usage::usage))
         .route(runtime_api::ASSETS, get(assets::assets).post(assets::reload).layer(limit()))
-        .route(runtime_api::TOOLS, get(engine::tools))
-        .with_state(agent.clone());
-    let of_conversations = conversations::agent_router(read.clone(), agent.clone());
+        .with_state(agent.clone())
+        .merge(engine::tools_router(agent.clone()));
+    let of_conversations = conversations::agent_router(read.clone(), agent.clone()).merge(engine::agent_router(agent.clone()));
     let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
     let counted_routes = counted_routes.merge(commit_route).merge(attach_route).merge(of_conversations).route_layer(gate);

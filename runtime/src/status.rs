@@ -1,5 +1,6 @@
 //! The runtime's report, and how it is sent to the gateway.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::{Error as SessionError, ErrorReason};
 use yoi_wire::assets::AssetsReport;
 use yoi_wire::conversation::MAIN;
+use yoi_wire::entry::RefusalClass;
 use yoi_wire::hub::{Activity, ReportAccepted, ReportReason, RuntimeReport, SessionPointer, TaskReport, gateway_api};
 
 use crate::rng::random_fraction;
@@ -172,6 +174,8 @@ impl RuntimeStatus {
             program_session: None,
             assets: None,
             background: 0,
+            conversations: Vec::new(),
+            refused_calls: BTreeMap::new(),
         };
         Self { inputs: Arc::new(Mutex::new(inputs)), activities: Arc::default(), sender: watch::channel(report).0 }
     }
@@ -245,6 +249,24 @@ impl RuntimeStatus {
         }
     }
 
+    /// Counts a call of a tool that was refused.
+    pub fn count_refused(&self, class: RefusalClass) {
+        // The name of a class is that of its variant.
+        let name = serde_json::to_value(class).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
+        self.sender.send_modify(|report| *report.refused_calls.entry(name).or_default() += 1);
+    }
+
+    /// The gateway has taken these.
+    fn forget_refused(&self, taken: &BTreeMap<String, u64>) {
+        self.sender.send_if_modified(|report| {
+            report.refused_calls.retain(|class, count| {
+                *count = count.saturating_sub(taken.get(class).copied().unwrap_or_default());
+                *count > 0
+            });
+            false
+        });
+    }
+
     /// Sets which session and segment are open.
     pub fn set_session(&self, session: SessionPointer) {
         self.sender.send_if_modified(|report| replace(report, RuntimeReport { session: Some(session), ..report.clone() }));
@@ -278,6 +300,10 @@ impl ConversationObserver for RuntimeStatus {
 
     fn on_rotated(&self, session: SessionPointer) {
         self.set_session(session);
+    }
+
+    fn on_call_refused(&self, class: RefusalClass) {
+        self.count_refused(class);
     }
 
     fn on_wait(&self) {
@@ -345,7 +371,11 @@ pub async fn send_reports(
     loop {
         let last = final_report.is_cancelled();
         let report = reports.borrow_and_update().clone();
-        match send_report(&caller, &report).await {
+        let answer = send_report(&caller, &report).await;
+        if answer.is_ok() {
+            status.forget_refused(&report.refused_calls);
+        }
+        match answer {
             Ok(_) if last => return,
             Ok(_) => {
                 backoff = Backoff::new(policy);
@@ -413,6 +443,22 @@ mod tests {
         assert_eq!(report(&status).volume_run_generation, Some(7));
         status.set_session_state(SessionState::Open);
         assert_eq!(report(&status).volume_run_generation, None);
+    }
+
+    #[test]
+    fn refused_calls_are_reported_by_their_class_until_the_gateway_has_taken_them() {
+        let status = RuntimeStatus::new(1, None);
+        for class in [RefusalClass::ToolDenied, RefusalClass::ToolDenied, RefusalClass::SlotsFull] {
+            status.on_call_refused(class);
+        }
+        status.observer_of("other").on_call_refused(RefusalClass::SlotsFull);
+        let taken = report(&status).refused_calls;
+        assert_eq!(taken, BTreeMap::from([("SlotsFull".to_owned(), 2), ("ToolDenied".to_owned(), 2)]));
+        status.on_call_refused(RefusalClass::ToolDenied);
+        let mut changes = status.subscribe();
+        status.forget_refused(&taken);
+        assert_eq!(report(&status).refused_calls, BTreeMap::from([("ToolDenied".to_owned(), 1)]));
+        assert!(!changes.has_changed().unwrap() && changes.borrow_and_update().refused_calls.len() == 1, "what was taken is no news");
     }
 
     #[test]

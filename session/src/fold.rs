@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use yoi_wire::{
     entry::{
-        Body, CallQuestion, CarriedTask, Entry, InputFrom, ModeSwitched, PastQuestion, ReadPosition, RunEnded, RunOutcome, TokenUsage,
-        ToolCall, ToolEnded, ToolOutcome,
+        Body, CallQuestion, CarriedTask, Entry, InputFrom, ModeSwitched, PastQuestion, PastRequest, ReadPosition, RunEnded, RunOutcome,
+        TokenUsage, ToolCall, ToolEnded, ToolOutcome,
     },
     hub::TaskState,
 };
@@ -13,8 +13,10 @@ use yoi_wire::{
 mod carried;
 mod delivered;
 mod questions;
+mod requested;
 
 pub use delivered::{DeliveredIds, MAX_DELIVERED};
+pub use requested::{RequestedCall, request_digest};
 
 /// Reason of a task, and of a run, that a person ended.
 const CANCELLED: &str = "Cancelled";
@@ -41,6 +43,10 @@ pub struct LogState {
     pub open_run: Option<OpenRun>,
     /// Tool calls that the model asked for and that have not ended, in the order in which it asked.
     pub open_calls: Vec<OpenCall>,
+    /// Calls that no model asked for and that have not ended, oldest first. They belong to no run.
+    pub requested: Vec<RequestedCall>,
+    /// Such calls that have ended, the latest of them, oldest first.
+    pub past_requested: VecDeque<PastRequest>,
     /// Causes of a run that was interrupted and that no run has taken over.
     pub interrupted: Option<Vec<String>>,
     /// Rules of the policy whose questions a person has answered for the whole conversation.
@@ -89,6 +95,16 @@ pub struct OpenCall {
     pub question: Option<CallQuestion>,
 }
 
+impl OpenCall {
+    /// How it ends when the runtime stops.
+    fn end_by_stop(&self) -> (ToolOutcome, &'static str) {
+        match self.started {
+            Some(_) => (ToolOutcome::Unknown, "The runtime stopped while this tool ran. It may or may not have taken effect."),
+            None => (ToolOutcome::Refused, "The runtime stopped before this tool began. It did not run."),
+        }
+    }
+}
+
 /// Returns the state after one more entry. The caller passes the entries of a log in order, each once.
 #[must_use]
 pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
@@ -133,8 +149,10 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                 question: None,
             }));
         }
+        Body::ToolRequested(requested) => state.request(requested),
         Body::ToolAsked(asked) => state.ask(asked, entry),
         Body::ToolAnswered(answered) => state.answer(answered),
+        Body::ToolStarted(start) if requested::is_of_engine(start.decision.as_ref()) => state.start_requested(&start.call_id, entry.seq),
         // Some models use the same ids in every answer, so the first call of that id that has not started is the one that starts.
         Body::ToolStarted(start) => {
             match state.open_calls.iter_mut().find(|call| call.call_id == start.call_id && call.started.is_none()) {
@@ -148,6 +166,7 @@ pub fn apply(mut state: LogState, entry: &Entry) -> LogState {
                 }),
             }
         }
+        Body::ToolEnded(end) if requested::is_of_engine(end.decision.as_ref()) => state.end_requested(end, entry.seq),
         Body::ToolEnded(end) => {
             let is_started = |call: &OpenCall| call.call_id == end.call_id && call.started.is_some();
             let has_id = |call: &OpenCall| call.call_id == end.call_id;
@@ -300,16 +319,14 @@ impl LogState {
     /// the last runtime died: a call that had begun ends as [`ToolOutcome::Unknown`] and is not run again, a call that had not begun ends as
     /// [`ToolOutcome::Refused`], and the run ends as [`RunOutcome::Interrupted`]. A run that a person had ended ends as they said. A paused
     /// run stays paused. A call that a person is asked about, or has answered and that has not begun, stays open with those after it, and so does its run.
+    /// Calls that no model asked for belong to no run, and each ends or stays open for itself.
     ///
     /// The result is empty after a clean end, and once these entries are in the log.
     #[must_use]
     pub fn recovery(&self) -> Vec<Body> {
         let waits = self.waits_over_a_restart();
         let calls = self.open_calls.iter().filter(|call| !waits || call.started.is_some()).map(|call| {
-            let (outcome, output) = match call.started {
-                Some(_) => (ToolOutcome::Unknown, "The runtime stopped while this tool ran. It may or may not have taken effect."),
-                None => (ToolOutcome::Refused, "The runtime stopped before this tool began. It did not run."),
-            };
+            let (outcome, output) = call.end_by_stop();
             Body::ToolEnded(ToolEnded {
                 call_id: call.call_id.clone(),
                 outcome,
@@ -333,6 +350,6 @@ impl LogState {
                 by: None,
             })
         });
-        calls.chain(run).collect()
+        calls.chain(run).chain(self.requested_recovery()).collect()
     }
 }

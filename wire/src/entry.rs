@@ -8,6 +8,7 @@ mod control;
 mod decision;
 mod prompt;
 mod raw_body;
+mod requested;
 mod segment;
 
 use std::fmt;
@@ -21,6 +22,7 @@ pub use control::{Abandoned, ModeSwitched, Paused, Requester, Resumed, Rewound, 
 pub use decision::{CallDecision, CallFrom, RefusalClass};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
+pub use requested::{CarriedRequest, PastRequest, ToolRequested};
 pub use segment::{
     AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedMore, CarriedProgram, CarriedRun, CarriedState, CarriedTask,
     ConfigChanged, ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
@@ -85,6 +87,8 @@ pub enum Body {
     RunStarted(RunStarted),
     /// The model answered. No tool call in it has begun.
     Assistant(Assistant),
+    /// Somebody asks for a call that no model asked for. Nothing of it has begun.
+    ToolRequested(ToolRequested),
     /// A tool call waits for a person.
     ToolAsked(ToolAsked),
     /// A person has answered a call that waits.
@@ -275,7 +279,7 @@ pub struct ToolEnded {
     /// Milliseconds between start and end, by the monotonic clock; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub millis: Option<u64>,
-    /// Of a call that was refused: who asked, and why not; absent in logs of earlier versions.
+    /// Of a call that was refused: who asked, and why not; absent in logs of earlier versions. Of a call by the engine's API always: who asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<CallDecision>,
     /// Of a call that read what another agent has said: how far.
@@ -379,6 +383,12 @@ mod tests {
             Body::RunStarted(RunStarted { run_id: "run-7".into(), cause: vec!["m".into()] }),
             Body::Assistant(Assistant { text: "t".into(), tool_calls: vec![call], usage, ..Assistant::default() }),
             Body::Assistant(Assistant { text: String::new(), tool_calls: Vec::new(), usage: None, ..Assistant::default() }),
+            Body::ToolRequested(ToolRequested {
+                call_id: "engine-i".into(),
+                tool: "Shell".into(),
+                args: json!({ "command": "ls" }),
+                by: Requester { user: "jane".into(), request_id: "i".into() },
+            }),
             Body::ToolAsked(ToolAsked {
                 call_id: "c".into(),
                 tool: "Shell".into(),
@@ -443,6 +453,7 @@ mod tests {
                 | Body::PeerMessage(_)
                 | Body::RunStarted(_)
                 | Body::Assistant(_)
+                | Body::ToolRequested(_)
                 | Body::ToolAsked(_)
                 | Body::ToolAnswered(_)
                 | Body::ToolStarted(_)

@@ -3,6 +3,8 @@
 //! The runtime dials `GET /v1/line` and then serves the paths in [`served`] on that connection; its own requests go to the paths in
 //! [`gateway_api`] over an ordinary connection. Both carry the projected token; the gateway derives the caller's name from the token alone.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::assets::AssetsReport;
@@ -71,16 +73,18 @@ pub mod runtime_api {
     pub const CONVERSATIONS: &str = "/v1/conversations";
 
     /// `GET` with [`crate::engine_api::EventsQuery`]: a stream of server-sent events, each a [`crate::signal::CloudEvent`] with its cursor as id. A stopped
-    /// agent's reader answers it too, up to the end of the log.
+    /// agent's reader answers it too, up to the end of the log. `POST` [`crate::engine_api::OutsideEvent`], answers [`crate::engine_api::EventTaken`] or
+    /// [`super::Refusal`]: 400 for what is none, 409 when the conversation is in no state for it, 413, 429 when as many messages wait as may.
     pub const EVENTS: &str = "/v1/engine/events";
     /// `GET` of `/KEY` below it: what the log says in this form, JSON; [`super::Refusal`] with 404 for a key that is none. A stopped agent's reader answers
     /// it too.
     pub const PROJECTION: &str = "/v1/engine/projection";
-    /// `GET`: [`crate::engine_api::ToolList`].
+    /// `GET`: [`crate::engine_api::ToolList`]. `POST` of `/TOOL` below it with [`crate::engine_api::RunTool`]: [`crate::engine_api::ToolRun`], or
+    /// [`super::Refusal`]: 400 for what is no call, 429 when too many have not ended.
     pub const TOOLS: &str = "/v1/engine/tools";
 
-    /// The path of [`LOG`], [`INBOX`], [`CONTROL`], [`APPROVAL`], [`ATTACH`], [`EXPORT`], [`EVENTS`] or [`PROJECTION`] for one conversation. A runtime that knows one conversation only
-    /// does not serve it, so nothing meant for another one reaches that.
+    /// The path of [`LOG`], [`INBOX`], [`CONTROL`], [`APPROVAL`], [`ATTACH`], [`EXPORT`], [`EVENTS`], [`PROJECTION`] or [`TOOLS`] for one
+    /// conversation. A runtime that knows one conversation only does not serve it, so nothing meant for another one reaches that.
     #[must_use]
     pub fn of_conversation(path: &str, name: &str) -> String {
         format!("{CONVERSATIONS}/{name}{}", path.strip_prefix("/v1").unwrap_or(path))
@@ -149,6 +153,13 @@ pub struct RuntimeReport {
     /// How many commands of the agent run in the background, beside what [`Self::activity`] says.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub background: u32,
+    /// Names of the conversations beside `main` that run, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conversations: Vec<String>,
+    /// How many calls of tools were refused since the report that was taken last, by [`crate::entry::RefusalClass`]. A report whose answer was lost comes again
+    /// with them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused_calls: BTreeMap<String, u64>,
 }
 
 pub(crate) fn is_zero(count: &u32) -> bool {
@@ -389,6 +400,9 @@ pub struct SendRequest {
     pub message_id: String,
     /// What the receiver's model reads.
     pub text: String,
+    /// The receiver's conversation; absent: `main`. A child's is `main`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
 }
 
 /// What the gateway hands to the target's runtime.

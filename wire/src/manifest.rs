@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::assets::AssetSettings;
+use crate::conversation::MAX_CONVERSATIONS;
 use crate::entry::AgentRef;
 use crate::policy::ToolPolicy;
 use crate::preset::Preset;
@@ -289,10 +290,29 @@ pub struct RunLimits {
     /// Seconds after which a program that is the agent and writes nothing is ended; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence_seconds: Option<u32>,
+    /// Conversations that may run beside `main`; absent: [`crate::conversation::MAX_CONVERSATIONS`], which is also the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversations: Option<u32>,
+}
+
+impl RunLimits {
+    /// How many conversations may run beside `main`.
+    #[must_use]
+    pub fn most_conversations(&self) -> usize {
+        let own = self.conversations.and_then(|most| usize::try_from(most).ok());
+        own.map_or(MAX_CONVERSATIONS, |most| most.min(MAX_CONVERSATIONS))
+    }
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
-        RunLimits { turns_per_run: 50, tool_seconds: 30, tool_output_bytes: 256 * 1024, tokens: None, silence_seconds: None }
+        RunLimits {
+            turns_per_run: 50,
+            tool_seconds: 30,
+            tool_output_bytes: 256 * 1024,
+            tokens: None,
+            silence_seconds: None,
+            conversations: None,
+        }
     }
 }

@@ -12,7 +12,7 @@ pub const SPEC_VERSION: &str = "1.0";
 pub const DATA_TYPE: &str = "application/json";
 
 /// All types of signals. Programs must ignore a type that they do not know: later versions have more.
-pub const TYPES: [&str; 35] = [
+pub const TYPES: [&str; 36] = [
     "conversation.assistant.message",
     "conversation.cancel",
     "conversation.compaction.completed",
@@ -46,6 +46,7 @@ pub const TYPES: [&str; 35] = [
     "project.assets_reloaded",
     "project.started",
     "security.network_denied",
+    "security.repeated_timeout_failures",
     "security.sandbox_violation",
     "security.sensitive_path_denied",
 ];

@@ -28,6 +28,10 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub children: Option<i32>,
+    /// Of a built-in agent: how many conversations may run beside `main`. 16 when absent. A smaller one ends none that runs: it counts for starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub conversations: Option<i32>,
     /// So long after this object was made nothing runs the agent any more, e.g. `8h`; at least `10s`. It is told in a condition and an Event before. A longer
     /// one, or none, lets the agent go on. No limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,7 @@ impl Default for Limits {
             tokens: None,
             silence_seconds: None,
             children: None,
+            conversations: None,
             lifetime: None,
         }
     }

@@ -133,6 +133,10 @@ pub struct LiveHint {
     /// Commands of the agent that run in the background, beside that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<i32>,
+    /// Names of its conversations beside `main` that run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 63)))]
+    pub conversations: Vec<String>,
     pub observed_at: String,
 }
 

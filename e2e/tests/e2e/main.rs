@@ -11,6 +11,7 @@ mod claims;
 mod conversations;
 mod deletion;
 mod ending;
+mod engine_calls;
 mod host_sources;
 mod laptop;
 mod network;

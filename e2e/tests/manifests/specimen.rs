@@ -98,7 +98,7 @@ fn agent(workspace: Value, session: Value) -> Value {
     json!({
         "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
-        "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4, "lifetime": "999999h" },
+        "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4, "conversations": 4, "lifetime": "999999h" },
         "compaction": { "at": 80_000, "keep": 10_000 },
         "policy": policy(), "rest": { "after": "30m" }, "delegation": {}, "scope": scope(),
     })
@@ -306,7 +306,7 @@ fn status(kind: Kind) -> Value {
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
             "session": { "id": "i", "segment": "s" }, "task": { "id": "t", "state": "Failed", "reason": "Cancelled" },
-            "live": { "podUID": "u", "activity": "Idle", "background": 1, "observedAt": "2026-01-01T00:00:00Z" },
+            "live": { "podUID": "u", "activity": "Idle", "background": 1, "conversations": ["review"], "observedAt": "2026-01-01T00:00:00Z" },
             "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1,
                 "scope": "The kernel has no Landlock.", "hasFrame": false, "hasGit": true, "program": "claude is 3.0.1, and 2. is known.",
                 "programSession": "It began a new one.",

@@ -61,7 +61,7 @@ fn is_offered_skill(skill: &Skill, to: CallFrom) -> bool {
     let reads_itself = match to {
         CallFrom::Model => false,
         CallFrom::Mcp => skill.source != Source::Team,
-        CallFrom::Hook | CallFrom::Unknown => true,
+        CallFrom::Hook | CallFrom::Engine | CallFrom::Unknown => true,
     };
     is_for_model(skill) && !reads_itself
 }
@@ -72,7 +72,7 @@ pub fn is_offered(command: &Command, to: CallFrom) -> bool {
     let reads_itself = match to {
         CallFrom::Model => false,
         CallFrom::Mcp => !command.source.is_jido() && command.source != Source::Team,
-        CallFrom::Hook | CallFrom::Unknown => true,
+        CallFrom::Hook | CallFrom::Engine | CallFrom::Unknown => true,
     };
     command.for_model && command.state.is_valid() && !reads_itself
 }

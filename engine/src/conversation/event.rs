@@ -15,6 +15,7 @@ use super::policy_change::PolicyChange;
 use super::preparation::{Prepared, ToPrepare};
 use super::program::ProgramEnd;
 use super::questions::ApprovalResult;
+use super::requested::{CallRequest, RunToolResult};
 use crate::decision::Decision;
 use crate::program::event::ProgramEvent;
 
@@ -157,6 +158,15 @@ pub enum ConversationEvent {
         user: String,
         /// The answer.
         request: ApprovalRequest,
+    },
+    /// Somebody asks for a call of a tool.
+    CallRequested {
+        /// The asker.
+        ask: AskId,
+        /// The person's authenticated user name.
+        user: String,
+        /// The call.
+        request: CallRequest,
     },
     /// Nobody has answered a call that waits in time.
     ApprovalExpired {
@@ -335,6 +345,8 @@ pub enum Intent {
         effect: EffectId,
         /// The calls.
         calls: Vec<ToolCall>,
+        /// Who asks for them.
+        from: CallFrom,
     },
     /// Look at the tree's assets; then [`ConversationEvent::Prepared`].
     Prepare {
@@ -349,6 +361,8 @@ pub enum Intent {
         effect: EffectId,
         /// The call.
         call: ToolCall,
+        /// Who asks for it.
+        from: CallFrom,
     },
     /// End an effect with all its processes; then [`ConversationEvent::Gone`], unless it has ended by itself.
     End {
@@ -373,6 +387,13 @@ pub enum Intent {
         ask: AskId,
         /// The answer that counts, or why there is none.
         result: ApprovalResult,
+    },
+    /// Answer whoever asked for a call of a tool.
+    AnswerCall {
+        /// Whom.
+        ask: AskId,
+        /// How far the call is, or why it was not taken.
+        result: RunToolResult,
     },
     /// There is nothing to do until something happens.
     Wait,

@@ -112,6 +112,7 @@ impl Facts {
             }
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
+            | Body::ToolRequested(_)
             | Body::ToolAsked(_)
             | Body::ToolAnswered(_)
             | Body::ToolStarted(_)

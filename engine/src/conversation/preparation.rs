@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use yoi_wire::entry::{AgentConfig, Body, CompactionOutcome, ConfigChanged, Entry, PromptItem, RunOutcome, SystemItem, ToolCall};
+use yoi_wire::entry::{AgentConfig, Body, CallFrom, CompactionOutcome, ConfigChanged, Entry, PromptItem, RunOutcome, SystemItem, ToolCall};
 
 use super::{ConversationState, Effect, EffectId, Intent};
 use crate::assets::{AssetOffer, Expansion, looks_like_command};
@@ -98,6 +98,7 @@ impl Preparation {
                 let of_call = |call: &ToolCall| Some((call.call_id.clone(), folder_of(call)?));
                 self.of_calls = answer.tool_calls.iter().filter_map(of_call).collect();
             }
+            Body::ToolStarted(start) if start.decision.as_ref().is_some_and(|decision| decision.from == CallFrom::Engine) => {}
             Body::ToolStarted(start) => {
                 let folder = self.of_calls.iter().find(|(id, _)| *id == start.call_id).map(|(_, folder)| folder);
                 if let Some(folder) = folder.filter(|_| self.folders.len() < MAX_FOLDERS) {
@@ -116,6 +117,7 @@ impl Preparation {
             | Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
             | Body::PeerMessage(_)
+            | Body::ToolRequested(_)
             | Body::ToolAsked(_)
             | Body::ToolAnswered(_)
             | Body::ToolEnded(_)

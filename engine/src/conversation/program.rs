@@ -230,6 +230,7 @@ impl ConversationState {
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
             | Body::RunStarted(_)
+            | Body::ToolRequested(_)
             | Body::ToolAsked(_)
             | Body::ToolAnswered(_)
             | Body::ToolStarted(_)

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use yoi_wire::entry::{Assistant, Body, CarriedItem, Entry, PromptItem, PromptToolResult, ToolCall};
 
+use super::requested::is_requested;
+
 /// The items of the next request. Each entry of the log changes at most one of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prompt {
@@ -58,6 +60,8 @@ impl Prompt {
                     self.push(entry.seq, false, PromptItem::Assistant(Box::new(Assistant { tool_calls, ..answer.clone() })));
                 }
             }
+            // No model reads what came of a call that none asked for.
+            Body::ToolEnded(end) if is_requested(end) => {}
             Body::ToolEnded(end) => {
                 let Some(index) = self.open.iter().position(|id| *id == end.call_id) else { return };
                 self.open.remove(index);
@@ -87,6 +91,7 @@ impl Prompt {
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
             | Body::RunStarted(_)
+            | Body::ToolRequested(_)
             | Body::ToolAsked(_)
             | Body::ToolAnswered(_)
             | Body::ToolStarted(_)

@@ -24,7 +24,7 @@ pub(super) fn asked(call_id: &str, tool: &str, from: CallFrom, question: &Questi
 }
 
 /// The end of a call that nobody approved.
-fn not_approved(call_id: &str, asked: &ToolAsked, why: &str) -> Body {
+pub(super) fn not_approved(call_id: &str, asked: &ToolAsked, why: &str) -> Body {
     let rule = asked.rules.first().cloned();
     Body::ToolEnded(ToolEnded {
         call_id: call_id.to_owned(),
@@ -37,7 +37,7 @@ fn not_approved(call_id: &str, asked: &ToolAsked, why: &str) -> Body {
     })
 }
 
-fn denial(answer: &Answer) -> String {
+pub(super) fn denial(answer: &Answer) -> String {
     match answer.because.as_deref().map(str::trim).filter(|because| !because.is_empty()) {
         Some(because) => format!("{} denied it: {because}", answer.by),
         None => format!("{} denied it", answer.by),
@@ -138,7 +138,8 @@ impl ConversationState {
         let Some((call, question)) = self.log.waiting().find(|(_, question)| question.seq == seq) else {
             return refuse(ApprovalRefusal::Unknown(format!("no call {seq} waits for an answer; see kubectl yoi approvals")));
         };
-        if self.ending.as_ref().is_some_and(|ending| ending.cancel) {
+        let is_of_run = question.asked.from != CallFrom::Engine;
+        if is_of_run && self.ending.as_ref().is_some_and(|ending| ending.cancel) {
             return refuse(ApprovalRefusal::Over(format!("call {seq} is over: its run is being cancelled")));
         }
         if always && question.asked.unreadable {

@@ -202,6 +202,7 @@ pub(super) fn answered_by(state: &ConversationState, entry: &Entry) -> Option<Ve
         | Body::PeerMessage(_)
         | Body::RunStarted(_)
         | Body::Assistant(_)
+        | Body::ToolRequested(_)
         | Body::ToolAsked(_)
         | Body::ToolAnswered(_)
         | Body::ToolStarted(_)

@@ -118,7 +118,7 @@ impl ConversationState {
             .collect();
         for (started, call) in begun {
             let effect = self.new_effect(Effect::Tool { call_id: call.call_id.clone(), started });
-            intents.push(Intent::Run { effect, call });
+            intents.push(Intent::Run { effect, call, from: CallFrom::Model });
         }
         if self.end_denied_calls(intents) || !self.effects.is_empty() {
             return;
@@ -137,7 +137,7 @@ impl ConversationState {
             return;
         }
         let effect = self.new_effect(Effect::Check);
-        intents.push(Intent::Check { effect, calls });
+        intents.push(Intent::Check { effect, calls, from: CallFrom::Model });
     }
 
     fn reads_only(&self, tool: &str) -> bool {
@@ -277,7 +277,7 @@ impl ConversationState {
     }
 }
 
-fn asked(call: &yoi_session::fold::OpenCall) -> ToolCall {
+pub(super) fn asked(call: &yoi_session::fold::OpenCall) -> ToolCall {
     call.request.clone().unwrap_or_else(|| ToolCall { call_id: call.call_id.clone(), tool: call.tool.clone(), args: Value::Null })
 }
 

@@ -7,6 +7,7 @@ mod preparation;
 mod programs;
 mod questions;
 mod replays;
+mod requested;
 mod requests;
 mod runs;
 mod simulation;

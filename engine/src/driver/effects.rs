@@ -9,10 +9,11 @@ use yoi_wire::entry::{CallFrom, TokenUsage, ToolCall};
 
 use super::model_call::{ModelCallTask, TokenAccount};
 use super::{Agent, EffectHandle, EffectKind, Running};
-use crate::assets::{asset_offer, expand};
+use crate::assets::{AssetOffer, asset_offer, expand};
 use crate::conversation::{
     CallEnd, CommandInput, ConversationEvent, EffectId, ModelFailed, ModelFailureKind, Prepared, PromptRequest, ToPrepare,
 };
+use crate::decision::Decision;
 use crate::tools::{CallResult, LiveOutput};
 
 impl Running<'_> {
@@ -64,6 +65,16 @@ impl Running<'_> {
         self.spawn(effect, EffectKind::Model, retry, task.run(request));
     }
 
+    /// Asks the tool gate about each.
+    pub(super) fn decide(&self, calls: &[ToolCall], from: CallFrom) -> Vec<Decision> {
+        let tools = &self.driver.tools;
+        // No run has looked at the tree for it.
+        if from == CallFrom::Engine && calls.iter().any(|call| AssetOffer::is_tool(&call.tool)) {
+            tools.runner().assets().look();
+        }
+        calls.iter().map(|call| tools.begin(call, from)).collect()
+    }
+
     /// Looks at the tree's assets, which count from this run on, and at the instructions of folders.
     pub(super) fn prepare(&self, wanted: ToPrepare) -> Prepared {
         let tools = &self.driver.tools;
@@ -80,13 +91,19 @@ impl Running<'_> {
         Prepared { offer: asset_offer(tools, self.driver.settings.window_tokens), generation, expansions, instructions }
     }
 
-    pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall) {
+    pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall, from: CallFrom) {
         let (tools, session) = (self.driver.tools.clone(), self.driver.session.clone());
         let end = async move {
             let started = Instant::now();
             let (id, tool) = (call.call_id.clone(), call.tool.clone());
-            let live = LiveOutput::new(move |text| session.feed.add(DeltaKind::ToolOutput, Some((&id, &tool)), text));
-            let CallResult { outcome, output, images, refused, read } = tools.run(&call, CallFrom::Model, &live).await;
+            let live = match from {
+                // It is none of the run that people watch.
+                CallFrom::Engine => LiveOutput::discard(),
+                CallFrom::Model | CallFrom::Hook | CallFrom::Mcp | CallFrom::Unknown => {
+                    LiveOutput::new(move |text| session.feed.add(DeltaKind::ToolOutput, Some((&id, &tool)), text))
+                }
+            };
+            let CallResult { outcome, output, images, refused, read } = tools.run(&call, from, &live).await;
             let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::info!(tool = call.tool, call = call.call_id, ?outcome, millis, "tool ended");
             ConversationEvent::Ended { effect, end: CallEnd { outcome, output, images, refused, read, millis } }

@@ -26,6 +26,10 @@ impl Running<'_> {
                 self.approvals.insert(ask, answer);
                 ConversationEvent::ApprovalGiven { ask, user, request }
             }
+            PersonRequest::RunTool { user, request, answer } => {
+                self.calls.insert(ask, answer);
+                ConversationEvent::CallRequested { ask, user, request }
+            }
             PersonRequest::ListWaiting { answer } => {
                 // Whoever asked may be gone.
                 let _ = answer.send(state.waiting_calls());

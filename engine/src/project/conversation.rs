@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -10,7 +11,8 @@ use yoi_session::{InboxMessage, Lock, PutOutcome, Reader, Replay, Sender, Stored
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::conversation::{ConversationState, ConversationStatus, MAIN};
-use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStarted};
+use yoi_wire::engine_api::{EventTaken, RunTool, ToolRun};
+use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RefusalClass, RuntimeStarted};
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 use yoi_wire::people::MAX_LOG_TAIL;
@@ -18,13 +20,14 @@ use yoi_wire::policy::ToolPolicy;
 
 use super::ProjectError;
 use super::budget::{TokenBudget, sum};
-use crate::conversation::RunSettings;
+use crate::conversation::{CallRequest, RunSettings};
 use crate::driver::{Agent, ConversationObserver, Driver, FailedCall, ModelPatience, SecretRenewal};
 use crate::error_text::error_text;
 use crate::follow::Follower;
 use crate::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking};
 use crate::model::RetryPolicy;
 use crate::open_session::{OpenSession, closed_session_reader};
+use crate::outside_events::send_event;
 use crate::policy::Policy;
 use crate::tools::ToolGate;
 
@@ -197,14 +200,20 @@ impl Conversation {
         }
     }
 
-    /// The tools that policy and mode show to its model from the next turn on.
+    /// The gate before its tools; `None`: it did not run in this process.
+    #[must_use]
+    pub fn gate(&self) -> Option<&ToolGate> {
+        self.tools.as_ref()
+    }
+
+    /// The tools that policy and mode show to its model from the next turn on, which are those that [`Self::run_tool`] runs.
     ///
     /// # Errors
     /// It does not run.
     pub fn tools(&self) -> Result<Vec<OfferedTool>, ProjectError> {
         self.session()?;
         let gate = self.tools.as_ref().ok_or_else(|| self.not_running())?;
-        Ok(gate.offered_now(CallFrom::Model))
+        Ok(gate.offered_now(CallFrom::Engine))
     }
 
     /// Its name.
@@ -265,6 +274,25 @@ impl Conversation {
     /// No such call waits, or it is over.
     pub async fn approve(&self, user: &str, request: ApprovalRequest) -> Result<ApprovalResponse, ProjectError> {
         Ok(self.session()?.approve(user.to_owned(), request).await.ok_or_else(|| self.not_running())??)
+    }
+
+    /// Has a tool run that no model asked for, by the gate of all calls, and returns its end. What is not ended within the wait of the request, or waits for
+    /// a person, is asked for again under the same id, which is the same call.
+    ///
+    /// # Errors
+    /// It is no call, too many have not ended, or the conversation does not run.
+    pub async fn run_tool(&self, user: &str, tool: &str, call: RunTool) -> Result<ToolRun, ProjectError> {
+        let wait = call.wait();
+        let request = CallRequest { id: call.id, tool: tool.to_owned(), args: call.args };
+        Ok(self.session()?.run_tool(user.to_owned(), request, wait).await.ok_or_else(|| self.not_running())??)
+    }
+
+    /// Gives it an event from outside, an object as [`yoi_wire::engine_api::OutsideEvent`], and returns when its effect is durable.
+    ///
+    /// # Errors
+    /// It is none that may come from outside, too many messages wait, the conversation is in no state for it, or it does not run.
+    pub async fn send_event(&self, user: &str, event: Value) -> Result<EventTaken, ProjectError> {
+        Ok(send_event(self.session()?, user, event).await?)
     }
 
     /// Follows it after `token`, or from its last `tail` entries: each entry and each piece of an answer once, in order.
@@ -416,6 +444,10 @@ impl ConversationObserver for CountingObserver {
 
     fn on_rotated(&self, session: SessionPointer) {
         self.next.on_rotated(session);
+    }
+
+    fn on_call_refused(&self, class: RefusalClass) {
+        self.next.on_call_refused(class);
     }
 
     fn on_wait(&self) {

@@ -33,7 +33,7 @@ pub enum Projection {
     /// The mode, who has set it and by which request, what it closes, its limit of steps, and the open run. The limit of a conversation whose mode nobody
     /// has set is that of its agent.
     ModeRuntime,
-    /// The calls of the open run that have not ended, oldest first.
+    /// The calls of the open run that have not ended, oldest first; then those that no model asked for.
     PendingToolCalls,
 }
 
@@ -140,7 +140,7 @@ impl ReadLog {
             Projection::Diagnostics => {
                 let run = state.open_run.as_ref().map(|run| json!({"runId": run.run_id, "turns": run.turns, "paused": run.paused}));
                 json!({
-                    "entries": state.last_seq, "openRun": run, "openCalls": state.open_calls.len(), "unanswered": state.unanswered.len(),
+                    "entries": state.last_seq, "openRun": run, "openCalls": state.open_calls.len() + state.requested.len(), "unanswered": state.unanswered.len(),
                     "tokens": state.tokens, "runs": runs, "calls": calls, "refused": refused, "notices": notices,
                 })
             }
@@ -153,7 +153,8 @@ impl ReadLog {
                 })
             }
             Projection::PendingToolCalls => {
-                let calls = state.open_calls.iter().map(|call| {
+                let requested = state.requested.iter().map(|requested| &requested.call);
+                let calls = state.open_calls.iter().chain(requested).map(|call| {
                     let phase = match (&call.question, call.started) {
                         (_, Some(_)) => "started",
                         (Some(_), None) => "asked",

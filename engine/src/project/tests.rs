@@ -1,6 +1,7 @@
 //! Projects in this process, over a model that answers from a list.
 
 mod assets;
+mod calls;
 mod events;
 
 use std::path::Path;

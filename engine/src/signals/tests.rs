@@ -64,6 +64,16 @@ fn every_kind() -> Vec<StoredEntry> {
         ("CompactionStarted", json!({"reason": "requested", "instruction": "i", "keepFromSeq": 1})),
         ("CompactionEnded", json!({"outcome": "failed", "summary": ""})),
         ("ModeSwitched", json!({"mode": "planning", "by": by()})),
+        ("ToolRequested", json!({"callId": "engine-i", "tool": "Read", "args": {}, "by": by()})),
+        ("ToolAsked", json!({"callId": "engine-i", "tool": "Read", "from": "engine", "rules": ["Read"], "seconds": 60})),
+        (
+            "ToolEnded",
+            json!({"callId": "engine-i", "outcome": "refused", "output": "o", "decision": {"from": "engine", "refused": "ToolDenied"}}),
+        ),
+        ("ToolStarted", json!({"callId": "f", "tool": "Read"})),
+        ("ToolEnded", json!({"callId": "f", "outcome": "timedOut", "output": "o", "millis": 5})),
+        ("ToolStarted", json!({"callId": "g", "tool": "Read"})),
+        ("ToolEnded", json!({"callId": "g", "outcome": "timedOut", "output": "o", "millis": 5})),
         ("Extension", json!({"name": "x/y", "data": 1})),
         ("Extension", json!({"name": "yoi/assets", "data": {"outcome": "Loaded", "generation": 1}})),
         ("Extension", json!({"name": "yoi/assets", "data": {"outcome": "Reloaded", "generation": 2}})),
@@ -161,4 +171,23 @@ fn a_segment_carries_what_the_events_after_its_begin_follow_from() {
     let causes: Vec<String> = later.iter().map(|event| event.causeid.clone().unwrap_or_default().replace(SESSION, "")).collect();
     assert_eq!(causes, ["/4", "/1", "/2"]);
     assert_eq!(later[0].runid.as_deref(), Some("r"));
+}
+
+#[test]
+fn p24_the_third_timeout_of_one_tool_is_told_of_as_such_and_those_of_another_count_for_themselves() {
+    let timeout = |n: u64, tool: &str| {
+        let id = format!("c{n}");
+        [
+            stored(2 * n, "ToolStarted", json!({"callId": id, "tool": tool})),
+            stored(2 * n + 1, "ToolEnded", json!({"callId": id, "outcome": "timedOut", "output": "o", "millis": 5})),
+        ]
+    };
+    let entries: Vec<StoredEntry> =
+        ["Shell", "Grep", "Shell", "Grep", "Shell", "Shell"].iter().zip(1..).flat_map(|(tool, n)| timeout(n, tool)).collect();
+    let told: Vec<(String, Value)> = events(&entries)
+        .into_iter()
+        .filter(|event| event.kind == "security.repeated_timeout_failures")
+        .map(|event| (event.causeid.unwrap().replace(SESSION, ""), event.data))
+        .collect();
+    assert_eq!(told, [("/10".to_owned(), json!({"callId": "c5", "tool": "Shell", "timeouts": 3}))]);
 }

@@ -1,5 +1,7 @@
-//! The one door to all tools. The model of the runtime's own loop, a program's hook and a program's MCP client pass it.
+//! The one door to all tools. The model of the runtime's own loop, a program's hook, a program's MCP client and the engine's API pass it.
 
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yoi_wire::entry::{CallFrom, OfferedTool, RefusalClass, ToolCall};
@@ -21,13 +23,21 @@ pub struct ToolGate {
     runner: ToolRunner,
     /// The mode of the conversation, which all clones share.
     mode: Arc<Mutex<Option<Mode>>>,
+    /// A program is the agent of the conversation.
+    of_program: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for ToolGate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolGate").field("mode", &self.mode()).finish_non_exhaustive()
+    }
 }
 
 impl ToolGate {
     /// A gate before the tools of `runner`, which nothing else runs.
     #[must_use]
     pub fn new(runner: ToolRunner) -> Self {
-        Self { runner, mode: Arc::default() }
+        Self { runner, mode: Arc::default(), of_program: Arc::default() }
     }
 
     /// The gate of another conversation of the project: the same tools, tree, policy and slots of the project, and no mode yet.
@@ -45,6 +55,20 @@ impl ToolGate {
     /// The mode of the conversation, as its log has it.
     pub fn set_mode(&self, mode: Option<Mode>) {
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
+
+    /// Whether a program is the agent: then the engine's API has the tools that the program is offered, and no others.
+    pub fn set_of_program(&self, of_program: bool) {
+        self.of_program.store(of_program, Ordering::Relaxed);
+    }
+
+    /// As whom the engine's API calls tools.
+    fn as_whom(&self, from: CallFrom) -> CallFrom {
+        match from {
+            CallFrom::Engine if self.of_program.load(Ordering::Relaxed) => CallFrom::Mcp,
+            CallFrom::Engine => CallFrom::Model,
+            CallFrom::Model | CallFrom::Hook | CallFrom::Mcp | CallFrom::Unknown => from,
+        }
     }
 
     fn mode(&self) -> Option<Mode> {
@@ -66,6 +90,7 @@ impl ToolGate {
     /// The same under another policy.
     #[must_use]
     pub fn offered_under(&self, policy: &Policy, to: CallFrom) -> Vec<OfferedTool> {
+        let to = self.as_whom(to);
         let is_offered =
             |tool: &OfferedTool| is_exposed(&tool.name, to) && policy.exposes(&tool.name) && self.runner.is_of_use(&tool.name, to);
         self.runner.offered(to).into_iter().filter(is_offered).collect()
@@ -82,6 +107,7 @@ impl ToolGate {
     pub async fn run(&self, call: &ToolCall, from: CallFrom, live: &LiveOutput) -> CallResult {
         match self.check(call, from) {
             // The begin of a call that has to be asked about is durable only once it is approved.
+            Ok(_) if from == CallFrom::Engine => self.runner.beside_the_conversation().run(call, live).await,
             Ok(_) => self.runner.run(call, live).await,
             Err(refusal) => CallResult::refused(refusal),
         }
@@ -93,7 +119,8 @@ impl ToolGate {
             return self.runner.check_policy(call);
         }
         self.runner.tools().find(&call.tool)?;
-        if !is_exposed(&call.tool, from) {
+        let as_whom = self.as_whom(from);
+        if !is_exposed(&call.tool, as_whom) {
             let why = format_args!("{} is not for a program; there are {}", call.tool, FOR_PROGRAMS.join(", "));
             return Err(Refusal::new(RefusalClass::ToolNotExposed, why));
         }
@@ -119,6 +146,6 @@ fn is_exposed(tool: &str, to: CallFrom) -> bool {
     match to {
         CallFrom::Model => true,
         CallFrom::Mcp => FOR_PROGRAMS.contains(&tool),
-        CallFrom::Hook | CallFrom::Unknown => false,
+        CallFrom::Hook | CallFrom::Engine | CallFrom::Unknown => false,
     }
 }

@@ -44,7 +44,7 @@ pub struct Shell {
     /// Where the next command starts.
     directory: Mutex<PathBuf>,
     memory_kills: MemoryKills,
-    background: BackgroundProcesses,
+    background: Arc<BackgroundProcesses>,
 }
 
 /// A command that has started.
@@ -79,12 +79,17 @@ impl Shell {
     pub fn new(processes: Arc<ProcessSupervisor>) -> Self {
         let directory = Mutex::new(processes.root().to_owned());
         let memory_kills = MemoryKills::of_this_process();
-        Self { processes, script: Script::of_this_system(), directory, memory_kills, background: BackgroundProcesses::default() }
+        Self { processes, script: Script::of_this_system(), directory, memory_kills, background: Arc::default() }
     }
 
     /// A shell for another conversation: its own working directory, and its own commands in the background.
     pub(super) fn for_another_conversation(&self) -> Self {
         Self::new(self.processes.clone())
+    }
+
+    /// A shell that starts in the root, with the same commands in the background.
+    pub(super) fn in_root(&self) -> Self {
+        Self { background: self.background.clone(), ..Self::new(self.processes.clone()) }
     }
 
     /// Runs a command for at most `limit`. Standard output and error come interleaved, in at most `bytes` bytes, and piece by piece at

@@ -23,7 +23,7 @@ use crate::front_proxy::User;
 use crate::metrics::ControlLabels;
 
 /// What the runtime says of the request itself.
-const PASSED_ON: [StatusCode; 4] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::GONE];
+pub(super) const PASSED_ON: [StatusCode; 4] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::GONE];
 
 pub async fn waiting(
     State(gateway): State<Arc<GatewayState>>,

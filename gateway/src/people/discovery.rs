@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
-use yoi_wire::engine_api::{PREFIX, SUBRESOURCE};
+use yoi_wire::engine_api::{EVENTS_RIGHT, PREFIX, SUBRESOURCE, TOOLS_RIGHT};
 use yoi_wire::people::{GROUP, VERSION};
 
 use super::ApiFailure;
@@ -39,12 +39,15 @@ pub async fn resources() -> Json<Value> {
             resource("control", "Control", "create"),
             resources("conversations", "Conversation", &["create", "delete", "get"]),
             resource("diff", "Diff", "get"),
+            // These two are rights only: requests of theirs come by `proxy`.
+            resource(EVENTS_RIGHT, "Event", "create"),
             resource("export", "Export", "get"),
             resource("log", "Log", "get"),
             resource("message", "Message", "create"),
             resource("patch", "Patch", "get"),
-            resource("proxy", "Engine", "get"),
+            resources("proxy", "Engine", &["create", "get"]),
             resource("push", "Push", "create"),
+            resource(TOOLS_RIGHT, "ToolRun", "create"),
             resource("usage", "Usage", "get"),
             {"name": "yoiprojects/sync", "singularName": "", "namespaced": true, "kind": "Sync", "verbs": ["create"]},
         ],
@@ -57,20 +60,27 @@ pub async fn schema() -> Json<Value> {
     let in_query =
         |name: &str, kind: &str, description: &str| json!({"name": name, "in": "query", "type": kind, "description": description});
     let conversation = in_query("conversation", "string", "name of the conversation; main when absent");
-    let call = |words: &str, id: &str, produces: &str, more: Vec<Value>| {
+    let call = |id: &str, produces: &str, more: Vec<Value>| {
         let parameters: Vec<Value> = [in_path("namespace"), in_path("name")].into_iter().chain(more).collect();
-        let path = format!("/apis/{}/namespaces/{{namespace}}/yoipods/{{name}}/{SUBRESOURCE}/{PREFIX}/{words}", group_version());
-        let operation =
-            json!({"operationId": id, "produces": [produces], "parameters": parameters, "responses": {"200": {"description": "OK"}}});
-        (path, json!({"get": operation}))
+        json!({"operationId": id, "produces": [produces], "parameters": parameters, "responses": {"200": {"description": "OK"}}})
     };
+    let path = |words: &str| format!("/apis/{}/namespaces/{{namespace}}/yoipods/{{name}}/{SUBRESOURCE}/{PREFIX}/{words}", group_version());
+    let body = |description: &str| json!({"name": "body", "in": "body", "required": true, "description": description, "schema": {"type": "object"}});
     let follow = in_query("follow", "boolean", "go on with what comes");
     let after = in_query("after", "string", "the cursor of the last event that was read");
     let tail = in_query("tail", "integer", "only events of the last so many entries of the log");
+    let read_events = call("connectEngineEvents", "text/event-stream", vec![conversation.clone(), follow, after, tail]);
+    let event = body("{\"id\": UUID, \"type\": TYPE, \"data\": {...}}");
+    let send_event = call("createEngineEvent", "application/json", vec![conversation.clone(), event]);
+    let projection = call("connectEngineProjection", "application/json", vec![in_path("key"), conversation.clone()]);
+    let tools = call("connectEngineTools", "application/json", vec![conversation.clone()]);
+    let run = body("{\"id\": UUID, \"args\": {...}, \"waitSeconds\"?: NUMBER}");
+    let run_tool = call("createEngineToolRun", "application/json", vec![in_path("tool"), conversation, run]);
     let paths = [
-        call("events", "connectEngineEvents", "text/event-stream", vec![conversation.clone(), follow, after, tail]),
-        call("projection/{key}", "connectEngineProjection", "application/json", vec![in_path("key"), conversation]),
-        call("tools", "connectEngineTools", "application/json", Vec::new()),
+        (path("events"), json!({"get": read_events, "post": send_event})),
+        (path("projection/{key}"), json!({"get": projection})),
+        (path("tools"), json!({"get": tools})),
+        (path("tools/{tool}"), json!({"post": run_tool})),
     ];
     let paths: serde_json::Map<String, Value> = paths.into_iter().collect();
     Json(json!({"swagger": "2.0", "info": {"title": GROUP, "version": VERSION}, "paths": paths}))

@@ -1,7 +1,7 @@
 //! `yoipods/proxy/engine/...`: what the engine says of an agent. `events` are the signals of a conversation, `projection/KEY` is its log in a form for programs, and
 //! `tools` are what its model is offered. The runtime answers, or a stopped agent's reader; tools are those of an agent that runs.
 //!
-//! The subresource is `proxy`, because an API server ends the requests of others after a minute. Its right is `get`: all calls read.
+//! The subresource is `proxy`, because an API server ends the requests of others after a minute. Its right is `get`: all calls here read.
 
 use std::sync::Arc;
 
@@ -85,8 +85,10 @@ pub async fn tools(
     State(gateway): State<Arc<GatewayState>>,
     Path(target): Path<AgentTarget>,
     Extension(user): Extension<User>,
+    of: Result<Query<ConversationQuery>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", SUBRESOURCE).await?;
-    let body = read_from_runtime(&gateway, &record, runtime_api::TOOLS.to_owned(), WhenStopped::Nobody).await?;
-    Ok(json(body))
+    let Query(ConversationQuery { conversation }) = of.map_err(bad_query)?;
+    let path = AgentTarget { conversation, ..target }.runtime_path(runtime_api::TOOLS)?;
+    Ok(json(read_from_runtime(&gateway, &record, path, WhenStopped::Nobody).await?))
 }

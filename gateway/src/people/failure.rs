@@ -44,7 +44,7 @@ impl ApiFailure {
     pub fn method_not_allowed() -> Self {
         ApiFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "message, control, push and sync are sent with POST, all others are read with GET; approval and bundle take both, and conversations/NAME takes POST and DELETE",
+            "message, control, push, sync and proxy/engine/tools/TOOL are sent with POST, all others are read with GET; approval, bundle and proxy/engine/events take both, and conversations/NAME takes POST and DELETE",
         )
     }
 

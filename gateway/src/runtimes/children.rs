@@ -88,7 +88,7 @@ pub async fn diff(State(gateway): Gateway, Extension(caller): Extension<Authenti
 
 /// Only to an idle child, which is asked itself: what its status says of that is old.
 pub async fn send(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<SendResponse> {
-    let SendRequest { to, message_id, text } = read_json("a message", body).await?;
+    let SendRequest { to, message_id, text, conversation: _ } = read_json("a message", body).await?;
     let from = MessageSender { agent: Some(caller.agent.clone()), person: None };
     let refused = |target: Option<&AgentRecord>, refusal: &Refusal| {
         gateway.delivery.audit(&from, &caller.agent.namespace, &to, target, &message_id, Err(refusal));

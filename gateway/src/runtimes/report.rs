@@ -21,8 +21,12 @@ pub async fn receive(
 ) -> Result<Json<ReportAccepted>, RefusalResponse> {
     let report: RuntimeReport = read_json("a report", body).await?;
     validate(&report)?;
+    let refused_calls = report.refused_calls.clone();
     match gateway.reports.write(&caller.agent, caller.pod_uid, report).await {
-        Ok(()) => Ok(Json(ReportAccepted { agent: caller.agent })),
+        Ok(()) => {
+            gateway.metrics.count_refused(&refused_calls);
+            Ok(Json(ReportAccepted { agent: caller.agent }))
+        }
         Err(error) => Err(refusal_response(&error, caller.run_generation)),
     }
 }

@@ -108,7 +108,7 @@ async fn a14_d1_d13_who_is_not_the_parent_gets_one_answer_for_every_name() {
     let mut answers = Vec::new();
     for name in ["child", "nobody"] {
         let name = name.to_owned();
-        let message = SendRequest { to: name.clone(), message_id: "m".to_owned(), text: "t".to_owned() };
+        let message = SendRequest { to: name.clone(), message_id: "m".to_owned(), text: "t".to_owned(), conversation: None };
         let diff = DiffRequest { name: name.clone(), since: DiffSince::Base };
         let refused = [
             refusal(read(&caller, &name, None).await),
@@ -140,7 +140,7 @@ async fn a16_b2_a_lead_sees_its_child_by_each_reason_without_a_line_too_and_the_
     assert_eq!(seen("token-p-o").await, [("other".to_owned(), me)]);
     // A peer is sent to, whether it is a child or not.
     let mut child = cluster.runtime(&[&replica], "token-p-c").await;
-    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "t".to_owned() };
+    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "t".to_owned(), conversation: None };
     let _: SendResponse = cluster.caller(&replica, "token-p-l").post_json(gateway_api::SEND, &message).await.unwrap();
     assert!(!wait_for("the message", child.messages.recv()).await.unwrap().only_when_idle);
 }
@@ -211,7 +211,7 @@ async fn who_waits_for_children_is_answered_as_soon_as_they_have_nothing_to_do_o
         (response.children[0].state == "Starting").then_some(response)
     });
     assert!(!starting.await.met, "it has not taken up its task");
-    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "t".to_owned() };
+    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "t".to_owned(), conversation: None };
     let refused = lead.post_json::<_, SendResponse>(gateway_api::SEND_CHILD, &message).await;
     assert_eq!(refusal_reason(refused), (409, RefusalReason::AlreadyRunning));
     let waiting = async { wait(20).await.unwrap() };
@@ -230,7 +230,7 @@ async fn d2_d11_work_goes_to_an_idle_child_alone_and_its_diff_is_its_trees() {
     let replica = cluster.replica().await;
     let mut child = cluster.runtime(&[&replica], "token-p-c").await;
     let lead = cluster.caller(&replica, "token-p-l");
-    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "more".to_owned() };
+    let message = SendRequest { to: "child".to_owned(), message_id: "m".to_owned(), text: "more".to_owned(), conversation: None };
     let sent: SendResponse = lead.post_json(gateway_api::SEND_CHILD, &message).await.unwrap();
     assert_eq!(sent.message_id, "m");
     let got = wait_for("the message", child.messages.recv()).await.unwrap();

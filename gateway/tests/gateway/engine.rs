@@ -28,6 +28,7 @@ async fn p67_each_call_of_the_engine_reaches_the_conversation_that_its_query_nam
         ("projection/timeline", "/v1/engine/projection/timeline"),
         ("projection/of_a_newer_one?conversation=review", "/v1/conversations/review/engine/projection/of_a_newer_one"),
         ("tools", "/v1/engine/tools"),
+        ("tools?conversation=review", "/v1/conversations/review/engine/tools"),
     ] {
         let (status, answer) = cluster.request(&replica, "alice", "GET", &format!("{ENGINE}/{call}"), None).await;
         // Events are no JSON: they come as their own type.
@@ -72,4 +73,69 @@ async fn who_follows_events_through_a_gateway_that_stops_goes_on_at_another_one_
     wait_for("the end upstream", events.closed()).await;
     let again = json_of(cluster.connect_again(&second, "alice", &path, "g.7").await).await;
     assert_eq!(again, (StatusCode::OK, json!({"asked": "/v1/engine/events?follow=true&after=g.7"})));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_acts_needs_the_right_of_its_kind_and_reaches_the_runtime_with_the_name_of_its_user() {
+    let cluster = cluster();
+    for (user, rights) in [
+        ("runs", &["create proxy", "create tools"][..]),
+        ("sends", &["create proxy", "create events"]),
+        ("reads", &["get proxy", "create tools", "create events"]),
+        ("opens", &["create proxy", "create control", "create message", "get log"]),
+    ] {
+        rights.iter().for_each(|right| cluster.api.allow(user, right));
+    }
+    let replica = cluster.replica().await;
+    let a = cluster.runtime(&[&replica], "token-p-a").await;
+    cluster.api.wait_until("yoipods", "ns", "a", |a| a["status"]["live"].is_object()).await;
+    let id = "0197c0de-0000-7000-8000-000000000001";
+    let run = json!({"id": id, "args": {"command": "ls"}});
+    let event = json!({"id": id, "type": "conversation.user.message", "data": {"text": "go"}});
+    let ask = async |user: &str, call: &str, body: &Value| {
+        cluster.request(&replica, user, "POST", &format!("{ENGINE}/{call}"), Some(body.clone())).await
+    };
+    for (user, call, body, right) in [
+        ("sends", "tools/Shell", &run, "yoipods/tools"),
+        ("runs", "events", &event, "yoipods/events"),
+        ("reads", "tools/Shell", &run, "yoipods/proxy"),
+        ("reads", "events", &event, "yoipods/proxy"),
+        ("opens", "tools/Shell", &run, "yoipods/tools"),
+        ("opens", "events", &event, "yoipods/events"),
+    ] {
+        let (status, refused) = ask(user, call, body).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{user} {call}");
+        assert!(refused["message"].as_str().unwrap().contains(&format!("cannot create resource \"{right}\"")), "{user} {call}: {refused}");
+    }
+    assert!(a.state.steering.lock().unwrap().requests.is_empty());
+    let long = json!({"callId": "c", "end": {"seq": 7, "outcome": "succeeded", "output": "x".repeat(300 << 10)}});
+    a.state.steering.lock().unwrap().answer = Some((200, long.to_string()));
+    assert_eq!(ask("runs", "tools/Shell?conversation=review", &run).await, (StatusCode::OK, long));
+    a.state.steering.lock().unwrap().answer = None;
+    assert_eq!(ask("sends", "events", &event).await.0, StatusCode::OK);
+    {
+        let steering = a.state.steering.lock().unwrap();
+        assert_eq!(steering.requests, [("runs".to_owned(), run.clone()), ("sends".to_owned(), event.clone())]);
+        assert_eq!(steering.attached, ["/v1/conversations/review/engine/tools/Shell", "/v1/engine/events"]);
+    }
+    for (call, body, status) in [
+        ("tools/..%2Flog", run.clone(), StatusCode::BAD_REQUEST),
+        ("tools/Shell", json!({"args": {}}), StatusCode::BAD_REQUEST),
+        ("tools/Shell", json!({"id": id, "args": {}, "as": "root"}), StatusCode::BAD_REQUEST),
+        ("tools/Shell?conversation=No", run.clone(), StatusCode::BAD_REQUEST),
+        ("tools/Shell", json!({"id": id, "args": {"x": "x".repeat(70 << 10)}}), StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        assert_eq!(ask("runs", call, &body).await.0, status, "{call}");
+    }
+    assert_eq!(ask("sends", "events", &json!({"id": "x"})).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(a.state.steering.lock().unwrap().requests.len(), 2, "what is no call reaches no runtime");
+    let refusal = json!({"reason": "InboxFull", "message": "the event was not taken: 1000 messages wait to be read"});
+    a.state.steering.lock().unwrap().answer = Some((429, refusal.to_string()));
+    let (status, full) = ask("sends", "events", &event).await;
+    assert_eq!(
+        (status, &full["message"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("YoiPod ns/a: the event was not taken: 1000 messages wait to be read"))
+    );
+    let metrics = replica.metrics().await;
+    assert!(metrics.contains(r#"yoi_gateway_control_requests_total{action="runTool",answer="Done"} 1"#), "{metrics}");
 }

@@ -197,8 +197,8 @@ impl TestCluster {
             .route(runtime_api::CONVERSATIONS, get(async || r#"{"conversations":[]}"#))
             .route(&runtime_api::of_conversation("", "{conversation}"), any(conversation))
             .route(&runtime_api::of_conversation("/v1/{rest}", "{conversation}"), any(of_conversation))
-            .route("/v1/engine/{*rest}", get(engine))
-            .route(&runtime_api::of_conversation("/v1/engine/{*rest}", "{conversation}"), get(engine))
+            .route("/v1/engine/{*rest}", get(engine).post(engine_call))
+            .route(&runtime_api::of_conversation("/v1/engine/{*rest}", "{conversation}"), get(engine).post(engine_call))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::DIFF, get(async |RawQuery(query): RawQuery| json!({ "text": query, "paths": [] }).to_string()))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
@@ -396,6 +396,12 @@ async fn engine(State(state): State<Arc<RuntimeState>>, uri: http::Uri) -> Respo
     Response::new(body.unwrap_or_else(|| Body::from(json!({ "asked": asked }).to_string())))
 }
 
+/// A call that acts: what was asked is kept as an attached client's query is, and the rest as of a request of control.
+async fn engine_call(state: State<Arc<RuntimeState>>, uri: http::Uri, headers: HeaderMap, request: Json<Value>) -> Response<Body> {
+    state.steering.lock().unwrap().attached.push(uri.path().to_owned());
+    control(state, headers, request).await
+}
+
 async fn control(State(state): State<Arc<RuntimeState>>, headers: HeaderMap, Json(request): Json<Value>) -> Response<Body> {
     let mut steering = state.steering.lock().unwrap();
     let user = headers[USER_HEADER].to_str().unwrap().to_owned();
@@ -432,6 +438,8 @@ pub fn report(activity: Activity) -> RuntimeReport {
         program_session: None,
         assets: None,
         background: 0,
+        conversations: Vec::new(),
+        refused_calls: std::collections::BTreeMap::new(),
     }
 }
 

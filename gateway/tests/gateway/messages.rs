@@ -5,7 +5,7 @@ use yoi_wire::hub::{PodList, RefusalReason, SendRequest, SendResponse, gateway_a
 use crate::harness::{TestCluster, refusal, refusal_reason, wait_for};
 
 fn message(to: &str, id: &str) -> SendRequest {
-    SendRequest { to: to.into(), message_id: id.into(), text: "hello".into() }
+    SendRequest { to: to.into(), message_id: id.into(), text: "hello".into(), conversation: None }
 }
 
 fn pair() -> TestCluster {
@@ -223,4 +223,23 @@ async fn a20_a_peer_that_was_deleted_is_listed_as_missing_and_gets_no_message() 
         (403, RefusalReason::NotAPeer)
     );
     assert!(cluster.api.exists("yoipeers", "ns", "a.b"), "it stays until a person or its owner removes it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_goes_to_the_conversation_that_it_names_and_without_one_to_main() {
+    let cluster = pair();
+    let replica = cluster.replica().await;
+    let mut b = cluster.runtime(&[&replica], "token-p-b").await;
+    let caller = cluster.caller(&replica, "token-p-a");
+    let send = async |id: &str, conversation: &str| {
+        let message = SendRequest { conversation: Some(conversation.to_owned()), ..message("b", id) };
+        caller.post_json::<_, SendResponse>(gateway_api::SEND, &message).await
+    };
+    // The other conversation's inbox acknowledges, and that of `main` has got nothing.
+    assert_eq!(send("m1", "review").await.unwrap().message_id, "m1");
+    assert_eq!(send("m2", "main").await.unwrap().message_id, "m2");
+    assert_eq!(wait_for("the message", b.messages.recv()).await.unwrap().message_id, "m2");
+    let (status, refusal) = refusal(send("m3", "../x").await);
+    assert_eq!((status, refusal.reason), (400, RefusalReason::Invalid));
+    assert!(refusal.message.contains("is no name of a conversation"), "{}", refusal.message);
 }

@@ -62,6 +62,8 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
         ("alice", "GET", "proxy/engine/projection/timeline", StatusCode::FORBIDDEN),
         ("alice", "GET", "proxy/engine/projection/No", StatusCode::FORBIDDEN),
         ("alice", "GET", "proxy/engine/tools", StatusCode::FORBIDDEN),
+        ("alice", "POST", "proxy/engine/tools/Shell", StatusCode::FORBIDDEN),
+        ("alice", "POST", "proxy/engine/events", StatusCode::FORBIDDEN),
         ("bob", "GET", "log", StatusCode::FORBIDDEN),
     ] {
         let (status, body) =
@@ -218,12 +220,14 @@ async fn discovery_lists_the_subresources_and_the_schema_of_what_programs_call()
         "control",
         "conversations",
         "diff",
+        "events",
         "export",
         "log",
         "message",
         "patch",
         "proxy",
         "push",
+        "tools",
         "usage",
     ];
     let wanted: Vec<Value> = wanted.iter().map(|name| json!(format!("yoipods/{name}"))).chain([json!("yoiprojects/sync")]).collect();
@@ -231,12 +235,20 @@ async fn discovery_lists_the_subresources_and_the_schema_of_what_programs_call()
     let verbs = list["resources"].as_array().unwrap().iter().map(|resource| resource["verbs"][0].as_str().unwrap());
     assert_eq!(
         verbs.collect::<Vec<_>>(),
-        ["create", "create", "get", "create", "create", "create", "get", "get", "get", "create", "get", "get", "create", "get", "create"]
+        [
+            "create", "create", "get", "create", "create", "create", "get", "create", "get", "get", "create", "get", "create", "create",
+            "create", "get", "create"
+        ]
     );
     let (_, schema) = cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await;
     let paths: Vec<&String> = schema["paths"].as_object().unwrap().keys().collect();
     let agent = "/apis/runtime.yoi.dev/v1alpha1/namespaces/{namespace}/yoipods/{name}/proxy/engine";
-    assert_eq!(paths, [&format!("{agent}/events"), &format!("{agent}/projection/{{key}}"), &format!("{agent}/tools")]);
+    assert_eq!(
+        paths,
+        ["events", "projection/{key}", "tools", "tools/{tool}"].map(|words| format!("{agent}/{words}")).iter().collect::<Vec<_>>()
+    );
+    let methods = |path: &str| schema["paths"][&format!("{agent}/{path}")].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!((methods("events"), methods("tools/{tool}")), (vec!["get".to_owned(), "post".to_owned()], vec!["post".to_owned()]));
     assert_eq!(cluster.request(&replica, "system:aggregator", "GET", "/openapi/v3", None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(cluster.request(&replica, "alice", "POST", &format!("{A}/log"), None).await.0, StatusCode::METHOD_NOT_ALLOWED);
 }

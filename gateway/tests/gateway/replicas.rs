@@ -17,7 +17,7 @@ async fn two_replicas_serve_the_same_agents_and_know_nothing_of_each_other() {
     let (one, two) = (cluster.replica().await, cluster.replica().await);
     let mut b = cluster.runtime(&[&one, &two], "token-p-b").await;
     for (replica, id) in [(&one, "m1"), (&two, "m2")] {
-        let message = SendRequest { to: "b".into(), message_id: id.into(), text: "t".into() };
+        let message = SendRequest { to: "b".into(), message_id: id.into(), text: "t".into(), conversation: None };
         cluster.caller(replica, "token-p-a").post_json::<_, SendResponse>(gateway_api::SEND, &message).await.unwrap();
         assert_eq!(wait_for("the message", b.messages.recv()).await.unwrap().message_id, id);
     }

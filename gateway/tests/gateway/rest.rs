@@ -102,7 +102,7 @@ async fn r2_a_peer_wakes_it_and_learns_when_that_takes_long() {
     let settings = GatewaySettings { wake_wait: Duration::from_millis(200), ..quick_settings() };
     let replica = cluster.ready_replica(settings).await;
     let caller = cluster.caller(&replica, "token-p-b");
-    let request = SendRequest { to: "a".into(), message_id: "m1".into(), text: "hello".into() };
+    let request = SendRequest { to: "a".into(), message_id: "m1".into(), text: "hello".into(), conversation: None };
     let (status, refused) = refusal(caller.post_json::<_, SendResponse>(gateway_api::SEND, &request).await);
     assert_eq!((status, refused.reason), (503, RefusalReason::Waking), "{}", refused.message);
     assert_eq!(cluster.api.get("yoipods", "ns", "a")["status"]["rest"]["wake"]["by"], "a message of agent b");

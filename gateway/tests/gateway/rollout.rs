@@ -93,7 +93,7 @@ async fn a_replica_that_stops_is_not_ready_and_serves_on_for_a_while() {
     replica.stop.cancel();
     assert_eq!(replica.health("/readyz").await, (StatusCode::SERVICE_UNAVAILABLE, "stopping".to_owned()));
     // On a new connection, as from a client whose Service does not know yet.
-    let message = SendRequest { to: "b".into(), message_id: "m1".into(), text: "t".into() };
+    let message = SendRequest { to: "b".into(), message_id: "m1".into(), text: "t".into(), conversation: None };
     cluster.caller(&replica, "token-p-a").post_json::<_, SendResponse>(gateway_api::SEND, &message).await.unwrap();
     wait_for("the end", replica.task).await.unwrap().unwrap();
 }
@@ -153,7 +153,7 @@ fn change_later(dns: &Arc<Mutex<Vec<SocketAddr>>>, change: impl FnOnce(&mut Vec<
 
 /// Sends until a message that was sent gets no answer. A call that was not sent may be repeated, as a runtime does.
 async fn send(client: &RequestClient, id: String) -> Result<(), CallError> {
-    let message = SendRequest { to: "b".into(), message_id: id, text: "t".into() };
+    let message = SendRequest { to: "b".into(), message_id: id, text: "t".into(), conversation: None };
     for _ in 0..2 {
         match client.post_json::<_, SendResponse>(gateway_api::SEND, &message).await {
             Err(CallError::Unsent(_)) => {}

@@ -1,9 +1,13 @@
 //! The flags of the verbs that ask an agent's engine, and of the one that shows its scope.
 
-use clap::Args;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use yoi_wire::engine_api::is_tool_name;
 
 use super::steering::ConversationChoice;
-use super::values::object_name;
+use super::values::{duration, message_id, object_name};
 
 #[derive(Debug, Args)]
 pub struct EventsOptions {
@@ -21,6 +25,27 @@ pub struct EventsOptions {
     /// Only those after this cursor (from an earlier `-o json`).
     #[arg(long, value_name = "CURSOR", conflicts_with = "tail")]
     pub after: Option<String>,
+    #[command(subcommand)]
+    pub command: Option<EventsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EventsCommand {
+    /// Give a conversation an event from outside.
+    #[command(after_help = super::examples::EVENTS_SEND)]
+    Send {
+        /// conversation.user.message, conversation.cancel, conversation.resume or conversation.mode.switch.requested.
+        #[arg(value_name = "TYPE")]
+        kind: String,
+        /// What it says, an object of JSON: of a message its text, of a switch of the mode the mode.
+        #[arg(long, value_name = "JSON", default_value = "{}", value_parser = json)]
+        data: Value,
+        /// Id of the event, a UUID. Sent again under the same id it has its effect once.
+        #[arg(long, value_name = "UUID", value_parser = message_id)]
+        id: Option<String>,
+        #[command(flatten)]
+        of: ConversationChoice,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -28,6 +53,45 @@ pub struct ToolsOptions {
     /// The agent.
     #[arg(value_name = "AGENT", value_parser = object_name)]
     pub name: String,
+    #[command(flatten)]
+    pub of: ConversationChoice,
+    #[command(subcommand)]
+    pub command: Option<ToolsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ToolsCommand {
+    /// Run a tool in the agent's tree, by its policy and mode, and print what it returns. No model reads it.
+    #[command(after_help = super::examples::TOOLS_RUN)]
+    Run(ToolRunOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct ToolRunOptions {
+    /// The tool, of those that `tools` lists.
+    #[arg(value_name = "TOOL", value_parser = tool_name)]
+    pub tool: String,
+    /// Its arguments, an object of JSON by the tool's schema.
+    #[arg(long, value_name = "JSON", default_value = "{}", value_parser = json)]
+    pub args: Value,
+    /// Id of the call, a UUID. Run again under the same id it is the same call, and runs once.
+    #[arg(long, value_name = "UUID", value_parser = message_id)]
+    pub id: Option<String>,
+    /// How long to wait until it has ended, also for a person who has to approve it.
+    #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub of: ConversationChoice,
+}
+
+/// Accepts a word. Anything else would change the path of a request.
+fn tool_name(text: &str) -> Result<String, String> {
+    is_tool_name(text).then(|| text.to_owned()).ok_or_else(|| "the name of a tool has 1 to 64 letters, digits, `_`, `-` and `.`".to_owned())
+}
+
+fn json(text: &str) -> Result<Value, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+    if value.is_object() { Ok(value) } else { Err("it is no object of JSON, as {\"command\": \"ls\"}".to_owned()) }
 }
 
 #[derive(Debug, Args)]
@@ -44,7 +108,7 @@ pub struct ProjectionOptions {
     pub name: String,
     #[command(flatten)]
     pub of: ConversationChoice,
-    /// timeline, llm_context, diagnostics or pending_tool_calls; an agent of a newer version may have more.
+    /// timeline, llm_context, diagnostics, mode_runtime or pending_tool_calls; an agent of a newer version may have more.
     #[arg(value_name = "KEY", value_parser = projection_key)]
     pub key: String,
 }

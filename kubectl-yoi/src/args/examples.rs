@@ -85,10 +85,20 @@ pub const EVENTS: &str = "Examples:
   kubectl yoi events alice --tail 50
   kubectl yoi events alice -f
   kubectl yoi events alice -f -o json | jq -r 'select(.type == \"policy.denied\").data.rule'
-  kubectl yoi events alice --conversation review --after CURSOR     # the cursor of the last event that was read";
+  kubectl yoi events alice --conversation review --after CURSOR     # the cursor of the last event that was read
+  kubectl yoi events alice send conversation.cancel";
+pub const EVENTS_SEND: &str = "Examples:
+  kubectl yoi events alice send conversation.user.message --data '{\"text\": \"CI failed: look at the log\"}'
+  kubectl yoi events alice send conversation.mode.switch.requested --data '{\"mode\": \"planning\", \"force\": true}'
+  kubectl yoi events alice send conversation.cancel --conversation review";
 pub const TOOLS: &str = "Examples:
   kubectl yoi tools alice
-  kubectl yoi tools alice -o json | jq '.items[0].schema'";
+  kubectl yoi tools alice -o json | jq '.items[0].schema'
+  kubectl yoi tools alice run Shell --args '{\"command\": \"make test\"}'";
+pub const TOOLS_RUN: &str = "Examples:
+  kubectl yoi tools alice run Shell --args '{\"command\": \"make test\"}'
+  kubectl yoi tools alice run Read --args '{\"path\": \"README.md\"}' --conversation review
+  kubectl yoi tools alice run Shell --args '{\"command\": \"git push\"}' --timeout 1h     # until a person has approved it";
 pub const SCOPE: &str = "Examples:
   kubectl yoi scope alice
   kubectl yoi scope alice -o json | jq -r '.covers[].path'";

@@ -121,15 +121,15 @@ fn each_verb_shows_examples_and_each_example_is_a_command_line() {
                 let line = line.split(" < ").next().unwrap_or_default();
                 let line = line.split(" > ").next().unwrap_or_default();
                 let line = line.split("   ").next().unwrap_or_default().trim();
-                // Words between quotes are one word.
-                let words: Vec<String> = line
-                    .split('"')
-                    .enumerate()
-                    .flat_map(|(n, part)| match n % 2 {
-                        0 => part.split_whitespace().map(str::to_owned).collect(),
-                        _ => vec![part.to_owned()],
-                    })
-                    .collect();
+                // What stands between quotes is one word, and double ones between single ones are letters of it.
+                let unquoted = |part: &str| part.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                let double = |part: &str| -> Vec<String> {
+                    let parts = part.split('"').enumerate();
+                    parts.flat_map(|(n, part)| if n % 2 == 0 { unquoted(part) } else { vec![part.to_owned()] }).collect()
+                };
+                let parts = line.split('\'').enumerate();
+                let words: Vec<String> =
+                    parts.flat_map(|(n, part)| if n % 2 == 0 { double(part) } else { vec![part.to_owned()] }).collect();
                 let parsed = Cli::from_words(std::iter::once("kubectl-yoi".to_owned()).chain(words));
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             }

@@ -63,6 +63,15 @@ impl Cluster {
         self.read(name, what, &subresource, &query, |request| self.client.request(request)).await
     }
 
+    /// Makes one of the engine's calls that act. It has its effect once, so it is sent again when its answer was lost. `operation` is for errors.
+    pub async fn act<T: DeserializeOwned>(&self, name: &str, operation: &str, call: &str, body: &impl Serialize) -> Result<T, Error> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
+        let subresource = format!("{SUBRESOURCE}/{PREFIX}/{call}");
+        let query = self.conversation_query(&subresource);
+        let path = query.strip_prefix('&').map_or(subresource.clone(), |query| format!("{subresource}?{query}"));
+        self.send_again(name, &path, &bytes).await.map_err(self.api_error::<YoiPod>(operation, name))
+    }
+
     /// The conversation as the engine's calls are told it, with `&` before it.
     fn conversation_query(&self, subresource: &str) -> String {
         let conversation = self.conversation.as_ref().filter(|_| subresource.starts_with(SUBRESOURCE));

@@ -1,13 +1,14 @@
-//! `events`: what happens to an agent, as CloudEvents.
+//! `events`: what happens to an agent, as CloudEvents, and events for it from outside.
 
 use std::ops::ControlFlow;
 
 use serde_json::Value;
 use yoi_crds::YoiPod;
+use yoi_wire::engine_api::{EventTaken, OutsideEvent};
 use yoi_wire::signal::CloudEvent;
 
 use super::log::time;
-use crate::args::{EventsOptions, OutputFormat};
+use crate::args::{EventsCommand, EventsOptions, OutputFormat};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::session_log::{LogReader, parse};
@@ -19,6 +20,9 @@ const ABOUT_CHARS: usize = 100;
 const ABOUT: [&str; 9] = ["tool", "class", "rule", "outcome", "reason", "text", "message", "output", "summary"];
 
 pub async fn events(cluster: &Cluster, output: Option<OutputFormat>, args: &EventsOptions) -> Result<(), Error> {
+    if let Some(EventsCommand::Send { kind, data, id, of: _ }) = &args.command {
+        return send(cluster, output, &args.name, kind, data, id.clone()).await;
+    }
     let agent = cluster.display_name::<YoiPod>(&args.name);
     let mut reader = LogReader { cluster, agent: &args.name, follow: args.follow, after: args.after.clone(), tail: args.tail };
     let mut header = Some(format!("{:<20} {:<34} {}\n", "TIME", "TYPE", "ABOUT"));
@@ -36,6 +40,23 @@ pub async fn events(cluster: &Cluster, output: Option<OutputFormat>, args: &Even
         })
     };
     reader.for_each_of::<CloudEvent, ()>(print).await.map(drop)
+}
+
+/// Gives the conversation an event. It is sent again when its answer was lost, and has its effect once.
+async fn send(
+    cluster: &Cluster,
+    output: Option<OutputFormat>,
+    agent: &str,
+    kind: &str,
+    data: &Value,
+    id: Option<String>,
+) -> Result<(), Error> {
+    let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    let event = OutsideEvent { id, kind: kind.to_owned(), data: data.clone() };
+    let taken: EventTaken = cluster.act(agent, "send an event to", "events", &event).await?;
+    let before = if taken.duplicate { "taken before: " } else { "" };
+    let sentence = format!("{}: {before}{}", cluster.display_name::<YoiPod>(agent), show::one_line(&taken.message));
+    show::object(output, &taken, &show::one_line(&taken.id), &sentence)
 }
 
 fn row(event: &CloudEvent) -> String {

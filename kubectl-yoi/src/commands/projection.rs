@@ -20,7 +20,7 @@ pub async fn projection(cluster: &Cluster, output: Option<OutputFormat>, args: &
     let text = match args.key.as_str() {
         "timeline" => timeline(&projection),
         "llm_context" => context(&projection),
-        "diagnostics" => diagnostics(&projection),
+        "diagnostics" | "mode_runtime" => diagnostics(&projection),
         "pending_tool_calls" => pending(&projection),
         _ => show::yaml(&projection)?,
     };

@@ -9,7 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use yoi_crds::reason::ALL;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
-use yoi_wire::engine_api::PROJECTIONS;
+use yoi_wire::engine_api::{OUTSIDE_TYPES, PROJECTIONS};
 
 use crate::args::ClusterOptions;
 use crate::cluster::Cluster;
@@ -25,6 +25,7 @@ pub async fn names_of(value_name: &str, agent: Option<&str>, options: &ClusterOp
         "REASON" => return ALL.iter().map(|reason| (reason.as_str().to_owned(), Some(reason.meaning().to_owned()))).collect(),
         "PRESET" => return PRESETS.map(|name| (name.to_owned(), None)).into(),
         "KEY" => return PROJECTIONS.map(|key| (key.to_owned(), None)).into(),
+        "TYPE" => return OUTSIDE_TYPES.map(|kind| (kind.to_owned(), None)).into(),
         "CALL" => {
             let Some(agent) = agent else { return Vec::new() };
             let asked = tokio::time::timeout(patience(options), calls(agent, options)).await;

@@ -95,9 +95,75 @@ async fn tools_and_projections_are_tables_for_people_and_whole_for_programs() ->
     let rows: Vec<Vec<&str>> = diagnostics.lines().map(|line| line.split_whitespace().collect()).collect();
     ensure!(rows == [["entries", "7"], ["runs.finished", "2"]], "{diagnostics}");
     // One of a newer version.
-    ensure!(projection("mode_runtime", json!({ "mode": "planning" })).await? == "---\nmode: planning\n");
+    ensure!(projection("mode_runtime", json!({ "mode": "planning" })).await?.split_whitespace().eq(["mode", "planning"]));
+    ensure!(projection("of_a_newer_one", json!({ "mode": "planning" })).await? == "---\nmode: planning\n");
 
     let no_key = plugin.run(&["projection", "a", "../log"]).await?.expect_code(2)?;
     ensure!(no_key.err.contains("lower-case letters"), "{no_key:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tool_that_is_run_prints_what_it_returns_and_fails_as_the_tool_does() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[]));
+    let path = "proxy/engine/tools/Shell";
+    let end = |outcome: &str, output: &str| {
+        json!({ "callId": "engine-i", "end": { "seq": 9, "outcome": outcome, "output": output } }).to_string()
+    };
+    // It is asked again under its id until it has ended.
+    let once = server.stream_for("a", path);
+    once.send(json!({ "callId": "engine-i" }).to_string())?;
+    drop(once);
+    server.answer_for("a", path, 200, end("succeeded", "one\u{1b}[2J\n[exit code 0]"));
+    let words = ["tools", "a", "run", "Shell", "--args", "{\"command\": \"echo one\"}", "--conversation", "review"];
+    let ran = plugin.run(&words).await?.expect_code(0)?;
+    ensure!(ran.out.starts_with("one") && ran.out.ends_with("[exit code 0]\n") && !ran.out.contains('\u{1b}'), "{ran:?}");
+    let requests = server.requests_for("a", path);
+    let ids: Vec<&Value> = requests.iter().map(|request| &request.body["id"]).collect();
+    ensure!(ids.len() == 2 && ids[0] == ids[1] && requests[0].body["args"]["command"] == "echo one", "{requests:?}");
+    ensure!(requests[0].query.get("conversation").is_some_and(|name| name == "review"), "{requests:?}");
+
+    server.answer_for("a", path, 200, end("failed", "no\n[exit code 1]"));
+    let failed = plugin.run(&["tools", "a", "run", "Shell"]).await?.expect_code(6)?;
+    ensure!(failed.out.contains("[exit code 1]") && failed.err.contains("the call of Shell by YoiPod ns/a failed"), "{failed:?}");
+    let refused = json!({ "callId": "c", "end": { "seq": 9, "outcome": "refused", "refused": "ToolDenied", "output": "tool_denied: no" } });
+    server.answer_for("a", path, 200, refused.to_string());
+    let refused = plugin.run(&["tools", "a", "run", "Shell"]).await?.expect_code(6)?;
+    ensure!(refused.out.is_empty() && refused.err.contains("was refused: tool_denied: no"), "{refused:?}");
+    server.answer_for("a", path, 200, json!({ "callId": "c", "asked": 7 }).to_string());
+    let waits = plugin.run(&["tools", "a", "run", "Shell", "--timeout", "1s"]).await?.expect_code(5)?;
+    ensure!(waits.err.contains("kubectl yoi approve a 7 -n ns") && waits.err.contains("--id "), "{waits:?}");
+    for args in ["x", "[]", "\"ls\""] {
+        plugin.run(&["tools", "a", "run", "Shell", "--args", args]).await?.expect_code(2)?;
+    }
+    plugin.run(&["tools", "a", "run", "../log"]).await?.expect_code(2)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_event_that_is_sent_has_an_id_of_its_own_and_a_refusal_is_told_as_it_is() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    server.put(agent("a", &[]));
+    server.answer_for("a", EVENTS, 200, json!({ "id": "i", "message": "the conversation reads it" }).to_string());
+    let words = ["events", "a", "send", "conversation.user.message", "--data", "{\"text\": \"go\"}"];
+    let sent = plugin.run(&words).await?.expect_code(0)?;
+    ensure!(sent.out == "YoiPod ns/a: the conversation reads it\n", "{sent:?}");
+    let body = server.requests_for("a", EVENTS).pop().map(|request| request.body).unwrap_or_default();
+    ensure!(
+        body["type"] == "conversation.user.message" && body["data"]["text"] == "go" && body["id"].as_str().is_some_and(|id| id.len() == 36),
+        "{body}"
+    );
+    server.answer_for(
+        "a",
+        EVENTS,
+        429,
+        status(429, "TooManyRequests", "YoiPod ns/a: the event was not taken: 1000 messages wait to be read"),
+    );
+    let full = plugin.run(&words).await?.expect_code(5)?;
+    ensure!(full.err.contains("1000 messages wait"), "{full:?}");
+    plugin.run(&["events", "a", "send", "conversation.cancel", "--data", "now"]).await?.expect_code(2)?;
     Ok(())
 }

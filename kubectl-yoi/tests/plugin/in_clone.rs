@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 49] = [
+const LINES: [&str; 51] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -32,7 +32,9 @@ const LINES: [&str; 49] = [
     "conversation stop a review",
     "top",
     "events a",
+    "events a send conversation.cancel",
     "tools a",
+    "tools a run Read --timeout 1s",
     "scope a",
     "projection a timeline",
     "export a",

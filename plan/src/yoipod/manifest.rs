@@ -203,6 +203,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
             tool_seconds: limits.tool_seconds.unsigned_abs(),
             tokens: limits.tokens.map(i64::unsigned_abs),
             silence_seconds: limits.silence_seconds.map(i32::unsigned_abs),
+            conversations: limits.conversations.map(i32::unsigned_abs),
             ..RunLimits::default()
         },
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },

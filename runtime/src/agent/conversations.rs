@@ -9,7 +9,7 @@ use yoi_engine::driver::{ConversationObserver, ModelPatience};
 use yoi_engine::log_reads::LogReads;
 use yoi_engine::project::{ConversationParts, Conversations, SEGMENT_BYTES, TokenBudget};
 use yoi_session::{Error as SessionError, Lock};
-use yoi_wire::conversation::{MAIN, MAX_CONVERSATIONS};
+use yoi_wire::conversation::MAIN;
 use yoi_wire::entry::RuntimeStarted;
 
 use super::AgentProcess;
@@ -29,7 +29,8 @@ impl AgentProcess<'_> {
     }
 
     pub(super) async fn open_others(&self, lock: &Arc<Lock>) -> Result<(), SessionError> {
-        let others = Conversations::open(lock.clone(), self.parts(), MAX_CONVERSATIONS, self.stop.child_token()).await?;
+        let limit = self.settings.manifest.limits.most_conversations();
+        let others = Conversations::open(lock.clone(), self.parts(), limit, self.stop.child_token()).await?;
         self.conversations.send_replace(Some(Arc::new(others)));
         Ok(())
     }

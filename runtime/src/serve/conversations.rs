@@ -87,7 +87,7 @@ impl OtherConversations {
     }
 
     /// A conversation that runs.
-    fn running(&self, name: &str) -> Result<Arc<Conversation>, Refused> {
+    pub(super) fn running(&self, name: &str) -> Result<Arc<Conversation>, Refused> {
         let conversation = self.all()?.get(name)?;
         if conversation.is_running() {
             return Ok(conversation);
@@ -145,7 +145,7 @@ pub(super) fn of_name(path: &str) -> String {
     runtime_api::of_conversation(path, "{conversation}")
 }
 
-fn not_open() -> Refused {
+pub(super) fn not_open() -> Refused {
     Refused(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open".to_owned())
 }
 
@@ -204,7 +204,7 @@ pub(super) async fn read_state(api: ReadState, name: &str) -> Result<ReadState, 
 }
 
 /// What reaches the conversation of this name, which has to run.
-fn agent_state(api: AgentState, name: &str) -> Result<AgentState, Refused> {
+pub(super) fn agent_state(api: AgentState, name: &str) -> Result<AgentState, Refused> {
     if name == MAIN {
         return Ok(api);
     }

@@ -1,45 +1,35 @@
-//! The engine's calls, which change nothing here: events, projections and tools. In process they are `Project::events`, `Conversation::projection` and
-//! `Project::tools`, whose answers are these.
+//! The engine's calls: events, projections, tools, a call of a tool, and an event from outside. In process they are `Project::events`, and
+//! `Conversation::{projection, tools, run_tool, send_event}`, whose answers are these.
 
-use std::fmt;
 use std::str::FromStr;
 
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use futures::stream;
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
+use yoi_engine::conversation::CallRequest;
 use yoi_engine::error_text::error_text;
+use yoi_engine::outside_events::{SendEventError, send_event};
 use yoi_engine::project::{Projection, read_projection};
 use yoi_engine::signals::{EventStream, EventsFrom};
 use yoi_engine::tools::ToolGate;
 use yoi_session::{Error, Reader};
 use yoi_wire::conversation::MAIN;
-use yoi_wire::engine_api::{EventsQuery, ToolList};
+use yoi_wire::engine_api::{EventRefusal, EventsQuery, MAX_CALL_BODY, RunTool, RunToolRefusal, ToolList};
 use yoi_wire::entry::CallFrom;
-use yoi_wire::hub::{RefusalReason, runtime_api};
+use yoi_wire::hub::{MAX_MESSAGE_BODY, RefusalReason, runtime_api};
 use yoi_wire::signal::CloudEvent;
 
-use super::conversations::{of_name, read_state};
+use super::control::user_of;
+use super::conversations::{Refused, agent_state, of_name, read_state};
 use super::{AgentState, ReadState, blocking, closed_session_reader, refuse, session_error_response};
-
-/// The tools of the agent, as its model or its program is offered them.
-#[derive(Clone)]
-pub struct OfferedTools {
-    pub gate: ToolGate,
-    pub to: CallFrom,
-}
-
-impl fmt::Debug for OfferedTools {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OfferedTools").field("to", &self.to).finish_non_exhaustive()
-    }
-}
+use crate::status::NotReady;
 
 /// The calls that a stopped agent's reader answers, too.
 pub(super) fn reading_router(read: ReadState) -> Router {
@@ -52,9 +42,122 @@ pub(super) fn reading_router(read: ReadState) -> Router {
         .with_state(read)
 }
 
-pub(super) async fn tools(State(api): State<AgentState>) -> Json<ToolList> {
-    let OfferedTools { gate, to } = api.tools;
-    Json(ToolList { tools: blocking(move || gate.offered(to)).await })
+/// The calls about tools that change nothing. Who looks at them does not keep the agent awake.
+pub(super) fn tools_router(agent: AgentState) -> Router {
+    Router::new().route(runtime_api::TOOLS, get(tools_of_main)).route(&of_name(runtime_api::TOOLS), get(tools_of)).with_state(agent)
+}
+
+/// The calls that reach the agent.
+pub(super) fn agent_router(agent: AgentState) -> Router {
+    let limit = || DefaultBodyLimit::max(MAX_CALL_BODY);
+    let tool = format!("{}/{{tool}}", runtime_api::TOOLS);
+    Router::new()
+        .route(&tool, post(run_tool_in_main).layer(limit()))
+        .route(&of_name(&tool), post(run_tool_in).layer(limit()))
+        .route(runtime_api::EVENTS, post(event_to_main).layer(DefaultBodyLimit::max(MAX_MESSAGE_BODY)))
+        .route(&of_name(runtime_api::EVENTS), post(event_to).layer(DefaultBodyLimit::max(MAX_MESSAGE_BODY)))
+        .with_state(agent)
+}
+
+async fn tools_of_main(State(api): State<AgentState>) -> Json<ToolList> {
+    offered(api.tools).await
+}
+
+async fn tools_of(State(api): State<AgentState>, Path(name): Path<String>) -> Result<Json<ToolList>, Refused> {
+    let gate = if name == MAIN { Some(api.tools) } else { api.conversations.running(&name)?.gate().cloned() };
+    Ok(offered(gate.ok_or_else(super::conversations::not_open)?).await)
+}
+
+/// The tools that its mode opens, which are those that run.
+async fn offered(gate: ToolGate) -> Json<ToolList> {
+    Json(ToolList { tools: blocking(move || gate.offered_now(CallFrom::Engine)).await })
+}
+
+type CallBody = Result<Json<RunTool>, JsonRejection>;
+
+async fn run_tool_in_main(State(api): State<AgentState>, Path(tool): Path<String>, headers: HeaderMap, call: CallBody) -> Response {
+    run_tool(&api, tool, &headers, call).await
+}
+
+async fn run_tool_in(
+    State(api): State<AgentState>,
+    Path((name, tool)): Path<(String, String)>,
+    headers: HeaderMap,
+    call: CallBody,
+) -> Result<Response, Refused> {
+    Ok(run_tool(&agent_state(api, &name)?, tool, &headers, call).await)
+}
+
+async fn run_tool(api: &AgentState, tool: String, headers: &HeaderMap, call: CallBody) -> Response {
+    let call = match call {
+        Ok(Json(call)) => call,
+        Err(rejection) => return refuse(rejection.status(), RefusalReason::Invalid, rejection.body_text()),
+    };
+    let Some(user) = user_of(headers) else {
+        return refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, "the request does not say who asks");
+    };
+    let (wait, session) = (call.wait(), api.open_session.borrow().clone());
+    let request = CallRequest { id: call.id, tool, args: call.args };
+    let taken = match session {
+        Some(session) => session.run_tool(user, request, wait).await,
+        None => None,
+    };
+    match taken {
+        Some(Ok(run)) => Json(run).into_response(),
+        Some(Err(refusal @ RunToolRefusal::Invalid(_))) => refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, refusal.to_string()),
+        Some(Err(refusal @ RunToolRefusal::Full)) => refuse(StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull, refusal.to_string()),
+        None => refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open"),
+    }
+}
+
+type EventBody = Result<Json<Value>, JsonRejection>;
+
+async fn event_to_main(State(api): State<AgentState>, headers: HeaderMap, event: EventBody) -> Response {
+    take_event(&api, &headers, event).await
+}
+
+async fn event_to(
+    State(api): State<AgentState>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    event: EventBody,
+) -> Result<Response, Refused> {
+    Ok(take_event(&agent_state(api, &name)?, &headers, event).await)
+}
+
+async fn take_event(api: &AgentState, headers: &HeaderMap, event: EventBody) -> Response {
+    let event = match event {
+        Ok(Json(event)) => event,
+        Err(rejection) => return refuse(rejection.status(), RefusalReason::Invalid, rejection.body_text()),
+    };
+    let Some(user) = user_of(headers) else {
+        return refuse(StatusCode::BAD_REQUEST, RefusalReason::Invalid, "the request does not say who asks");
+    };
+    let session = api.open_session.borrow().clone();
+    let taken = match session {
+        Some(session) => send_event(session, &user, event).await,
+        None => Err(SendEventError::Closed),
+    };
+    let refused = match taken {
+        Ok(taken) => return Json(taken).into_response(),
+        Err(SendEventError::Refused(refused)) => refused,
+        Err(SendEventError::Session(error)) => {
+            let failure = NotReady::from_session_error(&error);
+            let message = format!("the event was not taken: {}", failure.message);
+            api.disk_space.start(failure);
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, RefusalReason::ReceiverFailed, message);
+        }
+        Err(SendEventError::Closed) => {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
+        }
+    };
+    let (status, reason) = match &refused {
+        EventRefusal::Invalid(_) => (StatusCode::BAD_REQUEST, RefusalReason::Invalid),
+        EventRefusal::TooLong(_) => (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid),
+        EventRefusal::Full { .. } => (StatusCode::TOO_MANY_REQUESTS, RefusalReason::InboxFull),
+        EventRefusal::Conflict(_) => (StatusCode::CONFLICT, RefusalReason::Invalid),
+    };
+    refuse(status, reason, refused.to_string())
 }
 
 type AskedQuery = Result<Query<EventsQuery>, QueryRejection>;

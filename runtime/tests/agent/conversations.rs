@@ -115,3 +115,19 @@ async fn p60_a_second_conversation_works_beside_main_asks_for_itself_outlives_a_
     let unknown = runtime_api::of_conversation(runtime_api::LOG, "other");
     assert_eq!(harness.gateway.request("GET", &unknown, "").await.0, StatusCode::NOT_FOUND);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_conversations_run_as_the_limit_says_and_the_report_names_them() {
+    let limits = json!({"turnsPerRun": 20, "toolSeconds": 30, "toolOutputBytes": 4096, "conversations": 1});
+    let harness = Harness { limits, ..Harness::new(SCRIPT).await };
+    let mut runtime = harness.start(1, None);
+    assert_eq!(call(&harness, "POST", &path(""), Value::Null).await.0, StatusCode::OK);
+    harness.gateway.wait_for_report(|report| report.conversations == ["review"]).await;
+    let second = runtime_api::of_conversation("", "second");
+    let (status, refused) = call(&harness, "POST", &second, Value::Null).await;
+    assert!(status == StatusCode::CONFLICT && refused["message"].as_str().unwrap().contains("1 run beside main"), "{status} {refused}");
+    assert_eq!(call(&harness, "DELETE", &path(""), Value::Null).await.0, StatusCode::OK);
+    assert_eq!(call(&harness, "POST", &second, Value::Null).await.0, StatusCode::OK);
+    harness.gateway.wait_for_report(|report| report.conversations == ["second"]).await;
+    harness.stop(&mut runtime).await;
+}

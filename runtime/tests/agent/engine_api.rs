@@ -101,3 +101,94 @@ async fn p63_p67_a_run_is_followed_by_its_events_and_what_a_stopped_agent_says_o
     assert!(timeline.as_array().unwrap().iter().any(|entry| entry["kind"] == json!("RunEnded")));
     assert_eq!(get(&harness, &other).await.0, StatusCode::NOT_FOUND);
 }
+
+async fn post(harness: &Harness, path: &str, body: Value) -> (StatusCode, Value) {
+    let send = async || {
+        let (status, body) = harness.gateway.request_as("jane", "POST", path, body.to_string()).await;
+        (status != StatusCode::SERVICE_UNAVAILABLE).then(|| (status, serde_json::from_slice(&body).unwrap_or_default()))
+    };
+    eventually("an answer", send).await
+}
+
+fn id(n: u128) -> String {
+    uuid::Uuid::from_u128(n).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p67_a_tool_is_run_over_the_line_once_by_an_id_and_waits_for_a_person_where_the_policy_says_so() {
+    let policy = json!({"ask": ["Shell(echo two*)"], "deny": ["Write"]});
+    let harness = Harness { manifest_settings: json!({"policy": policy}), ..Harness::new(SCRIPT).await };
+    let mut runtime = harness.start(1, None);
+    let shell = format!("{}/Shell", runtime_api::TOOLS);
+    let one = json!({"id": id(1), "args": {"command": "echo one >> made; cat made"}});
+    let (status, first) = post(&harness, &shell, one.clone()).await;
+    assert_eq!((status, &first["end"]["outcome"]), (StatusCode::OK, &json!("succeeded")), "{first}");
+    assert!(first["end"]["output"].as_str().unwrap().starts_with("one\n"), "{first}");
+    assert_eq!(post(&harness, &shell, one.clone()).await, (StatusCode::OK, first.clone()));
+    let (_, denied) =
+        post(&harness, &format!("{}/Write", runtime_api::TOOLS), json!({"id": id(2), "args": {"path": "x", "content": "x"}})).await;
+    assert_eq!((&denied["end"]["outcome"], &denied["end"]["refused"]), (&json!("refused"), &json!("ToolDenied")), "{denied}");
+    let two = json!({"id": id(3), "args": {"command": "echo two"}});
+    let (_, asked) = post(&harness, &shell, two.clone()).await;
+    let number = asked["asked"].as_u64().unwrap();
+    harness.gateway.wait_for_report(|report| report.activity == yoi_wire::hub::Activity::NeedsInput).await;
+    // It waits over a restart, and what had ended is known.
+    harness.stop(&mut runtime).await;
+    harness.gateway.forget_line();
+    let mut runtime = harness.start(2, None);
+    assert_eq!(post(&harness, &shell, one).await, (StatusCode::OK, first));
+    assert_eq!(post(&harness, &shell, two.clone()).await.1["asked"], json!(number));
+    assert_eq!(post(&harness, runtime_api::APPROVAL, json!({"call": number, "approve": true})).await.0, StatusCode::OK);
+    let (_, ended) = post(&harness, &shell, two).await;
+    assert_eq!(ended["end"]["outcome"], "succeeded", "{ended}");
+    assert_eq!(std::fs::read_to_string(harness.tree().join("made")).unwrap(), "one\n");
+    harness.gateway.wait_for_report(|report| report.activity == yoi_wire::hub::Activity::Idle).await;
+
+    let before = harness.entries().len();
+    let other = runtime_api::of_conversation(&shell, "other");
+    for (path, body, status, words) in [
+        (&shell, json!({"id": "x", "args": {}}), StatusCode::BAD_REQUEST, "UUID"),
+        (&shell, json!({"id": id(3), "args": {"command": "rm"}}), StatusCode::BAD_REQUEST, "another call"),
+        (&shell, json!({"id": id(4)}), StatusCode::UNPROCESSABLE_ENTITY, "missing field"),
+        (&other, json!({"id": id(4), "args": {}}), StatusCode::NOT_FOUND, "there is no conversation other"),
+    ] {
+        let (code, refused) = post(&harness, path, body).await;
+        assert!(code == status && refused["message"].as_str().unwrap().contains(words), "{path}: {code} {refused}");
+    }
+    assert_eq!(harness.entries().len(), before);
+    harness.stop(&mut runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p30_an_event_from_outside_has_its_effect_once_and_the_offer_of_tools_follows_the_mode_that_it_sets() {
+    let harness = Harness::new(SCRIPT).await;
+    let mut runtime = harness.start(1, None);
+    let event = |n: u128, kind: &str, data: Value| json!({"id": id(n), "type": kind, "data": data});
+    let message = json!({"id": uuid::Uuid::now_v7().to_string(), "type": "conversation.user.message", "data": {"text": "read the secret"}});
+    assert_eq!(post(&harness, runtime_api::EVENTS, message.clone()).await.0, StatusCode::OK);
+    harness.wait_for_runs(1).await;
+    let (_, again) = post(&harness, runtime_api::EVENTS, message).await;
+    assert_eq!(again["duplicate"], true, "{again}");
+    let offers_write = async || get(&harness, runtime_api::TOOLS).await.1.contains("\"Write\"");
+    assert!(offers_write().await);
+    let planning = event(1, "conversation.mode.switch.requested", json!({"mode": "planning"}));
+    assert_eq!(post(&harness, runtime_api::EVENTS, planning).await.0, StatusCode::OK);
+    assert!(!offers_write().await);
+    let before = harness.entries().len();
+    for (event, status, words) in [
+        (event(2, "conversation.run.opened", json!({})), StatusCode::BAD_REQUEST, "is internal"),
+        (event(2, "conversation.dance", json!({})), StatusCode::BAD_REQUEST, "there is no event"),
+        (json!({"id": id(2), "type": "conversation.user.message", "text": "flat"}), StatusCode::BAD_REQUEST, "stands in its data"),
+        (event(2, "conversation.resume", json!({})), StatusCode::CONFLICT, "no run is paused"),
+        (
+            event(3, "conversation.user.message", json!({"text": "x".repeat(65537)})),
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "65536 bytes are allowed",
+        ),
+    ] {
+        let (code, refused) = post(&harness, runtime_api::EVENTS, event.clone()).await;
+        assert!(code == status && refused["message"].as_str().unwrap().contains(words), "{event}: {code} {refused}");
+    }
+    assert_eq!(harness.entries().len(), before);
+    harness.stop(&mut runtime).await;
+}

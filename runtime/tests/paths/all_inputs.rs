@@ -1,6 +1,6 @@
 //! Every path is given to every tool.
 
-use yoi_wire::entry::ToolOutcome;
+use yoi_wire::entry::{CallFrom, ToolOutcome};
 
 use crate::fixture::{INSIDE, SECRET, TreeFixture};
 use crate::inputs::{Expected, Input, Kind, all};
@@ -48,12 +48,18 @@ fn check_promises(input: &Input, make: &dyn Fn(&TreeFixture) -> Box<dyn PathTool
     Ok(tried)
 }
 
-fn tools(fixture: &TreeFixture) -> Box<dyn PathTools> {
-    Box::new(RuntimeTools::new(&fixture.tree()))
+#[test]
+fn no_path_leads_a_tool_out_of_the_tree() {
+    try_all_from(CallFrom::Model);
 }
 
 #[test]
-fn no_path_leads_a_tool_out_of_the_tree() {
+fn no_path_leads_a_tool_out_of_the_tree_that_no_model_asked_for() {
+    try_all_from(CallFrom::Engine);
+}
+
+fn try_all_from(from: CallFrom) {
+    let tools = |fixture: &TreeFixture| -> Box<dyn PathTools> { Box::new(RuntimeTools::called_by(&fixture.tree(), from)) };
     let inputs = all();
     let mut broken = Vec::new();
     let mut calls = 0;

@@ -40,10 +40,16 @@ pub fn calls(path: &str) -> [(&'static str, Value); 3] {
 pub struct RuntimeTools {
     gate: ToolGate,
     runtime: Runtime,
+    /// Who calls them.
+    from: CallFrom,
 }
 
 impl RuntimeTools {
     pub fn new(tree: &Path) -> Self {
+        Self::called_by(tree, CallFrom::Model)
+    }
+
+    pub fn called_by(tree: &Path, from: CallFrom) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let shell = Shell::new(Arc::new(ProcessSupervisor::new(tree.to_owned(), "a", &[])));
         let unused_gateway = Dial {
@@ -61,7 +67,7 @@ impl RuntimeTools {
             RunLimits::default(),
             Arc::new(Policy::new(&ToolPolicy::default()).unwrap()),
         );
-        Self { gate: ToolGate::new(runner), runtime }
+        Self { gate: ToolGate::new(runner), runtime, from }
     }
 
     fn call(tool: &str, args: &Value) -> ToolCall {
@@ -71,14 +77,14 @@ impl RuntimeTools {
 
 impl PathTools for RuntimeTools {
     fn check(&self, tool: &str, args: &Value) -> Option<String> {
-        match self.gate.begin(&Self::call(tool, args), CallFrom::Model) {
+        match self.gate.begin(&Self::call(tool, args), self.from) {
             Decision::Allow | Decision::Ask(_) => None,
             Decision::Refuse(refusal) => Some(refusal.message),
         }
     }
 
     fn run(&self, tool: &str, args: &Value) -> CallResult {
-        let end = self.runtime.block_on(self.gate.run(&Self::call(tool, args), CallFrom::Model, &LiveOutput::discard()));
+        let end = self.runtime.block_on(self.gate.run(&Self::call(tool, args), self.from, &LiveOutput::discard()));
         // The files have one line, whose number Read puts before it.
         let output = end.output.strip_prefix("     1\t").map(str::to_owned);
         CallResult { output: output.unwrap_or(end.output.clone()), ..end }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use yoi_wire::entry::{Carried, CarriedCall, CarriedMore, CarriedRun, CarriedState, ToolCall};
 
-use super::{DeliveredIds, LogState, OpenCall, OpenRun};
+use super::{DeliveredIds, LogState, OpenCall, OpenRun, RequestedCall};
 
 /// Bytes of ids, of tasks, and of calls in one line, unless one alone is longer. Together they stay far below the longest line of a log.
 const MAX_PART_BYTES: usize = 2 << 20;
@@ -25,6 +25,8 @@ impl LogState {
             unanswered,
             open_run,
             open_calls,
+            requested,
+            past_requested,
             interrupted,
             always_approved,
             past_questions,
@@ -43,6 +45,8 @@ impl LogState {
             unanswered: unanswered.clone(),
             open_run: open_run.as_ref().map(carried_run),
             open_calls: open_calls.next().unwrap_or_default(),
+            requested: requested.iter().map(RequestedCall::carried).collect(),
+            past_requested: past_requested.iter().cloned().collect(),
             interrupted: interrupted.clone(),
             requests: Vec::new(),
             always_approved: always_approved.iter().cloned().collect(),
@@ -67,7 +71,9 @@ impl LogState {
     pub(super) fn restore(&mut self, carried: &CarriedState) {
         // The conversation keeps the requests of people and the program.
         let CarriedState { delivered, tasks, unanswered, open_run, open_calls, interrupted, .. } = carried;
-        let CarriedState { requests: _, always_approved, past_questions, mode, read, tokens, program: _, .. } = carried;
+        let CarriedState {
+            requested, past_requested, requests: _, always_approved, past_questions, mode, read, tokens, program: _, ..
+        } = carried;
         *self = Self {
             last_seq: self.last_seq,
             run_generation: self.run_generation,
@@ -76,6 +82,8 @@ impl LogState {
             unanswered: unanswered.clone(),
             open_run: open_run.as_ref().map(restored_run),
             open_calls: Vec::new(),
+            requested: requested.iter().map(RequestedCall::restored).collect(),
+            past_requested: past_requested.iter().cloned().collect(),
             interrupted: interrupted.clone(),
             always_approved: always_approved.iter().cloned().collect(),
             past_questions: past_questions.iter().cloned().collect(),
@@ -126,13 +134,13 @@ fn restored_run(run: &CarriedRun) -> OpenRun {
     OpenRun { run_id, cause, seq, turns, paused, tokens, ending }
 }
 
-fn carried_call(call: &OpenCall) -> CarriedCall {
+pub(super) fn carried_call(call: &OpenCall) -> CarriedCall {
     let OpenCall { call_id, tool, request, started, question } = call.clone();
     let only_started = request.is_none();
     CarriedCall { call: request.unwrap_or(ToolCall { call_id, tool, args: Value::Null }), started, only_started, question }
 }
 
-fn restored_call(carried: &CarriedCall) -> OpenCall {
+pub(super) fn restored_call(carried: &CarriedCall) -> OpenCall {
     let CarriedCall { call, started, only_started, question } = carried.clone();
     OpenCall { call_id: call.call_id.clone(), tool: call.tool.clone(), request: (!only_started).then_some(call), started, question }
 }

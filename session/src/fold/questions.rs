@@ -18,9 +18,10 @@ impl OpenCall {
 }
 
 impl LogState {
-    /// Calls that wait for a person, and the questions, in the order of the calls.
+    /// Calls that wait for a person, and the questions: those of the run in the order of the calls, then those that no model asked for.
     pub fn waiting(&self) -> impl Iterator<Item = (&OpenCall, &CallQuestion)> {
-        self.open_calls.iter().filter_map(|call| call.waiting().map(|question| (call, question)))
+        let calls = self.open_calls.iter().chain(self.requested.iter().map(|requested| &requested.call));
+        calls.filter_map(|call| call.waiting().map(|question| (call, question)))
     }
 
     /// Whether a run is open that goes on after a restart where it is, because of a call that waits for a person or has got its answer. A call of a program
@@ -33,6 +34,12 @@ impl LogState {
 
     pub(super) fn ask(&mut self, asked: &ToolAsked, entry: &Entry) {
         let question = CallQuestion { seq: entry.seq, at: entry.at.clone(), asked: asked.clone(), answer: None };
+        if asked.from == CallFrom::Engine {
+            if let Some(call) = self.requested_call(&asked.call_id) {
+                call.question = Some(question);
+            }
+            return;
+        }
         let is_asked_about = |call: &&mut OpenCall| call.call_id == asked.call_id && call.started.is_none();
         match self.open_calls.iter_mut().find(is_asked_about) {
             Some(call) => call.question = Some(question),
@@ -47,7 +54,8 @@ impl LogState {
     }
 
     pub(super) fn answer(&mut self, answered: &ToolAnswered) {
-        let questions = self.open_calls.iter_mut().filter_map(|call| call.question.as_mut());
+        let calls = self.open_calls.iter_mut().chain(self.requested.iter_mut().map(|requested| &mut requested.call));
+        let questions = calls.filter_map(|call| call.question.as_mut());
         let Some(question) = questions.into_iter().find(|question| question.seq == answered.asked) else { return };
         question.answer = Some(answered.answer.clone());
         if answered.answer.approved && answered.answer.always {

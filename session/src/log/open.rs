@@ -81,6 +81,7 @@ fn unsupported_version(entry: &Entry) -> Option<String> {
         | Body::PeerMessage(_)
         | Body::RunStarted(_)
         | Body::Assistant(_)
+        | Body::ToolRequested(_)
         | Body::ToolAsked(_)
         | Body::ToolAnswered(_)
         | Body::ToolStarted(_)

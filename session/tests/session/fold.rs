@@ -3,9 +3,9 @@
 use yoi_session::{LogState, fold};
 use yoi_wire::{
     entry::{
-        Abandoned, Answer, Assistant, Body, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom, ModeSwitched,
-        Paused, PeerMessage, ReadPosition, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted, TokenUsage,
-        ToolAnswered, ToolAsked, ToolEnded, ToolOutcome, UsageWithoutAnswer,
+        Abandoned, Answer, Assistant, Body, CallDecision, CallFrom, CarriedTask, CompactionEnded, CompactionOutcome, Entry, InputFrom,
+        ModeSwitched, Paused, PeerMessage, ReadPosition, Requester, Resumed, Rewound, RolledBack, RunEnded, RunOutcome, RunStarted,
+        TokenUsage, ToolAnswered, ToolAsked, ToolEnded, ToolOutcome, ToolRequested, ToolStarted, UsageWithoutAnswer,
     },
     hub::TaskState,
     mode::Mode,
@@ -52,6 +52,20 @@ fn tool_answered(id: &str, asked: u64, approved: bool) -> Body {
     Body::ToolAnswered(ToolAnswered { call_id: id.into(), asked, answer })
 }
 
+fn requested(id: &str) -> Body {
+    Body::ToolRequested(ToolRequested { call_id: id.into(), tool: "shell".into(), args: serde_json::json!({ "command": id }), by: by() })
+}
+
+/// The same about a call that no model asked for.
+fn of_engine(body: Body) -> Body {
+    let decision = Some(CallDecision::allowed(CallFrom::Engine));
+    match body {
+        Body::ToolStarted(start) => Body::ToolStarted(ToolStarted { decision, ..start }),
+        Body::ToolEnded(end) => Body::ToolEnded(ToolEnded { decision, ..end }),
+        other => other,
+    }
+}
+
 fn answer(n: u64, calls: &[&str]) -> Body {
     let Body::Assistant(answer) = asks(calls) else { unreachable!() };
     Body::Assistant(Assistant { usage: Some(usage(n)), ..answer })
@@ -83,7 +97,7 @@ impl Rng {
             RunOutcome::Cancelled,
             RunOutcome::RolledBack,
         ];
-        match self.below(19) {
+        match self.below(23) {
             0 => input(&format!("m{seq}"), InputFrom::Task),
             1 => input(&id, InputFrom::Person),
             2 => Body::PeerMessage(PeerMessage { message_id: id, from: agent("bob"), text: "t".into(), prompt: None }),
@@ -100,6 +114,10 @@ impl Rng {
             14 => Body::Usage(UsageWithoutAnswer { usage: usage(seq), reason: "Cancelled".into() }),
             15 => tool_asked(call, CallFrom::Model),
             16 => tool_answered(call, self.below(seq), self.below(2) == 0),
+            18 => requested(call),
+            19 => tool_asked(call, CallFrom::Engine),
+            20 => of_engine(tool_started(call)),
+            21 => of_engine(tool_ended(call)),
             17 => Body::ModeSwitched(ModeSwitched { mode: Mode::Planning, by: by() }),
             _ => Body::CompactionEnded(CompactionEnded {
                 outcome: CompactionOutcome::Used,
@@ -184,6 +202,35 @@ fn p71_a_run_stays_open_for_a_call_that_waits_for_a_person_and_not_for_one_of_a_
     let of_program = state(before(CallFrom::Hook)).recovery();
     assert!(matches!(of_program.last(), Some(Body::RunEnded(end)) if end.outcome == RunOutcome::Interrupted), "{of_program:?}");
     assert_eq!(of_program.len(), 4);
+}
+
+#[test]
+fn a_call_that_no_model_asked_for_is_none_of_the_runs_ends_for_itself_and_goes_on_waiting_after_a_restart() {
+    // The model has a call of the same id.
+    let before =
+        || vec![input("m1", InputFrom::Person), run("r", &["m1"]), answer(10, &["a"]), requested("a"), requested("b"), requested("c")];
+    let begun = state([before(), vec![of_engine(tool_started("a")), tool_asked("b", CallFrom::Engine)]].concat());
+    assert_eq!((begun.open_calls.len(), begun.open_calls[0].started, begun.requested[0].call.started), (1, None, Some(7)));
+    let waiting: Vec<&str> = begun.waiting().map(|(call, _)| call.call_id.as_str()).collect();
+    assert_eq!(waiting, ["b"]);
+    let recovered = entries(begun.recovery()).iter().fold(begun, fold::apply);
+    assert_eq!((recovered.requested.len(), recovered.waiting().count(), recovered.open_run.is_some()), (1, 1, false));
+    let ends: Vec<_> = recovered.past_requested.iter().map(|past| (past.call_id.as_str(), past.outcome)).collect();
+    assert_eq!(ends, [("a", ToolOutcome::Unknown), ("c", ToolOutcome::Refused)]);
+    assert_eq!(recovered.recovery(), []);
+    let ended = state([before(), vec![of_engine(tool_ended("a")), tool_ended("a")]].concat());
+    assert_eq!((ended.open_calls.len(), ended.requested.len(), ended.past_requested.len()), (0, 2, 1));
+    assert_eq!(ended.past_requested[0].output.as_deref(), Some("ok"));
+    // What they returned is remembered up to a size, the latest first.
+    let mut state = state(Vec::new());
+    for n in 0..100 {
+        let id = format!("c{n}");
+        let Body::ToolEnded(end) = of_engine(tool_ended(&id)) else { unreachable!() };
+        let end = Body::ToolEnded(ToolEnded { output: "x".repeat(100 << 10), ..end });
+        state = entries(vec![requested(&id), end]).iter().fold(state, fold::apply);
+    }
+    let with_output: Vec<bool> = state.past_requested.iter().map(|past| past.output.is_some()).collect();
+    assert!(with_output.len() == 64 && with_output.iter().filter(|has| **has).count() == 5 && with_output[59..].iter().all(|has| *has));
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub enum CallFrom {
     Hook,
     /// A program, by its MCP client: it asks for a tool of Yoi's.
     Mcp,
+    /// A person or a program, by the engine's API: no model asked for the call, and none reads its result.
+    Engine,
     /// Somebody whom a newer version knows.
     #[serde(other)]
     Unknown,

@@ -60,6 +60,7 @@ kinds!(
     PeerMessage,
     RunStarted,
     Assistant,
+    ToolRequested,
     ToolAsked,
     ToolAnswered,
     ToolStarted,

@@ -12,6 +12,7 @@ use super::answer::{TokenUsage, ToolCall};
 use super::asked::{CallQuestion, PastQuestion};
 use super::control::ModeSwitched;
 use super::prompt::PromptItem;
+use super::requested::{CarriedRequest, PastRequest};
 use super::{ReadPosition, RunOutcome};
 use crate::control::ControlResponse;
 use crate::hub::TaskState;
@@ -174,6 +175,12 @@ pub struct CarriedState {
     /// Tool calls that have not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_calls: Vec<CarriedCall>,
+    /// Calls that no model asked for and that have not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested: Vec<CarriedRequest>,
+    /// Such calls that have ended, the latest of them, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_requested: Vec<PastRequest>,
     /// Causes of a run that was interrupted and that no run has taken over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<Vec<String>>,

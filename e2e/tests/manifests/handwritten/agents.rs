@@ -76,11 +76,13 @@ pub(super) fn agents(t: &mut Table) {
         ("silenceSeconds", 9),
         ("children", -1),
         ("children", 101),
+        ("conversations", -1),
+        ("conversations", 17),
     ] {
         t.expect_refused("agent", a, &[("/spec/limits", json!({ field: n }))], field);
     }
     t.expect_accepted("agent", a, &[("/spec/delegation", Value::Null)]);
-    t.expect_accepted("agent", a, &[("/spec/limits", json!({ "children": 0 }))]);
+    t.expect_accepted("agent", a, &[("/spec/limits", json!({ "children": 0, "conversations": 0 }))]);
     scopes(t);
     // Without delegation it is refused by the admission policy, which lets the gateway alone set it.
     let born = json!({ "name": "lead", "uid": "u", "requestId": "r" });

@@ -124,9 +124,9 @@ fn random_life(seed: u64, check: bool) -> Simulation {
     simulation.start();
     simulation.settle();
     let mut late: Vec<ConversationEvent> = Vec::new();
-    for step in 0..120 {
+    for step in 0..120_u128 {
         let id = format!("id-{step}");
-        match numbers.below(19) {
+        match numbers.below(20) {
             0..6 if !simulation.effects.is_empty() => {
                 simulation.script = std::collections::VecDeque::from([match numbers.below(13) {
                     0..4 => Ok(calls(&[&format!("read-{step}"), &format!("read-x-{step}"), &format!("c-{step}")])),
@@ -163,6 +163,10 @@ fn random_life(seed: u64, check: bool) -> Simulation {
             18 => {
                 let mode = [Mode::Coding, Mode::Planning, Mode::Engineering][numbers.below(3) as usize];
                 drop(simulation.ask(&id, ControlAction::SetMode { mode, force: numbers.below(3) == 0 }));
+            }
+            19 => {
+                let command = ["ls", "ask-a", "bad"][numbers.below(3) as usize];
+                simulation.run_tool(step, command);
             }
             15 | 16 => {
                 if let Some(call) = simulation.waiting().first().copied() {

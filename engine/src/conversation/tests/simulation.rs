@@ -42,9 +42,14 @@ pub fn calls(ids: &[&str]) -> Assistant {
     Assistant { tool_calls: ids.iter().map(call).collect(), ..answer("") }
 }
 
+/// What the gate knows a call by: its id, or of a call that no model asked for its command.
+fn known_as(call: &ToolCall) -> &str {
+    if call.call_id.starts_with("engine-") { call.args["command"].as_str().unwrap_or_default() } else { &call.call_id }
+}
+
 /// The gate refuses a call with the id `bad`, and has a person asked about one whose id has `ask` in it, or `unread`, by a rule for its last letter.
 pub fn decision(call: &ToolCall) -> Decision {
-    match call.call_id.as_str() {
+    match known_as(call) {
         "bad" => Decision::Refuse(Refusal::with_message(RefusalClass::InvalidArgs, "no".to_owned())),
         id if id.contains("ask") || id.contains("unread") => Decision::Ask(Question {
             rules: vec![format!("Shell({})", &id[id.len() - 1..])],
@@ -89,6 +94,7 @@ pub struct Simulation {
     pub hold: bool,
     pub answers: Vec<(AskId, ControlResponse)>,
     pub approvals: Vec<(AskId, ApprovalResult)>,
+    pub runs: Vec<(AskId, RunToolResult)>,
     /// Ids of calls that the policy has come to refuse.
     pub withdrawn: Vec<String>,
     pub retried: usize,
@@ -215,8 +221,8 @@ impl Simulation {
             }
             Intent::Acknowledge { ask, result } => self.acknowledged.push((ask, result)),
             Intent::RetryModel { .. } => self.retried += 1,
-            Intent::Check { effect, calls } => {
-                let withdrawn = |call: &ToolCall| self.withdrawn.contains(&call.call_id);
+            Intent::Check { effect, calls, from: _ } => {
+                let withdrawn = |call: &ToolCall| self.withdrawn.iter().any(|id| id == known_as(call));
                 let refusal = || Decision::Refuse(Refusal::with_message(RefusalClass::ToolDenied, "withdrawn".to_owned()));
                 let decisions = calls.iter().map(|call| if withdrawn(call) { refusal() } else { decision(call) }).collect();
                 self.queue.push_back(ConversationEvent::Checked { effect, decisions });
@@ -232,8 +238,8 @@ impl Simulation {
                 let prepared = Prepared { offer: self.offer.clone(), generation: 1, expansions, instructions };
                 self.queue.push_back(ConversationEvent::Prepared { effect, prepared });
             }
-            Intent::Run { effect, call } => {
-                self.ran.push(call.call_id.clone());
+            Intent::Run { effect, call, from: _ } => {
+                self.ran.push(known_as(&call).to_owned());
                 self.effects.push((effect, Held::Tool(call)));
             }
             Intent::End { effect } => {
@@ -243,6 +249,7 @@ impl Simulation {
             Intent::EndBackground { effect } => self.effects.push((effect, Held::Background)),
             Intent::Answer { ask, response } => self.answers.push((ask, response)),
             Intent::AnswerApproval { ask, result } => self.approvals.push((ask, result)),
+            Intent::AnswerCall { ask, result } => self.runs.push((ask, result)),
             Intent::Wait => self.waits = true,
             Intent::Exit => {}
         }
@@ -324,6 +331,20 @@ impl Simulation {
         let (ask, result) = self.approvals.pop().unwrap();
         assert_eq!(ask, self.asks);
         result
+    }
+
+    /// Asks for a call of a tool, and returns the asker. The id names the call.
+    pub fn run_tool(&mut self, id: u128, command: &str) -> AskId {
+        self.asks += 1;
+        let request =
+            CallRequest { id: uuid::Uuid::from_u128(id).to_string(), tool: "Shell".to_owned(), args: json!({ "command": command }) };
+        self.send(ConversationEvent::CallRequested { ask: self.asks, user: "jane".to_owned(), request });
+        self.asks
+    }
+
+    /// What this asker of a call was told.
+    pub fn run_of(&self, ask: AskId) -> Option<RunToolResult> {
+        self.runs.iter().find(|(other, _)| *other == ask).map(|(_, result)| result.clone())
     }
 
     /// The numbers of the calls that wait.

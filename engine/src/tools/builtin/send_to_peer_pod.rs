@@ -11,7 +11,7 @@ use yoi_wire::manifest::RunLimits;
 use super::peers_error_sentence;
 use crate::children::Children;
 use crate::peers::{Peers, PeersError};
-use crate::tools::arguments::not_empty;
+use crate::tools::arguments::{not_empty, some_not_empty};
 use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 use crate::tools::unconfirmed::UnconfirmedMessages;
@@ -33,6 +33,10 @@ pub struct Args {
     #[serde(deserialize_with = "not_empty")]
     #[schemars(length(min = 1))]
     message: String,
+    /// Its conversation, where a message of it or a person names one. Without it, the message goes to its first one.
+    #[serde(default, deserialize_with = "some_not_empty")]
+    #[schemars(length(min = 1))]
+    conversation: Option<String>,
 }
 
 impl TypedTool for SendToPeerPod {
@@ -46,7 +50,13 @@ impl TypedTool for SendToPeerPod {
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
-        send(Way::Peer(&*context.peers), &context.unconfirmed, (&args.to, &args.message), default_time_limit(&context.limits)).await
+        send(
+            Way::Peer(&*context.peers),
+            &context.unconfirmed,
+            (&args.to, args.conversation, &args.message),
+            default_time_limit(&context.limits),
+        )
+        .await
     }
 }
 
@@ -68,11 +78,17 @@ impl Way<'_> {
     }
 }
 
-pub(super) async fn send(way: Way<'_>, unconfirmed: &UnconfirmedMessages, (to, text): (&str, &str), limit: Duration) -> CallResult {
-    let key = (to.to_owned(), text.to_owned());
+pub(super) async fn send(
+    way: Way<'_>,
+    unconfirmed: &UnconfirmedMessages,
+    (to, conversation, text): (&str, Option<String>, &str),
+    limit: Duration,
+) -> CallResult {
+    let inbox = conversation.as_ref().map_or(to.to_owned(), |conversation| format!("{to}/{conversation}"));
+    let key = (inbox, text.to_owned());
     // The id is stored before the message is sent, so that it survives however this call ends.
     let (message_id, sent_before) = unconfirmed.id_of(&key);
-    let message = SendRequest { to: to.to_owned(), message_id: message_id.clone(), text: text.to_owned() };
+    let message = SendRequest { to: to.to_owned(), message_id: message_id.clone(), text: text.to_owned(), conversation };
     let end = match tokio::time::timeout(limit, post_message(way, &message)).await {
         Ok(LastTry { answer, sent_earlier }) => send_end(answer, to, sent_before || sent_earlier),
         Err(_) => SendEnd::Unknown(format!("there was no answer within {} s", limit.as_secs())),

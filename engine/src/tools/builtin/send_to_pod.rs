@@ -43,7 +43,7 @@ impl TypedTool for SendToPod {
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
         match context.children() {
             Ok(children) => {
-                send(Way::Child(children), &context.unconfirmed, (&args.to, &args.message), default_time_limit(&context.limits)).await
+                send(Way::Child(children), &context.unconfirmed, (&args.to, None, &args.message), default_time_limit(&context.limits)).await
             }
             Err(refusal) => CallResult::refused(refusal),
         }

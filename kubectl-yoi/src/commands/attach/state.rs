@@ -214,7 +214,7 @@ impl AttachState {
             Body::Assistant(_) => self.blocks.end_answer(),
             Body::ToolEnded(ended) => self.blocks.end_call(&ended.call_id),
             Body::RuntimeStarted(_) | Body::RunEnded(_) | Body::Paused(_) => self.blocks.clear(),
-            Body::ToolAsked(_) | Body::ToolAnswered(_) => {}
+            Body::ToolRequested(_) | Body::ToolAsked(_) | Body::ToolAnswered(_) => {}
             Body::SessionStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::RunStarted(_) | Body::ToolStarted(_) => {}
             Body::Notice(_) | Body::SegmentStarted(_) | Body::Carried(_) | Body::ConfigChanged(_) | Body::SystemItem(_) => {}
             Body::Resumed(_) | Body::Abandoned(_) | Body::RolledBack(_) | Body::Rewound(_) | Body::Usage(_) => {}

@@ -217,9 +217,12 @@ impl<'a> AttachStream<'a> {
             }
             Error::Refused { kind: RefusalKind::Forbidden, .. } => false,
             Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
-            Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Unhealthy { .. } | Error::Local { .. } | Error::Usage { .. } => {
-                false
-            }
+            Error::TaskFailed { .. }
+            | Error::RunFailed { .. }
+            | Error::ToolFailed { .. }
+            | Error::Unhealthy { .. }
+            | Error::Local { .. }
+            | Error::Usage { .. } => false,
             Error::LeftAlone { .. } => false,
         }
     }

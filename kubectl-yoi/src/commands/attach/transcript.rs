@@ -98,6 +98,9 @@ impl Transcript {
             Body::RunEnded(_) | Body::Notice(_) | Body::SegmentStarted(_) | Body::Carried(_) | Body::ConfigChanged(_) => {
                 self.push_text(entry);
             }
+            Body::ToolRequested(requested) => {
+                self.push(seq, Content::Call(Call::new(&requested.call_id, &requested.tool, &requested.args)))
+            }
             Body::ToolAsked(_) | Body::ToolAnswered(_) => self.push_text(entry),
             Body::SystemItem(_) | Body::Paused(_) | Body::Resumed(_) | Body::Abandoned(_) | Body::Usage(_) => self.push_text(entry),
             Body::ModeSwitched(_) | Body::CompactionStarted(_) | Body::CompactionEnded(_) | Body::Extension(_) => self.push_text(entry),

@@ -61,6 +61,7 @@ impl MessageRun {
             Body::SessionStarted(_) | Body::RuntimeStarted(_) | Body::Input(_) | Body::PeerMessage(_) | Body::RunStarted(_) => {}
             Body::Resumed(_) | Body::Abandoned(_) => {}
             Body::Assistant(_)
+            | Body::ToolRequested(_)
             | Body::ToolAsked(_)
             | Body::ToolAnswered(_)
             | Body::ToolStarted(_)

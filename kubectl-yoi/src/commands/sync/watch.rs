@@ -86,9 +86,12 @@ fn mended(error: &Error) -> Mended {
         Error::Refused { kind: RefusalKind::Forbidden, .. } | Error::Config { .. } | Error::Usage { .. } => Mended::Never,
         Error::Missing { .. } | Error::Gone { .. } => Mended::Never,
         // None of these comes from here.
-        Error::TaskFailed { .. } | Error::RunFailed { .. } | Error::Cut { .. } | Error::LeftAlone { .. } | Error::Unhealthy { .. } => {
-            Mended::Never
-        }
+        Error::TaskFailed { .. }
+        | Error::RunFailed { .. }
+        | Error::ToolFailed { .. }
+        | Error::Cut { .. }
+        | Error::LeftAlone { .. }
+        | Error::Unhealthy { .. } => Mended::Never,
     }
 }
 

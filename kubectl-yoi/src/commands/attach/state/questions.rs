@@ -1,7 +1,7 @@
 //! Calls that wait for a person, in an attached terminal.
 
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse};
-use yoi_wire::entry::{Body, Entry};
+use yoi_wire::entry::{Body, CallFrom, Entry};
 
 use super::{AttachState, Effect};
 
@@ -13,6 +13,7 @@ pub struct Question {
     call_id: String,
     tool: String,
     unreadable: bool,
+    is_apart: bool,
 }
 
 impl AttachState {
@@ -20,12 +21,14 @@ impl AttachState {
         match &entry.body {
             Body::ToolAsked(asked) => {
                 let (call_id, tool) = (asked.call_id.clone(), asked.tool.clone());
-                self.questions.push(Question { seq: entry.seq, call_id, tool, unreadable: asked.unreadable });
+                let is_apart = asked.from == CallFrom::Engine;
+                self.questions.push(Question { seq: entry.seq, call_id, tool, unreadable: asked.unreadable, is_apart });
                 self.ask();
             }
             Body::ToolAnswered(answered) => self.end_questions(|question| question.seq == answered.asked),
             Body::ToolEnded(ended) => self.end_questions(|question| question.call_id == ended.call_id),
-            Body::RunEnded(_) => self.end_questions(|_| true),
+            // A call that no model asked for is none of the run's.
+            Body::RunEnded(_) => self.end_questions(|question| !question.is_apart),
             _ => {}
         }
     }
