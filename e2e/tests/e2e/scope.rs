@@ -58,7 +58,7 @@ async fn c23_c24_an_agent_writes_where_its_scope_allows_and_does_not_start_where
         ["refused .", "refused open", "refused closed", "refused keys", "wrote moved", "refused moved/inner", "stays", "closed", "hidden:"];
     ensure!(begins(&after, &some), "what is closed is read, and what is hidden is not: {after:?}");
     let shown = ns.yoi(&["scope", "a"]).await?.exit_ok()?.out;
-    for line in ["allow Write moved yes", "deny Read keys yes", "moved writable", "moved/inner read-only", "keys hidden"] {
+    for line in ["allow Write moved yes", "deny Read keys yes", "moved writable -", "moved/inner read-only -", "keys hidden -"] {
         let has = |of: &str| of.split_whitespace().collect::<Vec<_>>().join(" ") == line;
         ensure!(shown.lines().any(has), "no line {line:?} in {shown}");
     }

@@ -156,7 +156,8 @@ pub fn peer_message_violations(from: &str, sender: &[String], to: &str, receiver
     found
 }
 
-/// Checks that everything that `agent` sent to the model is in its log.
+/// Checks that everything that `agent` sent to the model is in its log. The script's model reads what a user message has between blank lines as
+/// messages of their own (`textsApart`), because an agent puts all that it has to say into one.
 pub fn unlogged_model_input(agent: &str, log: &[String], shown: &str) -> Vec<String> {
     let lines: Vec<LogLine> = log.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let known: std::collections::BTreeSet<(&str, String)> = lines
@@ -168,6 +169,10 @@ pub fn unlogged_model_input(agent: &str, log: &[String], shown: &str) -> Vec<Str
             Body::Assistant(turn) => Some(("assistant", turn.text.clone())),
             Body::ToolEnded(end) => Some(("result", end.output.clone())),
             _ => None,
+        })
+        .flat_map(|(kind, text)| {
+            let parts: Vec<_> = if kind == "user" { text.split("\n\n").map(str::to_owned).collect() } else { vec![text] };
+            parts.into_iter().map(move |part| (kind, part))
         })
         .collect();
     let mut found = Vec::new();

@@ -34,6 +34,7 @@ pub const AGENTS: [&str; 3] = ["a", "b", "c"];
 /// For each message the agent runs a command that appends the call's id to a file and commits it, so a second execution is visible. A person may
 /// interrupt any answer, so a rule goes on with its last step, and a conversation that was turned back gives no call the id of an earlier one.
 const SCRIPT: &str = r#"
+textsApart: true
 rules:
 - name: heard
   when: { lastUserContains: "told pass" }

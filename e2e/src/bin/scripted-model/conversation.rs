@@ -19,6 +19,15 @@ pub enum Item {
 }
 
 impl Conversation {
+    /// Makes several user messages of one that has blank lines.
+    pub fn part_user_texts(&mut self) {
+        let parted = std::mem::take(&mut self.items).into_iter().flat_map(|item| match item {
+            Item::User(text) => text.split("\n\n").map(|part| Item::User(part.to_owned())).collect(),
+            other => vec![other],
+        });
+        self.items = parted.collect();
+    }
+
     pub fn all_text(&self) -> String {
         let mut all = self.system.clone();
         for item in &self.items {
@@ -46,5 +55,19 @@ pub fn text_of(content: &Value) -> String {
             texts.collect::<Vec<_>>().join("\n")
         }
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_put_into_one_message_is_parted_at_blank_lines_and_nothing_else_is() {
+        let item = |kind: fn(String) -> Item| kind("pass 1\n\nnumber 2\nmore".to_owned());
+        let mut conversation = Conversation { items: vec![item(Item::User), item(Item::Result)], ..Conversation::default() };
+        conversation.part_user_texts();
+        let items: Vec<String> = conversation.items.iter().map(|item| format!("{item:?}")).collect();
+        assert_eq!(items, [r#"User("pass 1")"#, r#"User("number 2\nmore")"#, r#"Result("pass 1\n\nnumber 2\nmore")"#]);
     }
 }

@@ -5,6 +5,7 @@
 //! - name: gpt-5.6                 # see `script/models.rs` for all fields
 //!   profile: openai
 //!   windowTokens: 20000
+//! textsApart: true                # a user message is read as several, parted at its blank lines, see below; default false
 //! rules:
 //! - name: greeting                # for error messages; default: its place in the list
 //!   when:                         # all given fields must match; an empty `when` always matches
@@ -37,6 +38,7 @@
 //! the oldest, and for each at the rules from the first to the last. The first match is the rule. The step's index is the number of
 //! assistant turns after that user message, less `turn`. A rule without such a step is an error, because the test must notice a run that
 //! its script does not cover. Peers' messages are user messages too. A user message that no rule matches is skipped.
+//! An agent that has several messages to read puts them into one, with blank lines between; `textsApart` undoes that.
 //!
 //! # Faults
 //! `fault` applies to the first `times` requests for this step of this user message. With `status` the answer is this HTTP status. With
@@ -85,6 +87,8 @@ pub use models::{ModelSettings, Profile};
 pub struct Script {
     #[serde(default)]
     pub models: Vec<ModelSettings>,
+    #[serde(default)]
+    pub texts_apart: bool,
     pub rules: Vec<Rule>,
 }
 

@@ -229,7 +229,10 @@ fn prepare(
         outcome.rule = Some(rule);
         refuse(refusal)
     })?;
-    let conversation = wire.conversation(request);
+    let mut conversation = wire.conversation(request);
+    if script.texts_apart {
+        conversation.part_user_texts();
+    }
     record_shown(model, &conversation);
     let scripted = script.next(&conversation).map_err(|sentence| refuse(Refusal::invalid(sentence)))?;
     tracing::info!(step = scripted.key.split('/').take(2).collect::<Vec<_>>().join("/"), "asked");
