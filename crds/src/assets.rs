@@ -21,7 +21,7 @@ pub struct Assets {
     /// The folders of the tree that are read: `.jido`, `.agents`, `.claude`, `.github`, `.gemini`, `.jido_code`. Of two assets of one name that of the first
     /// in this order counts, whatever the order here. All of them when absent; none when empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 6), inner(regex(pattern = DIR_PATTERN)))]
+    #[schemars(length(max = 6), inner(length(max = 16), regex(pattern = DIR_PATTERN)))]
     pub dirs: Option<Vec<String>>,
     /// Whether one file that is not as its format has it refuses all. What was loaded before counts on then, and the condition AssetsLoaded names the file.
     /// Else that file alone does not count.

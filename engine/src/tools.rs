@@ -78,10 +78,23 @@ impl ToolRunner {
 
     /// The same tools for another conversation of the project. It has slots, commands in the background and a working directory of its own.
     fn for_another_conversation(&self) -> Self {
-        let ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: _, read: _ } = &*self.context;
-        let context = ToolContext {
+        let context = self.context_beside(self.context.shell.for_another_conversation());
+        Self { tools: self.tools.clone(), context, slots: self.slots.of_another_conversation() }
+    }
+
+    /// The same tools, with the same slots and commands in the background, for a call that is none of the conversation's own: it starts in the root, and
+    /// what it reads of other agents counts as read by nobody.
+    fn beside_the_conversation(&self) -> Self {
+        let context = self.context_beside(self.context.shell.in_root());
+        Self { tools: self.tools.clone(), context, slots: self.slots.clone() }
+    }
+
+    /// What calls beside those of the conversation need. Nothing is unconfirmed there, and nothing read.
+    fn context_beside(&self, shell: Shell) -> Arc<ToolContext> {
+        let ToolContext { tree, shell: _, peers, limits, policy, assets, unconfirmed: _, read: _ } = &*self.context;
+        Arc::new(ToolContext {
             tree: tree.clone(),
-            shell: Arc::new(shell.for_another_conversation()),
+            shell: Arc::new(shell),
             peers: peers.clone(),
             limits: *limits,
             policy: PolicyInForce::new(policy.get()),
@@ -89,25 +102,7 @@ impl ToolRunner {
             assets: assets.clone(),
             unconfirmed: UnconfirmedMessages::default(),
             read: ReadPositions::default(),
-        };
-        Self { tools: self.tools.clone(), context: Arc::new(context), slots: self.slots.of_another_conversation() }
-    }
-
-    /// The same tools, with the same slots and commands in the background, for a call that is none of the conversation's own: it starts in the root, and
-    /// what it reads of other agents counts as read by nobody.
-    fn beside_the_conversation(&self) -> Self {
-        let ToolContext { tree, shell, peers, limits, policy, assets, unconfirmed: _, read: _ } = &*self.context;
-        let context = ToolContext {
-            tree: tree.clone(),
-            shell: Arc::new(shell.in_root()),
-            peers: peers.clone(),
-            limits: *limits,
-            policy: PolicyInForce::new(policy.get()),
-            assets: assets.clone(),
-            unconfirmed: UnconfirmedMessages::default(),
-            read: ReadPositions::default(),
-        };
-        Self { tools: self.tools.clone(), context: Arc::new(context), slots: self.slots.clone() }
+        })
     }
 
     /// The tools as whoever asks is offered them.

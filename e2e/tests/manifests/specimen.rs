@@ -105,7 +105,7 @@ fn agent(workspace: Value, session: Value) -> Value {
 }
 
 fn scope() -> Value {
-    json!({ "allow": [{ "path": ".", "access": "Read" }, { "path": "src", "access": "Write", "recursive": false }],
+    json!({ "allow": [{ "path": ".", "access": "Read", "recursive": true }, { "path": "src", "access": "Write", "recursive": false }],
         "deny": [{ "path": "src/keys", "access": "Read", "recursive": true }] })
 }
 

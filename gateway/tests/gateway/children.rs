@@ -158,6 +158,17 @@ async fn d5_d8_d9_d10_a_child_is_read_on_where_it_was_left_and_a_namesake_from_i
     let replica = cluster.replica().await;
     let child = cluster.runtime(&[&replica], "token-p-c").await;
     let lead = cluster.caller(&replica, "token-p-l");
+    // Its line may be open before the gateway has it among its lines.
+    wait_for("the child's line", async {
+        loop {
+            let list: PodList = lead.post_json(gateway_api::LIST_PODS, &json!({})).await.unwrap();
+            if list.pods.iter().any(|pod| pod.name == "child" && pod.live) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     let say = |log: String| *child.state.log.lock().unwrap() = Some(Body::from(log));
     say(line("t:1", "First.") + &line("t:2", "Second."));
     let first = wait_for("the words", read(&lead, "child", None)).await.unwrap();

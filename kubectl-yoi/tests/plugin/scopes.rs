@@ -30,10 +30,10 @@ async fn the_scope_of_an_agent_is_shown_with_its_covers_and_whether_they_hold() 
         "allow Write src yes",
         "allow Write docs files only",
         "deny Read src/keys yes",
-        ". read-only",
+        ". read-only -",
         "docs writable read-only",
-        "src writable",
-        "src/keys hidden",
+        "src writable -",
+        "src/keys hidden -",
         "ScopeEnforced",
     ] {
         ensure!(lines.iter().any(|shown| shown == line), "no line {line:?} in {}", shown.out);
