@@ -76,8 +76,7 @@ fn workers(place: Place) -> usize {
     match place {
         Place::Unit => 4,
         // The API server and three kubelets are what they wait for.
-        Place::Shared => 12,
-        Place::Disrupted => 8,
+        Place::Shared | Place::Disrupted => 8,
         // Each of them is large.
         Place::Programs => 3,
         Place::Alone | Place::Last | Place::Kills | Place::Timing => 1,

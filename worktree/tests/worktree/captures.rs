@@ -78,7 +78,7 @@ impl Scene {
 
 #[test]
 fn a_captured_tree_is_built_again_as_it_was_and_the_persons_side_is_untouched() {
-    let mut share = Share::one_in(10);
+    let mut share = Share::one_in(20);
     for seed in (1..=300).filter(|_| share.takes_next()) {
         let (scene, mut random) = (Scene::new(), Random(seed * 0x9e37_79b9));
         let root = scene.repository();

@@ -57,17 +57,3 @@ pub fn text_of(content: &Value) -> String {
         _ => String::new(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_an_agent_put_into_one_message_is_parted_at_blank_lines_and_nothing_else_is() {
-        let item = |kind: fn(String) -> Item| kind("pass 1\n\nnumber 2\nmore".to_owned());
-        let mut conversation = Conversation { items: vec![item(Item::User), item(Item::Result)], ..Conversation::default() };
-        conversation.part_user_texts();
-        let items: Vec<String> = conversation.items.iter().map(|item| format!("{item:?}")).collect();
-        assert_eq!(items, [r#"User("pass 1")"#, r#"User("number 2\nmore")"#, r#"Result("pass 1\n\nnumber 2\nmore")"#]);
-    }
-}

@@ -8,6 +8,7 @@ use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
+use crate::endpoint::conversation::{Conversation, Item};
 use crate::{script, server};
 
 mod chat;
@@ -245,4 +246,13 @@ async fn requests_can_be_read_as_they_were_received_without_their_keys() {
     assert_eq!(lines[1]["status"], 401);
     assert!(!lines.iter().any(|line| line.to_string().contains("the-key")));
     assert_eq!(endpoint.lines("/requests?from=1").await.len(), 1);
+}
+
+#[test]
+fn what_an_agent_put_into_one_message_is_parted_at_blank_lines_and_nothing_else_is() {
+    let item = |kind: fn(String) -> Item| kind("pass 1\n\nnumber 2\nmore".to_owned());
+    let mut conversation = Conversation { items: vec![item(Item::User), item(Item::Result)], ..Conversation::default() };
+    conversation.part_user_texts();
+    let items: Vec<String> = conversation.items.iter().map(|item| format!("{item:?}")).collect();
+    assert_eq!(items, [r#"User("pass 1")"#, r#"User("number 2\nmore")"#, r#"Result("pass 1\n\nnumber 2\nmore")"#]);
 }

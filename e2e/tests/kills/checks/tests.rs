@@ -133,6 +133,6 @@ fn what_the_model_was_shown_must_be_in_the_log() {
     assert_eq!(unlogged_model_input("a", &log(), &[shown("user", "number m1"), shown("result", "out")].join("\n")), [""; 0]);
     only(&unlogged_model_input("a", &log(), &shown("user", "number m9")), "\"number m9\"");
     assert_eq!(unlogged_model_input("b", &log(), &shown("user", "number m9")), [""; 0], "another agent's");
-    let of_two_paragraphs = [log(), vec![line(99, "SystemItem", &json!({ "text": "one\n\ntwo" }))]].concat();
+    let of_two_paragraphs = [log(), vec![line(99, "SystemItem", &json!({ "topic": "Summary", "text": "one\n\ntwo" }))]].concat();
     assert_eq!(unlogged_model_input("a", &of_two_paragraphs, &[shown("user", "one"), shown("user", "two")].join("\n")), [""; 0]);
 }
