@@ -156,6 +156,22 @@ impl Error {
         }
     }
 
+    /// Whether the same may succeed later, with nothing changed by whoever asks.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Error::Refused { kind, .. } => *kind != RefusalKind::Forbidden,
+            Error::Unreachable { .. } | Error::TimedOut { .. } => true,
+            Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
+            Error::TaskFailed { .. }
+            | Error::RunFailed { .. }
+            | Error::ToolFailed { .. }
+            | Error::Unhealthy { .. }
+            | Error::Local { .. }
+            | Error::Usage { .. } => false,
+            Error::LeftAlone { .. } => false,
+        }
+    }
+
     fn status(operation: String, target: &ErrorTarget, status: &Status) -> Self {
         let ErrorTarget { name, list_command, doctor_command } = target;
         // A message of the gateway begins with the object's name too, which would then stand there twice.

@@ -97,7 +97,7 @@ impl LogReader<'_> {
                 Ok(Some(end)) => return Ok(Some(end)),
                 Ok(None) if !self.follow || self.has_stopped().await? => return Ok(None),
                 Ok(None) => None,
-                Err(error) if self.follow && (any_line || self.is_starting(had_token, &error).await?) && may_recover(&error) => Some(error),
+                Err(error) if self.follow && (any_line || self.is_starting(had_token, &error).await?) && error.may_pass() => Some(error),
                 Err(error) => return Err(error),
             };
             if self.after != previous {
@@ -164,22 +164,6 @@ impl LogReader<'_> {
         };
         let desired = if early { Some(self.cluster.get::<YoiPod>(self.agent).await?.spec.desired_state) } else { None };
         Ok(matches!(desired, Some(DesiredState::Running | DesiredState::Suspended)))
-    }
-}
-
-/// Returns whether a followed log may go on after this error.
-fn may_recover(error: &Error) -> bool {
-    match error {
-        Error::Refused { kind, .. } => *kind != RefusalKind::Forbidden,
-        Error::Unreachable { .. } | Error::TimedOut { .. } => true,
-        Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
-        Error::TaskFailed { .. }
-        | Error::RunFailed { .. }
-        | Error::ToolFailed { .. }
-        | Error::Unhealthy { .. }
-        | Error::Local { .. }
-        | Error::Usage { .. } => false,
-        Error::LeftAlone { .. } => false,
     }
 }
 

@@ -1,27 +1,24 @@
-//! The runtime's report, and how it is sent to the gateway.
+//! The runtime's report to the gateway. `sending` sends it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use yoi_engine::assets::{ProjectAssets, report};
 use yoi_engine::driver::{ConversationObserver, FailedCall};
 use yoi_engine::error_text::error_text;
-use yoi_line::{Backoff, BackoffPolicy, CallError, LineSetState, RequestClient};
 use yoi_session::{Error as SessionError, ErrorReason};
 use yoi_wire::assets::AssetsReport;
 use yoi_wire::conversation::MAIN;
 use yoi_wire::entry::RefusalClass;
-use yoi_wire::hub::{Activity, ReportAccepted, ReportReason, RuntimeReport, SessionPointer, TaskReport, gateway_api};
-
-use crate::rng::random_fraction;
+use yoi_wire::hub::{Activity, ReportReason, RuntimeReport, SessionPointer, TaskReport};
 
 mod activity;
+mod sending;
 
 use activity::Activities;
+pub use sending::send_reports;
 
 /// Whether this process can use the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -342,74 +339,6 @@ fn replace(report: &mut RuntimeReport, new: RuntimeReport) -> bool {
     let changed = *report != new;
     *report = new;
     changed
-}
-
-/// How long the first report waits for the end of the start. Less than the time after which the gateway says of an open line that its agent lives.
-const STARTING_DELAY: Duration = Duration::from_millis(300);
-
-async fn send_report(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
-    caller.post_json(gateway_api::REPORT, report).await
-}
-
-/// Sends every change of the report to the gateway, the report again after each new line, and retries with back-off.
-///
-/// Ends when the gateway has taken the report that is current after `final_report` is cancelled. Reports are sent one after another and
-/// never aborted: the gateway handles requests concurrently, so an aborted older report could be written last.
-pub async fn send_reports(
-    caller: RequestClient,
-    status: RuntimeStatus,
-    mut lines: watch::Receiver<LineSetState>,
-    final_report: CancellationToken,
-) {
-    let policy = BackoffPolicy { first: Duration::from_millis(250), cap: Duration::from_secs(15), settled: Duration::ZERO };
-    let (mut backoff, mut reports) = (Backoff::new(policy), status.subscribe());
-    // A start that is over in a moment is one report: each is a write of the object.
-    tokio::select! {
-        _ = timeout(STARTING_DELAY, reports.wait_for(|report| report.reason != ReportReason::Starting)) => {}
-        () = final_report.cancelled() => {}
-    }
-    loop {
-        let last = final_report.is_cancelled();
-        let report = reports.borrow_and_update().clone();
-        let answer = send_report(&caller, &report).await;
-        if answer.is_ok() {
-            status.forget_refused(&report.refused_calls);
-        }
-        match answer {
-            Ok(_) if last => return,
-            Ok(_) => {
-                backoff = Backoff::new(policy);
-                tracing::debug!(reason = report.reason.as_str(), "report taken");
-                tokio::select! {
-                    changed = reports.changed() => if changed.is_err() { return },
-                    () = wait_for_new_line(&mut lines) => {}
-                    () = final_report.cancelled() => {}
-                }
-            }
-            Err(error) => {
-                let delay = backoff.after_failure(None, random_fraction());
-                tracing::info!(error = %error.failure(), retry_in = ?delay, "report not taken");
-                tokio::select! {
-                    () = sleep(delay) => {}
-                    () = final_report.cancelled(), if !last => {}
-                }
-            }
-        }
-    }
-}
-
-/// Returns when a line was added: a gateway that has just started may not have this runtime's report.
-async fn wait_for_new_line(lines: &mut watch::Receiver<LineSetState>) {
-    let mut up = lines.borrow_and_update().up();
-    while lines.changed().await.is_ok() {
-        let now = lines.borrow_and_update().up();
-        if now > up {
-            return;
-        }
-        up = now;
-    }
-    // The lines are stopped, so none is added any more.
-    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use yoi_wire::{
     entry::{
-        Body, CallQuestion, CarriedTask, Entry, InputFrom, ModeSwitched, PastQuestion, PastRequest, ReadPosition, RunEnded, RunOutcome,
-        TokenUsage, ToolCall, ToolEnded, ToolOutcome,
+        Body, CallDecision, CallQuestion, CarriedTask, Entry, InputFrom, ModeSwitched, PastQuestion, PastRequest, ReadPosition, RunEnded,
+        RunOutcome, TokenUsage, ToolCall, ToolEnded, ToolOutcome,
     },
     hub::TaskState,
 };
@@ -96,12 +96,21 @@ pub struct OpenCall {
 }
 
 impl OpenCall {
-    /// How it ends when the runtime stops.
-    fn end_by_stop(&self) -> (ToolOutcome, &'static str) {
-        match self.started {
+    /// Its end when the runtime stops.
+    fn end_by_stop(&self, decision: Option<CallDecision>) -> Body {
+        let (outcome, output) = match self.started {
             Some(_) => (ToolOutcome::Unknown, "The runtime stopped while this tool ran. It may or may not have taken effect."),
             None => (ToolOutcome::Refused, "The runtime stopped before this tool began. It did not run."),
-        }
+        };
+        Body::ToolEnded(ToolEnded {
+            call_id: self.call_id.clone(),
+            outcome,
+            output: output.to_owned(),
+            images: Vec::new(),
+            millis: None,
+            decision,
+            read: None,
+        })
     }
 }
 
@@ -325,18 +334,7 @@ impl LogState {
     #[must_use]
     pub fn recovery(&self) -> Vec<Body> {
         let waits = self.waits_over_a_restart();
-        let calls = self.open_calls.iter().filter(|call| !waits || call.started.is_some()).map(|call| {
-            let (outcome, output) = call.end_by_stop();
-            Body::ToolEnded(ToolEnded {
-                call_id: call.call_id.clone(),
-                outcome,
-                output: output.to_owned(),
-                images: Vec::new(),
-                millis: None,
-                decision: None,
-                read: None,
-            })
-        });
+        let calls = self.open_calls.iter().filter(|call| !waits || call.started.is_some()).map(|call| call.end_by_stop(None));
         let run = self.open_run.iter().filter(|run| !run.paused && !waits).map(|run| {
             let (outcome, reason, message) = match run.ending {
                 Some(outcome) => (outcome, Some(CANCELLED), None),

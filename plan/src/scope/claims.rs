@@ -1,5 +1,7 @@
 //! The claims on a tree: one for each loan of its paths, and how it goes from one state to the next.
 //!
+//! No object has claims yet, so nothing but the tests below calls this: lending itself is not built.
+//!
 //! | State | The lender writes there | The holder writes there |
 //! |---|---|---|
 //! | Reserved | perhaps still | no |
@@ -45,7 +47,7 @@ pub struct Seen {
 }
 
 /// The agent that holds, or is to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// Its object does not exist, and may still be made.
     Awaited,
@@ -93,7 +95,7 @@ mod tests {
 
     /// One loan, its lender and its holder, and what each process has last read of the claim.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    struct World {
+    struct LoanState {
         /// As the API server has it; `None` once it is forgotten.
         claim: Option<ClaimState>,
         /// As the operator has last read it.
@@ -105,32 +107,29 @@ mod tests {
         /// A process of the lender holds what it has opened before.
         earlier: bool,
         /// The node has said that it is fenced.
-        said: bool,
-        holder: Wish,
+        fence_reported: bool,
+        holder: Holder,
         /// The Pod of the holder exists, and whether it has the tree mounted.
         pod: Option<bool>,
     }
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    enum Wish {
-        Awaited,
-        Wanted,
-        Ended,
-    }
-
-    impl World {
+    impl LoanState {
         fn first() -> Self {
             let claim = Some(ClaimState::Reserved);
-            World { claim, at_operator: None, at_node: None, cover: false, earlier: true, said: false, holder: Wish::Awaited, pod: None }
+            LoanState {
+                claim,
+                at_operator: None,
+                at_node: None,
+                cover: false,
+                earlier: true,
+                fence_reported: false,
+                holder: Holder::Awaited,
+                pod: None,
+            }
         }
 
         fn seen(self) -> Seen {
-            let holder = match self.holder {
-                Wish::Awaited => Holder::Awaited,
-                Wish::Wanted => Holder::Wanted,
-                Wish::Ended => Holder::Ended,
-            };
-            Seen { is_fenced: self.said, holder, no_pod: self.pod.is_none() }
+            Seen { is_fenced: self.fence_reported, holder: self.holder, no_pod: self.pod.is_none() }
         }
 
         fn lender_writes(self) -> bool {
@@ -142,42 +141,42 @@ mod tests {
         }
 
         /// Everything that can happen next, each process at whatever speed.
-        fn after(self, node: NodeRules) -> Vec<World> {
-            let mut all = vec![World { at_operator: self.claim, ..self }, World { at_node: self.claim, ..self }];
+        fn after(self, node: NodeRules) -> Vec<LoanState> {
+            let mut all = vec![LoanState { at_operator: self.claim, ..self }, LoanState { at_node: self.claim, ..self }];
             if let Some(state) = self.claim {
                 // By compare-and-swap, so on what the API server has.
-                all.extend(next(state, self.seen()).map(|state| World { claim: Some(state), ..self }));
+                all.extend(next(state, self.seen()).map(|state| LoanState { claim: Some(state), ..self }));
                 if state == ClaimState::Released {
-                    all.push(World { claim: None, ..self });
+                    all.push(LoanState { claim: None, ..self });
                 }
             }
             // The holder's object is made only while the claim is fenced; people start and stop it whenever they like.
-            if self.holder != Wish::Awaited || self.claim == Some(ClaimState::Fenced) {
-                all.push(World { holder: Wish::Wanted, ..self });
+            if self.holder != Holder::Awaited || self.claim == Some(ClaimState::Fenced) {
+                all.push(LoanState { holder: Holder::Wanted, ..self });
             }
-            all.push(World { holder: Wish::Ended, ..self });
+            all.push(LoanState { holder: Holder::Ended, ..self });
             // The operator acts by what it has last read.
             let lets_run = self.at_operator.is_some_and(ClaimState::lets_holder_run);
             match self.pod {
-                None if lets_run && self.holder == Wish::Wanted => all.push(World { pod: Some(false), ..self }),
+                None if lets_run && self.holder == Holder::Wanted => all.push(LoanState { pod: Some(false), ..self }),
                 None => {}
-                Some(_) => all.push(World { pod: None, ..self }),
+                Some(_) => all.push(LoanState { pod: None, ..self }),
             }
             // So does the node.
             if self.at_node.is_some_and(ClaimState::is_held) {
-                all.push(World { cover: true, ..self });
+                all.push(LoanState { cover: true, ..self });
                 if self.cover {
-                    all.push(World { earlier: false, ..self });
+                    all.push(LoanState { earlier: false, ..self });
                 }
-                all.push(World { said: self.cover && !self.earlier, ..self });
+                all.push(LoanState { fence_reported: self.cover && !self.earlier, ..self });
             }
             let is_active = self.at_node == Some(ClaimState::Active);
             if self.pod == Some(false) && is_active && self.cover {
-                all.push(World { pod: Some(true), ..self });
+                all.push(LoanState { pod: Some(true), ..self });
             }
             let is_over = self.at_node.is_none_or(|state| !state.is_held()) && self.cover;
             if is_over && (self.pod != Some(true) || !node.uncovers_only_without_a_mount) {
-                all.push(World { cover: false, earlier: true, said: false, ..self });
+                all.push(LoanState { cover: false, earlier: true, fence_reported: false, ..self });
             }
             all
         }
@@ -188,15 +187,15 @@ mod tests {
         uncovers_only_without_a_mount: bool,
     }
 
-    /// Every world that can come of the first one; or the first in which both write.
-    fn worlds(node: NodeRules) -> Result<BTreeSet<World>, World> {
-        let (mut known, mut new) = (BTreeSet::new(), vec![World::first()]);
-        while let Some(world) = new.pop() {
-            if world.lender_writes() && world.holder_writes() {
-                return Err(world);
+    /// Every state that can come of the first one; or the first in which both write.
+    fn reachable(node: NodeRules) -> Result<BTreeSet<LoanState>, LoanState> {
+        let (mut known, mut new) = (BTreeSet::new(), vec![LoanState::first()]);
+        while let Some(loan) = new.pop() {
+            if loan.lender_writes() && loan.holder_writes() {
+                return Err(loan);
             }
-            if known.insert(world) {
-                new.extend(world.after(node));
+            if known.insert(loan) {
+                new.extend(loan.after(node));
             }
         }
         Ok(known)
@@ -206,29 +205,29 @@ mod tests {
 
     #[test]
     fn c7_c18_lender_and_holder_never_both_write_whatever_is_old_and_whoever_is_slow() {
-        let all = worlds(RULES).unwrap_or_else(|both| panic!("both write: {both:?}"));
+        let all = reachable(RULES).unwrap_or_else(|both| panic!("both write: {both:?}"));
         // And each of them can.
-        assert!(all.iter().any(|world| world.holder_writes()));
-        assert!(all.iter().any(|world| world.lender_writes() && world.claim.is_none() && world.holder == Wish::Ended));
+        assert!(all.iter().any(|loan| loan.holder_writes()));
+        assert!(all.iter().any(|loan| loan.lender_writes() && loan.claim.is_none() && loan.holder == Holder::Ended));
     }
 
     #[test]
     fn without_the_nodes_last_word_an_old_claim_lets_both_write() {
-        assert!(worlds(NodeRules { uncovers_only_without_a_mount: false }).is_err());
+        assert!(reachable(NodeRules { uncovers_only_without_a_mount: false }).is_err());
     }
 
     /// A loan whose holder has ended, whose Pods are gone and of which nobody is behind comes to its end by itself, from wherever it was.
     #[test]
     fn c14_c15_every_loan_whose_holder_is_gone_is_released_and_stays_so() {
-        for world in worlds(RULES).unwrap() {
-            let mut world = World { holder: Wish::Ended, pod: None, ..world };
+        for loan in reachable(RULES).unwrap() {
+            let mut loan = LoanState { holder: Holder::Ended, pod: None, ..loan };
             for _ in 0..3 {
-                world.claim = world.claim.map(|state| next(state, world.seen()).unwrap_or(state));
+                loan.claim = loan.claim.map(|state| next(state, loan.seen()).unwrap_or(state));
             }
-            assert!(world.claim.is_none_or(|state| state == ClaimState::Released), "{world:?}");
-            world.at_node = world.claim;
-            let uncovered = world.after(RULES).into_iter().any(|after| !after.cover);
-            assert!(uncovered, "nobody is locked out: {world:?}");
+            assert!(loan.claim.is_none_or(|state| state == ClaimState::Released), "{loan:?}");
+            loan.at_node = loan.claim;
+            let uncovered = loan.after(RULES).into_iter().any(|after| !after.cover);
+            assert!(uncovered, "nobody is locked out: {loan:?}");
             for holder in [Holder::Awaited, Holder::Wanted, Holder::Ended] {
                 let again = Seen { is_fenced: true, holder, no_pod: true };
                 assert_eq!(next(ClaimState::Released, again), None);

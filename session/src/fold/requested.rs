@@ -94,17 +94,6 @@ impl LogState {
     /// The ends of those that had begun, or were about to, when the last runtime died. One that a person is asked about, or has answered, stays open.
     pub(super) fn requested_recovery(&self) -> impl Iterator<Item = Body> {
         let ended = self.requested.iter().map(|requested| &requested.call).filter(|call| call.started.is_some() || call.question.is_none());
-        ended.map(|call| {
-            let (outcome, output) = call.end_by_stop();
-            Body::ToolEnded(ToolEnded {
-                call_id: call.call_id.clone(),
-                outcome,
-                output: output.to_owned(),
-                images: Vec::new(),
-                millis: None,
-                decision: Some(CallDecision::allowed(CallFrom::Engine)),
-                read: None,
-            })
-        })
+        ended.map(|call| call.end_by_stop(Some(CallDecision::allowed(CallFrom::Engine))))
     }
 }

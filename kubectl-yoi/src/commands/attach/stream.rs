@@ -209,21 +209,11 @@ impl<'a> AttachStream<'a> {
     /// Whether a stream may come later although it is refused now.
     fn may_come(&mut self, error: &Error) -> bool {
         match error {
-            Error::Unreachable { .. } | Error::TimedOut { .. } => true,
-            Error::Refused { kind: RefusalKind::Unreachable, .. } => true,
             Error::Refused { kind: RefusalKind::Other, .. } => {
                 // Of a token that is none, the answer is the same for ever.
                 self.refused_since.get_or_insert_with(Instant::now).elapsed() < REFUSED_FOR
             }
-            Error::Refused { kind: RefusalKind::Forbidden, .. } => false,
-            Error::Config { .. } | Error::Missing { .. } | Error::Gone { .. } | Error::NeedsPerson { .. } | Error::Cut { .. } => false,
-            Error::TaskFailed { .. }
-            | Error::RunFailed { .. }
-            | Error::ToolFailed { .. }
-            | Error::Unhealthy { .. }
-            | Error::Local { .. }
-            | Error::Usage { .. } => false,
-            Error::LeftAlone { .. } => false,
+            other => other.may_pass(),
         }
     }
 }

@@ -11,7 +11,7 @@ use yoi_plan::{ObservedPod, yoipod};
 use yoi_wire::assets::{AssetSet, AssetSettings};
 use yoi_wire::manifest::AgentManifest;
 
-use crate::nodes::manifests::{after_run, change, made_map, made_pod, new_agent};
+use crate::nodes::manifests::{after_run, change, made_map, made_pod, new_agent, running_pod};
 use crate::nodes::*;
 
 fn with_assets(seen: &mut yoipod::Observed, assets: Value) {
@@ -100,11 +100,7 @@ fn a_volume_of_the_users_does_not_take_the_place_of_a_sets() {
 fn reported(assets: Value) -> Vec<Condition> {
     let mut seen = new_agent();
     let plan = yoipod::plan(&seen, &settings(), now());
-    let mut pod = made_pod(&plan).expect("a Pod").clone();
-    pod.metadata.uid = Some("pod".to_owned());
-    pod.metadata.resource_version = Some("1".to_owned());
-    pod.status = Some(made(json!({"phase": "Running", "containerStatuses": [{"name": "agent", "image": "", "imageID": "", "ready": true,
-        "restartCount": 0, "state": {"running": {}}}]})));
+    let pod = running_pod(&plan);
     let title = pod.metadata.name.clone();
     seen.pods = vec![Arc::new(ObservedPod::from(pod))];
     Arc::make_mut(seen.session_claim.as_mut().expect("a claim")).status = Some(made(json!({"phase": "Bound"})));

@@ -196,15 +196,21 @@ fn b22_an_agent_whose_project_cannot_be_read_comes_back_with_its_last_manifest()
     assert_eq!((current.status, current.reason.as_str()), (ConditionStatus::Unknown, "ProjectUnreadable"));
 }
 
-/// The agent with a Pod that runs and is not ready for this reason.
-pub fn runs_and_waits_at(reason: &str, project_now: &str) -> yoipod::Observed {
-    let mut seen = ran_before();
-    let plan = run(&seen);
-    let mut pod = made_pod(&plan).expect("a Pod").clone();
+/// The Pod that the plan makes, as it is once it runs.
+pub fn running_pod(plan: &Plan<YoiPodStatus>) -> Pod {
+    let mut pod = made_pod(plan).expect("a Pod").clone();
     pod.metadata.uid = Some("pod".to_owned());
     pod.metadata.resource_version = Some("1".to_owned());
     pod.status = Some(made(json!({"phase": "Running", "containerStatuses": [{"name": "agent", "image": "", "imageID": "", "ready": true,
         "restartCount": 0, "state": {"running": {}}}]})));
+    pod
+}
+
+/// The agent with a Pod that runs and is not ready for this reason.
+pub fn runs_and_waits_at(reason: &str, project_now: &str) -> yoipod::Observed {
+    let mut seen = ran_before();
+    let plan = run(&seen);
+    let pod = running_pod(&plan);
     let title = pod.metadata.name.clone();
     seen.pods = vec![Arc::new(ObservedPod::from(pod))];
     let report = json!({"podUID": "pod", "runGeneration": 2, "ready": reason == "Replayed", "reason": reason, "message": "m"});

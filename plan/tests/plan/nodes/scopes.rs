@@ -71,7 +71,7 @@ fn conditions(seen: &yoipod::Observed) -> Vec<Condition> {
     status(yoipod::plan(seen, &settings(), now())).conditions
 }
 
-fn said(all: &[Condition], type_: &str) -> Option<(String, String)> {
+fn status_and_reason(all: &[Condition], type_: &str) -> Option<(String, String)> {
     all.iter().find(|c| c.type_ == type_).map(|c| (format!("{:?}", c.status), c.reason.clone()))
 }
 
@@ -98,7 +98,7 @@ fn a_scope_that_is_none_is_not_accepted_and_starts_nothing() {
 #[test]
 fn what_the_node_says_of_the_covers_is_what_the_agent_is_enforced_by() {
     let src = write("src");
-    let find = |seen: &yoipod::Observed, type_: &str| said(&conditions(seen), type_);
+    let find = |seen: &yoipod::Observed, type_: &str| status_and_reason(&conditions(seen), type_);
     let of = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
     assert_eq!(find(&with_pod(&src, true, Some(("True", "CoversLaid"))), "ScopeEnforced"), of("True", "CoversLaid"));
     assert_eq!(find(&with_pod(&src, true, None), "ScopeEnforced"), of("Unknown", "Starting"), "never True by the runtime's word alone");
@@ -117,7 +117,7 @@ fn another_scope_is_a_changed_spec_and_replaces_a_pod_that_does_not_start() {
     let mut seen = scoped(&write("src"));
     let first = yoipod::plan(&seen, &settings(), now());
     after_run(&mut seen, first);
-    let current = |seen: &yoipod::Observed| said(&conditions(seen), "ManifestCurrent").expect("a condition").1;
+    let current = |seen: &yoipod::Observed| status_and_reason(&conditions(seen), "ManifestCurrent").expect("a condition").1;
     assert_eq!(current(&seen), "UpToDate");
     change(&mut seen, |yoipod| yoipod.spec.desired_state = yoi_crds::pod::DesiredState::Stopped);
     set_scope(&mut seen, &write("docs"));
