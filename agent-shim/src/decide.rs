@@ -1,5 +1,6 @@
 //! What the shim does, as pure functions of what it has observed. No clock, no disk, no client.
 
+pub mod loans;
 pub mod node_status;
 pub mod orphan;
 pub mod provision;

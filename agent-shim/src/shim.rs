@@ -2,9 +2,9 @@
 //!
 //! # Layers
 //! Each module uses only those above it.
-//! - [`publish_records`], [`runtime_store`], [`workspaces`], `pod_sockets`, `keyed_locks`, `metrics`: one thing each.
+//! - [`publish_records`], [`runtime_store`], [`workspaces`], [`views`], `pod_sockets`, `keyed_locks`, `metrics`: one thing each.
 //! - [`state`]: all of them together.
-//! - [`recovery`], [`data_root`], [`change_list`], [`provisioning`]: work on trees. [`publishing`]: volumes of Pods.
+//! - [`recovery`], [`data_root`], [`change_list`], [`loans`], [`provisioning`]: work on trees. [`publishing`]: volumes of Pods.
 //! - [`record_sweep`], [`orphans`], [`unclaimed`]: clean up what a crash, a deletion or a lost node left.
 //! - `csi_service`, `registration`, `provision_controller`, `node_report`, [`health`]: who calls, and what is reported.
 
@@ -15,6 +15,7 @@ pub mod data_root;
 pub mod error;
 pub mod health;
 pub mod keyed_locks;
+pub mod loans;
 pub mod metrics;
 mod node_report;
 pub mod orphans;
@@ -32,6 +33,7 @@ pub mod runtime_store;
 pub mod state;
 pub mod unclaimed;
 pub mod usage;
+pub mod views;
 mod workspace_report;
 pub mod workspaces;
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use yoi_workspace::Uid;
+use yoi_crds::pod::Scope;
+use yoi_workspace::{CloneAccess, Uid};
 
 use crate::runtime_digest::RuntimeDigest;
 
@@ -132,11 +133,32 @@ pub enum PublishedVolume {
         /// How many covers the scope of its agent asks for.
         #[serde(default, skip_serializing_if = "is_zero")]
         covers: usize,
+        /// What the Pod has to do with loans of the tree's paths. None: nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lending: Option<Box<Lending>>,
     },
     /// The Pod's own directory with a runtime in it.
     Runtime {
         /// Which runtime.
         digest: RuntimeDigest,
+    },
+}
+
+/// What a Pod has to do with loans of the paths of the tree that it mounts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Lending {
+    /// Its agent may lend them. Covers reach the Pod while it runs.
+    Lends {
+        /// What the agent may do itself.
+        scope: Scope,
+    },
+    /// Its agent works there by a loan.
+    Holds {
+        /// Id of the loan.
+        loan: String,
+        /// What the agent may do.
+        rules: Scope,
     },
 }
 
@@ -151,6 +173,22 @@ impl PublishedVolume {
         match self {
             PublishedVolume::Tree { tree, .. } => Some(*tree),
             PublishedVolume::Runtime { .. } => None,
+        }
+    }
+
+    /// What its Pod has to do with loans of the tree's paths.
+    pub fn lending(&self) -> Option<&Lending> {
+        match self {
+            PublishedVolume::Tree { lending, .. } => lending.as_deref(),
+            PublishedVolume::Runtime { .. } => None,
+        }
+    }
+
+    /// Whether its Pod can write anything of the tree at all.
+    pub fn access(&self) -> CloneAccess {
+        match self {
+            PublishedVolume::Tree { read_only: false, .. } => CloneAccess::ReadWrite,
+            PublishedVolume::Tree { read_only: true, .. } | PublishedVolume::Runtime { .. } => CloneAccess::ReadOnly,
         }
     }
 }

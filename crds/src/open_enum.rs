@@ -125,6 +125,7 @@ impl YoiPodSpec {
             (has_unknown_pod_settings(&self.pod), "spec.pod.imagePullPolicy"),
             (has_unknown_policy(self.policy.as_deref()), "spec.policy.secretsInResults"),
             (self.scope.as_ref().is_some_and(|scope| scope.has_unknown()), "spec.scope"),
+            (self.delegation.as_ref().is_some_and(|delegation| delegation.has_unknown()), "spec.delegation"),
             (self.desired_state == DesiredState::Unknown, "spec.desiredState"),
             (self.session.retain == SessionRetain::Unknown, "spec.session.retain"),
         ])

@@ -24,7 +24,7 @@ use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
 pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
 pub use ended::{EndedBy, EndedStatus};
-pub use family::{Delegation, SpawnedBy};
+pub use family::{Delegation, LoanStatus, SpawnedBy};
 pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
 pub use push::{PushAttempts, PushOutcome, PushResult, PushSettings, PushStatus, RequestedPush};
@@ -73,6 +73,8 @@ pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderSta
 #[x_kube(validation = ("has(self.spawnedBy) == has(oldSelf.spawnedBy) && (!has(self.spawnedBy) || self.spawnedBy == oldSelf.spawnedBy)",
     "spawnedBy is immutable"))]
 #[x_kube(validation = ("!has(self.spawnedBy) || !has(self.delegation)", "an agent that another one has started starts none: leave delegation out"))]
+#[x_kube(validation = ("!has(self.spawnedBy) || !has(self.spawnedBy.rules) || (has(self.scope) && self.scope == self.spawnedBy.rules)",
+    "the scope of an agent that works in its parent's tree is what it was lent, and does not change"))]
 #[x_kube(validation = ("!has(self.ttlAfterFinished) || self.completion == 'Stop' || has(self.limits.lifetime)",
     "ttlAfterFinished needs completion Stop or limits.lifetime: else the agent never ends by itself"))]
 #[serde(rename_all = "camelCase")]
@@ -119,9 +121,10 @@ pub struct YoiPodSpec {
     /// Which paths of its tree the agent may write. The whole tree when absent. A change counts from its next start. An agent that it starts has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Box<Scope>>,
-    /// With it, also an empty one, the agent may start others, each in a fork of its tree, as many as limits.children. A change counts from its next start.
+    /// With it, also an empty one, the agent may start others, each in a fork of its tree, as many as limits.children. With rules it may lend them paths of its own
+    /// tree instead, if it is a built-in agent. A change counts from its next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delegation: Option<Delegation>,
+    pub delegation: Option<Box<Delegation>>,
     /// The agent that has started this one. Only the gateway sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<Box<SpawnedBy>>,

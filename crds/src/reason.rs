@@ -569,6 +569,11 @@ reasons! {
     MODEL_REQUEST_CHANGED = "ModelRequestChanged",
         "Nothing: the agent goes on. The message says what the model is not given any more.",
         "kubectl yoi log $NAME -n $NAMESPACE";
+    /// The agent lends paths of its tree, and processes of it that had something open there were ended: a mount closes a path only to who opens it anew. Stands
+    /// in the log.
+    HOLDERS_ENDED = "HoldersEnded",
+        "Nothing: the agent goes on. The message names the processes; what is to run on, start it outside of what is lent.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
     /// The program's own session was gone or could not be read, so it began a new one with what the log knows: what it was asked, what it answered, and its
     /// calls. Stands in the log, and as a condition of the agent for the rest of its session.
     PROGRAM_SESSION_LOST = "ProgramSessionLost",
@@ -604,6 +609,18 @@ reasons! {
     @person COVER_REFUSED = "CoverRefused",
         "Make the path in the project's source, or name another one in `spec.scope`: a path must be in the tree, and no link. The agent starts then by itself.",
         "kubectl edit $KIND $NAME -n $NAMESPACE";
+    /// An agent that works in its parent's tree waits until the paths that it is lent are closed to its parent.
+    LOAN_PENDING = "LoanPending",
+        "Wait: the loan begins within seconds, or is given up. The command shows the loans of the tree; the agent that lends is in `spec.spawnedBy`.",
+        "kubectl yoi scope $NAME -n $NAMESPACE";
+    /// The agent has ended, and what it was lent is not back yet: a Pod of it is left, or its node does not answer.
+    LOAN_RECLAIMING = "LoanReclaiming",
+        "Wait until its Pod is gone. If its node is gone for good, delete the Node: until then nobody knows whether something there still writes.",
+        "kubectl get pods -n $NAMESPACE -l yoi.dev/yoipod=$NAME -o wide";
+    /// What the agent was lent is back with its parent, and the agent does not run again. What it has said and done can be read.
+    LOAN_RETURNED = "LoanReturned",
+        "Nothing. For more work there, let its parent start another one.",
+        "kubectl yoi log $NAME -n $NAMESPACE";
     /// The agent's image has no git. The agent works; its diff, its commits and its push cannot be read from it while it runs. Once it has stopped they are
     /// read with the image that fetches sources.
     GIT_MISSING = "GitMissing",

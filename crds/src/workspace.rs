@@ -1,5 +1,7 @@
 //! AgentWorkspace: one isolated tree.
 
+mod loans;
+
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,7 @@ use crate::open_enum::open_enum;
 use crate::prepare::Prepare;
 use crate::quota::{QUOTA_MESSAGE, QUOTA_PATTERN, QUOTA_RULE};
 use crate::source::{MAX_PATH, PATH_MESSAGE, PATH_PATTERN, PATH_RULE, ProjectSource, ProviderName, SUBDOMAIN, TreeOwner, WorkspaceSource};
+pub use loans::{Claim, ClaimState, Holder, LOAN_PATTERN, Lender, LoanView, MAX_CLAIMS, MAX_LOAN, MAX_LOAN_MESSAGE};
 
 /// One isolated, writable tree on one node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -175,6 +178,16 @@ pub struct AgentWorkspaceStatus {
     /// Shim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeStatus>,
+    /// Gateway and operator: the loans of paths of this tree. Each write bears the version of this object that was read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["loan".into()]))]
+    #[schemars(length(max = MAX_CLAIMS))]
+    pub claims: Vec<Claim>,
+    /// Shim: how these stand on the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["loan".into()]))]
+    #[schemars(length(max = MAX_CLAIMS))]
+    pub loans: Vec<LoanView>,
     /// Operator: Accepted, Scheduled, Populated, Bound, Ready. Shim: ProviderSelected, Provisioned, QuotaEnforced, Healthy, Sealed,
     /// InUse, ScopeEnforced, CleanedUp.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -4,7 +4,8 @@ use std::fmt;
 
 use futures::future::BoxFuture;
 use yoi_wire::children::{
-    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
+    ChildWords, DiffRequest, LoansRequest, LoansResponse, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest,
+    WaitResponse,
 };
 use yoi_wire::hub::{SendRequest, SendResponse};
 use yoi_wire::people::DiffResponse;
@@ -13,7 +14,16 @@ use crate::peers::PeersError;
 
 /// Answers the tools SpawnPod, SendToPod, ReadPodOutput, DiffPod, WaitPods and StopPod. Each request may be sent again: the same one has the same effect once.
 pub trait Children: fmt::Debug + Send + Sync {
-    /// Makes a child in a fork of this agent's tree.
+    /// Whether this agent may lend paths of its tree. If not, no child has any.
+    fn lends(&self) -> bool;
+
+    /// Reads which paths are lent.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn loans<'a>(&'a self, request: &'a LoansRequest) -> BoxFuture<'a, Result<LoansResponse, PeersError>>;
+
+    /// Makes a child, in a fork of this agent's tree or in paths of it that are lent.
     ///
     /// # Errors
     /// See [`PeersError`].

@@ -20,6 +20,7 @@ mod compaction;
 mod ending;
 mod event;
 mod facts;
+mod loans;
 mod mode;
 mod policy_change;
 mod preparation;
@@ -47,6 +48,7 @@ pub use requested::{CallRequest, RunToolResult, call_id_of};
 
 use ending::Ending;
 use facts::Facts;
+use loans::Loans;
 use preparation::Preparation;
 use program::ProgramState;
 use requested::RequestedEffect;
@@ -96,6 +98,7 @@ pub struct ConversationState {
     pub log: yoi_session::LogState,
     facts: Facts,
     preparation: Preparation,
+    loans: Loans,
     prompt: Prompt,
     config: Option<Arc<AgentConfig>>,
     requests: Requests,
@@ -256,6 +259,7 @@ impl ConversationState {
         }
         self.facts.record(&self.log, &entry);
         self.preparation.record(&entry);
+        self.loans.record(&entry);
         if !self.record_for_program(&entry) {
             self.prompt.record(&entry);
         }

@@ -166,6 +166,7 @@ enum EffectKind {
     Model,
     Tool,
     Program,
+    Loans,
 }
 
 impl Driver {
@@ -176,6 +177,7 @@ impl Driver {
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
         let had_changed = replay.entries.iter().any(|entry| policy_of(&entry.body).is_some());
         let mut state = ConversationState::new(self.tools.runner().tools().read_only()).for_program(self.agent.role()).prepared_from_tree();
+        state = state.lending(self.tools.runner().lends());
         for entry in replay.entries {
             (state, _) = apply(state, ConversationEvent::Recorded(entry));
         }
@@ -332,9 +334,13 @@ impl Running<'_> {
                         let decisions = block_in_place(|| self.decide(&calls, from));
                         events.push_back(ConversationEvent::Checked { effect, decisions });
                     }
-                    Intent::Prepare { effect, wanted } => {
+                    Intent::Prepare { effect, mut wanted } => {
+                        let loans = wanted.loans.take();
                         let prepared = block_in_place(|| self.prepare(wanted));
-                        events.push_back(ConversationEvent::Prepared { effect, prepared });
+                        match loans {
+                            Some(request) => self.ask_loans(effect, request, prepared),
+                            None => events.push_back(ConversationEvent::Prepared { effect, prepared }),
+                        }
                     }
                     Intent::Run { effect, call, from } => self.run_tool(effect, call, from),
                     Intent::End { effect } => {
@@ -440,6 +446,7 @@ impl Running<'_> {
                 let message = format!("it broke: {error}");
                 tracing::error!(%error, "an effect of the conversation panicked");
                 Some(match handle.kind {
+                    EffectKind::Loans => ConversationEvent::Gone { effect },
                     EffectKind::Model => {
                         let failure = ModelFailed::new(ModelFailureKind::Unreachable, message);
                         ConversationEvent::ModelFailed { effect, failure }

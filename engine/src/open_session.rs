@@ -50,6 +50,13 @@ pub enum PersonRequest {
         /// Takes how far it is.
         answer: oneshot::Sender<RunToolResult>,
     },
+    /// Note something in the log that a person may want to know.
+    Notice {
+        /// In CamelCase, of the vocabulary of condition reasons.
+        reason: String,
+        /// For people.
+        message: String,
+    },
     /// List the calls that wait.
     ListWaiting {
         /// Takes the list.
@@ -201,6 +208,12 @@ impl OpenSession {
             Ok(answered) => answered.ok(),
             Err(_) => Some(Ok(ToolRun { call_id: call_id_of(&id), end: None, asked: None })),
         }
+    }
+
+    /// Has something noted in the log that a person may want to know. It is not when the session closes first.
+    pub async fn notice(&self, reason: &str, message: String) {
+        // The receiver is gone with the session.
+        let _ = self.requests.send(PersonRequest::Notice { reason: reason.to_owned(), message }).await;
     }
 
     /// The calls that wait for a person; `None` when the session closes first.

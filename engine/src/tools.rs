@@ -32,6 +32,7 @@ pub use tool::{Tool, ToolContext, TypedTool};
 pub use tool_set::ToolSet;
 
 use arguments::normalize;
+use builtin::{SHARES, SPAWN_POD, without_share};
 use read_positions::ReadPositions;
 use redacted_live::RedactedLive;
 use shell::Shell;
@@ -40,6 +41,7 @@ use tree::{PathError, Tree};
 use unconfirmed::UnconfirmedMessages;
 
 use crate::assets::{AssetOffer, COMMAND, ProjectAssets, SKILL, has_use_for, list_of_commands, list_of_teams_skills};
+use crate::children::Children;
 use crate::conversation::FolderInstructions;
 use crate::decision::{Question, Refusal};
 use crate::error_text::without_os_error_number;
@@ -115,6 +117,8 @@ impl ToolRunner {
                 SKILL if to == CallFrom::Mcp => {
                     tool.description.push_str(&format!(" Skills:{}", list_of_teams_skills(&self.assets().current())));
                 }
+                SPAWN_POD if self.lends() => tool.description.push_str(SHARES),
+                SPAWN_POD => without_share(&mut tool.schema),
                 _ => {}
             }
         }
@@ -127,6 +131,16 @@ impl ToolRunner {
             return false;
         }
         !AssetOffer::is_tool(tool) || has_use_for(&self.assets().current(), tool, to)
+    }
+
+    /// Whether the agent may lend paths of its tree.
+    pub(crate) fn lends(&self) -> bool {
+        self.context.peers.children().is_some_and(Children::lends)
+    }
+
+    /// What answers for other agents.
+    pub(crate) fn peers(&self) -> Arc<dyn Peers> {
+        self.context.peers.clone()
     }
 
     /// Skills and commands of the tree.

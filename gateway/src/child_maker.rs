@@ -1,7 +1,8 @@
 //! Makes and stops the children of agents: YoiPods that bear in `spec.spawnedBy` who asked for them.
 //!
 //! # Guarantees
-//! * What a child is comes from its parent's object and `yoi_plan::children` alone, never from the request.
+//! * What a child is comes from its parent's object and `yoi_plan::children` alone, never from the request. Where paths are lent, they are closed to the parent
+//!   before the child is made.
 //! * A request makes one child, however often it is sent.
 //! * Only a child of the caller is stopped, and no namesake of it.
 //!
@@ -17,14 +18,16 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::timeout;
 use yoi_crds::YoiPod;
 use yoi_crds::pod::DesiredState;
-use yoi_plan::children::{check_limit, check_request, child_of, is_made_by};
+use yoi_plan::children::{check_limit, check_request, child_by_claim, child_of, is_made_by};
 use yoi_plan::visibility::{agent_ref, is_agent_name};
-use yoi_wire::children::{SpawnRequest, SpawnResponse, StopResponse};
+use yoi_wire::children::{LoansRequest, LoansResponse, SpawnRequest, SpawnResponse, StopResponse};
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{Refusal, RefusalReason};
 
 use crate::agent_concurrency::AgentConcurrency;
 use crate::agent_index::{AgentIndex, AgentRecord};
+use crate::identity::AuthenticatedAgent;
+use crate::loan_maker::{Asked, LoanMaker};
 use crate::ttl_cache::TtlCache;
 
 /// Requests to the API server for one child: the parent, its children, the child, and the child that is there already.
@@ -36,7 +39,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct ChildMaker {
     client: Client,
     agents: Arc<AgentIndex>,
+    loans: LoanMaker,
     deadline: Duration,
+    /// How long a request with a loan may take.
+    loan_deadline: Duration,
     /// One at a time of each parent.
     spawns: AgentConcurrency,
     /// UIDs of the agents for which a child was looked for lately.
@@ -44,17 +50,20 @@ pub struct ChildMaker {
 }
 
 impl ChildMaker {
-    /// `deadline` is for one request to the API server.
-    pub fn new(client: Client, agents: Arc<AgentIndex>, deadline: Duration) -> Self {
-        ChildMaker { client, agents, deadline, spawns: AgentConcurrency::new(1), asked: TtlCache::new(PAUSE) }
+    /// `deadline` is for one request to the API server, `loan_deadline` for all of a request that lends.
+    pub fn new(client: Client, agents: Arc<AgentIndex>, loans: LoanMaker, deadline: Duration, loan_deadline: Duration) -> Self {
+        ChildMaker { client, agents, loans, deadline, loan_deadline, spawns: AgentConcurrency::new(1), asked: TtlCache::new(PAUSE) }
     }
 
     /// Makes the child, unless this request has made it.
-    pub async fn spawn(&self, parent: &AgentRef, request: &SpawnRequest) -> Result<SpawnResponse, Refusal> {
-        check_request(parent, request)?;
-        let _one_at_a_time = self.spawns.acquire(&parent.uid).await;
-        let within = self.deadline.saturating_mul(REQUESTS);
-        timeout(within, self.make(parent, request)).await.unwrap_or_else(|_| {
+    pub async fn spawn(&self, parent: &AuthenticatedAgent, request: &SpawnRequest) -> Result<SpawnResponse, Refusal> {
+        check_request(&parent.agent, request)?;
+        let within = if request.share.is_some() { self.loan_deadline } else { self.deadline.saturating_mul(REQUESTS) };
+        let make = async {
+            let _one_at_a_time = self.spawns.acquire(&parent.agent.uid).await;
+            self.make(parent, request).await
+        };
+        timeout(within, make).await.unwrap_or_else(|_| {
             Err(unacknowledged(format!(
                 "{} may have been made: the API server did not answer within {}",
                 request.name,
@@ -63,7 +72,8 @@ impl ChildMaker {
         })
     }
 
-    async fn make(&self, parent: &AgentRef, request: &SpawnRequest) -> Result<SpawnResponse, Refusal> {
+    async fn make(&self, caller: &AuthenticatedAgent, request: &SpawnRequest) -> Result<SpawnResponse, Refusal> {
+        let parent = &caller.agent;
         let api = Api::<YoiPod>::namespaced(self.client.clone(), &parent.namespace);
         let object = api.get(&parent.name).await.map_err(|error| not_made(&request.name, &error))?;
         if object.uid().as_deref() != Some(&parent.uid) {
@@ -78,12 +88,46 @@ impl ChildMaker {
             return duplicate(existing, parent, request);
         }
         check_limit(&object, siblings.len())?;
-        match api.create(&PostParams::default(), &child).await {
+        let Some(share) = &request.share else { return self.create(&api, parent, request, &child).await };
+        // A name that is taken is told before anything is closed.
+        if let Some(existing) = api.get_opt(&request.name).await.map_err(|error| not_made(&request.name, &error))? {
+            return duplicate(&existing, parent, request);
+        }
+        let lent = self.loans.lend(&Asked { lender: &object, pod_uid: &caller.pod_uid, request, share }).await?;
+        let child = child_by_claim(&object, request, &lent.tree, &lent.claim)?;
+        let made = self.create(&api, parent, request, &child).await;
+        if let Err(refusal) = &made
+            && refusal.reason != RefusalReason::Unacknowledged
+        {
+            self.loans.give_back(&object, &lent.claim.loan, &refusal.message).await;
+        }
+        made
+    }
+
+    /// The loans of the caller's tree.
+    pub async fn loans(&self, caller: &AuthenticatedAgent, request: &LoansRequest) -> Result<LoansResponse, Refusal> {
+        let name = &caller.agent.name;
+        let api = Api::<YoiPod>::namespaced(self.client.clone(), &caller.agent.namespace);
+        let unread = |why: String| Refusal {
+            reason: RefusalReason::Unreachable,
+            message: format!("the loans of {name} cannot be read: {why}; try again"),
+        };
+        let lender = match timeout(self.deadline, api.get(name)).await {
+            Ok(Ok(lender)) => lender,
+            Ok(Err(error)) => return Err(unread(yoi_wire::error_chain(&error))),
+            Err(_) => return Err(unread(format!("the API server did not answer within {}", crate::seconds(self.deadline)))),
+        };
+        self.loans.loans(&lender, &caller.agent.uid, request).await
+    }
+
+    async fn create(&self, api: &Api<YoiPod>, parent: &AgentRef, request: &SpawnRequest, child: &YoiPod) -> Result<SpawnResponse, Refusal> {
+        match api.create(&PostParams::default(), child).await {
             Ok(made) => {
                 let agent = agent_ref(&made);
                 tracing::info!(object = %agent, uid = agent.uid, parent = parent.name, parent_uid = parent.uid, "child made");
+                let loan = loan_of(&made);
                 self.agents.learn(made);
-                Ok(SpawnResponse { agent, duplicate: false })
+                Ok(SpawnResponse { agent, duplicate: false, loan })
             }
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
                 let existing = api.get(&request.name).await.map_err(|error| not_made(&request.name, &error))?;
@@ -147,7 +191,11 @@ impl ChildMaker {
 
 fn duplicate(existing: &YoiPod, parent: &AgentRef, request: &SpawnRequest) -> Result<SpawnResponse, Refusal> {
     is_made_by(existing, parent, request)?;
-    Ok(SpawnResponse { agent: agent_ref(existing), duplicate: true })
+    Ok(SpawnResponse { agent: agent_ref(existing), duplicate: true, loan: loan_of(existing) })
+}
+
+fn loan_of(child: &YoiPod) -> Option<String> {
+    child.spec.spawned_by.as_ref()?.loan.clone()
 }
 
 /// Of a request before the child's own: nothing was made.

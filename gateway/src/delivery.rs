@@ -206,6 +206,8 @@ fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
         Err(RefusalReason::NameTaken) => "NameTaken",
         Err(RefusalReason::Limit) => "Limit",
         Err(RefusalReason::NotMade) => "NotMade",
+        Err(RefusalReason::NotLent) => "NotLent",
+        Err(RefusalReason::PathHeld) => "PathHeld",
     }
 }
 
@@ -306,12 +308,13 @@ mod tests {
     #[test]
     fn an_outcome_is_spelled_as_on_the_wire() {
         use RefusalReason::{
-            AlreadyRunning, InboxFull, Invalid, Limit, NameTaken, NoDelegation, NotAChild, NotAPeer, NotAnAgent, NotMade, NotVisible,
-            ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
+            AlreadyRunning, InboxFull, Invalid, Limit, NameTaken, NoDelegation, NotAChild, NotAPeer, NotAnAgent, NotLent, NotMade,
+            NotVisible, PathHeld, ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
         };
         let of_messages =
             [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged, Resting, Waking];
-        for reason in of_messages.into_iter().chain([NotAChild, AlreadyRunning, NoDelegation, NameTaken, Limit, NotMade]) {
+        for reason in of_messages.into_iter().chain([NotAChild, AlreadyRunning, NoDelegation, NameTaken, Limit, NotMade, NotLent, PathHeld])
+        {
             assert_eq!(serde_json::to_value(reason).unwrap(), outcome_label(Err(reason)));
         }
         assert_eq!(outcome_label(Ok(())), "Sent");

@@ -16,6 +16,7 @@ use crate::child_maker::ChildMaker;
 use crate::delivery::MessageDelivery;
 use crate::identity::Authenticator;
 use crate::liveness::LivenessReconciler;
+use crate::loan_maker::{LoanLimits, LoanMaker};
 use crate::metrics::GatewayMetrics;
 use crate::open_lines::OpenLines;
 use crate::peer_creator::PeerCreator;
@@ -65,6 +66,12 @@ pub struct GatewaySettings {
     pub drain: Duration,
     /// How long a request of a runtime may take, from its head to the response.
     pub request_timeout: Duration,
+    /// How long a request for a child that is lent paths may take.
+    pub loan_timeout: Duration,
+    /// How long a node may take to close paths that are lent.
+    pub cover_wait: Duration,
+    /// How long a runtime may take to end who has something open in paths that are lent.
+    pub fence_timeout: Duration,
     /// Requests of one agent that are answered at once. More requests wait.
     pub requests_per_agent: usize,
     /// How often the reports of one Pod are written.
@@ -98,6 +105,10 @@ impl Default for GatewaySettings {
             serve_on: Duration::from_secs(10),
             drain: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
+            // Shorter than `request_timeout`; the next two fit into it, beside some requests to the API server.
+            loan_timeout: Duration::from_secs(28),
+            cover_wait: Duration::from_secs(8),
+            fence_timeout: Duration::from_secs(10),
             requests_per_agent: 64,
             reports: ReportRate { burst: 10, interval: Duration::from_secs(1) },
             // With these limits, unauthenticated clients hold less than a third of the chart's memory limit, and one agent less than a fifth.
@@ -152,10 +163,17 @@ impl GatewayState {
         let (lines, reader_lines) = (Arc::new(OpenLines::default()), Arc::new(OpenLines::default()));
         let writer = Arc::new(StatusWriter::new(client.clone(), agents.clone(), metrics.clone()));
         let authenticator = Authenticator::new(client.clone(), agents.clone(), metrics.clone(), review_ttl, pod_wait, review_timeout);
+        let limits = LoanLimits {
+            deadline: review_timeout,
+            cover_wait: settings.cover_wait,
+            fence_timeout: settings.fence_timeout,
+            line_wait: settings.line_wait,
+        };
+        let loans = LoanMaker::new(client.clone(), lines.clone(), limits);
         let gateway = GatewayState {
             authenticator,
             peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
-            children: ChildMaker::new(client.clone(), agents.clone(), review_timeout),
+            children: ChildMaker::new(client.clone(), agents.clone(), loans, review_timeout, settings.loan_timeout),
             peer_lookup: PeerLookup::new(client.clone(), agents.clone(), review_timeout),
             syncs: SyncStore::new(client.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),

@@ -31,6 +31,7 @@ mod gateway_state;
 mod health;
 mod identity;
 mod liveness;
+mod loan_maker;
 mod metrics;
 mod open_lines;
 mod peer_creator;

@@ -39,6 +39,7 @@ pub fn router(gateway: Arc<GatewayState>) -> Router {
         .route(gateway_api::SEND_CHILD, post(children::send))
         .route(gateway_api::WAIT_CHILDREN, post(children::wait))
         .route(gateway_api::STOP_CHILD, post(children::stop))
+        .route(gateway_api::LOANS, post(children::loans))
         .route(gateway_api::PUSH, get(push::commits))
         .fallback(async || {
             let refusal = Refusal { reason: RefusalReason::Invalid, message: "the gateway serves no such path".to_owned() };

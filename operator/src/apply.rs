@@ -150,6 +150,13 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
             ignore_not_found(api.patch_status(&of.name, &params, &Patch::Apply(&body)).await)
                 .map_err(|e| Error::from(operation.clone(), e))?;
         }
+        Step::SetClaims { of, resource_version, claims } => {
+            let body = json!({"metadata": {"uid": of.uid, "resourceVersion": resource_version}, "status": {"claims": claims}});
+            let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
+            let api: Api<AgentWorkspace> = namespaced(client, of);
+            ignore_not_found(api.patch_status(&of.name, &params, &Patch::Merge(&body)).await)
+                .map_err(|e| Error::from(operation.clone(), e))?;
+        }
         Step::Delete(target) => delete(client, target, None, &operation).await?,
         Step::DeleteUnchanged { of, resource_version } => delete(client, of, Some(resource_version), &operation).await?,
     }

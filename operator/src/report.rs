@@ -65,6 +65,9 @@ impl OwnedFields for AgentWorkspaceStatus {
             reader_pod_uid,
             provider: _,
             volume: _,
+            // Written by themselves, because the gateway writes them, too.
+            claims: _,
+            loans: _,
             conditions,
         } = self.clone();
         let conditions = conditions.into_iter().filter(|c| WORKSPACE.contains(&c.type_.as_str())).collect();
@@ -80,6 +83,8 @@ impl OwnedFields for AgentWorkspaceStatus {
             reader_pod_uid,
             provider: None,
             volume: None,
+            claims: Vec::new(),
+            loans: Vec::new(),
             conditions,
         }
     }
@@ -98,6 +103,7 @@ impl OwnedFields for YoiPodStatus {
             policy,
             pod,
             workspace,
+            loan,
             session_claim_name,
             session: _,
             task: _,
@@ -119,6 +125,7 @@ impl OwnedFields for YoiPodStatus {
             policy,
             pod,
             workspace,
+            loan,
             session_claim_name,
             session: None,
             task: None,

@@ -197,9 +197,11 @@ impl WatchCaches {
         trigger_all(&self.senders.workspace_nodes, &matching(self.workspace_nodes.all(), |w| !after.exists(&w.name_any())));
         trigger_all(&self.senders.projects, &self.projects.all());
         let unready = |w: &AgentWorkspace| !is_ready(w.status.as_ref().map(|s| s.conditions.as_slice()));
-        trigger_all(&self.senders.workspaces, &matching(self.workspaces.all(), |w| joined_or_left || unready(w)));
-        // An agent that was ready is not, when its node does not answer.
+        // An agent that was ready is not, when its node does not answer; nor is a loan over whose holder was there.
         let is_lost_or_back = joined_or_left || !lost(&before).eq(lost(&after));
+        let lends = |w: &AgentWorkspace| w.status.as_ref().is_some_and(|status| !status.claims.is_empty());
+        let concerned = |w: &AgentWorkspace| joined_or_left || unready(w) || (is_lost_or_back && lends(w));
+        trigger_all(&self.senders.workspaces, &matching(self.workspaces.all(), concerned));
         trigger_all(&self.senders.yoipods, &matching(self.yoipods.all(), |y| is_lost_or_back || !is_yoipod_ready(y)));
     }
 }

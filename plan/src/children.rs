@@ -1,14 +1,17 @@
-//! Children: YoiPods that an agent starts, each in a fork of its tree. A pure function of the parent's object; the gateway acts by it.
+//! Children: YoiPods that an agent starts, each in a fork of its tree, or in paths of the tree itself that are lent to it. A pure function of the parent's object;
+//! the gateway acts by it.
 //!
 //! | | |
 //! |---|---|
 //! | who may | an agent whose `spec.delegation` is there; a child never has one |
 //! | how many | `spec.limits.children` that are not deleted, stopped ones among them |
-//! | what it is | its parent's project, agent, model, Pod settings, Secrets, policy, scope, limits and rest; a tree and a session of its own |
+//! | what it is | its parent's project, agent, model, Pod settings, Secrets, policy, limits and rest; a session of its own, and with a fork its parent's scope |
+//! | where paths are lent | its scope is what was lent, and its tree its parent's: see [`crate::reservation`] |
 //! | whose it is | nobody's: it outlives its parent, and `spec.spawnedBy` names that one for good |
 
 use yoi_crds::pod::{Completion, DesiredState, PodWorkspace, SessionSettings, SpawnedBy, WorkspaceTemplate};
 use yoi_crds::source::{NamedRef, WorkspaceSource};
+use yoi_crds::workspace::Claim;
 use yoi_crds::{YoiPod, YoiPodSpec};
 use yoi_wire::children::{MAX_TASK_TEXT, SpawnRequest};
 use yoi_wire::entry::AgentRef;
@@ -25,7 +28,7 @@ const MAX_ID: usize = 128;
 /// # Errors
 /// `Invalid`.
 pub fn check_request(parent: &AgentRef, request: &SpawnRequest) -> Result<(), Refusal> {
-    let SpawnRequest { name, task, request_id } = request;
+    let SpawnRequest { name, task, request_id, share: _ } = request;
     let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
     check_name(parent, name)?;
     if task.trim().is_empty() {
@@ -43,7 +46,30 @@ pub fn check_request(parent: &AgentRef, request: &SpawnRequest) -> Result<(), Re
     Ok(())
 }
 
-/// The child that the request asks for.
+/// The one answer to an agent without a delegation.
+pub(crate) fn no_delegation(name: &str) -> Refusal {
+    let message =
+        format!("{name} has no delegation: only with spec.delegation in its YoiPod, which a person sets, does an agent start others");
+    Refusal { reason: RefusalReason::NoDelegation, message }
+}
+
+/// The child that works in its parent's tree by a claim on it.
+///
+/// # Errors
+/// As [`child_of`].
+pub fn child_by_claim(parent: &YoiPod, request: &SpawnRequest, tree: &str, claim: &Claim) -> Result<YoiPod, Refusal> {
+    let mut child = child_of(parent, request)?;
+    let spec = &mut child.spec;
+    spec.workspace = Some(PodWorkspace { ref_: Some(NamedRef { name: tree.to_owned() }), template: None });
+    spec.scope = Some(Box::new(claim.rules.clone()));
+    if let Some(by) = &mut spec.spawned_by {
+        by.loan = Some(claim.loan.clone());
+        by.rules = Some(Box::new(claim.rules.clone()));
+    }
+    Ok(child)
+}
+
+/// The child that the request asks for, in a fork.
 ///
 /// # Errors
 /// `NoDelegation`, or `NotMade`: the parent is being deleted, or has no tree.
@@ -75,11 +101,7 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
         spawned_by: _,
     } = &parent.spec;
     if delegation.is_none() {
-        let message = format!(
-            "{} has no delegation: only with spec.delegation in its YoiPod, which a person sets, does an agent start others",
-            name(meta)
-        );
-        return refused(RefusalReason::NoDelegation, message);
+        return Err(no_delegation(name(meta)));
     }
     if deleting(meta) {
         return refused(RefusalReason::NotMade, format!("{} is being deleted", name(meta)));
@@ -116,6 +138,8 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
                 name: name(meta).to_owned(),
                 uid: uid(meta).to_owned(),
                 request_id: request.request_id.clone(),
+                loan: None,
+                rules: None,
             })),
         },
     );
@@ -182,7 +206,7 @@ mod tests {
     }
 
     fn request(name: &str, task: &str) -> SpawnRequest {
-        SpawnRequest { name: name.to_owned(), task: task.to_owned(), request_id: "r-1".to_owned() }
+        SpawnRequest { name: name.to_owned(), task: task.to_owned(), request_id: "r-1".to_owned(), share: None }
     }
 
     fn lead() -> AgentRef {
@@ -236,6 +260,22 @@ mod tests {
         assert_eq!((by.name.as_str(), by.uid.as_str(), by.request_id.as_str()), ("lead", "u-lead", "r-1"));
         assert_eq!((child.metadata.namespace.as_deref(), child.metadata.owner_references.as_ref()), (Some("ns"), None));
         assert_eq!(child_of(&child, &request("grandchild", "t")).unwrap_err().reason, RefusalReason::NoDelegation);
+    }
+
+    #[test]
+    fn c10_a_child_in_lent_paths_has_the_lent_scope_alone_and_its_parents_tree() {
+        let parent = parent(json!({ "delegation": { "allow": [{ "path": ".", "access": "Write" }] } }));
+        let claim: Claim = serde_json::from_value(json!({
+            "loan": "l-1", "lender": { "name": "lead", "uid": "u-lead" }, "holder": { "name": "child" }, "state": "Fenced",
+            "rules": { "allow": [{ "path": "docs", "access": "Write", "recursive": true }] }, "reservedAt": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap();
+        let spec = child_by_claim(&parent, &request("child", "do it"), "tree", &claim).unwrap().spec;
+        let workspace = spec.workspace.as_ref().unwrap();
+        assert_eq!((workspace.ref_.as_ref().map(|tree| tree.name.as_str()), workspace.template.is_none()), (Some("tree"), true));
+        assert_eq!((spec.scope.as_deref(), &spec.delegation), (Some(&claim.rules), &None));
+        let by = spec.spawned_by.as_deref().unwrap();
+        assert_eq!((by.loan.as_deref(), by.rules.as_deref(), by.request_id.as_str()), (Some("l-1"), Some(&claim.rules), "r-1"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod observed_pod;
 pub mod peer;
 mod policy;
 pub mod project;
+pub mod reservation;
 mod restricted;
 pub mod scope;
 pub mod settings;

@@ -12,6 +12,12 @@ pub fn pod(yoipod: &str, run_generation: i64) -> String {
     format!("{yoipod}-{run_generation}")
 }
 
+/// Id of the loan that an agent's request asks for.
+#[must_use]
+pub fn loan(lender_uid: &str, request_id: &str) -> String {
+    sha256(&json(&("loan", lender_uid, request_id)))[..24].to_owned()
+}
+
 /// Name of the Pod that reads a stopped YoiPod's session and tree.
 #[must_use]
 pub fn reader(yoipod: &str) -> String {

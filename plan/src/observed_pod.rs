@@ -101,6 +101,10 @@ pub(crate) enum PodPhase {
 struct ObservedContainer {
     name: String,
     state: ContainerState,
+    /// When it was started last.
+    started_at: Option<jiff::Timestamp>,
+    /// What it said when it ended last, if its latest start is over.
+    last_words: Option<String>,
 }
 
 /// State of a container that the kubelet has reported.
@@ -146,6 +150,16 @@ impl ObservedPod {
             ContainerState::Terminated(terminated) => Some(terminated),
             ContainerState::Running | ContainerState::Waiting { .. } => None,
         }
+    }
+
+    /// When the container of this name was started last; `None` when it never was.
+    pub(crate) fn started_at(&self, name: &str) -> Option<jiff::Timestamp> {
+        self.containers.iter().find(|container| container.name == name)?.started_at
+    }
+
+    /// What the container of this name said when it ended last; `None` while it runs.
+    pub(crate) fn last_words(&self, name: &str) -> Option<&str> {
+        self.containers.iter().find(|container| container.name == name)?.last_words.as_deref()
     }
 
     /// State of the container of this name; `None` while nothing is reported of it.
@@ -261,6 +275,11 @@ impl PodPhase {
 impl ObservedContainer {
     fn new(status: ContainerStatus) -> Option<Self> {
         let v1::ContainerState { running, terminated, waiting } = status.state?;
+        let former = status.last_state.and_then(|former| former.terminated);
+        let ended = terminated.as_ref().or(former.as_ref().filter(|_| running.is_none()));
+        let started = running.as_ref().map(|running| &running.started_at).or(ended.map(|ended| &ended.started_at));
+        let started_at = started.and_then(|time| time.as_ref()).map(|time| time.0);
+        let last_words = ended.and_then(|ended| ended.message.clone());
         let state = match (running, terminated, waiting) {
             (Some(_), _, _) => ContainerState::Running,
             (None, Some(terminated), _) => ContainerState::Terminated(Terminated {
@@ -271,6 +290,6 @@ impl ObservedContainer {
             (None, None, Some(waiting)) => ContainerState::Waiting { reason: waiting.reason, message: waiting.message },
             (None, None, None) => return None,
         };
-        Some(ObservedContainer { name: status.name, state })
+        Some(ObservedContainer { name: status.name, state, started_at, last_words })
     }
 }

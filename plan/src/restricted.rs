@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::pod::{ImagePullPolicy, PodSettings, Resources};
+use yoi_crds::pod::{ImagePullPolicy, PodSettings, Resources, Scope};
 use yoi_crds::source::TreeOwner;
 use yoi_wire::cover::{Cover, Shown};
-use yoi_wire::identity::{CSI_DRIVER, VOLUME_COVERS, VOLUME_KIND, VOLUME_SCOPED_TREE, VOLUME_TREE, VOLUME_WORKSPACE};
+use yoi_wire::identity::{CSI_DRIVER, VOLUME_COVERS, VOLUME_KIND, VOLUME_LENDS, VOLUME_SCOPED_TREE, VOLUME_TREE, VOLUME_WORKSPACE};
 
 use crate::settings::Settings;
 use crate::stored::{Object, Stored, Uid};
@@ -118,7 +118,16 @@ pub(crate) fn root_is_read_only(covers: &[Cover]) -> bool {
 }
 
 /// The same as seen through covers; without any, as [`tree_volume`].
-pub(crate) fn scoped_tree_volume(workspace: Uid<'_>, read_only: bool, covers: &[Cover]) -> Volume {
+pub(crate) fn scoped_tree_volume(workspace: Uid<'_>, read_only: bool, covers: &[Cover], lends: Option<&Scope>) -> Volume {
+    let mut volume = covered_tree_volume(workspace, read_only, covers);
+    if let Some(attributes) = volume.csi.as_mut().and_then(|csi| csi.volume_attributes.as_mut()) {
+        let lends = lends.map(|scope| serde_json::to_string(scope).unwrap_or_default());
+        attributes.extend(lends.map(|lends| (VOLUME_LENDS.to_owned(), lends)));
+    }
+    volume
+}
+
+fn covered_tree_volume(workspace: Uid<'_>, read_only: bool, covers: &[Cover]) -> Volume {
     if covers.is_empty() {
         return tree_volume(workspace, read_only);
     }

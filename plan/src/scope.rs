@@ -1,6 +1,7 @@
 //! What rules about the paths of a tree mean: who may read or write where, what may be lent, and which covers show it to a Pod.
 //!
-//! The operator has the scope of an agent laid as covers, and the plugin shows it. Nothing calls what is about lending yet.
+//! The operator has the scope of an agent laid as covers, and the plugin shows it. The gateway lends by [`lend`] and [`conflict`], and it and the operator take a
+//! claim from state to state by [`next`]. What is left to a lender is a [`View`], which its node lays.
 //!
 //! A rule names a path of the tree, an access, and whether it holds below that path too. Deny beats allow.
 //!
@@ -32,7 +33,7 @@ pub use claims::{ClaimState, Holder, Seen, next};
 pub use covers::{Cover, Shown};
 pub use lending::{Conflict, LendError, Loan, View, conflict, lend};
 pub use path::{PathError, TreePath};
-pub use spec::{covers, rules};
+pub use spec::{claim_state, covers, delegated, held_loans, rules, scope_of, shared};
 
 /// The most rules of one scope, delegation or loan, allowed and denied together.
 pub const MAX_RULES: usize = 64;

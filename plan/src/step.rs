@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use yoi_crds::workspace::Claim;
 use yoi_crds::{AgentWorkspace, Condition};
 
 /// What to do, and the status to write afterwards.
@@ -153,6 +154,15 @@ pub enum Step {
         /// The condition.
         condition: Box<Condition>,
     },
+    /// Sets `status.claims` of a workspace, which the gateway writes, too. Fails when the object has changed since it was observed.
+    SetClaims {
+        /// The workspace.
+        of: Target,
+        /// The resource version that was observed.
+        resource_version: String,
+        /// All of them.
+        claims: Vec<Claim>,
+    },
     /// Deletes an object, with its UID as precondition.
     Delete(Target),
     /// Deletes an object unless it has changed since it was observed.
@@ -239,6 +249,7 @@ impl Step {
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::SetNodeCondition { of, condition, .. } => format!("set {}={:?} of {of}", condition.type_, condition.status),
+            Step::SetClaims { of, .. } => format!("set the claims on {of}"),
             Step::Delete(target) | Step::DeleteUnchanged { of: target, .. } => format!("delete {target}"),
         }
     }

@@ -203,7 +203,7 @@ impl<K: StepObject> Stored<'_, K> {
     }
 
     /// Where it is absent, the API server refuses the change.
-    fn resource_version(self) -> String {
+    pub(crate) fn resource_version(self) -> String {
         self.meta().resource_version.clone().unwrap_or_default()
     }
 }

@@ -10,13 +10,19 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use crate::meta;
 use crate::stored::Stored;
 
-/// The one YoiPod whose Pod may mount a workspace: the one that it was made for, else the oldest of those that name it. `users` are those that name it.
+/// The one YoiPod whose tree a workspace is: the one that it was made for, else the oldest of those that name it. `users` are those that name it. An agent to which
+/// paths of it are lent is none of these.
 pub(crate) fn holder<'a>(workspace: Stored<'_, AgentWorkspace>, users: &[Stored<'a, YoiPod>]) -> Option<Stored<'a, YoiPod>> {
-    let users = users.iter().copied();
+    let users = users.iter().copied().filter(|user| loan(user.get()).is_none());
     match meta::controller(workspace.meta()).filter(|owner| owner.kind == "YoiPod") {
         Some(owner) => users.into_iter().find(|user| user.uid().as_str() == owner.uid),
         None => users.min_by_key(|user| (user.meta().creation_timestamp.as_ref().map(|t| t.0), user.name())),
     }
+}
+
+/// The loan by which a YoiPod works in another one's tree.
+pub(crate) fn loan(yoipod: &YoiPod) -> Option<&str> {
+    yoipod.spec.spawned_by.as_ref()?.loan.as_deref()
 }
 
 /// What the spec of a workspace says its tree is made from.

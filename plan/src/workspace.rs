@@ -1,6 +1,7 @@
 //! AgentWorkspace: which node makes the tree from what, who may mount it, and when it may go.
 
 pub mod claim;
+mod loan_states;
 pub mod populate;
 pub mod populate_pod;
 pub(crate) mod populate_report;
@@ -65,6 +66,11 @@ pub struct Observed {
 pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
     let Some(input) = WorkspaceInput::new(seen) else { return Plan::nothing() };
     let workspace = input.workspace;
+    // First, and however the workspace itself is: a child that is being deleted waits for it.
+    let recheck = match loan_states::plan(&input, seen, now) {
+        Ok(plan) => return plan,
+        Err(recheck) => recheck,
+    };
     if workspace.is_deleting() {
         return workspace_teardown::plan(&input, now);
     }
@@ -81,7 +87,7 @@ pub fn plan(seen: &Observed, settings: &Settings, now: jiff::Timestamp) -> Plan<
     let plan = reconcile(&input, settings, now);
     let steps = with_network_policies(plan.steps, workspace.namespace(), settings.network.as_ref(), &seen.network_policies);
     let expires_in = expires.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
-    Plan { steps, status: plan.status, requeue_after: plan.requeue_after.into_iter().chain(expires_in).min() }
+    Plan { steps, status: plan.status, requeue_after: [plan.requeue_after, expires_in, recheck].into_iter().flatten().min() }
 }
 
 fn reconcile(input: &WorkspaceInput<'_>, settings: &Settings, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {

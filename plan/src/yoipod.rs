@@ -4,6 +4,7 @@ mod acceptance;
 mod assets;
 mod create;
 mod ending;
+mod loan;
 pub(crate) mod lost_node;
 mod lost_tree;
 pub mod manifest;
@@ -46,7 +47,9 @@ use crate::step::{Plan, Step};
 use crate::stored::delete_all;
 use crate::warm;
 pub use ending::lifetime_is_over;
+pub use loan::loan_is_over;
 pub use rest::{is_resting, may_be_woken};
+pub(crate) use run::{has_ended, is_stopped_for_good};
 pub use run::{is_finished, is_stopped, keep_command};
 pub use session::MADE_FOR;
 use yoipod_conditions::OtherConditions;
@@ -157,6 +160,7 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
             uid: lost_tree::record(input, accepted.is_ok()),
             node_name: input.workspace.and_then(|workspace| workspace.node_name()).map(str::to_owned),
         }),
+        loan: loan::record(input, now).map(Box::new),
         session_claim_name,
         reader: reader.pod.map(|pod| ReaderStatus { requested_at: None, pod: Some(pod) }),
         push: push.status.map(Box::new),

@@ -33,7 +33,7 @@ use crate::agent_config::agent_config;
 use crate::args::RuntimeSettings;
 use crate::disk_space::{self, DiskSpaceProbe};
 use crate::frame;
-use crate::gateway_peers::GatewayPeers;
+use crate::gateway_peers::{Delegation, GatewayPeers};
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
 use crate::policy_watch::watch_policy;
@@ -100,7 +100,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     status.set_has_git(processes.has_program("git"));
 
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let peers = Arc::new(GatewayPeers::new(caller.clone(), manifest.delegation));
+    let peers = Arc::new(GatewayPeers::new(caller.clone(), Delegation { starts: manifest.delegation, lends: manifest.lends }));
     let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let policy = watch_policy(token_folder, &manifest.policy, stop.clone()).map_err(ProjectError::from)?;
     let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, policy.borrow().source())?;

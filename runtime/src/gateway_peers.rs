@@ -11,7 +11,8 @@ use yoi_engine::children::Children;
 use yoi_engine::peers::{Peers, PeersError};
 use yoi_line::{CallError, FailureClass, RequestClient};
 use yoi_wire::children::{
-    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
+    ChildWords, DiffRequest, LoansRequest, LoansResponse, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest,
+    WaitResponse,
 };
 use yoi_wire::hub::{PodList, SendRequest, SendResponse, gateway_api};
 use yoi_wire::people::DiffResponse;
@@ -27,14 +28,22 @@ pub struct GatewayPeers {
     client: RequestClient,
     /// Until then, a connection that is not made is tried again.
     new_until: Instant,
-    /// Whether the agent may start others.
-    delegation: bool,
+    delegation: Delegation,
+}
+
+/// What an agent may do with others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delegation {
+    /// It may start some.
+    pub starts: bool,
+    /// It may lend them paths of its tree.
+    pub lends: bool,
 }
 
 impl GatewayPeers {
-    /// Asks by this client, of a process that has just started. `delegation`: whether the agent may start others.
+    /// Asks by this client, of a process that has just started.
     #[must_use]
-    pub fn new(client: RequestClient, delegation: bool) -> Self {
+    pub fn new(client: RequestClient, delegation: Delegation) -> Self {
         Self { client, new_until: Instant::now() + NEW_POD, delegation }
     }
 
@@ -62,11 +71,19 @@ impl Peers for GatewayPeers {
     }
 
     fn children(&self) -> Option<&dyn Children> {
-        self.delegation.then_some(self as &dyn Children)
+        self.delegation.starts.then_some(self as &dyn Children)
     }
 }
 
 impl Children for GatewayPeers {
+    fn lends(&self) -> bool {
+        self.delegation.lends
+    }
+
+    fn loans<'a>(&'a self, request: &'a LoansRequest) -> BoxFuture<'a, Result<LoansResponse, PeersError>> {
+        self.post(gateway_api::LOANS, request).boxed()
+    }
+
     fn spawn<'a>(&'a self, request: &'a SpawnRequest) -> BoxFuture<'a, Result<SpawnResponse, PeersError>> {
         self.post(gateway_api::SPAWN, request).boxed()
     }
@@ -145,9 +162,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_gateway_is_tried_again_while_the_pod_is_new_and_once_later() {
-        let (connections, answer) = in_time("a third connection", ask(|client| GatewayPeers::new(client, false), 3)).await;
+        let (connections, answer) = in_time("a third connection", ask(|client| GatewayPeers::new(client, Delegation::default()), 3)).await;
         assert!(connections == 3 && answer.is_none(), "{connections} connections, {answer:?}");
-        let old = |client| GatewayPeers { client, new_until: Instant::now(), delegation: false };
+        let old = |client| GatewayPeers { client, new_until: Instant::now(), delegation: Delegation::default() };
         let (connections, answer) = in_time("an answer", ask(old, 3)).await;
         assert!(connections == 1 && matches!(answer, Some(Err(PeersError::NotSent { .. }))), "{connections} connections, {answer:?}");
     }

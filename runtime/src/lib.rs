@@ -15,6 +15,7 @@
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
 //! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
+//! | [`fence`] | ends who could still write where paths are lent |
 //! | `frame` | says what is closed to the agent's processes |
 //! | `disk_space` | finds out when a full session volume takes messages again |
 //! | [`log_origin`] | adds agent and session to each line of the process's own log |
@@ -39,6 +40,7 @@ pub mod args;
 pub mod bundle;
 pub mod diff;
 mod disk_space;
+pub mod fence;
 mod frame;
 pub mod gateway_peers;
 pub mod git_defaults;

@@ -46,6 +46,7 @@ mod control;
 mod conversations;
 mod engine;
 mod export;
+mod fence;
 mod parts;
 mod usage;
 
@@ -109,9 +110,12 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
         .with_state(agent.clone())
         .merge(engine::tools_router(agent.clone()));
     let of_conversations = conversations::agent_router(read.clone(), agent.clone()).merge(engine::agent_router(agent.clone()));
-    let commit_route = Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent));
+    let commit_route =
+        Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent.clone()));
+    let fence_route = Router::new().route(runtime_api::FENCE, post(fence::post).layer(limit())).with_state((read.clone(), agent.clone()));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
-    let counted_routes = counted_routes.merge(commit_route).merge(attach_route).merge(of_conversations).route_layer(gate);
+    let counted_routes =
+        counted_routes.merge(commit_route).merge(fence_route).merge(attach_route).merge(of_conversations).route_layer(gate);
     reading_router(read).merge(agent_routes).merge(counted_routes)
 }
 

@@ -1,4 +1,4 @@
-//! What an agent asks of the gateway about its children: agents that it starts, each in a fork of its tree.
+//! What an agent asks of the gateway about its children: agents that it starts, each in a fork of its tree, or in paths of the tree itself that are lent to it.
 //!
 //! The gateway knows by token and UID who asks. A name that the caller has not started gets one answer, whether or not an agent bears it.
 
@@ -20,6 +20,34 @@ pub struct SpawnRequest {
     pub task: String,
     /// UUID. A repetition with the same id makes nothing, and has the same answer.
     pub request_id: String,
+    /// Paths of the caller's own tree that the child works in, instead of in a fork. The caller does not write there until they are back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Vec<SharedPath>>,
+}
+
+/// A path that is lent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedPath {
+    /// Relative to the tree; `.` is the whole tree.
+    pub path: String,
+    /// What the child may do there.
+    pub access: SharedAccess,
+    /// Whether that holds for all below the path. If not, it holds for the path and the files in it.
+    #[serde(default = "yes")]
+    pub recursive: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a child may do in a path that is lent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SharedAccess {
+    /// Read. That closes the path to nobody.
+    Read,
+    /// Write, and read.
+    Write,
 }
 
 /// The child is there. Whether it is up, its words and its state say.
@@ -31,6 +59,44 @@ pub struct SpawnResponse {
     /// An earlier request with this id had made it.
     #[serde(default)]
     pub duplicate: bool,
+    /// The loan by which it works in the caller's tree; absent when it has a fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loan: Option<String>,
+}
+
+/// Which paths of the caller's tree are lent. What the caller's log has as back is forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoansRequest {
+    /// Ids of loans whose return stands in the caller's log.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub returned: Vec<String>,
+}
+
+/// The loans of the caller's tree, in the order in which they were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoansResponse {
+    /// Those that are out, and those that are back and not forgotten.
+    pub loans: Vec<LentPaths>,
+}
+
+/// A loan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LentPaths {
+    /// Its id.
+    pub loan: String,
+    /// Name of the child.
+    pub holder: String,
+    /// The paths that the child may write, and the caller may not meanwhile.
+    pub paths: Vec<String>,
+    /// The caller has them back.
+    #[serde(default)]
+    pub back: bool,
+    /// Why the loan ended, where it did not end with the child's work: its last words, if it never came up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// The words of a child that come after a position.

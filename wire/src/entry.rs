@@ -51,8 +51,15 @@ pub const RUN_END_REASONS: [&str; 15] = [
 ];
 
 /// Why notices stand in a log. `yoi_crds::reason` explains each.
-pub const NOTICE_REASONS: [&str; 6] =
-    ["ModelRefused", "ModelRequestChanged", "ModelUnreachable", "ProgramSessionLost", "ProgramTaskStopped", "ProgramVersionUnknown"];
+pub const NOTICE_REASONS: [&str; 7] = [
+    "HoldersEnded",
+    "ModelRefused",
+    "ModelRequestChanged",
+    "ModelUnreachable",
+    "ProgramSessionLost",
+    "ProgramTaskStopped",
+    "ProgramVersionUnknown",
+];
 
 /// One committed fact of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

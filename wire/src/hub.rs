@@ -33,6 +33,8 @@ pub mod gateway_api {
     pub const WAIT_CHILDREN: &str = "/v1/children/wait";
     /// `POST` [`crate::children::StopRequest`], answers [`crate::children::StopResponse`] or [`super::Refusal`].
     pub const STOP_CHILD: &str = "/v1/children/stop";
+    /// `POST` [`crate::children::LoansRequest`], answers [`crate::children::LoansResponse`] or [`super::Refusal`].
+    pub const LOANS: &str = "/v1/children/loans";
     /// `GET`, of the Pod that pushes an agent's commits alone: [`crate::push`] describes the answer, and another status comes with a sentence. 400, 409
     /// and 413 are answered the same way the next time.
     pub const PUSH: &str = "/v1/push";
@@ -71,6 +73,9 @@ pub mod runtime_api {
     /// starts one, and `DELETE` stops it; both answer [`crate::conversation::ConversationStatus`] or [`super::Refusal`]: 404 for one that is not there, 409
     /// for one that runs already or is one too many.
     pub const CONVERSATIONS: &str = "/v1/conversations";
+    /// `POST` [`crate::fence::FenceRequest`], answers [`crate::fence::FenceResponse`], or [`super::Refusal`] with 400 for what is none. It takes seconds where
+    /// processes have to be ended.
+    pub const FENCE: &str = "/v1/fence";
 
     /// `GET` with [`crate::engine_api::EventsQuery`]: a stream of server-sent events, each a [`crate::signal::CloudEvent`] with its cursor as id. A stopped
     /// agent's reader answers it too, up to the end of the log. `POST` [`crate::engine_api::OutsideEvent`], answers [`crate::engine_api::EventTaken`] or
@@ -490,4 +495,8 @@ pub enum RefusalReason {
     Limit,
     /// The API server refused the object.
     NotMade,
+    /// The paths are not lent: the caller's delegation or scope does not allow it, the node cannot close them, or a process keeps something there open.
+    NotLent,
+    /// Another agent holds one of the paths. Nothing was lent.
+    PathHeld,
 }

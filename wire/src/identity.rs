@@ -14,6 +14,9 @@ pub const VOLUME_TREE: &str = "tree";
 pub const VOLUME_SCOPED_TREE: &str = "scoped-tree";
 /// Volume attribute of a scoped tree: its [`crate::cover::Cover`]s in JSON, in the order in which they are laid.
 pub const VOLUME_COVERS: &str = "yoi.dev/covers";
+/// Volume attribute of a tree whose agent may lend paths of it: what the agent may do there itself, JSON of the allow and deny rules of its scope. With it the
+/// Pod's container has the tree mounted `HostToContainer`, so that covers reach it while it runs.
+pub const VOLUME_LENDS: &str = "yoi.dev/lends";
 /// Source of the mounts that hide a path of a tree, as the mount table shows it.
 pub const HIDDEN_SOURCE: &str = "yoi:hidden";
 /// Volume attribute of a tree: the AgentWorkspace's UID.

@@ -15,6 +15,7 @@ pub mod conversation;
 pub mod cover;
 pub mod engine_api;
 pub mod entry;
+pub mod fence;
 pub mod hub;
 pub mod identity;
 pub mod manifest;

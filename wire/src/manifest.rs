@@ -47,6 +47,9 @@ pub struct AgentManifest {
     /// Whether the agent may start others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delegation: bool,
+    /// Whether it may lend them paths of its tree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lends: bool,
     /// Bytes of a segment of the session after which the next one begins; absent: 64 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment_bytes: Option<u64>,

@@ -15,7 +15,10 @@ use crate::mountinfo::{self, Location, Mount};
 use crate::trees::TreeDir;
 use crate::{SysError, host};
 
-pub use cover::{Cover, CoverError, HIDDEN_SOURCE, MAX_COVERS, Shown, lay_covers, root_is_read_only, take_off_covers};
+pub use cover::{
+    Cover, CoverError, HIDDEN_SOURCE, LaidCover, MAX_COVERS, Shown, cover_in_use, laid_covers, lay_covers, root_is_read_only,
+    take_off_covers, uncover_in_use,
+};
 
 /// Why a mount was not made or not removed.
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,8 @@ use crate::{SysError, Uid, layout, overlay, zfs};
 pub struct Mount {
     /// The mount id.
     pub id: u64,
+    /// The id of the mount that it is mounted on.
+    pub parent: u64,
     /// The device of the file system, `major:minor`. For Btrfs it is not the `st_dev` of a subvolume.
     pub device: String,
     /// The directory of the file system that is mounted.
@@ -41,8 +43,8 @@ pub fn read() -> Result<Vec<Mount>, SysError> {
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|b| *b == b' ');
-    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let _parent = fields.next()?;
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
     let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
     let root = unescape(fields.next()?);
     let mount_point = unescape(fields.next()?);
@@ -54,7 +56,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
     let read_only = options.split(',').any(|o| o == "ro");
-    Some(Mount { id, device, root, mount_point, read_only, options, shared, fs_type, source })
+    Some(Mount { id, parent, device, root, mount_point, read_only, options, shared, fs_type, source })
 }
 
 /// The kernel writes space, tab, newline, backslash and `#` as a backslash and three octal digits.
@@ -85,12 +87,17 @@ pub(crate) struct Location {
     pub path: PathBuf,
 }
 
+/// The mount that a descriptor refers to.
+pub(crate) fn mount_of(fd: impl AsFd, table: &[Mount]) -> Result<&Mount, SysError> {
+    let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).step("find the mount of a directory")?;
+    let mount = table.iter().find(|m| m.id == found.stx_mnt_id);
+    mount.ok_or_else(|| std::io::Error::other("its mount is not in the table")).step("find the mount of a directory")
+}
+
 /// Finds the location of a descriptor by its mount in the table.
 pub(crate) fn locate(fd: impl AsFd, table: &[Mount]) -> Result<Location, SysError> {
     let path = path_of(&fd)?;
-    let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).step("find the mount of a directory")?;
-    let mount = table.iter().find(|m| m.id == found.stx_mnt_id);
-    let mount = mount.ok_or_else(|| std::io::Error::other("its mount is not in the table")).step("find the mount of a directory")?;
+    let mount = mount_of(&fd, table)?;
     let below = path.strip_prefix(&mount.mount_point).map_err(std::io::Error::other).step("place a directory below its mount")?;
     let root = if below.as_os_str().is_empty() { mount.root.clone() } else { mount.root.join(below) };
     Ok(Location { device: mount.device.clone(), root, path })
@@ -179,7 +186,7 @@ mod tests {
         let mount = parse_line(line).unwrap();
         assert_eq!(mount.root, Path::new("/trees/0a b"));
         assert_eq!(mount.mount_point, Path::new("/mnt/a\\b\tc"));
-        assert_eq!((mount.id, &*mount.device, &*mount.fs_type), (98, "0:42", "btrfs"));
+        assert_eq!((mount.id, mount.parent, &*mount.device, &*mount.fs_type), (98, 36, "0:42", "btrfs"));
         assert!(mount.read_only && mount.shared);
     }
 
@@ -199,6 +206,7 @@ mod tests {
     fn mount(fs_type: &str, source: &str, root: &str) -> Mount {
         Mount {
             id: 1,
+            parent: 0,
             device: "0:42".into(),
             root: root.into(),
             mount_point: "/pods/x".into(),

@@ -32,7 +32,8 @@ const LAWS: &[Law] = &[
     Law { name: "yoi-engine", ours: &["yoi-wire", "yoi-session", "yoi-assets"], never: &["kube", "kube-core", "k8s-openapi", "axum"] },
     Law { name: "yoi-operator", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-watch-cache"], never: &["tonic"] },
     Law { name: "yoi-gateway", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-line", "yoi-watch-cache", "yoi-worktree"], never: &[] },
-    Law { name: "yoi-agent-shim", ours: &["yoi-crds", "yoi-wire", "yoi-workspace", "yoi-line", "yoi-watch-cache"], never: &[] },
+    // What rules about paths mean is one module of the plan, and the node lays what is left to an agent that lends.
+    Law { name: "yoi-agent-shim", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-workspace", "yoi-line", "yoi-watch-cache"], never: &[] },
     Law {
         name: "yoi-runtime",
         ours: &["yoi-wire", "yoi-session", "yoi-line", "yoi-assets", "yoi-engine", "yoi-mcp"],

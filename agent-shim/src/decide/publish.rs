@@ -4,13 +4,16 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use yoi_crds::AgentWorkspace;
+use yoi_crds::pod::Scope;
 use yoi_wire::cover;
 use yoi_wire::identity::{
-    CSI_DRIVER, VOLUME_COVERS, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_SCOPED_TREE, VOLUME_TREE, VOLUME_WORKSPACE,
+    CSI_DRIVER, VOLUME_COVERS, VOLUME_KIND, VOLUME_LENDS, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, VOLUME_SCOPED_TREE, VOLUME_TREE,
+    VOLUME_WORKSPACE,
 };
 use yoi_workspace::mount::{Cover, Shown};
 use yoi_workspace::{CloneAccess, ParseUidError, Record, RecordState, TreeOrigin, Uid};
 
+use super::loans::{self, HolderAdmission};
 use super::provision::access_of_base;
 use crate::runtime_digest::{ParseRuntimeDigestError, RuntimeDigest};
 use crate::volume::{ForeignTarget, PodVolume};
@@ -30,6 +33,8 @@ pub struct PublishRequest {
     pub read_only: bool,
     /// What is laid over the tree. None at all for a tree without a scope.
     pub covers: Vec<Cover>,
+    /// What the agent of the Pod may do in the tree, if it may lend paths of it.
+    pub lends: Option<Scope>,
 }
 
 /// What a volume is to show.
@@ -58,6 +63,9 @@ pub enum BadRequest {
     /// The covers are malformed, or there are none.
     #[error("failed to read attribute {VOLUME_COVERS}: {0}")]
     Covers(String),
+    /// What the agent may do in a tree that it may lend from is malformed.
+    #[error("failed to read attribute {VOLUME_LENDS}: {0}")]
+    Lends(String),
     /// The digest of the runtime is malformed.
     #[error("failed to read attribute {VOLUME_RUNTIME_DIGEST}")]
     Digest(#[source] ParseRuntimeDigestError),
@@ -98,7 +106,11 @@ pub fn parse_request(
     };
     // All Pods of a digest share the runtime, so no Pod may write it.
     let read_only = read_only || matches!(requested, RequestedVolume::Runtime(_));
-    Ok(PublishRequest { volume, requested, read_only, covers })
+    let lends = match (&requested, context.get(VOLUME_LENDS)) {
+        (RequestedVolume::Tree(_), Some(text)) => Some(parse_lends(text)?),
+        (RequestedVolume::Tree(_) | RequestedVolume::Runtime(_) | RequestedVolume::Claim(_), _) => None,
+    };
+    Ok(PublishRequest { volume, requested, read_only, covers, lends })
 }
 
 fn parse_covers(text: &str) -> Result<Vec<Cover>, BadRequest> {
@@ -120,6 +132,12 @@ fn parse_covers(text: &str) -> Result<Vec<Cover>, BadRequest> {
     Ok(covers.into_iter().map(of_wire).collect())
 }
 
+fn parse_lends(text: &str) -> Result<Scope, BadRequest> {
+    let scope: Scope = serde_json::from_str(text).map_err(|error| BadRequest::Lends(error.to_string()))?;
+    yoi_plan::scope::rules(&scope).map_err(BadRequest::Lends)?;
+    Ok(scope)
+}
+
 /// What the node knows of a tree that a Pod requests.
 pub struct KnownTree<'a> {
     /// Name of this node.
@@ -130,6 +148,8 @@ pub struct KnownTree<'a> {
     pub record: Option<&'a Record>,
     /// Whether this volume has shown this tree before, by its publish record.
     pub published_before: bool,
+    /// Whether the agent of the Pod may lend paths of the tree.
+    pub lends: bool,
 }
 
 /// Whether a Pod may mount a tree.
@@ -178,10 +198,13 @@ pub enum Naming {
 
 /// Whom the operator names for the tree of `ws`. `inline` is false for claims.
 pub fn naming(pod: Uid, inline: bool, ws: &AgentWorkspace) -> Naming {
-    let (pod, status) = (pod.to_string(), ws.status.as_ref());
+    let (pod_uid, pod, status) = (pod, pod.to_string(), ws.status.as_ref());
+    // A claim that is over names it, too: nothing else is waited for.
+    let is_holder = loans::holder_admission(ws, pod_uid).is_some();
     let named = [status.and_then(|s| s.pod_uid.as_deref()), status.and_then(|s| s.reader_pod_uid.as_deref())];
     match named {
         _ if !inline => Naming::NotNeeded,
+        _ if is_holder => Naming::ThisPod,
         named if named.contains(&Some(&*pod)) => Naming::ThisPod,
         [None, _] => Naming::NoPod,
         [Some(_), _] => Naming::AnotherPod,
@@ -202,14 +225,28 @@ fn pod_admission(uid: Uid, pod: Uid, inline: bool, read_only: bool, known: &Know
     }
     let pod_uid = pod.to_string();
     let reader = status.and_then(|s| s.reader_pod_uid.as_deref());
+    let holder = loans::holder_admission(ws, pod).filter(|_| inline);
+    // What is lent is closed to no Pod but those that lend: any other one would write there.
+    let lent = loans::holders(ws).filter(|_| !read_only && !known.lends);
+    let waits_for_loans = || {
+        let lent = lent.as_ref().filter(|_| holder.is_none() && reader != Some(&*pod_uid))?;
+        Some(Admission::Wait(format!(
+            "paths of AgentWorkspace {name} are lent to {lent}: a Pod that is not made for that mounts it once they are back"
+        )))
+    };
     match (inline, ws.spec.claim, status.and_then(|s| s.pod_uid.as_deref())) {
-        (false, true, _) => Admission::Admit(CloneAccess::ReadWrite),
+        (false, true, _) => waits_for_loans().unwrap_or(Admission::Admit(CloneAccess::ReadWrite)),
         (false, false, _) => Admission::Deny(format!("AgentWorkspace {name} has no claim: only a YoiPod's Pod mounts it")),
-        (true, _, Some(chosen)) if chosen == pod_uid => Admission::Admit(CloneAccess::ReadWrite),
+        (true, _, Some(chosen)) if chosen == pod_uid => waits_for_loans().unwrap_or(Admission::Admit(CloneAccess::ReadWrite)),
         (true, _, _) if reader == Some(&*pod_uid) && read_only => Admission::Admit(CloneAccess::ReadOnly),
         (true, _, _) if reader == Some(&*pod_uid) => {
             Admission::Deny(format!("the Pod with UID {pod_uid} reads AgentWorkspace {name}, and asks for a mount that can be written"))
         }
+        (true, _, _) if holder.is_some() => match holder {
+            Some(HolderAdmission::Admit { .. }) | None => Admission::Admit(CloneAccess::ReadWrite),
+            Some(HolderAdmission::Wait(why)) => Admission::Wait(why),
+            Some(HolderAdmission::Deny(why)) => Admission::Deny(why),
+        },
         // The operator names the Pod once it is scheduled. It may still name the previous one.
         (true, _, Some(chosen)) => Admission::Wait(format!("AgentWorkspace {name} is for the Pod with UID {chosen}")),
         (true, _, None) => Admission::Wait(format!("AgentWorkspace {name} is for no Pod yet")),

@@ -9,7 +9,7 @@ pub fn missing_records(records: &[PublishRecord], found: &Mounts) -> Vec<Publish
     unrecorded
         .filter_map(|shown| match shown.what {
             MountedContent::Tree(tree) => {
-                let shows = PublishedVolume::Tree { tree, read_only: shown.read_only, covers: 0 };
+                let shows = PublishedVolume::Tree { tree, read_only: shown.read_only, covers: 0, lending: None };
                 Some(PublishRecord { volume: shown.volume.clone(), shows })
             }
             // The digest is not known. The kubelet publishes or unpublishes this volume again, and neither needs the record.
@@ -38,10 +38,13 @@ mod tests {
         PodVolume { pod: Uid::from_bytes([pod; 16]), name: "tree".parse().unwrap() }
     }
     fn tree(pod: u8) -> PublishRecord {
-        PublishRecord { volume: volume(pod), shows: PublishedVolume::Tree { tree: Uid::from_bytes([9; 16]), read_only: false, covers: 0 } }
+        PublishRecord {
+            volume: volume(pod),
+            shows: PublishedVolume::Tree { tree: Uid::from_bytes([9; 16]), read_only: false, covers: 0, lending: None },
+        }
     }
     fn shown(pod: u8) -> PublishedMount {
-        PublishedMount { volume: volume(pod), what: MountedContent::Tree(Uid::from_bytes([9; 16])), read_only: false }
+        PublishedMount { volume: volume(pod), what: MountedContent::Tree(Uid::from_bytes([9; 16])), read_only: false, covers: vec![] }
     }
 
     #[test]

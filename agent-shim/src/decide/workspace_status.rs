@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use yoi_crds::condition::{self, Condition, ConditionStatus, ConditionValue};
 use yoi_crds::node::quantity;
 use yoi_crds::reason::{self, condition as type_};
-use yoi_crds::workspace::{SelectedProvider, VolumeStatus};
+use yoi_crds::workspace::{LoanView, SelectedProvider, VolumeStatus};
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus};
 use yoi_workspace::{DiskUsage, ErrorReason, ProviderKind, Quota, QuotaState, TreeManifest};
 
@@ -31,6 +31,8 @@ pub struct StatusUpdate {
     pub volume: Option<VolumeStatus>,
     /// Conditions by type.
     pub conditions: Vec<(&'static str, ConditionValue)>,
+    /// How all loans of the tree stand on this node, sorted by loan.
+    pub loans: Option<Vec<LoanView>>,
 }
 
 impl StatusUpdate {
@@ -48,14 +50,15 @@ pub struct OwnedStatus {
     provider: Option<SelectedProvider>,
     volume: Option<VolumeStatus>,
     conditions: Vec<Condition>,
+    loans: Vec<LoanView>,
 }
 
 impl OwnedStatus {
     fn of(status: Option<&AgentWorkspaceStatus>) -> Self {
-        let Some(s) = status else { return OwnedStatus { provider: None, volume: None, conditions: Vec::new() } };
+        let Some(s) = status else { return OwnedStatus { provider: None, volume: None, conditions: Vec::new(), loans: Vec::new() } };
         let mut conditions: Vec<_> = s.conditions.iter().filter(|c| OWNED_CONDITIONS.contains(&&*c.type_)).cloned().collect();
         conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
-        OwnedStatus { provider: s.provider.clone(), volume: s.volume.clone(), conditions }
+        OwnedStatus { provider: s.provider.clone(), volume: s.volume.clone(), conditions, loans: s.loans.clone() }
     }
 
     /// The conditions whose status or reason differs from `before`, for Events.
@@ -75,6 +78,9 @@ impl OwnedStatus {
         if let Some(volume) = &self.volume {
             status["volume"] = json!(volume);
         }
+        if !self.loans.is_empty() {
+            status["loans"] = json!(self.loans);
+        }
         status
     }
 }
@@ -86,6 +92,7 @@ pub fn changed_status(ws: &AgentWorkspace, update: StatusUpdate, now: &str) -> O
     let mut after = before.clone();
     after.provider = update.provider.or(after.provider);
     after.volume = update.volume.or(after.volume);
+    after.loans = update.loans.unwrap_or(after.loans);
     for (type_, value) in update.conditions {
         let new = condition::condition(&before.conditions, type_, value, generation, now);
         after.conditions.retain(|c| c.type_ != type_);

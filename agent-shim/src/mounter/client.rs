@@ -133,6 +133,16 @@ impl dyn Mounter {
         self.call_done(Request::Unpublish { volume }).await
     }
 
+    /// Closes what `view` closes of a tree that a Pod has mounted, while it runs. With `check_names` a file with names on both sides of a cover is refused.
+    pub async fn cover(&self, volume: PodVolume, access: CloneAccess, view: Vec<Cover>, check_names: bool) -> Result<(), MounterFailure> {
+        self.call_done(Request::Cover { volume, access, view, check_names }).await
+    }
+
+    /// Opens what `view` does not close of a tree that a Pod has mounted, while it runs.
+    pub async fn uncover(&self, volume: PodVolume, access: CloneAccess, view: Vec<Cover>) -> Result<(), MounterFailure> {
+        self.call_done(Request::Uncover { volume, access, view }).await
+    }
+
     /// At most `limit` paths that differ from the tree `since`, or from nothing. The comparison ends when the future is dropped.
     pub async fn changes(&self, uid: Uid, since: Option<Uid>, limit: u32) -> Result<ChangeList, MounterFailure> {
         let response = self.call(Request::Changes { uid, since, limit }).await?;

@@ -1,7 +1,7 @@
 //! The protocol between shim and mounter: UIDs and enums, never option strings, and no paths but those of covers, which are relative to a tree.
 
 use serde::{Deserialize, Serialize};
-use yoi_workspace::mount::Cover;
+use yoi_workspace::mount::{Cover, LaidCover, Shown};
 use yoi_workspace::plan::{DiskStep, RecoveryStep};
 use yoi_workspace::{
     ChangeList, CloneAccess, DiskUsage, ErrorReason, ExpectedRoot, Inventory, Marker, Owner, Probe, ProviderKind, Quota, QuotaState,
@@ -123,6 +123,28 @@ pub enum Request {
         /// The volume of the Pod.
         volume: PodVolume,
     },
+    /// Closes paths of a tree that a Pod has mounted, while the Pod runs: those that this view closes and that are open yet. Opens none. Said twice it is done once.
+    /// Returns [`Response::Done`].
+    Cover {
+        /// The volume of the Pod.
+        volume: PodVolume,
+        /// Whether anything of the tree can be written by this Pod at all.
+        access: CloneAccess,
+        /// All covers of the view, the outer first, those that lie there already among them.
+        view: Vec<Cover>,
+        /// Whether a file with names on both sides of a cover is looked for, in the whole tree, once nobody can make one.
+        check_names: bool,
+    },
+    /// Opens paths of a tree that a Pod has mounted, while the Pod runs: takes off the covers that are not of this view, unless a path that it closes would be open
+    /// then. Returns [`Response::Done`].
+    Uncover {
+        /// The volume of the Pod.
+        volume: PodVolume,
+        /// Whether anything of the tree can be written by this Pod at all.
+        access: CloneAccess,
+        /// All covers of the view, the outer first.
+        view: Vec<Cover>,
+    },
     /// At most `limit` paths that differ from `since`, or from nothing. Returns [`Response::Changes`].
     Changes {
         /// UID of the workspace whose tree it is.
@@ -153,6 +175,7 @@ impl Request {
             | Request::Destroy { .. }
             | Request::Recover { .. } => true,
             Request::Publish { .. } | Request::PublishRuntime { .. } | Request::Unpublish { .. } | Request::MountAnew => true,
+            Request::Cover { .. } | Request::Uncover { .. } => true,
         }
     }
 
@@ -169,6 +192,7 @@ impl Request {
             Request::Recover { step } => (Some(RecoveryStep::Disk(*step).uid()), None),
             Request::Publish { tree, volume, .. } => (Some(*tree), Some(volume.pod)),
             Request::PublishRuntime { volume, .. } | Request::Unpublish { volume } => (None, Some(volume.pod)),
+            Request::Cover { volume, .. } | Request::Uncover { volume, .. } => (None, Some(volume.pod)),
         }
     }
 }
@@ -218,6 +242,15 @@ pub struct PublishedMount {
     pub what: MountedContent,
     /// Whether the mount is read-only.
     pub read_only: bool,
+    /// What lies over paths of a tree.
+    pub covers: Vec<LaidCover>,
+}
+
+impl PublishedMount {
+    /// Whether its Pod can write anything there.
+    pub fn is_writable(&self) -> bool {
+        !self.read_only || self.covers.iter().any(|cover| cover.shown == Shown::Writable)
+    }
 }
 
 /// What a mount shows.

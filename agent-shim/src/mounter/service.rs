@@ -76,6 +76,8 @@ enum ServiceError {
     MountTable(#[source] SysError),
     #[error("failed to unmount volume {volume}: what shows there is not ours")]
     ForeignMount { volume: PodVolume },
+    #[error("failed to cover paths of volume {volume}: it shows no tree")]
+    NoTree { volume: PodVolume },
     #[error("failed to list the kubelet's Pods")]
     Pods(#[source] std::io::Error),
     #[error("failed to show the runtime to Pod {pod}: its folder does not hold runtime {}", .digest.as_str())]
@@ -113,8 +115,9 @@ impl ServiceError {
             ) => ErrorReason::BackendError,
             ServiceError::Cover(e) if e.is_of_the_rules() => ErrorReason::CoverRefused,
             ServiceError::Cover(CoverError::Foreign { .. }) => ErrorReason::Foreign,
+            ServiceError::Cover(CoverError::Moved { .. }) => ErrorReason::Busy,
             ServiceError::Cover(_) => ErrorReason::BackendError,
-            ServiceError::OtherRuntime { .. } => ErrorReason::InvalidRequest,
+            ServiceError::OtherRuntime { .. } | ServiceError::NoTree { .. } => ErrorReason::InvalidRequest,
             ServiceError::MountTable(_) | ServiceError::Pods(_) | ServiceError::PodFolder { .. } => ErrorReason::BackendError,
         }
     }
@@ -178,6 +181,12 @@ impl MounterService {
             Request::Publish { tree, volume, access, covers } => self.publish(*tree, volume, *access, covers)?,
             Request::PublishRuntime { volume, digest } => self.publish_runtime(volume, digest)?,
             Request::Unpublish { volume } => self.unpublish(volume)?,
+            Request::Cover { volume, access, view, check_names } => self.with_tree(volume, |target| {
+                mount::cover_in_use(&self.targets, target, *access == CloneAccess::ReadOnly, view, *check_names)
+            })?,
+            Request::Uncover { volume, access, view } => {
+                self.with_tree(volume, |target| mount::uncover_in_use(&self.targets, target, *access == CloneAccess::ReadOnly, view))?
+            }
             Request::Changes { uid, since, limit } => self.changes(*uid, *since, *limit, is_cancelled)?,
             Request::Check => self.check()?,
             Request::MountAnew => match self.root.mount_anew()? {
@@ -288,13 +297,28 @@ impl MounterService {
         })
     }
 
+    /// Changes the covers of a volume that shows a tree. `act` gets the target.
+    fn with_tree(&self, volume: &PodVolume, act: impl FnOnce(&Path) -> Result<(), CoverError>) -> Result<Response, ServiceError> {
+        self.with_volume_lock(volume, || {
+            let at = volume.target(&self.kubelet_dir);
+            let table = mountinfo::read().map_err(ServiceError::MountTable)?;
+            let is_tree = |mount: &Mount| matches!(self.mounted_content(mount, volume), Some(MountedContent::Tree(_)));
+            if !table.iter().rfind(|mount| mount.mount_point == at).is_some_and(is_tree) {
+                return Err(ServiceError::NoTree { volume: volume.clone() });
+            }
+            Ok(done_response(act(&volume.below_kubelet())?))
+        })
+    }
+
     fn mounts(&self) -> Result<Mounts, ServiceError> {
         let mut found = Mounts::default();
-        for mount in mountinfo::read().map_err(ServiceError::MountTable)? {
+        let table = mountinfo::read().map_err(ServiceError::MountTable)?;
+        for mount in &table {
             if let Ok(volume) = PodVolume::from_target(&self.kubelet_dir, &mount.mount_point)
-                && let Some(what) = self.mounted_content(&mount, &volume)
+                && let Some(what) = self.mounted_content(mount, &volume)
             {
-                found.shown.push(PublishedMount { volume, what, read_only: mount.read_only });
+                let covers = mount::laid_covers(&table, &mount.mount_point);
+                found.shown.push(PublishedMount { volume, what, read_only: mount.read_only, covers });
             }
         }
         match std::fs::read_dir(self.kubelet_dir.join("pods")) {

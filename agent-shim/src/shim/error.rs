@@ -26,6 +26,9 @@ pub enum Error {
     /// The file that names the data root could not be read or written.
     #[error("failed to remember the name of the data root")]
     DataRootName(#[source] io::Error),
+    /// Paths of the tree are lent, and what that asks of this node is not so. Nothing was done.
+    #[error("{0}")]
+    Lent(String),
     /// A task on a blocking thread was cancelled or panicked.
     #[error("failed to finish a blocking task")]
     Task(#[source] io::Error),

@@ -9,6 +9,7 @@ use yoi_crds::reason::{self, condition as type_};
 use yoi_workspace::{CloneAccess, EntryLocation, ErrorReason, Marker, ProviderKind, Quota, Record, RecordDetails, TreeOrigin, Uid};
 
 use super::error::Error;
+use super::loans::{self, LoanReport};
 use super::state::ShimState;
 use crate::decide::orphan;
 use crate::decide::provision::{self, Action, ObservedTree, TREE_LOST_MESSAGE};
@@ -58,6 +59,14 @@ pub async fn provision(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
     let scope = workspace_status::scope(ws, state.publish_records.covers_of_tree(uid), state.refused_cover(uid).as_deref());
     if let Some(scope) = scope.filter(|_| stays) {
         outcome.update = outcome.update.with(type_::SCOPE_ENFORCED, scope);
+    }
+    if is_here {
+        let LoanReport { views, retry } = loans::settle(state, ws, uid).await?;
+        let said_before = ws.status.as_ref().is_some_and(|status| !status.loans.is_empty());
+        outcome.update.loans = Some(views).filter(|views| said_before || !views.is_empty());
+        if retry && outcome.next == Next::AwaitChange {
+            outcome.next = Next::Retry;
+        }
     }
     Ok(outcome)
 }

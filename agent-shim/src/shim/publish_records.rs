@@ -97,6 +97,11 @@ impl PublishRecords {
         self.lock().values().filter(|p| matches!(p.shows, PublishedVolume::Tree { tree, .. } if tree == uid)).count()
     }
 
+    /// The records of the volumes that show this tree, sorted by volume.
+    pub fn of_tree(&self, uid: Uid) -> Vec<PublishRecord> {
+        self.lock().values().filter(|p| p.shows.tree() == Some(uid)).cloned().collect()
+    }
+
     /// The most covers with which a volume shows this tree.
     pub fn covers_of_tree(&self, uid: Uid) -> usize {
         let of_tree = |record: &PublishRecord| match record.shows {
@@ -160,7 +165,7 @@ mod tests {
 
     fn record(pod: u8, name: &str) -> PublishRecord {
         let volume = PodVolume { pod: Uid::from_bytes([pod; 16]), name: name.parse().unwrap() };
-        PublishRecord { volume, shows: PublishedVolume::Tree { tree: Uid::from_bytes([9; 16]), read_only: true, covers: 0 } }
+        PublishRecord { volume, shows: PublishedVolume::Tree { tree: Uid::from_bytes([9; 16]), read_only: true, covers: 0, lending: None } }
     }
 
     #[tokio::test]

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument, Span};
+use yoi_crds::pod::Scope;
 use yoi_workspace::mount::Cover;
 use yoi_workspace::{CloneAccess, ErrorReason, Uid};
 
 use super::change_list;
 use super::error::Error;
+use super::loans::{self, LentMount};
 use super::metrics::PublishOutcome;
 use super::runtime_store::RuntimeError;
 use super::state::ShimState;
@@ -17,7 +19,7 @@ use crate::decide::publish::{self, Admission, KnownTree, Naming, PublishRequest,
 use crate::mounter::client::MounterFailure;
 use crate::mounter::log_context::LogContext;
 use crate::runtime_digest::RuntimeDigest;
-use crate::volume::{PodVolume, PublishRecord, PublishedVolume};
+use crate::volume::{Lending, PodVolume, PublishRecord, PublishedVolume};
 use yoi_wire::error_chain;
 
 /// How long a call waits for its tree. The kubelet gives up after 120 s, and its back-off grows to 122 s: to wait here is always faster.
@@ -72,10 +74,10 @@ pub async fn publish(
         other => other,
     })?;
     // A task of its own: a mount that has started is finished or undone even if the kubelet cancels the call.
-    let PublishRequest { volume, covers, .. } = request;
+    let PublishRequest { volume, covers, lends, .. } = request;
     let state = state.clone();
     let (log_context, span) = context();
-    let work = log_context.scope(async move { mount(&state, volume, shows, covers).await });
+    let work = log_context.scope(async move { mount(&state, volume, shows, covers, lends).await });
     tokio::spawn(work.instrument(span)).await.map_err(|e| PublishFailure::Unclear(Error::Task(std::io::Error::other(e))))?
 }
 
@@ -98,7 +100,7 @@ async fn wait_for_admission(state: &ShimState, request: &PublishRequest) -> Resu
         let why = match check_admission(state, request, uid, inline).await.map_err(PublishFailure::Failed)? {
             Admission::Admit(access) => {
                 let (read_only, covers) = (access == CloneAccess::ReadOnly, request.covers.len());
-                return Ok(PublishedVolume::Tree { tree: uid, read_only, covers });
+                return Ok(PublishedVolume::Tree { tree: uid, read_only, covers, lending: None });
             }
             Admission::Deny(why) => return Err(PublishFailure::Denied(why)),
             Admission::Wait(why) => why,
@@ -138,26 +140,39 @@ async fn check_admission(state: &ShimState, request: &PublishRequest, uid: Uid, 
     let workspace = state.workspaces.get(uid);
     let before = state.publish_records.get(&request.volume).map(|p| p.shows);
     let published_before = matches!(before, Some(PublishedVolume::Tree { tree, .. }) if tree == uid);
-    let known = KnownTree { node: &state.node, workspace: workspace.as_deref(), record: record.as_ref(), published_before };
+    let lends = request.lends.is_some();
+    let known = KnownTree { node: &state.node, workspace: workspace.as_deref(), record: record.as_ref(), published_before, lends };
     Ok(publish::admission(uid, request.volume.pod, inline, request.read_only, &known))
 }
 
-async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume, covers: Vec<Cover>) -> Result<(), PublishFailure> {
+async fn mount(
+    state: &Arc<ShimState>,
+    volume: PodVolume,
+    shows: PublishedVolume,
+    covers: Vec<Cover>,
+    lends: Option<Scope>,
+) -> Result<(), PublishFailure> {
     let _volume = state.volume_locks.lock(volume.clone()).await;
     let before = state.publish_records.get(&volume).map(|p| p.shows);
     let done = match &shows {
-        PublishedVolume::Tree { tree, read_only, covers: _ } => {
+        PublishedVolume::Tree { tree, read_only, covers: _, lending: _ } => {
             // A Pod keeps the access that it was given: the kubelet calls again for every volume when it restarts.
             let read_only = match &before {
                 // One with covers has it by what they are: a record that was lost and made anew says only how the root is mounted.
-                Some(PublishedVolume::Tree { tree: shown, read_only, covers: _ }) if shown == tree && covers.is_empty() => *read_only,
+                Some(PublishedVolume::Tree { tree: shown, read_only, covers: _, lending: _ }) if shown == tree && covers.is_empty() => {
+                    *read_only
+                }
                 Some(PublishedVolume::Tree { .. } | PublishedVolume::Runtime { .. }) | None => *read_only,
             };
-            publish_tree(state, &volume, *tree, read_only, covers).await
+            publish_tree(state, &volume, *tree, read_only, covers, lends).await
         }
         PublishedVolume::Runtime { digest } => publish_runtime(state, &volume, digest).await,
     };
-    let Err(failure) = done else { return Ok(()) };
+    let failure = match done {
+        Ok(()) => return Ok(()),
+        Err(Error::Lent(why)) => return Err(PublishFailure::NotYet(why)),
+        Err(failure) => failure,
+    };
     if let Error::Mounter(MounterFailure::Refused(refused)) = &failure {
         state.note_refusal(refused);
     }
@@ -174,13 +189,34 @@ async fn mount(state: &Arc<ShimState>, volume: PodVolume, shows: PublishedVolume
     }
 }
 
-async fn publish_tree(state: &ShimState, volume: &PodVolume, tree: Uid, read_only: bool, covers: Vec<Cover>) -> Result<(), Error> {
+async fn publish_tree(
+    state: &ShimState,
+    volume: &PodVolume,
+    tree: Uid,
+    read_only: bool,
+    covers: Vec<Cover>,
+    lends: Option<Scope>,
+) -> Result<(), Error> {
+    let _loans = state.loan_locks.lock(tree).await;
+    let LentMount { covers, lending, is_in_use } = loans::mount_of(state, volume, tree, covers, lends).await?;
+    let may_lend = matches!(lending.as_deref(), Some(Lending::Lends { .. }));
     let _tree = state.tree_locks.lock(tree).await;
     let access = if read_only { CloneAccess::ReadOnly } else { CloneAccess::ReadWrite };
     state.journal(move |j| j.forget_object(tree)).await?;
-    let shows = PublishedVolume::Tree { tree, read_only, covers: covers.len() };
+    let shows = PublishedVolume::Tree { tree, read_only, covers: covers.len(), lending };
     state.publish_records.put(PublishRecord { volume: volume.clone(), shows }).await?;
-    let published = state.mounter.publish(tree, volume.clone(), access, covers).await;
+    if may_lend {
+        state.views.forget(volume);
+    }
+    let published = match is_in_use {
+        // The Pod may run, and more of the tree be closed to it than anybody counts on yet.
+        true => state.mounter.cover(volume.clone(), access, covers, false).await,
+        false => state.mounter.publish(tree, volume.clone(), access, covers.clone()).await.inspect(|()| {
+            if may_lend {
+                state.views.set(volume.clone(), covers);
+            }
+        }),
+    };
     let refused = match &published {
         Err(MounterFailure::Refused(refused)) if refused.reason == ErrorReason::CoverRefused => Some(refused.message.clone()),
         Ok(()) | Err(_) => None,
@@ -212,6 +248,7 @@ async fn unpublish_locked(state: &ShimState, volume: &PodVolume) -> Result<(), E
     state.publish_records.remove(volume).await?;
     match shown {
         Some(PublishedVolume::Tree { tree, .. }) => {
+            state.views.forget(volume);
             state.notify(tree);
             if state.data_root_failure().is_some() {
                 // It may have been the last that kept the data root from being mounted anew.

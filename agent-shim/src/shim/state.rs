@@ -25,6 +25,7 @@ use super::publish_records::PublishRecords;
 use super::runtime_store::RuntimeStore;
 use super::unclaimed::Unclaimed;
 use super::usage::TreeUsages;
+use super::views::Views;
 use super::workspaces::{WorkspaceWriter, Workspaces};
 use crate::args::driver_dir;
 use crate::decide::node_status::DataRootFailure;
@@ -70,6 +71,10 @@ pub struct ShimState {
     pub tree_locks: KeyedLocks<Uid>,
     /// Held while a volume is mounted or unmounted. It is taken before the tree's lock.
     pub volume_locks: KeyedLocks<PodVolume>,
+    /// Held while the loans of a tree change what its Pods see, and while a Pod gets the tree. It is taken after the volume's lock and before the tree's.
+    pub loan_locks: KeyedLocks<Uid>,
+    /// What each volume shows whose agent may lend, as this process has had it laid last.
+    pub views: Views,
     /// Makes the provision controller reconcile a workspace.
     pub requeue: UnboundedSender<QueuedWorkspace>,
     /// Counters and histograms of `/metrics`.
@@ -146,6 +151,8 @@ impl ShimState {
             damage: StartupDamage::default(),
             tree_locks: KeyedLocks::default(),
             volume_locks: KeyedLocks::default(),
+            loan_locks: KeyedLocks::default(),
+            views: Views::default(),
             requeue,
             metrics: ShimMetrics::default(),
             stop: CancellationToken::new(),

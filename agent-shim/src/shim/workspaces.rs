@@ -14,7 +14,7 @@ use yoi_workspace::Uid;
 pub enum WorkspaceKey {
     /// Its own UID.
     Uid(Uid),
-    /// The UID of the YoiPod's Pod that may mount its tree.
+    /// The UID of a YoiPod's Pod that may mount its tree.
     Pod(Uid),
 }
 
@@ -33,8 +33,10 @@ pub fn object_name(ws: &AgentWorkspace) -> String {
 }
 
 fn keys(ws: &AgentWorkspace) -> Vec<WorkspaceKey> {
-    let pod = ws.status.as_ref().and_then(|s| s.pod_uid.as_deref()?.parse().ok());
-    uid_of(ws).map(WorkspaceKey::Uid).into_iter().chain(pod.map(WorkspaceKey::Pod)).collect()
+    let status = ws.status.as_ref();
+    let holders = status.into_iter().flat_map(|s| &s.claims).filter_map(|claim| claim.holder.pod_uid.as_deref());
+    let pods = status.and_then(|s| s.pod_uid.as_deref()).into_iter().chain(holders).filter_map(|pod| pod.parse().ok());
+    uid_of(ws).map(WorkspaceKey::Uid).into_iter().chain(pods.map(WorkspaceKey::Pod)).collect()
 }
 
 /// The workspaces that the watch shows.

@@ -111,7 +111,7 @@ async fn make_trees(state: &ShimState, trees: &[u8]) {
 async fn show(state: &ShimState, tree: u8, pods: std::ops::Range<u8>) {
     for pod in pods {
         let volume = PodVolume { pod: uid(pod), name: "tree".parse().unwrap() };
-        let shows = PublishedVolume::Tree { tree: uid(tree), read_only: false, covers: 0 };
+        let shows = PublishedVolume::Tree { tree: uid(tree), read_only: false, covers: 0, lending: None };
         state.publish_records.put(PublishRecord { volume, shows }).await.unwrap();
     }
 }

@@ -50,14 +50,26 @@ async fn run_lifecycle(shim: &TestShim) -> Result<(), String> {
     let nobody = || (LogContext::default(), tracing::Span::none());
     publish(
         state,
-        PublishRequest { volume: volume("runtime"), requested: RequestedVolume::Runtime(digest), read_only: true, covers: Vec::new() },
+        PublishRequest {
+            volume: volume("runtime"),
+            requested: RequestedVolume::Runtime(digest),
+            read_only: true,
+            covers: Vec::new(),
+            lends: None,
+        },
         &nobody,
     )
     .await
     .map_err(wrong)?;
     publish(
         state,
-        PublishRequest { volume: volume("tree"), requested: RequestedVolume::Tree(uid(1)), read_only: false, covers: Vec::new() },
+        PublishRequest {
+            volume: volume("tree"),
+            requested: RequestedVolume::Tree(uid(1)),
+            read_only: false,
+            covers: Vec::new(),
+            lends: None,
+        },
         &nobody,
     )
     .await

@@ -59,7 +59,13 @@ fn a_tree_with_a_scope_is_asked_for_with_its_covers_or_not_at_all() {
 fn through(over: Option<Value>, state: Option<RecordState>, inline: bool, published_before: bool) -> Admission {
     let ws = over.map(|over| workspace(1, over));
     let record = state.map(|s| record(1, Btrfs, s));
-    admission(uid(1), uid(7), inline, false, &KnownTree { node: NODE, workspace: ws.as_ref(), record: record.as_ref(), published_before })
+    admission(
+        uid(1),
+        uid(7),
+        inline,
+        false,
+        &KnownTree { node: NODE, workspace: ws.as_ref(), record: record.as_ref(), published_before, lends: false },
+    )
 }
 
 fn waits(admission: Admission) -> bool {
@@ -93,7 +99,7 @@ fn an_inline_volume_is_for_the_named_pod_only_once_its_tree_is_provisioned() {
 fn a_reader_mounts_the_tree_read_only_or_not_at_all() {
     let by = |over: Value, read_only: bool| {
         let (ws, record) = (workspace(1, over), record(1, Btrfs, RecordState::Ready));
-        let known = KnownTree { node: NODE, workspace: Some(&ws), record: Some(&record), published_before: false };
+        let known = KnownTree { node: NODE, workspace: Some(&ws), record: Some(&record), published_before: false, lends: false };
         admission(uid(1), uid(7), true, read_only, &known)
     };
     let reader = || json!({ "status": { "readerPodUID": uid(7) } });
@@ -141,7 +147,7 @@ fn a_base_of_a_host_folder_is_written_to_only_by_the_pod_that_prepares_it_and_be
             uid(7),
             true,
             false,
-            &KnownTree { node: NODE, workspace: Some(&ws), record: Some(&record), published_before: false },
+            &KnownTree { node: NODE, workspace: Some(&ws), record: Some(&record), published_before: false, lends: false },
         )
     };
     let prepare = json!({ "image": "i", "command": ["make"] });

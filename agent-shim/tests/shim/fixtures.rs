@@ -76,6 +76,8 @@ pub struct FakeMounter {
     pub shown: Mutex<HashMap<PodVolume, PublishedMount>>,
     /// Requests that change something are refused for this reason.
     pub refuse: Mutex<Option<ErrorReason>>,
+    /// Requests of these kinds are refused: `publish`, `make`, `cover`.
+    pub refuse_kind: Mutex<HashMap<&'static str, ErrorReason>>,
     /// Why the data root is not opened.
     pub refuse_open: Mutex<Option<MounterRefusal>>,
     /// Why the data root does not work.
@@ -104,7 +106,7 @@ impl FakeMounter {
     }
 
     fn show(&self, volume: PodVolume, what: MountedContent, read_only: bool) -> Response {
-        self.shown.lock().unwrap().insert(volume.clone(), PublishedMount { volume, what, read_only });
+        self.shown.lock().unwrap().insert(volume.clone(), PublishedMount { volume, what, read_only, covers: vec![] });
         Response::Done
     }
 
@@ -117,8 +119,12 @@ impl FakeMounter {
         let kind = match request {
             Request::Publish { .. } => "publish",
             Request::CreateEmpty { .. } | Request::Clone { .. } | Request::Capture { .. } => "make",
+            Request::Cover { .. } => "cover",
             _ => "",
         };
+        if let Some(reason) = self.refuse_kind.lock().unwrap().get(kind) {
+            return Err(MounterFailure::Refused(MounterRefusal { reason: *reason, message: "as the test says".into() }));
+        }
         if self.unanswered.lock().unwrap().contains(kind) {
             return Err(MounterFailure::Transport(std::io::ErrorKind::BrokenPipe.into()));
         }
@@ -192,7 +198,7 @@ impl FakeMounter {
                 Response::Done
             }
             Request::Changes { .. } => Response::Changes(ChangeList::default()),
-            Request::MountAnew | Request::Check => Response::Done,
+            Request::Cover { .. } | Request::Uncover { .. } | Request::MountAnew | Request::Check => Response::Done,
         })
     }
 }

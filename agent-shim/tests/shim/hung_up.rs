@@ -69,7 +69,7 @@ async fn a_hundred_callers_that_hang_up_leave_no_comparison_behind_and_the_mount
     let pods = [10, 11, 12, 13];
     let mut sockets = Vec::new();
     for pod in pods {
-        let shows = PublishedVolume::Tree { tree: uid(2), read_only: false, covers: 0 };
+        let shows = PublishedVolume::Tree { tree: uid(2), read_only: false, covers: 0, lending: None };
         shim.state.publish_records.put(PublishRecord { volume: volume(pod, "tree"), shows }).await.unwrap();
         fs::create_dir_all(shim.state.runtimes.pod_dir(uid(pod))).unwrap();
         change_list::open_socket(&shim.state, uid(pod)).unwrap();

@@ -13,6 +13,7 @@ mod host_source;
 mod hostile_input;
 mod hung_up;
 mod liveness;
+mod loans;
 mod node_restart;
 mod orphans;
 mod overlay;

@@ -221,7 +221,7 @@ fn old() -> yoi_workspace::TreeOrigin {
 async fn the_tree_of_an_orphan_stays_while_a_pod_mounts_it() {
     let shim = start_with_trees(&[workspace(1, json!({}))]).await;
     let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
-    let shows = PublishedVolume::Tree { tree: uid(1), read_only: false, covers: 0 };
+    let shows = PublishedVolume::Tree { tree: uid(1), read_only: false, covers: 0, lending: None };
     shim.state.publish_records.put(PublishRecord { volume: volume.clone(), shows }).await.unwrap();
     list_and_wait(&shim, &[], server(&[not_found(1)]).0, 1).await;
     assert_eq!(standing(&shim), [uid(1)]);

@@ -19,7 +19,7 @@ use yoi_agent_shim::shim::state::ShimState;
 use yoi_agent_shim::shim::workspaces::WorkspaceWriter;
 use yoi_agent_shim::volume::PodVolume;
 use yoi_crds::AgentWorkspace;
-use yoi_wire::identity::{VOLUME_COVERS, VOLUME_KIND, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
+use yoi_wire::identity::{VOLUME_COVERS, VOLUME_KIND, VOLUME_LENDS, VOLUME_RUNTIME_DIGEST, VOLUME_WORKSPACE};
 use yoi_workspace::{Journal, ProviderKind, TreeOrigin};
 
 use crate::fixtures::{FakeMounter, NODE, uid, workspace};
@@ -117,6 +117,16 @@ impl TestShim {
     pub fn scoped_tree(&self, pod: u8, n: u8, covers: &serde_json::Value) -> NodePublishVolumeRequest {
         let kind = (VOLUME_KIND, "scoped-tree".into());
         self.request(pod, "tree", &[kind, (VOLUME_WORKSPACE, uid(n).to_string()), (VOLUME_COVERS, covers.to_string())])
+    }
+
+    /// The tree of an agent that may lend all of it.
+    pub fn lending_tree(&self, pod: u8, n: u8) -> NodePublishVolumeRequest {
+        let scope = json!({ "allow": [{ "path": ".", "access": "Write" }] });
+        self.request(
+            pod,
+            "tree",
+            &[(VOLUME_KIND, "tree".into()), (VOLUME_WORKSPACE, uid(n).to_string()), (VOLUME_LENDS, scope.to_string())],
+        )
     }
 
     pub fn runtime(&self, pod: u8) -> NodePublishVolumeRequest {

@@ -150,7 +150,7 @@ async fn a_tree_that_has_an_object_by_now_is_not_discarded_although_it_had_none(
 async fn a_tree_that_is_mounted_is_not_discarded_and_the_status_says_why() {
     let shim = returned().await;
     let volume = PodVolume { pod: uid(7), name: "tree".parse().unwrap() };
-    let shows = PublishedVolume::Tree { tree: uid(1), read_only: false, covers: 0 };
+    let shows = PublishedVolume::Tree { tree: uid(1), read_only: false, covers: 0, lending: None };
     shim.state.publish_records.put(PublishRecord { volume, shows }).await.unwrap();
     shim.state.unclaimed.set_wishes(&[uid(1).to_string()]);
     look(&shim.state, &listing(&[]).0).await.unwrap();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use yoi_wire::hub::{Activity, ReportReason, TaskState};
 use yoi_wire::open::Open;
 
-use super::{EndedStatus, PushStatus, RestStatus};
+use super::{EndedStatus, LoanStatus, PushStatus, RestStatus};
 use crate::assets::AssetsStatus;
 use crate::condition::Condition;
 
@@ -35,6 +35,9 @@ pub struct YoiPodStatus {
     /// Operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceRef>,
+    /// Operator: of an agent that works in its parent's tree, how its loan stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loan: Option<Box<LoanStatus>>,
     /// Operator: the claim of the session volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_claim_name: Option<String>,

@@ -14,6 +14,7 @@ mod ending;
 mod engine_calls;
 mod host_sources;
 mod laptop;
+mod loans;
 mod network;
 mod node;
 mod operations;

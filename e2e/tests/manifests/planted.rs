@@ -41,7 +41,7 @@ pub fn read_with_faults(kind: Kind, text: &str) -> Result<(), String> {
 }
 
 /// Rules that other rules imply, with the reason. They exist for their better message, or for whoever may pass the other one.
-pub const IMPLIED: [(Kind, &str, &str); 8] = [
+pub const IMPLIED: [(Kind, &str, &str); 11] = [
     (
         Kind::YoiPod,
         "spawnedBy is immutable",
@@ -54,7 +54,16 @@ pub const IMPLIED: [(Kind, &str, &str); 8] = [
     (Kind::AgentWorkspace, SYNC_OR_REFRESH, NEVER_SYNCED),
     (Kind::YoiPod, WHOLE_HISTORY, NEVER_SYNCED),
     (Kind::AgentWorkspace, WHOLE_HISTORY, NEVER_SYNCED),
+    (Kind::AgentWorkspace, PLAIN_PATH, CHECKED_BEFORE),
+    (Kind::AgentWorkspace, MOST_RULES, CHECKED_BEFORE),
+    (Kind::AgentWorkspace, HIDDEN_WHOLE, CHECKED_BEFORE),
 ];
+const PLAIN_PATH: &str =
+    "a path is relative to the tree and has plain names, e.g. src/parser, or it is . for the whole tree; git's own folder has no rules";
+const MOST_RULES: &str = "at most 64 rules are taken, allowed and denied together";
+const HIDDEN_WHOLE: &str = "what is denied to be read is hidden with all below it: recursive must be true there";
+const CHECKED_BEFORE: &str =
+    "the gateway alone writes claims, after it has checked their rules, and cases that are written by hand change specs";
 const MOVING_REF: &str = "refresh needs a ref that can move: a commit id never does";
 const SYNC_OR_REFRESH: &str = "of sync and refresh only one: trees are made from what was synced last, or from where the branch is";
 const WHOLE_HISTORY: &str = "sync needs the whole history: what is synced goes on from any commit of it";

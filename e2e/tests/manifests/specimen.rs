@@ -100,7 +100,7 @@ fn agent(workspace: Value, session: Value) -> Value {
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
         "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4, "conversations": 4, "lifetime": "999999h" },
         "compaction": { "at": 80_000, "keep": 10_000 },
-        "policy": policy(), "rest": { "after": "30m" }, "delegation": {}, "scope": scope(),
+        "policy": policy(), "rest": { "after": "30m" }, "delegation": scope(), "scope": scope(),
     })
 }
 
@@ -305,6 +305,7 @@ fn status(kind: Kind) -> Value {
             "generation": { "name": "0123456789", "revision": "r", "manifestDigest": "d", "nodes": ["n"] } }),
         Kind::YoiPod => json!({ "observedGeneration": 1, "runGeneration": 1, "manifest": { "name": "m", "digest": "d" },
             "pod": { "name": "p", "uid": "u" }, "workspace": { "name": "w", "uid": "u", "nodeName": "n" }, "sessionClaimName": "c",
+            "loan": { "id": "l", "state": "Released", "message": "m" },
             "session": { "id": "i", "segment": "s" }, "task": { "id": "t", "state": "Failed", "reason": "Cancelled" },
             "live": { "podUID": "u", "activity": "Idle", "background": 1, "conversations": ["review"], "observedAt": "2026-01-01T00:00:00Z" },
             "report": { "podUID": "u", "runGeneration": 1, "ready": false, "reason": "Starting", "message": "It starts.", "volumeRunGeneration": 1,
@@ -324,6 +325,9 @@ fn status(kind: Kind) -> Value {
         Kind::AgentWorkspace => json!({ "observedGeneration": 1, "nodeName": "none", "path": "/workspace",
             "origin": { "kind": "Base", "workspaceUID": "u", "source": { "git": git_source() }, "revision": "r" },
             "owner": { "uid": 1000, "gid": 1000 }, "quotaBytes": 1048576, "claimName": "c", "podUID": "u", "readerPodUID": "u",
+            "claims": [{ "loan": "l", "lender": { "name": "a", "uid": "u", "podUID": "p" }, "holder": { "name": "b", "uid": "u", "podUID": "p" },
+                "rules": scope(), "state": "Active", "reservedAt": "2026-01-01T00:00:00Z", "message": "m" }],
+            "loans": [{ "loan": "l", "covered": false, "message": "m" }],
             "provider": { "selected": "Copy", "reason": "the only one" },
             "volume": { "manifestDigest": "d", "revision": "r", "logicalBytes": 1, "exclusiveBytes": 1, "entries": 1 }, "conditions": conditions }),
         Kind::WorkspaceNode => json!({ "providers": [{ "name": "Copy", "available": true, "reason": "here" }],

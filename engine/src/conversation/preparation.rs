@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use yoi_wire::children::{LoansRequest, LoansResponse};
 use yoi_wire::entry::{AgentConfig, Body, CallFrom, CompactionOutcome, ConfigChanged, Entry, PromptItem, RunOutcome, SystemItem, ToolCall};
 
 use super::{ConversationState, Effect, EffectId, Intent};
@@ -37,6 +38,8 @@ pub struct ToPrepare {
     pub folders: Vec<String>,
     /// The run begins: what the tree has now counts.
     pub begins: bool,
+    /// What is asked of the gateway about loans.
+    pub loans: Option<LoansRequest>,
 }
 
 /// A file of instructions of a folder below the root.
@@ -59,6 +62,8 @@ pub struct Prepared {
     pub expansions: Vec<(CommandInput, Expansion)>,
     /// Of the folders that were asked about, also those that the model has read.
     pub instructions: Vec<FolderInstructions>,
+    /// The loans; absent when nothing was asked, or nobody has answered.
+    pub loans: Option<LoansResponse>,
 }
 
 /// How far the open run is prepared.
@@ -146,6 +151,15 @@ impl ConversationState {
         self
     }
 
+    /// The agent may lend paths of its tree.
+    #[must_use]
+    pub fn lending(mut self, lends: bool) -> Self {
+        if lends {
+            self.loans.turn_on();
+        }
+        self
+    }
+
     /// Items that leave the conversation with the inputs of the open run.
     pub(super) fn items_of_commands(&self) -> &[u64] {
         &self.preparation.items
@@ -155,10 +169,11 @@ impl ConversationState {
     pub(super) fn prepare(&mut self, intents: &mut Vec<Intent>) -> bool {
         let Preparation { is_on, is_done, inputs, folders, .. } = &self.preparation;
         let folders: Vec<String> = folders.iter().filter(|(_, is_known)| !**is_known).map(|(folder, _)| folder.clone()).collect();
-        if !is_on || (*is_done && inputs.is_empty() && folders.is_empty()) {
+        let loans = self.loans.due();
+        if !is_on || (*is_done && inputs.is_empty() && folders.is_empty() && loans.is_none()) {
             return false;
         }
-        let wanted = ToPrepare { inputs: inputs.clone(), folders, begins: !is_done };
+        let wanted = ToPrepare { inputs: inputs.clone(), folders, begins: !is_done, loans };
         let effect = self.new_effect(Effect::Preparation);
         intents.push(Intent::Prepare { effect, wanted });
         true
@@ -166,8 +181,8 @@ impl ConversationState {
 
     pub(super) fn take_preparation(&mut self, effect: EffectId, prepared: Prepared, intents: &mut Vec<Intent>) {
         let Some(Effect::Preparation) = self.effects.remove(&effect) else { return };
-        let Prepared { offer, generation, expansions, instructions } = prepared;
-        let mut bodies = Vec::new();
+        let Prepared { offer, generation, expansions, instructions, loans } = prepared;
+        let mut bodies = self.loans.take(loans);
         // What the tree has in the middle of a run counts from the next one.
         if !std::mem::replace(&mut self.preparation.is_done, true) {
             bodies.extend(self.with_assets(offer).map(|config| Body::ConfigChanged(ConfigChanged { config })));

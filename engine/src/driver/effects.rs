@@ -1,9 +1,11 @@
 //! Starts the effects of a conversation.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
+use yoi_wire::children::{LoansRequest, LoansResponse};
 use yoi_wire::control::DeltaKind;
 use yoi_wire::entry::{CallFrom, TokenUsage, ToolCall};
 
@@ -15,6 +17,9 @@ use crate::conversation::{
 };
 use crate::decision::Decision;
 use crate::tools::{CallResult, LiveOutput};
+
+/// How long a turn waits to know which paths are lent.
+const LOANS_WITHIN: Duration = Duration::from_secs(10);
 
 impl Running<'_> {
     fn spawn(
@@ -78,7 +83,7 @@ impl Running<'_> {
     /// Looks at the tree's assets, which count from this run on, and at the instructions of folders.
     pub(super) fn prepare(&self, wanted: ToPrepare) -> Prepared {
         let tools = &self.driver.tools;
-        let ToPrepare { inputs, folders, begins } = wanted;
+        let ToPrepare { inputs, folders, begins, loans: _ } = wanted;
         let assets = tools.runner().assets();
         // A command that comes in the middle of a run is as the tree has it then.
         let generation = if begins || !inputs.is_empty() { assets.look() } else { assets.current() }.generation;
@@ -88,7 +93,31 @@ impl Running<'_> {
         };
         let expansions = inputs.into_iter().map(with_expansion).collect();
         let instructions = tools.runner().instructions(&folders);
-        Prepared { offer: asset_offer(tools, self.driver.settings.window_tokens), generation, expansions, instructions }
+        Prepared { offer: asset_offer(tools, self.driver.settings.window_tokens), generation, expansions, instructions, loans: None }
+    }
+
+    /// Asks the gateway which paths are lent, beside what the tree has.
+    pub(super) fn ask_loans(&mut self, effect: EffectId, request: LoansRequest, prepared: Prepared) {
+        let peers = self.driver.tools.runner().peers();
+        let end = async move {
+            let answer = match peers.children() {
+                Some(children) => timeout(LOANS_WITHIN, children.loans(&request)).await,
+                None => Ok(Ok(LoansResponse::default())),
+            };
+            let loans = match answer {
+                Ok(Ok(loans)) => Some(loans),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "it is not known which paths are lent");
+                    None
+                }
+                Err(_) => {
+                    tracing::warn!(within = ?LOANS_WITHIN, "it is not known which paths are lent: no answer");
+                    None
+                }
+            };
+            ConversationEvent::Prepared { effect, prepared: Prepared { loans, ..prepared } }
+        };
+        self.spawn(effect, EffectKind::Loans, Arc::default(), end);
     }
 
     pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall, from: CallFrom) {

@@ -30,6 +30,7 @@ impl Running<'_> {
                 self.calls.insert(ask, answer);
                 ConversationEvent::CallRequested { ask, user, request }
             }
+            PersonRequest::Notice { reason, message } => ConversationEvent::Noticed { reason, message },
             PersonRequest::ListWaiting { answer } => {
                 // Whoever asked may be gone.
                 let _ = answer.send(state.waiting_calls());

@@ -25,6 +25,10 @@ mod write;
 use super::tool::{Tool, TypedTool};
 use crate::peers::PeersError;
 
+/// The tool by which paths are lent, where they may be.
+pub const SPAWN_POD: &str = spawn_pod::SpawnPod::NAME;
+pub use spawn_pod::{SHARES, without_share};
+
 /// The tools of an agent that may start others.
 pub const FOR_CHILDREN: [&str; 6] = [
     spawn_pod::SpawnPod::NAME,

@@ -67,7 +67,9 @@ impl ApiFailure {
             // These reasons are given to agents only.
             RefusalReason::NotAnAgent | RefusalReason::NotVisible | RefusalReason::NotAPeer => StatusCode::INTERNAL_SERVER_ERROR,
             RefusalReason::NotAChild | RefusalReason::AlreadyRunning | RefusalReason::NoDelegation => StatusCode::INTERNAL_SERVER_ERROR,
-            RefusalReason::NameTaken | RefusalReason::Limit | RefusalReason::NotMade => StatusCode::INTERNAL_SERVER_ERROR,
+            RefusalReason::NameTaken | RefusalReason::Limit | RefusalReason::NotMade | RefusalReason::NotLent | RefusalReason::PathHeld => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         };
         let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name);
         match refusal.reason {

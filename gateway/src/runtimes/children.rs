@@ -10,8 +10,8 @@ use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout_at};
 use yoi_plan::children::not_a_child;
 use yoi_wire::children::{
-    ChildWords, DiffRequest, MAX_WAIT_SECONDS, MAX_WAITED, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse,
-    WaitRequest, WaitResponse, WaitedChild, has_nothing_to_do,
+    ChildWords, DiffRequest, LoansRequest, LoansResponse, MAX_WAIT_SECONDS, MAX_WAITED, ReadRequest, SpawnRequest, SpawnResponse,
+    StopRequest, StopResponse, WaitRequest, WaitResponse, WaitedChild, has_nothing_to_do,
 };
 use yoi_wire::entry::{AgentRef, ReadPosition};
 use yoi_wire::hub::{Activity, DeliverRequest, MessageSender, Refusal, RefusalReason, SendRequest, SendResponse, TaskState, runtime_api};
@@ -35,10 +35,16 @@ type Answer<T> = Result<Json<T>, RefusalResponse>;
 
 pub async fn spawn(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<SpawnResponse> {
     let request: SpawnRequest = read_json("a request for a child", body).await?;
-    let outcome = gateway.children.spawn(&caller.agent, &request).await;
+    let outcome = gateway.children.spawn(&caller, &request).await;
     let reason = outcome.as_ref().err().map(|refusal| refusal.reason);
     tracing::info!(target: "audit", object = %caller.agent, uid = caller.agent.uid, refused = ?reason, "child asked for");
     Ok(Json(outcome?))
+}
+
+/// What the caller has lent. What its log has as back is forgotten.
+pub async fn loans(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<LoansResponse> {
+    let request: LoansRequest = read_json("a request for loans", body).await?;
+    Ok(Json(gateway.children.loans(&caller, &request).await?))
 }
 
 pub async fn stop(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<StopResponse> {

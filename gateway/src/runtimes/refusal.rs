@@ -21,8 +21,8 @@ impl From<Refusal> for RefusalResponse {
         let status = match refusal.reason {
             RefusalReason::NotAnAgent => StatusCode::UNAUTHORIZED,
             RefusalReason::NotVisible | RefusalReason::NotAChild => StatusCode::NOT_FOUND,
-            RefusalReason::NotAPeer | RefusalReason::NoDelegation | RefusalReason::Limit => StatusCode::FORBIDDEN,
-            RefusalReason::AlreadyRunning | RefusalReason::NameTaken => StatusCode::CONFLICT,
+            RefusalReason::NotAPeer | RefusalReason::NoDelegation | RefusalReason::Limit | RefusalReason::NotLent => StatusCode::FORBIDDEN,
+            RefusalReason::AlreadyRunning | RefusalReason::NameTaken | RefusalReason::PathHeld => StatusCode::CONFLICT,
             RefusalReason::Unreachable | RefusalReason::Resting | RefusalReason::Waking => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,

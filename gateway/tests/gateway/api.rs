@@ -1,4 +1,4 @@
-//! A fake API server of four kinds, in memory. It lists, watches and gets, applies status with resource versions, reviews tokens and rights,
+//! A fake API server of five kinds, in memory. It lists, watches and gets, applies status with resource versions, reviews tokens and rights,
 //! and counts its requests.
 
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ struct Inner {
     rights: Vec<(String, String)>,
     requests: Vec<String>,
     refuse_creation: bool,
+    /// The next write of claims comes after somebody else's.
+    refuse_next_claims: bool,
 }
 
 #[derive(Clone)]
@@ -97,6 +99,11 @@ impl FakeApiServer {
     /// Lets the creation of objects fail from now on.
     pub fn refuse_creation(&self) {
         self.lock().refuse_creation = true;
+    }
+
+    /// Somebody else writes before the next claim.
+    pub fn refuse_next_claims(&self) {
+        self.lock().refuse_next_claims = true;
     }
 
     pub fn exists(&self, kind: &str, namespace: &str, name: &str) -> bool {
@@ -202,6 +209,11 @@ async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<S
         }
         (Method::PATCH, [.., "namespaces", namespace, "yoipods", name, "status"]) => {
             let answer = api.apply_status(namespace, name, &body);
+            api.version.send_modify(|version| *version += 1);
+            answer
+        }
+        (Method::PATCH, [.., "namespaces", namespace, "agentworkspaces", name, "status"]) => {
+            let answer = api.merge_claims(namespace, name, &body);
             api.version.send_modify(|version| *version += 1);
             answer
         }
@@ -315,6 +327,21 @@ impl FakeApiServer {
         object["metadata"]["namespace"] = json!(namespace);
         object["metadata"]["uid"] = json!(key);
         (StatusCode::CREATED, Json(inner.put(kind, object))).into_response()
+    }
+
+    /// A merge patch of the claims alone.
+    fn merge_claims(&self, namespace: &str, name: &str, patch: &Value) -> Response {
+        let mut inner = self.lock();
+        let Some(mut tree) = inner.objects.get(&format!("agentworkspaces/{namespace}/{name}")).cloned() else {
+            return failure(StatusCode::NOT_FOUND, "NotFound");
+        };
+        if std::mem::take(&mut inner.refuse_next_claims) || patch["metadata"]["resourceVersion"] != tree["metadata"]["resourceVersion"] {
+            return failure(StatusCode::CONFLICT, "Conflict");
+        }
+        assert_eq!(patch["metadata"]["uid"], tree["metadata"]["uid"]);
+        assert_eq!(patch["status"].as_object().unwrap().keys().collect::<Vec<_>>(), ["claims"], "all that the gateway writes");
+        tree["status"]["claims"] = patch["status"]["claims"].clone();
+        Json(inner.put("agentworkspaces", tree)).into_response()
     }
 
     /// Server-side apply by one field manager: the fields that it leaves out are removed.

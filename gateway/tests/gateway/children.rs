@@ -43,7 +43,7 @@ fn put_child(cluster: &TestCluster) {
 }
 
 async fn spawn(caller: &RequestClient, name: &str, id: &str) -> Result<SpawnResponse, CallError> {
-    let request = SpawnRequest { name: name.to_owned(), task: "do it".to_owned(), request_id: id.to_owned() };
+    let request = SpawnRequest { name: name.to_owned(), task: "do it".to_owned(), request_id: id.to_owned(), share: None };
     caller.post_json(gateway_api::SPAWN, &request).await
 }
 

@@ -26,6 +26,7 @@ use yoi_gateway::{GatewaySettings, Ports, run};
 use yoi_line::{BackoffPolicy, BoxError, CallError, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_test_support::eventually;
 use yoi_wire::control::USER_HEADER;
+use yoi_wire::fence::{FenceRequest, FenceResponse};
 use yoi_wire::hub::{
     Activity, DeliverRequest, Refusal, RefusalReason, ReportReason, RuntimeReport, SendResponse, SessionPointer, gateway_api, runtime_api,
 };
@@ -186,6 +187,8 @@ impl TestCluster {
             attach: Mutex::default(),
             steering: Mutex::default(),
             commits: Mutex::default(),
+            fence: Mutex::default(),
+            fences: Mutex::default(),
         });
         let routes = Router::new()
             .route(runtime_api::INBOX, post(inbox))
@@ -201,6 +204,7 @@ impl TestCluster {
             .route(&runtime_api::of_conversation("/v1/engine/{*rest}", "{conversation}"), get(engine).post(engine_call))
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::DIFF, get(async |RawQuery(query): RawQuery| json!({ "text": query, "paths": [] }).to_string()))
+            .route(runtime_api::FENCE, post(fence))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
             .route(runtime_api::BUNDLE, get(commits).post(committed))
             .with_state(state.clone());
@@ -348,6 +352,10 @@ pub struct RuntimeState {
     pub steering: Mutex<Steering>,
     /// The answer to who asks for its commits, in place of the query.
     pub commits: Mutex<Option<Vec<u8>>>,
+    /// The answer to who asks whether paths are free, instead of that they are.
+    pub fence: Mutex<Option<FenceResponse>>,
+    /// What was asked so.
+    pub fences: Mutex<Vec<FenceRequest>>,
 }
 
 /// What the runtime answers to control requests, and what came.
@@ -459,6 +467,12 @@ pub fn refusal<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, Refusa
 async fn commits(State(state): State<Arc<RuntimeState>>, uri: http::Uri) -> Vec<u8> {
     let query = || format!("{{\"query\":{:?}}}", uri.query().unwrap_or_default()).into_bytes();
     state.commits.lock().unwrap().clone().unwrap_or_else(query)
+}
+
+async fn fence(State(state): State<Arc<RuntimeState>>, Json(request): Json<FenceRequest>) -> Json<FenceResponse> {
+    state.fences.lock().unwrap().push(request);
+    let answer = state.fence.lock().unwrap().clone();
+    Json(answer.unwrap_or(FenceResponse { fenced: true, ..FenceResponse::default() }))
 }
 
 /// The answer of a runtime that commits what it is told to, unless a run is under way.

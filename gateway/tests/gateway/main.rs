@@ -12,6 +12,7 @@ mod control;
 mod conversations;
 mod engine;
 mod harness;
+mod loans;
 mod messages;
 mod people;
 mod push;

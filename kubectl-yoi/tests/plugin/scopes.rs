@@ -49,3 +49,36 @@ async fn the_scope_of_an_agent_is_shown_with_its_covers_and_whether_they_hold() 
     plugin.run(&["scope", "b"]).await?.expect_code(3)?;
     Ok(())
 }
+
+#[tokio::test]
+async fn what_an_agent_has_lent_is_shown_with_who_holds_it_and_to_the_holder_too() -> Result<()> {
+    let server = ApiServer::start().await?;
+    let plugin = Plugin::new(&server)?;
+    let rules = json!({ "allow": [{ "path": "docs", "access": "Write", "recursive": true }] });
+    let mut lead = agent("lead", &[]);
+    lead["spec"]["delegation"] = json!({ "allow": [{ "path": "docs", "access": "Write", "recursive": true }] });
+    let uid = lead["metadata"]["uid"].clone();
+    let mut child = agent("child", &[]);
+    child["spec"]["spawnedBy"] = json!({ "name": "lead", "uid": uid, "requestId": "r", "loan": "l-1", "rules": rules });
+    child["spec"]["scope"] = rules.clone();
+    child["spec"]["workspace"] = json!({ "ref": { "name": "lead" } });
+    let claim = |loan: &str, holder: &str, state: &str| {
+        json!({ "loan": loan, "lender": { "name": "lead", "uid": uid }, "holder": { "name": holder }, "rules": rules, "state": state,
+            "reservedAt": "2026-01-01T00:00:00Z" })
+    };
+    server.put(lead);
+    server.put(child);
+    server.put(json!({ "apiVersion": "yoi.dev/v1alpha1", "kind": "AgentWorkspace", "metadata": { "name": "lead", "uid": "t" },
+        "spec": { "source": { "empty": {} } }, "status": { "claims": [claim("l-1", "child", "Active"), claim("l-2", "former", "Reclaiming")],
+            "loans": [{ "loan": "l-1", "covered": true }, { "loan": "l-2", "covered": false, "message": "why" }] } }));
+    let shown = plugin.run(&["scope", "lead"]).await?.expect_code(0)?;
+    let lines: Vec<String> = shown.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in ["lead may lend: docs", "l-1 docs lead child Active yes", "l-2 docs lead former (gone) Reclaiming no: why"] {
+        ensure!(lines.iter().any(|shown| shown == line), "no line {line:?} in {}", shown.out);
+    }
+    let of_child = plugin.run(&["scope", "child"]).await?.expect_code(0)?;
+    ensure!(of_child.out.contains("l-1") && !of_child.out.contains("l-2"), "{of_child:?}");
+    let json: Value = serde_json::from_str(&plugin.run(&["scope", "lead", "-o", "json"]).await?.expect_code(0)?.out)?;
+    ensure!(json["loans"][0]["covered"] == true && json["loans"][1]["holderMissing"] == true, "{json}");
+    Ok(())
+}

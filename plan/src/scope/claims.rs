@@ -1,6 +1,4 @@
-//! The claims on a tree: one for each loan of its paths, and how it goes from one state to the next.
-//!
-//! No object has claims yet, so nothing but the tests below calls this: lending itself is not built.
+//! The claims on a tree, `status.claims` of its AgentWorkspace: one for each loan of its paths, and how it goes from one state to the next.
 //!
 //! | State | The lender writes there | The holder writes there |
 //! |---|---|---|

@@ -1,25 +1,118 @@
-//! The rules of a YoiPod's spec, and the covers that hold them.
+//! Rules and claims as objects and requests have them, and the covers that hold a YoiPod's scope.
 
 use yoi_crds::YoiPod;
-use yoi_crds::pod::{Scope, ScopeAccess, ScopeRule};
+use yoi_crds::pod::{Delegation, Scope, ScopeAccess, ScopeRule};
+use yoi_crds::workspace::{self, Claim};
+use yoi_wire::children::{SharedAccess, SharedPath};
 use yoi_wire::cover;
 
-use super::{Access, Cover, Entry, EntryKind, Rule, Rules, Shown, TreePath, View};
+use super::{Access, ClaimState, Cover, Entry, EntryKind, Loan, Rule, Rules, Shown, TreePath, View};
 
 /// The rules of a scope.
 ///
 /// # Errors
 /// Which rule is none, and why.
 pub fn rules(scope: &Scope) -> Result<Rules, String> {
-    let Scope { allow, deny } = scope;
-    let read = |list: &str, rules: &[ScopeRule]| -> Result<Vec<Rule>, String> {
-        rules.iter().enumerate().map(|(index, rule)| read_rule(rule).map_err(|why| format!("spec.scope.{list}[{index}]: {why}"))).collect()
-    };
-    let rules = Rules::new(read("allow", allow)?, read("deny", deny)?).map_err(|why| format!("spec.scope: {why}"))?;
+    let rules = read(scope, "spec.scope")?;
     if rules.hides(&Entry { path: TreePath::root(), kind: EntryKind::Folder }) {
         return Err("spec.scope.deny: the whole tree would be hidden from its agent; name what is to be hidden".to_owned());
     }
     Ok(rules)
+}
+
+/// What an agent may do in its tree: its scope, or everything.
+#[must_use]
+pub fn scope_of(yoipod: &YoiPod) -> Scope {
+    yoipod.spec.scope.as_deref().cloned().unwrap_or_else(|| (&Rules::whole_tree()).into())
+}
+
+/// What may be lent; none where a delegation names no path.
+///
+/// # Errors
+/// Which rule is none, and why.
+pub fn delegated(delegation: &Delegation) -> Result<Option<Rules>, String> {
+    delegation.rules().map(|rules| read(&rules, "spec.delegation")).transpose()
+}
+
+/// The rules that a request for a loan asks for.
+///
+/// # Errors
+/// Which path is none, and why.
+pub fn shared(share: &[SharedPath]) -> Result<Rules, String> {
+    let rule = |(index, shared): (usize, &SharedPath)| {
+        let SharedPath { path, access, recursive } = shared;
+        let path = TreePath::parse(path.as_bytes()).map_err(|why| format!("share[{index}]: {why}"))?;
+        let access = match access {
+            SharedAccess::Read => Access::Read,
+            SharedAccess::Write => Access::Write,
+        };
+        Ok(Rule { path, access, recursive: *recursive })
+    };
+    let allow = share.iter().enumerate().map(rule).collect::<Result<_, String>>()?;
+    Rules::new(allow, Vec::new()).map_err(|why| format!("share: {why}"))
+}
+
+/// The loans of a tree whose paths are not back. One whose rules this version cannot read holds the whole tree.
+#[must_use]
+pub fn held_loans(claims: &[Claim]) -> Vec<Loan> {
+    let held = claims.iter().filter(|claim| claim_state(claim.state).is_none_or(ClaimState::is_held));
+    let loan = |claim: &Claim| Loan {
+        id: claim.loan.clone(),
+        lender: claim.lender.name.clone(),
+        holder: claim.holder.name.clone(),
+        rules: read(&claim.rules, "rules").unwrap_or_else(|_| Rules::whole_tree()),
+    };
+    held.map(loan).collect()
+}
+
+/// The state of a claim; none for one of another version.
+#[must_use]
+pub fn claim_state(state: workspace::ClaimState) -> Option<ClaimState> {
+    match state {
+        workspace::ClaimState::Reserved => Some(ClaimState::Reserved),
+        workspace::ClaimState::Fenced => Some(ClaimState::Fenced),
+        workspace::ClaimState::Active => Some(ClaimState::Active),
+        workspace::ClaimState::Reclaiming => Some(ClaimState::Reclaiming),
+        workspace::ClaimState::Released => Some(ClaimState::Released),
+        workspace::ClaimState::Unknown => None,
+    }
+}
+
+impl From<ClaimState> for workspace::ClaimState {
+    fn from(state: ClaimState) -> Self {
+        match state {
+            ClaimState::Reserved => Self::Reserved,
+            ClaimState::Fenced => Self::Fenced,
+            ClaimState::Active => Self::Active,
+            ClaimState::Reclaiming => Self::Reclaiming,
+            ClaimState::Released => Self::Released,
+        }
+    }
+}
+
+impl From<&Rules> for Scope {
+    fn from(rules: &Rules) -> Self {
+        let list = |rules: &[Rule]| rules.iter().map(of_rule).collect();
+        Scope { allow: list(rules.allow()), deny: list(rules.deny()) }
+    }
+}
+
+fn of_rule(rule: &Rule) -> ScopeRule {
+    let Rule { path, access, recursive } = rule;
+    let access = match access {
+        Access::Read => ScopeAccess::Read,
+        Access::Write => ScopeAccess::Write,
+    };
+    ScopeRule { path: path.to_string(), access, recursive: *recursive }
+}
+
+/// `field` is where the rules stand.
+fn read(scope: &Scope, field: &str) -> Result<Rules, String> {
+    let Scope { allow, deny } = scope;
+    let read = |list: &str, rules: &[ScopeRule]| -> Result<Vec<Rule>, String> {
+        rules.iter().enumerate().map(|(index, rule)| read_rule(rule).map_err(|why| format!("{field}.{list}[{index}]: {why}"))).collect()
+    };
+    Rules::new(read("allow", allow)?, read("deny", deny)?).map_err(|why| format!("{field}: {why}"))
 }
 
 fn read_rule(rule: &ScopeRule) -> Result<Rule, String> {

@@ -93,8 +93,8 @@ fn waiting_status(input: &WorkspaceInput<'_>, now: jiff::Timestamp) -> AgentWork
 fn kept_status(before: AgentWorkspaceStatus, mut conditions: ConditionSet<'_>) -> AgentWorkspaceStatus {
     conditions.keep(&[condition::ACCEPTED, condition::SCHEDULED, condition::POPULATED, condition::BOUND]);
     let conditions = conditions.into_conditions();
-    // The shim writes provider and volume; the operator does not apply them.
-    AgentWorkspaceStatus { conditions, provider: None, volume: None, ..before }
+    // The shim writes provider, volume and loans; claims are a step. The operator does not apply them.
+    AgentWorkspaceStatus { conditions, provider: None, volume: None, claims: Vec::new(), loans: Vec::new(), ..before }
 }
 
 /// Nothing can be made in a namespace that is being deleted. A tree that is ready stays so for the Pods that have it.

@@ -8,7 +8,7 @@ use yoi_wire::policy::ToolPolicy;
 
 use super::manifest::{self, OfProject, Resolved};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
-use super::{assets, create, manifest_current, pod_settings, policy_valid, program};
+use super::{assets, create, loan_is_over, manifest_current, pod_settings, policy_valid, program};
 use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::{conditions, meta, scope, tree};
@@ -121,6 +121,10 @@ fn accept_workspace(input: &YoiPodInput<'_>) -> Result<(), ConditionValue> {
     let invalid = |message: String| Err(ConditionValue::no(reason::INVALID_SPEC, message));
     let spec = yoipod.get().spec.workspace.as_ref();
     let by_ref = spec.is_some_and(|w| w.ref_.is_some());
+    // Whether it may work in another one's tree, the claims on that say; and a tree whose loan is over is not needed any more.
+    if tree::loan(yoipod.get()).is_some() && (input.workspace.is_some() || loan_is_over(yoipod.get())) {
+        return Ok(());
+    }
     let Some(workspace) = input.workspace else {
         let fork_source = spec.and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.as_ref());
         return match fork_source {

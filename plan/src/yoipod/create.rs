@@ -10,13 +10,13 @@ use yoi_wire::policy::ToolPolicy;
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
 use super::{manifest, pod_spec, policy_valid, rest};
-use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::stored::Stored;
 use crate::tree::TreeSource;
 use crate::tree::base_set::BaseSet;
+use crate::{names, reservation, scope};
 
 /// The steps that make a Pod, and the manifest that it mounts.
 pub(super) struct CreatedPod {
@@ -79,6 +79,7 @@ pub(super) fn pod(
         nodes,
         settings_digest: settings_digest(accepted, yoipod, path, settings),
         covers: &accepted.covers,
+        lends: reservation::lends(yoipod.get()).then(|| scope::scope_of(yoipod.get())),
         rest: rest::after(input).unwrap_or_default(),
         policy: policy_valid::text(&accepted.policy),
         settings,

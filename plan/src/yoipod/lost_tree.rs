@@ -6,7 +6,7 @@ use yoi_crds::name::annotation;
 use yoi_crds::reason::{self, condition};
 
 use super::yoipod_input::YoiPodInput;
-use crate::meta;
+use crate::{meta, tree};
 
 /// UID of the workspace whose tree the session is about, as an earlier plan wrote it.
 fn recorded<'a>(input: &'a YoiPodInput<'_>) -> Option<&'a str> {
@@ -28,7 +28,8 @@ pub(super) fn record(input: &YoiPodInput<'_>, is_accepted: bool) -> Option<Strin
 
 /// Why the agent cannot have its tree any more; `None` while it has it, before it had one, and when a person allows another one.
 pub(super) fn why(input: &YoiPodInput<'_>) -> Option<ConditionValue> {
-    let former = recorded(input)?;
+    // What became of a tree that it was lent paths of, its loan says.
+    let former = recorded(input).filter(|_| tree::loan(input.yoipod.get()).is_none())?;
     let is_there = input.workspace.is_some_and(|workspace| workspace.uid().as_str() == former);
     let yoipod = input.yoipod;
     if is_there || meta::annotation(yoipod.meta(), annotation::NEW_TREE) == Some(former) {

@@ -20,6 +20,7 @@ use super::model_endpoint::wire_model;
 use super::program::wire_program;
 use crate::meta::{self, uid};
 use crate::names;
+use crate::reservation;
 use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::visibility::agent_ref;
@@ -107,8 +108,12 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
     // These types serialize without fail: their keys are strings and their values plain data.
     let mut text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
     // Without these two the digest is that of earlier versions.
-    if delegation.is_some() {
+    if let Some(delegation) = delegation {
         text.extend_from_slice(b"delegation");
+        // What it names is the gateway's to read; whether it names anything is the runtime's.
+        if !delegation.allow.is_empty() {
+            text.extend_from_slice(b"allow");
+        }
     }
     if scope.is_some() {
         text.extend(serde_json::to_vec(scope).unwrap_or_default());
@@ -210,6 +215,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
         policy: ToolPolicy { secret_variables: secret_variables(&resolved.pod), ..policy.clone() },
         assets: assets::wire(resolved.assets.as_deref(), settings),
         delegation: yoipod.spec.delegation.is_some(),
+        lends: reservation::lends(yoipod),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
-use yoi_crds::pod::{EnvSource, PodSettings, SecuritySettings};
+use yoi_crds::pod::{EnvSource, PodSettings, Scope, SecuritySettings};
 use yoi_crds::source::TreeOwner;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::cover::Cover;
@@ -50,6 +50,8 @@ pub(crate) struct PodContext<'a> {
     pub settings_digest: String,
     /// What the node lays over the tree.
     pub covers: &'a [Cover],
+    /// What the agent may do in its tree, of one that may lend paths of it.
+    pub lends: Option<Scope>,
     /// See [`super::rest::after`].
     pub rest: String,
     /// See [`super::policy_valid::text`].
@@ -129,7 +131,11 @@ fn mounts(context: &PodContext<'_>) -> Vec<VolumeMount> {
     let own = [
         mount("runtime", RUNTIME_MOUNT, true),
         // A container runtime may make a mount writable that is asked for so. What lies below it stays as it is.
-        mount("tree", context.path, context.workspace.spec.read_only || restricted::root_is_read_only(context.covers)),
+        VolumeMount {
+            // What is lent is closed while the Pod runs, by mounts of its node.
+            mount_propagation: context.lends.as_ref().map(|_| "HostToContainer".to_owned()),
+            ..mount("tree", context.path, context.workspace.spec.read_only || restricted::root_is_read_only(context.covers))
+        },
         mount("session", SESSION_MOUNT, false),
         mount("manifest", MANIFEST_MOUNT, true),
         mount("token", TOKEN_MOUNT, true),
@@ -243,7 +249,7 @@ fn with_annotations(mut volume: Volume) -> Volume {
 fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
     let own = [
         runtime_volume(context.runtime_digest),
-        restricted::scoped_tree_volume(context.workspace.uid(), context.workspace.spec.read_only, context.covers),
+        restricted::scoped_tree_volume(context.workspace.uid(), context.workspace.spec.read_only, context.covers, context.lends.as_ref()),
         session_volume(context.session_claim, false),
         Volume {
             name: "manifest".to_owned(),

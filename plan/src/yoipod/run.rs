@@ -14,7 +14,7 @@ use super::ending::lifetime_is_over;
 use super::placement::Placement;
 use super::session::SessionPlan;
 use super::yoipod_input::YoiPodInput;
-use super::{create, lost_tree, pod_spec, policy_valid, reader, rest, session, yoipod_conditions};
+use super::{create, loan, loan_is_over, lost_tree, pod_spec, policy_valid, reader, rest, session, yoipod_conditions};
 use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
@@ -110,7 +110,7 @@ pub(super) fn plan<'a>(
     now: jiff::Timestamp,
 ) -> RunPlan<'a> {
     let record = record_before(input);
-    if !is_wanted(input) {
+    if !is_wanted(input, now) {
         let state = RunState::NotWanted { stopping: !input.own_pods.is_empty() };
         return RunPlan::new(state, delete_all(input.own_pods.iter().copied()), record).with_session(session::keep(input));
     }
@@ -164,9 +164,14 @@ pub fn is_finished(yoipod: &YoiPod) -> bool {
     yoipod.spec.completion == Completion::Stop && yoipod_conditions::is_task_done(yoipod)
 }
 
-/// Whether nothing is to run the agent any more: its task is done, or its lifetime is over.
-pub(super) fn has_ended(yoipod: &YoiPod) -> bool {
-    is_finished(yoipod) || lifetime_is_over(yoipod)
+/// Whether nothing is to run the agent any more: its task is done, or its lifetime or its loan is over.
+pub(crate) fn has_ended(yoipod: &YoiPod) -> bool {
+    is_finished(yoipod) || lifetime_is_over(yoipod) || loan_is_over(yoipod)
+}
+
+/// Whether somebody has stopped the agent.
+pub(crate) fn is_stopped_for_good(yoipod: &YoiPod) -> bool {
+    yoipod.spec.desired_state == DesiredState::Stopped
 }
 
 /// The command after which an agent that has done its task and has `completion: Stop` goes on: it starts, and waits for messages.
@@ -188,7 +193,10 @@ pub fn is_stopped(yoipod: &YoiPod) -> bool {
     rests && !meta::deleting(&yoipod.metadata)
 }
 
-fn is_wanted(input: &YoiPodInput<'_>) -> bool {
+fn is_wanted(input: &YoiPodInput<'_>, now: jiff::Timestamp) -> bool {
+    if loan::wants_no_pod(input, now) {
+        return false;
+    }
     match input.yoipod.spec.desired_state {
         DesiredState::Stopped => false,
         // A spec of another version is not accepted: its Pod goes on, and no new one is made.
@@ -352,6 +360,9 @@ fn start<'a>(
     if workspace.is_deleting() {
         let message = format!("AgentWorkspace {} is being deleted; it must be gone first", workspace.name());
         return waits(ConditionValue::no(reason::CREATING, message), Vec::new());
+    }
+    if let Some(why) = loan::waits(input, now) {
+        return waits(why, Vec::new());
     }
     let placement = Placement::new(input, workspace, Some(&accepted.resolved.pod), now);
     let no_room = was_no_room(input) && placement.is_open();

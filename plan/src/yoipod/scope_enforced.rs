@@ -6,8 +6,9 @@ use yoi_crds::pod::LastReport;
 use yoi_crds::reason::{self, condition};
 
 use super::yoipod_input::YoiPodInput;
-use crate::observed_pod::ObservedPod;
+use crate::observed_pod::{ObservedPod, PodPhase};
 use crate::stored::Stored;
+use crate::tree;
 
 /// The condition ScopeEnforced; `None` while neither runtime nor node has said anything of the Pod that runs the agent.
 pub(super) fn condition(
@@ -23,8 +24,10 @@ pub(super) fn condition(
     if !pod.is_scoped || frame.status != ConditionStatus::True {
         return Some(frame);
     }
+    // Of a tree that several Pods have, its condition is not about this one. A Pod runs only with its covers laid.
+    let is_laid = tree::loan(input.yoipod.get()).is_some() && pod.phase == PodPhase::Running;
     match of_node(input) {
-        Some(covers) if covers.status == ConditionStatus::True => {
+        covers if is_laid || covers.is_some_and(|covers| covers.status == ConditionStatus::True) => {
             let message = "every process of the agent is kept in its frame, and the node holds the agent's scope over its tree";
             Some(ConditionValue::yes(reason::COVERS_LAID, message))
         }

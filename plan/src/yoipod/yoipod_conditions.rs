@@ -10,7 +10,7 @@ use super::run::{RunPlan, RunRecord, RunState};
 use super::waiting_container::waiting;
 use super::yoipod_input::YoiPodInput;
 use super::{
-    assets, ending, lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, scope_enforced, waiting_container,
+    assets, ending, loan, lost_node, lost_tree, manifest, manifest_current, pod_spec, policy_valid, rest, scope_enforced, waiting_container,
 };
 use crate::conditions::{ConditionSet, value_of};
 use crate::observed_pod::{ContainerState, ObservedPod, PodPhase, Terminated};
@@ -33,7 +33,7 @@ pub(super) fn conditions(
 ) -> Vec<Condition> {
     let workspace_ready = workspace_ready(input, run);
     let session_ready = session_ready(input, run);
-    let ready = match ready(input, refused, &workspace_ready, run) {
+    let ready = match ready(input, refused, &workspace_ready, run, now) {
         // No Pod follows, whatever is said of the next one.
         ready if input.terminating && ready.status != ConditionStatus::True => goes_with_its_namespace(input, run),
         // The runtime's word is one of several.
@@ -104,11 +104,18 @@ fn task_state(yoipod: &YoiPod) -> Option<TaskState> {
 }
 
 /// The summary, with the reason that helps most.
-fn ready(input: &YoiPodInput<'_>, refused: Option<&ConditionValue>, workspace_ready: &ConditionValue, run: &RunPlan<'_>) -> ConditionValue {
+fn ready(
+    input: &YoiPodInput<'_>,
+    refused: Option<&ConditionValue>,
+    workspace_ready: &ConditionValue,
+    run: &RunPlan<'_>,
+    now: jiff::Timestamp,
+) -> ConditionValue {
     match (&run.state, refused) {
         (_, Some(refused)) => ConditionValue::no(refused.reason, refused.message.clone()),
         (RunState::Exists(pod), None) => pod_ready(input, workspace_ready, run, *pod),
         (RunState::NotWanted { stopping: true }, None) => stopping(input),
+        (RunState::NotWanted { stopping: false }, None) if let Some(over) = loan::over(input, now) => over,
         (RunState::NotWanted { stopping: false }, None) if let Some(since) = resting_since(input) => {
             let message = format!("it rests since {since}; a message, a run or somebody who attaches wakes it");
             ConditionValue::no(reason::RESTING, message)

@@ -4,7 +4,7 @@ use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
 use super::yoipod_input::YoiPodInput;
-use super::{push, reader, session};
+use super::{loan, push, reader, session};
 use crate::names;
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
@@ -14,6 +14,10 @@ pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
     let pods: Vec<_> = input.own_pods.iter().chain(&input.readers).chain(&input.pushers).copied().collect();
     if !pods.is_empty() {
         return Plan::only(delete_all(pods));
+    }
+    // Its name stays with what it was lent until that is back.
+    if loan::is_held(input) {
+        return Plan::nothing();
     }
     let Some(last) = yoipod.remove_finalizer(finalizer::OPERATOR) else {
         // Somebody wrote the shim's finalizer here. No shim looks at YoiPods, so nobody else would remove it.

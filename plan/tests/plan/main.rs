@@ -3,6 +3,7 @@
 mod deletion;
 mod edges;
 mod ending;
+mod loans;
 mod network_policies;
 mod nodes;
 mod nudge_deleting_claims;

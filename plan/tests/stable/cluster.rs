@@ -375,6 +375,14 @@ impl Cluster {
                 });
                 Answer::Done
             }
+            Step::SetClaims { of, resource_version, claims } => {
+                let Some(there) = self.get::<AgentWorkspace>(&of.name).filter(|o| uid(o.meta()) == of.uid) else { return Answer::Done };
+                if there.metadata.resource_version.as_ref() != Some(resource_version) {
+                    return Answer::Quiet;
+                }
+                self.change::<AgentWorkspace>(&of.name, |w| w.status.get_or_insert_default().claims.clone_from(claims));
+                Answer::Done
+            }
             Step::Delete(target) => self.delete(target),
             Step::DeleteUnchanged { of, resource_version } => {
                 let is_same = self.by_uid(of.kind, &of.uid).is_some_and(|m| m.resource_version.as_ref() == Some(resource_version));

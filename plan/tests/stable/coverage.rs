@@ -272,13 +272,14 @@ impl Coverage {
 }
 
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of Pods of an earlier
-/// version, scopes, warm claims and namespaces that go in `tests/plan`.
+/// version, scopes, loans, warm claims and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::ASSETS_PARTLY_READ,
     reason::ASSETS_READ,
     reason::INVALID_ASSETS,
     reason::COMMAND_INVALID,
     reason::GIT_MISSING,
+    reason::HOLDERS_ENDED,
     reason::MODEL_REQUEST_CHANGED,
     reason::PROGRAM_FAILED,
     reason::PROGRAM_HOME_FULL,
@@ -290,6 +291,9 @@ const NOT_HERE: &[Reason] = &[
     reason::WRITTEN_CALL,
     reason::COVERS_LAID,
     reason::COVER_REFUSED,
+    reason::LOAN_PENDING,
+    reason::LOAN_RECLAIMING,
+    reason::LOAN_RETURNED,
     reason::POLICY_AT_NEXT_START,
     reason::NO_WARM_SESSION,
     reason::SESSIONS_WARM,
@@ -346,6 +350,7 @@ fn variant(step: &Step) -> &'static str {
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",
         Step::ConfirmGone { .. } => "ConfirmGone PersistentVolume",
         Step::SetNodeCondition { .. } => "SetNodeCondition",
+        Step::SetClaims { .. } => "SetClaims",
         Step::Delete(t) => match t.kind {
             Kind::Workspace => "Delete AgentWorkspace",
             Kind::Claim => "Delete PersistentVolumeClaim",

@@ -182,6 +182,10 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             require(unknown, "the operator says of a node what only its shim knows", step)?;
             require(!about.fresh || !c.alive(&of.name), "nothing is heard of a node that is well", step)
         }
+        Step::SetClaims { of, .. } => {
+            target(of)?;
+            require(of.uid == about.uid, "another object's claims are written", step)
+        }
         Step::Delete(t) => {
             target(t)?;
             deleted(c, about, t, step)

@@ -13,7 +13,7 @@ use yoi_engine::tools::shell::Shell;
 use yoi_engine::tools::tree::Tree;
 use yoi_engine::tools::{CallResult, LiveOutput, ToolGate, ToolRunner};
 use yoi_line::{Dial, RequestClient, TextSource, Timings};
-use yoi_runtime::gateway_peers::GatewayPeers;
+use yoi_runtime::gateway_peers::{Delegation, GatewayPeers};
 use yoi_wire::entry::{CallFrom, RefusalClass, ToolCall};
 use yoi_wire::manifest::RunLimits;
 use yoi_wire::policy::ToolPolicy;
@@ -63,7 +63,7 @@ impl RuntimeTools {
         let runner = ToolRunner::new(
             Arc::new(Tree::open(tree).unwrap()),
             Arc::new(shell),
-            Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway), false)),
+            Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway), Delegation::default())),
             RunLimits::default(),
             Arc::new(Policy::new(&ToolPolicy::default()).unwrap()),
         );

@@ -4,7 +4,8 @@
 //! whatever process ends, and ends with the node.
 //!
 //! # Assumptions
-//! No process of the Pod runs while covers are laid or taken off: what somebody has opened below a path before stays as it was opened.
+//! No process of the Pod runs while [`lay_covers`] and [`take_off_covers`] are at work. [`cover_in_use`] and [`uncover_in_use`] are for a Pod that runs. What
+//! somebody has opened below a path before stays as it was opened, or below a folder above it that is covered too: whoever counts on a cover ends them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,6 +26,9 @@ use crate::mountinfo::{self, Location, Mount};
 use crate::{ErrorReason, NodeKind, SysError, dir, host};
 
 mod hidden;
+mod in_use;
+
+pub use in_use::{LaidCover, cover_in_use, laid_covers, uncover_in_use};
 
 /// The most covers of one view.
 pub const MAX_COVERS: usize = 512;
@@ -44,8 +48,8 @@ pub struct Cover {
     pub folders: Option<Shown>,
 }
 
-/// What a cover shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What a cover shows, in the order of how much it closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Shown {
     /// The path as it is, to be written.
     Writable,
@@ -75,6 +79,12 @@ pub enum CoverError {
     ManyNames { path: PathBuf },
     #[error("failed to cover {}: something else is mounted there", .path.display())]
     Foreign { path: PathBuf },
+    #[error("failed to close the whole tree of a Pod that runs; name folders of it")]
+    WholeTreeInUse,
+    #[error("failed to cover {} while its Pod runs: {} below it is closed on its own, and would be open for a moment; name paths beside that one", .path.display(), .below.display())]
+    Below { path: PathBuf, below: PathBuf },
+    #[error("failed to cover {}: a folder on the way was renamed meanwhile", .path.display())]
+    Moved { path: PathBuf },
     #[error("failed to cover {}", .path.display())]
     Mount { path: PathBuf, source: SysError },
     /// The tree is not mounted there, or cannot be opened.
@@ -89,8 +99,9 @@ impl CoverError {
         match self {
             CoverError::NoPath { .. } | CoverError::Missing { .. } | CoverError::Link { .. } => true,
             CoverError::WholeTree | CoverError::TooMany { .. } | CoverError::OtherName { .. } | CoverError::ManyNames { .. } => true,
+            CoverError::WholeTreeInUse | CoverError::Below { .. } => true,
             CoverError::Mount { source, .. } => source.reason() == ErrorReason::TreeTooDeep,
-            CoverError::Foreign { .. } | CoverError::Target { .. } => false,
+            CoverError::Foreign { .. } | CoverError::Moved { .. } | CoverError::Target { .. } => false,
         }
     }
 }
@@ -295,21 +306,25 @@ impl PublishedTree {
 
     fn lay(&self, path: &Path, shown: Shown) -> Result<BindOutcome, CoverError> {
         let opened = self.open_path(path)?;
+        let table = mountinfo::read().map_err(|source| CoverError::Mount { path: path.to_owned(), source })?;
+        match self.top_mount(&table, path) {
+            Some(top) if self.shows(top, path, shown) => Ok(BindOutcome::AlreadyMounted),
+            Some(_) => Err(CoverError::Foreign { path: path.to_owned() }),
+            None => self.attach(&opened, path, shown, &table).map(|()| BindOutcome::Mounted),
+        }
+    }
+
+    /// Lays a cover over what is seen at `path`, which was opened.
+    fn attach(&self, opened: &OwnedFd, path: &Path, shown: Shown, table: &[Mount]) -> Result<(), CoverError> {
         let foreign = || CoverError::Foreign { path: path.to_owned() };
         let wrap = |source| CoverError::Mount { path: path.to_owned(), source };
-        let table = mountinfo::read().map_err(wrap)?;
-        match self.top_mount(&table, path) {
-            Some(top) if self.shows(top, path, shown) => return Ok(BindOutcome::AlreadyMounted),
-            Some(_) => return Err(foreign()),
-            None => {}
-        }
         // What is mounted on the way must show the same folder of the same tree.
-        let here = mountinfo::locate(&opened, &table).map_err(wrap)?;
+        let here = mountinfo::locate(opened, table).map_err(wrap)?;
         if here.device != self.location.device || here.root != self.location.root.join(path) {
             return Err(foreign());
         }
         let mount = match shown {
-            Shown::Hidden if file_type(&opened) == Some(FileType::Directory) => hidden::folder().map_err(wrap)?,
+            Shown::Hidden if file_type(opened) == Some(FileType::Directory) => hidden::folder().map_err(wrap)?,
             Shown::Hidden => hidden::file().map_err(wrap)?,
             Shown::Writable | Shown::ReadOnly => {
                 let mount = clone_mount(opened.as_fd()).map_err(wrap)?;
@@ -319,8 +334,7 @@ impl PublishedTree {
             }
         };
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        rustix::mount::move_mount(mount.as_fd(), c"", opened.as_fd(), c"", flags).step("attach a cover").map_err(wrap)?;
-        Ok(BindOutcome::Mounted)
+        rustix::mount::move_mount(mount.as_fd(), c"", opened.as_fd(), c"", flags).step("attach a cover").map_err(wrap)
     }
 
     fn top_mount<'a>(&self, table: &'a [Mount], path: &Path) -> Option<&'a Mount> {

@@ -37,6 +37,7 @@ mod short;
 mod syscall_faults;
 mod usage;
 mod views;
+mod views_in_use;
 mod zfs;
 mod zfs_bad;
 mod zfs_pool;
@@ -183,6 +184,7 @@ fn main() -> ExitCode {
         mounts::CASES,
         covers::CASES,
         views::CASES,
+        views_in_use::CASES,
         hostile_paths::CASES,
         link_races::CASES,
         power::CASES,

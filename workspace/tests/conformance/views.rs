@@ -18,14 +18,14 @@ pub const CASES: &[Case] = &[
     ("what_cannot_be_covered_is_refused_by_its_path", refused),
 ];
 
-const TARGET: &str = "mount";
+pub const TARGET: &str = "mount";
 
-fn cover(path: &str, shown: Shown) -> Cover {
+pub fn cover(path: &str, shown: Shown) -> Cover {
     Cover { path: path.into(), shown, shown_file: None, folders: None }
 }
 
 /// The tree as a view with these covers is published. Its files have one name each.
-fn published(fixture: &Fixture, read_only: bool, covers: &[Cover]) -> Published {
+pub fn published(fixture: &Fixture, read_only: bool, covers: &[Cover]) -> Published {
     let tree = Published::new(fixture);
     fs::remove_file(tree.in_data_root.join("outside")).unwrap();
     unbind(&tree.root, Path::new(TARGET)).unwrap();
@@ -33,11 +33,11 @@ fn published(fixture: &Fixture, read_only: bool, covers: &[Cover]) -> Published 
     tree
 }
 
-fn lay(tree: &Published, covers: &[Cover]) -> Result<(), CoverError> {
+pub fn lay(tree: &Published, covers: &[Cover]) -> Result<(), CoverError> {
     lay_covers(&tree.root, Path::new(TARGET), false, covers)
 }
 
-fn all_mounts(tree: &Published) -> usize {
+pub fn all_mounts(tree: &Published) -> usize {
     yoi_workspace::mountinfo::read().unwrap().iter().filter(|mount| mount.mount_point.starts_with(&tree.at)).count()
 }
 

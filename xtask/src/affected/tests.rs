@@ -29,9 +29,9 @@ fn a_change_of_a_crate_runs_the_tests_of_those_that_stand_on_it() {
         ("kubectl-yoi/src/main.rs", "kubectl-yoi xtask", "kubectl-yoi", "kubectl-yoi"),
         (
             "plan/src/workspace/populate/main.sh",
-            "kubectl-yoi xtask yoi-e2e yoi-gateway yoi-operator yoi-plan",
-            "kubectl-yoi yoi-gateway yoi-operator",
-            "gateway kubectl-yoi operator plan",
+            "kubectl-yoi xtask yoi-agent-shim yoi-e2e yoi-gateway yoi-operator yoi-plan",
+            "kubectl-yoi yoi-agent-shim yoi-gateway yoi-operator",
+            "agent-shim gateway kubectl-yoi operator plan",
         ),
         ("session/src/frame.rs", "xtask yoi-engine yoi-runtime yoi-session", "yoi-runtime", "engine runtime session"),
         ("line/src/lib.rs", "xtask yoi-gateway yoi-line yoi-runtime", "yoi-gateway yoi-runtime", "gateway line runtime"),

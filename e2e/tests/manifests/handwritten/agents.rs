@@ -31,6 +31,22 @@ fn scopes(t: &mut Table) {
     t.expect_refused("agent", a, &scope(many(1), many(65)), "deny");
 }
 
+fn delegations(t: &mut Table) {
+    let a = "template of nothing";
+    let rule = |path: &str| json!({ "path": path, "access": "Write" });
+    let delegation = |allow: Value, deny: Value| [("/spec/delegation", json!({ "allow": allow, "deny": deny }))];
+    t.expect_accepted("agent", a, &[("/spec/delegation", json!({}))]);
+    t.expect_accepted("agent", a, &delegation(json!([rule("docs")]), json!([rule("docs/api")])));
+    t.expect_refused("agent", a, &[("/spec/delegation", json!({ "deny": [rule("docs")] }))], "without allow nothing is lent");
+    for path in ["/docs", "docs/..", ".git", "a//b"] {
+        t.expect_refused("agent", a, &delegation(json!([rule(path)]), json!([])), "a path is relative to the tree");
+    }
+    let many = |count: usize| Value::Array((0..count).map(|n| rule(&format!("f{n}"))).collect());
+    t.expect_refused("agent", a, &delegation(many(33), many(32)), "at most 64 rules");
+    let hidden = json!([{ "path": "a", "access": "Read", "recursive": false }]);
+    t.expect_refused("agent", a, &delegation(json!([rule(".")]), hidden), "recursive must be true there");
+}
+
 pub(super) fn agents(t: &mut Table) {
     let a = "template of nothing";
     t.expect_refused("agent", a, &[("/spec/agent", json!({}))], "builtin");
@@ -86,7 +102,21 @@ pub(super) fn agents(t: &mut Table) {
     scopes(t);
     // Without delegation it is refused by the admission policy, which lets the gateway alone set it.
     let born = json!({ "name": "lead", "uid": "u", "requestId": "r" });
-    t.expect_refused("agent", a, &[("/spec/spawnedBy", born)], "starts none: leave delegation out");
+    t.expect_refused("agent", a, &[("/spec/spawnedBy", born.clone())], "starts none: leave delegation out");
+    delegations(t);
+    let lent = |loan: Value, rules: &Value| {
+        let mut born = born.clone();
+        born["loan"] = loan;
+        born["rules"] = rules.clone();
+        [
+            ("/spec/delegation", Value::Null),
+            ("/spec/scope", json!({ "allow": [{ "path": "src", "access": "Write" }] })),
+            ("/spec/spawnedBy", born),
+        ]
+    };
+    t.expect_refused("agent", a, &lent(json!("l"), &Value::Null), "loan and rules go together");
+    let other = json!({ "allow": [{ "path": "docs", "access": "Write" }] });
+    t.expect_refused("agent", a, &lent(json!("l"), &other), "is what it was lent, and does not change");
     for (key, secret) in [("a/b", "s"), ("", "s"), ("k", ""), ("k", "Upper"), ("k", "a b"), ("k", ".."), ("..", "s"), ("k\n", "s")] {
         t.expect_refused("reference", a, &[("/spec/model/authSecretRef", json!({ "name": secret, "key": key }))], "authSecretRef");
     }

@@ -227,7 +227,7 @@ impl Simulation {
                 let decisions = calls.iter().map(|call| if withdrawn(call) { refusal() } else { decision(call) }).collect();
                 self.queue.push_back(ConversationEvent::Checked { effect, decisions });
             }
-            Intent::Prepare { effect, wanted: ToPrepare { inputs, folders, begins: _ } } => {
+            Intent::Prepare { effect, wanted: ToPrepare { inputs, folders, begins: _, loans: _ } } => {
                 let expand = self.expand.expect("there is a tree to prepare a run from");
                 let expansion = |input: CommandInput| (input.clone(), expand(&input.text));
                 let expansions = inputs.into_iter().map(expansion).collect();
@@ -235,7 +235,7 @@ impl Simulation {
                 let of_folder =
                     |folder: String| FolderInstructions { text: format!("Rules of {folder}."), path: format!("{folder}/AGENTS.md") };
                 let instructions = folders.into_iter().map(of_folder).collect();
-                let prepared = Prepared { offer: self.offer.clone(), generation: 1, expansions, instructions };
+                let prepared = Prepared { offer: self.offer.clone(), generation: 1, expansions, instructions, loans: None };
                 self.queue.push_back(ConversationEvent::Prepared { effect, prepared });
             }
             Intent::Run { effect, call, from: _ } => {

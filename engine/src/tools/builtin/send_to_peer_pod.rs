@@ -169,7 +169,12 @@ fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
         RefusalReason::AlreadyRunning => {
             format!("{to:?} is at work and takes nothing more until it is idle; nothing was sent or queued. ReadPodOutput says how it is.")
         }
-        RefusalReason::NoDelegation | RefusalReason::NameTaken | RefusalReason::Limit | RefusalReason::NotMade => {
+        RefusalReason::NoDelegation
+        | RefusalReason::NameTaken
+        | RefusalReason::Limit
+        | RefusalReason::NotMade
+        | RefusalReason::NotLent
+        | RefusalReason::PathHeld => {
             format!("{}; nothing was sent.", refusal.message)
         }
         RefusalReason::Invalid => format!("The message was not taken as it is: {}", refusal.message),

@@ -2,8 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use yoi_wire::children::{SpawnRequest, SpawnResponse};
-use yoi_wire::entry::ToolOutcome;
+use serde_json::Value;
+use yoi_wire::children::{SharedAccess, SharedPath, SpawnRequest, SpawnResponse};
+use yoi_wire::entry::{RefusalClass, ToolOutcome};
 use yoi_wire::hub::RefusalReason;
 use yoi_wire::manifest::RunLimits;
 
@@ -18,7 +19,18 @@ use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 /// Tries to start one child. Asking again is safe, because the request has an id.
 const TRIES: usize = 3;
 
-/// Starts another agent in a fork of this one's tree.
+/// What the model is told in addition, where the agent may lend paths.
+pub const SHARES: &str = " With `share` it works in your own tree instead: it writes only the paths that you name, which must be there, and you do not write there \
+    until it is back, by StopPod. What of your processes has something there open is ended first. It cannot commit: you do that afterwards.";
+
+/// Takes out of the schema what an agent that lends nothing has no use for.
+pub fn without_share(schema: &mut Value) {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.remove("share");
+    }
+}
+
+/// Starts another agent, in a fork of this one's tree or in paths of it.
 pub struct SpawnPod;
 
 // No doc comment: it would be in the schema.
@@ -33,6 +45,39 @@ pub struct Args {
     #[serde(deserialize_with = "not_empty")]
     #[schemars(length(min = 1))]
     task: String,
+    /// Paths of your tree that it works in, instead of in a copy. Nobody else writes what it may write.
+    #[serde(default)]
+    share: Option<Vec<Shared>>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Shared {
+    /// Relative to the root of the tree, e.g. docs/api.
+    #[serde(deserialize_with = "not_empty")]
+    #[schemars(length(min = 1))]
+    path: String,
+    access: Access,
+    /// Whether it holds for all below the path, too. True when left out.
+    #[serde(default)]
+    recursive: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+enum Access {
+    Read,
+    Write,
+}
+
+impl From<Shared> for SharedPath {
+    fn from(shared: Shared) -> Self {
+        let Shared { path, access, recursive } = shared;
+        let access = match access {
+            Access::Read => SharedAccess::Read,
+            Access::Write => SharedAccess::Write,
+        };
+        SharedPath { path, access, recursive: recursive.unwrap_or(true) }
+    }
 }
 
 impl TypedTool for SpawnPod {
@@ -46,8 +91,14 @@ impl TypedTool for SpawnPod {
             .to_owned()
     }
 
-    fn check(&self, context: &ToolContext, _args: &Args) -> Result<(), Refusal> {
-        context.children().map(drop)
+    fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
+        if args.share.is_none() || context.children()?.lends() {
+            return context.children().map(drop);
+        }
+        let why = format_args!(
+            "this agent lends nothing: spec.delegation of its YoiPod names no paths; without share the child has a copy of the tree"
+        );
+        Err(Refusal::new(RefusalClass::ToolNotExposed, why))
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
@@ -55,17 +106,19 @@ impl TypedTool for SpawnPod {
             Ok(children) => children,
             Err(refusal) => return CallResult::refused(refusal),
         };
-        let Args { name, task } = args;
+        let Args { name, task, share } = args;
+        let share: Option<Vec<SharedPath>> = share.map(|share| share.into_iter().map(SharedPath::from).collect());
         let limit = default_time_limit(&context.limits);
-        // The id is stored before the request is sent, so that it survives however this call ends. No agent's name has a space.
-        let key = (format!("spawn {name}"), task.clone());
+        // The id is stored before the request is sent, so that it survives however this call ends. No agent's name has a space. Another share is another request.
+        let shared = share.as_ref().map(|share| format!(" {share:?}")).unwrap_or_default();
+        let key = (format!("spawn {name}{shared}"), task.clone());
         let (request_id, _) = context.unconfirmed.id_of(&key);
-        let request = SpawnRequest { name, task, request_id };
+        let request = SpawnRequest { name, task, request_id, share };
         let answer = match tokio::time::timeout(limit, spawn(children, &request)).await {
             Ok(answer) => answer,
             Err(_) => Err(PeersError::Unanswered { message: format!("there was no answer within {} s", limit.as_secs()), retry: false }),
         };
-        let result = spawn_end(answer, &request.name);
+        let result = spawn_end(answer, &request);
         if result.outcome != ToolOutcome::Unknown {
             context.unconfirmed.remove(&key);
         }
@@ -83,8 +136,17 @@ async fn spawn(children: &dyn Children, request: &SpawnRequest) -> Result<SpawnR
     }
 }
 
-fn spawn_end(answer: Result<SpawnResponse, PeersError>, name: &str) -> CallResult {
+fn spawn_end(answer: Result<SpawnResponse, PeersError>, request: &SpawnRequest) -> CallResult {
+    let name = &request.name;
     match answer {
+        Ok(SpawnResponse { agent, loan: Some(_), .. }) => CallResult::succeeded(format!(
+            "{} is started in your tree, with its task. It writes what you share with it, and you do not until it is back. ReadPodOutput tells how it is.",
+            agent.name
+        )),
+        Ok(SpawnResponse { agent, .. }) if request.share.is_some() => CallResult::failed(format!(
+            "{} is started, with its task, but in a fork of your tree: the gateway is of an earlier version, which lends nothing.",
+            agent.name
+        )),
         Ok(SpawnResponse { agent, .. }) => CallResult::succeeded(format!(
             "{} is started in a fork of your tree, with its task. ReadPodOutput tells how it is.",
             agent.name
@@ -99,7 +161,7 @@ fn spawn_end(answer: Result<SpawnResponse, PeersError>, name: &str) -> CallResul
 
 fn unknown(name: &str, why: &str) -> CallResult {
     let output = format!(
-        "It is not known whether {name:?} was started: {why}. Call SpawnPod with the same name and task again to find out: in this run that starts it once."
+        "It is not known whether {name:?} was started: {why}. Call SpawnPod with the same arguments again to find out: in this run that starts it once."
     );
     CallResult::new(ToolOutcome::Unknown, output)
 }
@@ -114,12 +176,23 @@ mod tests {
     #[test]
     fn only_an_answer_says_whether_a_child_was_started() {
         let refused = |reason| Err(PeersError::Refused(Refusal { reason, message: "why".to_owned() }));
-        let outcome = |answer| spawn_end(answer, "c").outcome;
+        let mut request = SpawnRequest { name: "c".to_owned(), task: "t".to_owned(), request_id: "r".to_owned(), share: None };
         let agent = AgentRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: "u".to_owned() };
-        assert_eq!(outcome(Ok(SpawnResponse { agent, duplicate: true })), ToolOutcome::Succeeded);
-        for reason in
-            [RefusalReason::NoDelegation, RefusalReason::NameTaken, RefusalReason::Limit, RefusalReason::Invalid, RefusalReason::NotMade]
-        {
+        let made = |loan: Option<&str>| Ok(SpawnResponse { agent: agent.clone(), duplicate: true, loan: loan.map(str::to_owned) });
+        assert_eq!(spawn_end(made(None), &request).outcome, ToolOutcome::Succeeded);
+        request.share = Some(vec![SharedPath { path: "docs".to_owned(), access: SharedAccess::Write, recursive: true }]);
+        assert_eq!(spawn_end(made(Some("l")), &request).outcome, ToolOutcome::Succeeded);
+        assert_eq!(spawn_end(made(None), &request).outcome, ToolOutcome::Failed, "an earlier gateway lends nothing");
+        let outcome = |answer| spawn_end(answer, &request).outcome;
+        for reason in [
+            RefusalReason::NoDelegation,
+            RefusalReason::NameTaken,
+            RefusalReason::Limit,
+            RefusalReason::Invalid,
+            RefusalReason::NotMade,
+            RefusalReason::NotLent,
+            RefusalReason::PathHeld,
+        ] {
             assert_eq!(outcome(refused(reason)), ToolOutcome::Failed, "{reason:?}");
         }
         assert_eq!(outcome(refused(RefusalReason::Unacknowledged)), ToolOutcome::Unknown);

@@ -1,11 +1,13 @@
 //! The tools of an agent that may start others.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use yoi_wire::children::{
-    ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse, WaitedChild,
+    ChildWords, DiffRequest, LentPaths, LoansRequest, LoansResponse, ReadRequest, SharedAccess, SharedPath, SpawnRequest, SpawnResponse,
+    StopRequest, StopResponse, WaitRequest, WaitResponse, WaitedChild,
 };
 use yoi_wire::entry::{AgentRef, ReadPosition};
 use yoi_wire::hub::{PodList, SendRequest, SendResponse};
@@ -22,6 +24,9 @@ struct OneChild {
     read: Mutex<Vec<Option<String>>>,
     /// The next request gets no answer.
     silent: Mutex<bool>,
+    /// It may lend paths.
+    lends: AtomicBool,
+    shared: Mutex<Vec<Option<Vec<SharedPath>>>>,
 }
 
 fn child() -> AgentRef {
@@ -43,11 +48,21 @@ impl Peers for OneChild {
 }
 
 impl Children for OneChild {
+    fn lends(&self) -> bool {
+        self.lends.load(Ordering::Relaxed)
+    }
+
+    fn loans<'a>(&'a self, _request: &'a LoansRequest) -> BoxFuture<'a, Result<LoansResponse, PeersError>> {
+        async { Ok(LoansResponse { loans: Vec::<LentPaths>::new() }) }.boxed()
+    }
+
     fn spawn<'a>(&'a self, request: &'a SpawnRequest) -> BoxFuture<'a, Result<SpawnResponse, PeersError>> {
         self.spawned.lock().unwrap().push(request.request_id.clone());
+        self.shared.lock().unwrap().push(request.share.clone());
+        let loan = request.share.as_ref().map(|_| "l".to_owned());
         let silent = std::mem::take(&mut *self.silent.lock().unwrap());
         let unanswered = || PeersError::Unanswered { message: "it broke off".into(), retry: false };
-        async move { if silent { Err(unanswered()) } else { Ok(SpawnResponse { agent: child(), duplicate: false }) } }.boxed()
+        async move { if silent { Err(unanswered()) } else { Ok(SpawnResponse { agent: child(), duplicate: false, loan }) } }.boxed()
     }
 
     fn send_to_child<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
@@ -107,6 +122,27 @@ async fn only_who_may_start_agents_is_offered_the_tools_for_it_and_may_call_them
         assert!(refused.class == RefusalClass::ToolNotExposed && refused.message.contains("delegation"), "{tool}: {}", refused.message);
         assert_eq!(run(&gate, tool, args).await.outcome, ToolOutcome::Succeeded, "{tool}");
     }
+}
+
+#[tokio::test]
+async fn c2_only_who_may_lend_is_offered_to_share_and_may_do_it() {
+    let (gate, peers) = lead(&Fixture::new());
+    let offered = |gate: &ToolGate| gate.offered(CallFrom::Model).into_iter().find(|tool| tool.name == "SpawnPod").unwrap();
+    let args = json!({"name": "child", "task": "t", "share": [{"path": "docs", "access": "Write"}]});
+    let plain = offered(&gate);
+    assert!(plain.schema["properties"].get("share").is_none() && !plain.description.contains("share"), "{plain:?}");
+    let refused = run(&gate, "SpawnPod", args.clone()).await;
+    assert!(refused.output.contains("lends nothing"), "{refused:?}");
+    assert!(peers.spawned.lock().unwrap().is_empty());
+
+    peers.lends.store(true, Ordering::Relaxed);
+    let lending = offered(&gate);
+    assert_eq!(lending.schema["properties"]["share"]["items"]["properties"]["access"]["enum"], json!(["Read", "Write"]));
+    assert!(lending.description.contains("`share`"), "{}", lending.description);
+    let lent = run(&gate, "SpawnPod", args).await;
+    assert!(lent.outcome == ToolOutcome::Succeeded && lent.output.contains("in your tree"), "{lent:?}");
+    let docs = SharedPath { path: "docs".into(), access: SharedAccess::Write, recursive: true };
+    assert_eq!(*peers.shared.lock().unwrap(), [Some(vec![docs])]);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod aggregation;
 mod charts;
 mod classes;
 mod dns;
+mod loans;
 mod nodes;
 mod pod;
 mod policies;
@@ -38,6 +39,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("sources", sources::check),
     ("pushes", pushes::check),
     ("agents", agents::check),
+    ("loans", loans::check),
     ("programs", programs::check),
     ("stuck", stuck::check),
     ("rights", rights::check),

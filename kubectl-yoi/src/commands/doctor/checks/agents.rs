@@ -41,7 +41,8 @@ pub fn check(observed: &ObservedCluster) -> Vec<Finding> {
         });
         let is_to_run = match yoipod.spec.desired_state {
             DesiredState::Running | DesiredState::Suspended => {
-                let has_ended = is_finished(yoipod) || yoi_plan::yoipod::lifetime_is_over(yoipod);
+                let is_over = yoi_plan::yoipod::lifetime_is_over(yoipod) || yoi_plan::yoipod::loan_is_over(yoipod);
+                let has_ended = is_finished(yoipod) || is_over;
                 !has_ended && !yoi_plan::yoipod::may_be_woken(yoipod)
             }
             DesiredState::Stopped | DesiredState::Unknown => false,

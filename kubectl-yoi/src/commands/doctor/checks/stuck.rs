@@ -9,6 +9,7 @@ use yoi_crds::AgentWorkspace;
 use yoi_crds::condition::find;
 use yoi_crds::name::{annotation, finalizer};
 use yoi_crds::reason::condition;
+use yoi_crds::workspace::ClaimState;
 
 use super::super::finding::Finding;
 use super::super::observed::{ObservedCluster, display_name, listed, replicas};
@@ -87,12 +88,27 @@ where
 
 /// An agent is deleted after its Pod. Returns the Pod that has not ended, and the command that shows it.
 fn pod_not_ended(observed: &ObservedCluster, yoipod: &yoi_crds::YoiPod) -> Option<(String, String)> {
+    if let Some(held) = loan_not_back(observed, yoipod) {
+        return Some(held);
+    }
     let current = yoipod.status.as_ref()?.pod.as_ref()?;
     let pod = listed(&observed.pods).iter().find(|p| p.uid().as_deref() == Some(&current.uid))?;
     let namespace = yoipod.namespace().unwrap_or_default();
     let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_else(|| "none".to_owned());
     let command = format!("kubectl describe pod {} -n {namespace}", current.name);
     Some((format!("its Pod {} on node {node} has not ended", current.name), command))
+}
+
+/// An agent that works in its parent's tree is deleted once what it was lent is back.
+fn loan_not_back(observed: &ObservedCluster, yoipod: &yoi_crds::YoiPod) -> Option<(String, String)> {
+    let by = yoipod.spec.spawned_by.as_ref()?;
+    let (loan, namespace) = (by.loan.as_ref()?, yoipod.namespace().unwrap_or_default());
+    let is_here = |tree: &&AgentWorkspace| tree.namespace().as_deref() == Some(namespace.as_str());
+    let claims =
+        listed(&observed.workspaces).iter().filter(is_here).filter_map(|tree| tree.status.as_ref()).flat_map(|status| &status.claims);
+    let claim = claims.into_iter().find(|claim| claim.loan == *loan).filter(|claim| claim.state != ClaimState::Released)?;
+    let command = format!("kubectl yoi scope {} -n {namespace}", by.name);
+    Some((format!("what {} has lent it is not back yet: loan {loan} is {}", by.name, claim.state), command))
 }
 
 /// The shim of a node destroys a tree once nothing uses it. Returns why it has not, and the command that shows more.
