@@ -75,6 +75,8 @@ pub mod annotation {
     pub const REST: &str = "yoi.dev/rest";
     /// Of an agent's Pod: what calls of tools may do, JSON. The runtime sees it in a file, and a change of it at once.
     pub const POLICY: &str = "yoi.dev/policy";
+    /// Of an agent's Pod: containers that would have copied skills and commands of an image that is not pulled, and why, a JSON object.
+    pub const LEFT_OUT: &str = "yoi.dev/left-out";
     /// Of a pusher's Pod: id of the push.
     pub const PUSH: &str = "yoi.dev/push";
     /// The scheduler's choice of node for a late-bound claim.

@@ -56,7 +56,7 @@ fn has_unknown_egress(prepare: Option<&Prepare>) -> bool {
 }
 
 fn has_unknown_set(assets: Option<&Assets>) -> bool {
-    assets.is_some_and(|assets| assets.from.iter().any(|set| set.config_map.is_none()))
+    assets.is_some_and(|assets| assets.from.iter().any(|set| set.is_unknown()))
 }
 
 fn is_unknown_source(source: &WorkspaceSource) -> bool {

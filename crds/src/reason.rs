@@ -636,6 +636,11 @@ reasons! {
     @!INVALID_ASSETS = "InvalidAssets",
         "Mend the files that the message names, or set `spec.assets.strict` of the project to false: then only these files do not count.",
         "kubectl yoi assets $NAME -n $NAMESPACE";
+    /// A set of `spec.assets.from` could not be fetched at the start of the agent: a git repository, or an image. The message says which, and why. Where the
+    /// project reads strictly the agent does not start, and it is tried again; else it has started without that set.
+    @retried ASSETS_NOT_FETCHED = "AssetsNotFetched",
+        "Do what the message says. A strict project's agent starts then by itself; another one reads the set from its next start on.",
+        "kubectl yoi restart $NAME -n $NAMESPACE";
     /// The agent's runtime is of an earlier version, and does not say whether the kernel keeps the agent's processes in their frame.
     @!FRAME_NOT_REPORTED = "FrameNotReported",
         "Restart the agent: its next Pod has the runtime of this version.",

@@ -9,13 +9,9 @@ use crate::pod::{ConfigMapKeyRef, SecretRef};
 
 /// A git repository, fetched by a restricted populator Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = ("!self.url.matches('^(https?|git)://[^/?#]*@') && !self.url.matches('^ssh://[^/?#@]*:[^/?#@]*@')",
-    "url must not hold a user, password or token: many people can read the objects, conditions and logs that show it; \
-    put them into a Secret and name it in credentialsSecretRef"))]
-#[x_kube(validation = ("!has(self.credentialsSecretRef) || !self.url.matches('^(http|git)://')",
-    "credentialsSecretRef needs an https:// or ssh:// url: over http:// and git:// the credentials would go in the clear"))]
-#[x_kube(validation = ("has(self.credentialsSecretRef) || self.url.matches('^(https?|git)://')",
-    "an ssh url needs credentialsSecretRef: a Secret with the keys ssh-privatekey and known_hosts"))]
+#[x_kube(validation = (NO_USER_RULE, NO_USER_MESSAGE))]
+#[x_kube(validation = (NOT_IN_THE_CLEAR_RULE, NOT_IN_THE_CLEAR_MESSAGE))]
+#[x_kube(validation = (SSH_RULE, SSH_MESSAGE))]
 #[x_kube(validation = ("!has(self.sync) || !has(self.refresh)",
     "of sync and refresh only one: trees are made from what was synced last, or from where the branch is"))]
 #[x_kube(validation = ("!has(self.sync) || !has(self.depth)",
@@ -26,12 +22,11 @@ use crate::pod::{ConfigMapKeyRef, SecretRef};
 pub struct GitSource {
     /// `https://`, `http://` or `git://` URL without user and password; or `ssh://user@host:port/path`, or `user@host:path`.
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = (GIT_URL_RULE,
-        "url must begin with https://, http://, git:// or ssh://, or be user@host:path, and hold no space, quote or control character"))]
+    #[x_kube(validation = (GIT_URL_RULE, GIT_URL_MESSAGE))]
     pub url: String,
     /// Branch, tag, full commit id, or a ref such as `refs/pull/7/head`; the remote's HEAD when absent.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 250), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._/+-]*$"))]
+    #[schemars(length(min = 1, max = 250), regex(pattern = REF_PATTERN))]
     pub ref_: Option<String>,
     /// A Secret of this namespace with the keys `username` and `password` (for https; a token is a password), or `ssh-privatekey` and `known_hosts`
     /// (for ssh). Only the Pod that fetches the repository mounts it.
@@ -97,8 +92,21 @@ pub enum LinkedContent {
 }
 open_enum!(LinkedContent: Fetch, Skip);
 
+pub(crate) const NO_USER_RULE: &str = "!self.url.matches('^(https?|git)://[^/?#]*@') && !self.url.matches('^ssh://[^/?#@]*:[^/?#@]*@')";
+pub(crate) const NO_USER_MESSAGE: &str = "url must not hold a user, password or token: many people can read the objects, conditions and logs that show it; \
+    put them into a Secret and name it in credentialsSecretRef";
+pub(crate) const NOT_IN_THE_CLEAR_RULE: &str = "!has(self.credentialsSecretRef) || !self.url.matches('^(http|git)://')";
+pub(crate) const NOT_IN_THE_CLEAR_MESSAGE: &str =
+    "credentialsSecretRef needs an https:// or ssh:// url: over http:// and git:// the credentials would go in the clear";
+pub(crate) const SSH_RULE: &str = "has(self.credentialsSecretRef) || self.url.matches('^(https?|git)://')";
+pub(crate) const SSH_MESSAGE: &str = "an ssh url needs credentialsSecretRef: a Secret with the keys ssh-privatekey and known_hosts";
+pub(crate) const GIT_URL_MESSAGE: &str =
+    "url must begin with https://, http://, git:// or ssh://, or be user@host:path, and hold no space, quote or control character";
+/// A branch, a tag, a commit id or a ref.
+pub(crate) const REF_PATTERN: &str = r"^[A-Za-z0-9_][A-Za-z0-9._/+-]*$";
+
 /// The forms of [`GitSource::url`]. A host or path of ssh begins with no character that a program would take as an option.
-const GIT_URL_RULE: &str = concat!(
+pub(crate) const GIT_URL_RULE: &str = concat!(
     r#"self.matches('^(https?|git)://[^\\s\\x00-\\x1f\\x7f\\x27\\x22]+$')"#,
     r#" || self.matches('^ssh://([A-Za-z0-9_][A-Za-z0-9._+-]*@)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?/[^\\s\\x00-\\x1f\\x7f\\x27\\x22]+$')"#,
     r#" || self.matches('^[A-Za-z0-9_][A-Za-z0-9._+-]*@[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?:[A-Za-z0-9._/~][^\\s\\x00-\\x1f\\x7f\\x27\\x22]*$')"#,

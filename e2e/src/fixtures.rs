@@ -36,7 +36,8 @@ impl TestNamespace {
         self.wait_pod_ready("scripted-model").await
     }
 
-    /// Creates a git server with one small repository at `git://git/project.git`, and waits for it.
+    /// Creates a git server with one small repository at `git://git/project.git`, and one with a team's skills and commands at `git://git/team.git`, and waits
+    /// for it.
     ///
     /// # Errors
     /// When it does not get ready.

@@ -3,12 +3,13 @@
 //!
 //! The files are looked at when a run begins. Only where a name, a size or a time differs are they read again, and the new generation counts from that run.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use yoi_assets::load;
 pub use yoi_assets::{AssetSnapshot, StrictError, Strictness};
-use yoi_wire::assets::AssetSettings;
+use yoi_wire::assets::{AssetSettings, FetchedSet};
 
 use crate::tools::tree::Tree;
 
@@ -57,6 +58,8 @@ pub struct LoadedAssets {
     pub last_refused: Option<Arc<StrictError>>,
     /// Somebody has said how they are read in this project.
     pub has_settings: bool,
+    /// The team's sets that are fetched when the agent starts.
+    pub sets: Vec<FetchedSet>,
     /// They were read, as they are to be.
     is_read: bool,
 }
@@ -71,7 +74,8 @@ impl ProjectAssets {
     /// Sets how they are read. What was read before is read again when somebody asks.
     pub fn set_settings(&self, settings: AssetSettings) {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.loaded.send_modify(|loaded| (loaded.has_settings, loaded.is_read) = (settings.is_of_project(), false));
+        let sets = walk::fetched(&settings);
+        self.loaded.send_modify(|loaded| (loaded.has_settings, loaded.is_read, loaded.sets) = (settings.is_of_project(), false, sets));
         *looked = Looked { settings, found: None };
     }
 
@@ -79,6 +83,12 @@ impl ProjectAssets {
     #[must_use]
     pub fn settings(&self) -> AssetSettings {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner).settings.clone()
+    }
+
+    /// Where the other files of a skill are whose set is not in the tree; `path` is that of its file. `None`: it has none, or they are in the tree.
+    #[must_use]
+    pub fn folder_in_set(&self, path: &str) -> Option<PathBuf> {
+        walk::folder_in_set(&self.settings(), path)
     }
 
     /// The snapshot that counts. Blocks when nobody has asked before.

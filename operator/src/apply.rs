@@ -132,6 +132,15 @@ pub async fn apply(client: &Client, subject: &LogSubject, step: &Step) -> Result
         Step::SetPolicy { pod, policy } => {
             patch(client, pod, json!({"metadata": {"annotations": {annotation::POLICY: policy}}}), &operation).await?;
         }
+        Step::LeaveOutSet { pod, container, image, left_out } => {
+            let metadata = json!({"uid": pod.uid, "annotations": {annotation::LEFT_OUT: left_out}});
+            let body = json!({"metadata": metadata, "spec": {"initContainers": [{"name": container, "image": image}]}});
+            // A merge patch would replace the list of containers.
+            let params = PatchParams { field_manager: Some(field_manager::OPERATOR.to_owned()), ..PatchParams::default() };
+            let api: Api<Pod> = namespaced(client, pod);
+            ignore_not_found(api.patch(&pod.name, &params, &Patch::Strategic(&body)).await)
+                .map_err(|e| Error::from(operation.clone(), e))?;
+        }
         Step::RetainVolume { volume } => {
             patch(client, volume, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}), &operation).await?;
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use yoi_crds::assets::{AssetSource, MAX_SETS};
 use yoi_crds::pod::ImagePullPolicy;
 use yoi_plan::settings::{GitProxy, MOST_WARM_SESSIONS, Network, SCRATCH_LIMIT, Settings, agent_resources, populator_resources};
 use yoi_wire::manifest::Gateway;
@@ -66,9 +67,9 @@ pub struct OperatorArgs {
     /// How many session claims may stand ready in the whole cluster, for projects that ask for them. None when 0.
     #[arg(long, env = "YOI_WARM_SESSIONS", default_value_t = MOST_WARM_SESSIONS)]
     pub warm_sessions: usize,
-    /// Name of the ConfigMap with skills and commands that every agent reads in its namespace, where there is one; none when absent.
-    #[arg(long, env = "YOI_ASSETS_CONFIG_MAP")]
-    pub assets_config_map: Option<String>,
+    /// JSON list of sets of skills and commands that every agent reads, as in `spec.assets.from` of a project; none when absent.
+    #[arg(long, env = "YOI_ASSETS_FROM", value_parser = asset_sets)]
+    pub assets_from: Option<AssetSets>,
     /// Folder with the presets of programs, `NAME.yaml` each; none when absent.
     #[arg(long, env = "YOI_PRESETS")]
     pub presets: Option<PathBuf>,
@@ -130,6 +131,22 @@ pub enum PullPolicy {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Egress(pub Vec<NetworkPolicyEgressRule>);
 
+/// As [`Egress`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct AssetSets(pub Vec<AssetSource>);
+
+/// The schema of the chart's values checks the rest.
+fn asset_sets(text: &str) -> Result<AssetSets, String> {
+    let sets: Vec<AssetSource> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if sets.len() > MAX_SETS {
+        return Err(format!("there are {} sets, and {MAX_SETS} is the most", sets.len()));
+    }
+    match sets.iter().position(AssetSource::is_unknown) {
+        Some(place) => Err(format!("set {place} is not one of configMap, git with name, and image with name")),
+        None => Ok(AssetSets(sets)),
+    }
+}
+
 fn resources(text: &str) -> Result<ResourceRequirements, serde_json::Error> {
     serde_json::from_str(text)
 }
@@ -172,7 +189,7 @@ impl OperatorArgs {
                 ca,
             },
             presets,
-            assets_config_map: self.assets_config_map.clone().filter(|name| !name.is_empty()),
+            assets_from: self.assets_from.clone().map(|sets| sets.0).unwrap_or_default(),
             git_proxy: self
                 .git_proxy
                 .clone()

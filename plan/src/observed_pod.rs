@@ -105,6 +105,8 @@ struct ObservedContainer {
     started_at: Option<jiff::Timestamp>,
     /// What it said when it ended last, if its latest start is over.
     last_words: Option<String>,
+    /// Of one that ends before the others start: its image, as the node's runtime names it.
+    image_before_others: Option<String>,
 }
 
 /// State of a container that the kubelet has reported.
@@ -162,6 +164,17 @@ impl ObservedPod {
         self.containers.iter().find(|container| container.name == name)?.last_words.as_deref()
     }
 
+    /// Names of all containers of which something is reported.
+    pub(crate) fn container_names(&self) -> impl Iterator<Item = &str> {
+        self.containers.iter().map(|container| container.name.as_str())
+    }
+
+    /// The digest of the image of a container that ends before the others start; `None` where the node names none.
+    pub(crate) fn image_digest(&self, name: &str) -> Option<&str> {
+        let image = self.containers.iter().find(|container| container.name == name)?.image_before_others.as_deref()?;
+        Some(image.rsplit_once('@').map_or(image, |(_, digest)| digest)).filter(|digest| digest.starts_with("sha256:"))
+    }
+
     /// State of the container of this name; `None` while nothing is reported of it.
     pub(crate) fn container(&self, name: &str) -> Option<&ContainerState> {
         self.containers.iter().find(|container| container.name == name).map(|container| &container.state)
@@ -189,12 +202,10 @@ impl From<Pod> for ObservedPod {
             reason,
             message,
             unscheduled: conditions.into_iter().flatten().find_map(unscheduled),
-            containers: [init_container_statuses, container_statuses]
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter_map(ObservedContainer::new)
-                .collect(),
+            containers: {
+                let before = init_container_statuses.into_iter().flatten().filter_map(|status| ObservedContainer::new(status, true));
+                before.chain(container_statuses.into_iter().flatten().filter_map(|status| ObservedContainer::new(status, false))).collect()
+            },
         }
     }
 }
@@ -273,9 +284,10 @@ impl PodPhase {
 }
 
 impl ObservedContainer {
-    fn new(status: ContainerStatus) -> Option<Self> {
-        let v1::ContainerState { running, terminated, waiting } = status.state?;
+    fn new(status: ContainerStatus, is_before: bool) -> Option<Self> {
         let former = status.last_state.and_then(|former| former.terminated);
+        let image_before_others = is_before.then_some(status.image_id);
+        let v1::ContainerState { running, terminated, waiting } = status.state?;
         let ended = terminated.as_ref().or(former.as_ref().filter(|_| running.is_none()));
         let started = running.as_ref().map(|running| &running.started_at).or(ended.map(|ended| &ended.started_at));
         let started_at = started.and_then(|time| time.as_ref()).map(|time| time.0);
@@ -290,6 +302,6 @@ impl ObservedContainer {
             (None, None, Some(waiting)) => ContainerState::Waiting { reason: waiting.reason, message: waiting.message },
             (None, None, None) => return None,
         };
-        Some(ObservedContainer { name: status.name, state, started_at, last_words })
+        Some(ObservedContainer { name: status.name, state, started_at, last_words, image_before_others })
     }
 }

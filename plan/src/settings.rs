@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use yoi_crds::assets::AssetSource;
 use yoi_crds::pod::ImagePullPolicy;
 use yoi_wire::manifest::Gateway;
 use yoi_wire::preset::Preset;
@@ -34,8 +35,8 @@ pub struct Settings {
     pub gateway: Gateway,
     /// The presets of the chart, by their names.
     pub presets: BTreeMap<String, Preset>,
-    /// Name of the ConfigMap of an agent's namespace that is a set of skills and commands for every agent there; none when absent.
-    pub assets_config_map: Option<String>,
+    /// Sets of skills and commands for every agent, below those of its project. What they name is of the agent's namespace.
+    pub assets_from: Vec<AssetSource>,
     /// The HTTP proxy of the Pods that fill bases from git; they connect directly when absent.
     pub git_proxy: Option<GitProxy>,
     /// What the network policies allow; when absent, plans make no policies.
@@ -58,7 +59,7 @@ impl Settings {
             most_warm_sessions: MOST_WARM_SESSIONS,
             gateway,
             presets: BTreeMap::new(),
-            assets_config_map: None,
+            assets_from: Vec::new(),
             git_proxy: None,
             network: None,
         }

@@ -128,6 +128,17 @@ pub enum Step {
         /// The annotation's value: JSON of a [`yoi_wire::policy::ToolPolicy`].
         policy: String,
     },
+    /// Gives a container that ends before the agent starts another image, because its own is not pulled, and sets the annotation that says so.
+    LeaveOutSet {
+        /// The Pod.
+        pod: Target,
+        /// Name of the container.
+        container: String,
+        /// The image that it gets.
+        image: String,
+        /// The annotation's value: JSON of all such containers, with the reasons.
+        left_out: String,
+    },
     /// Sets a volume's reclaim policy to Retain, so that the data outlives its claim.
     RetainVolume {
         /// The volume.
@@ -246,6 +257,7 @@ impl Step {
             Step::SetTokens { pod, .. } => format!("set the limit of tokens of {pod}"),
             Step::SetRest { pod, .. } => format!("set when {pod} rests"),
             Step::SetPolicy { pod, .. } => format!("set the policy of {pod}"),
+            Step::LeaveOutSet { pod, container, .. } => format!("let {pod} start without what its container {container} would copy"),
             Step::RetainVolume { volume } => format!("keep the data of {volume}"),
             Step::ConfirmGone { kind, name, .. } => format!("see that {} {name} is gone", kind.as_str()),
             Step::SetNodeCondition { of, condition, .. } => format!("set {}={:?} of {of}", condition.type_, condition.status),

@@ -1,7 +1,7 @@
 //! YoiPod: one agent, its tree, its session volume, and the Pod that runs it now.
 
 mod acceptance;
-mod assets;
+pub mod assets;
 mod create;
 mod ending;
 mod loan;

@@ -27,8 +27,27 @@ pub enum RuntimeCommand {
     Read(ReadArgs),
     /// Tell the runtime of a tool call of a program. The program calls this, with the call on standard input. Exits with 2 when the call must not run.
     Hook(HookArgs),
+    /// Copy the skills and commands of the image that this runs in, for the agent's own container. Nothing of the image is run.
+    CopyAssets(CopyAssetsArgs),
     /// Offer the runtime's tools to a program, over the Model Context Protocol on standard input and output.
     Mcp(ProgramEnd),
+}
+
+/// The arguments of `copy-assets`.
+#[derive(Clone, Debug, Args)]
+pub struct CopyAssetsArgs {
+    /// The folder that holds the folders `skills` and `commands`.
+    #[arg(long)]
+    pub from: PathBuf,
+    /// What it is copied into. All that is there before is removed.
+    #[arg(long)]
+    pub to: PathBuf,
+    /// Leave the reason there when there is nothing to copy, and succeed: the agent is to start without.
+    #[arg(long)]
+    pub lenient: bool,
+    /// What Kubernetes shows of how this has ended.
+    #[arg(long, default_value = "/dev/termination-log")]
+    pub end: PathBuf,
 }
 
 /// The arguments of `hook`.

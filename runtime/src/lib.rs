@@ -28,6 +28,7 @@
 //! | `request_gate` | closes to requests when the agent goes to rest |
 //! | [`program`] | reads the preset of an agent that is a program, and opens proxy and socket to its runs |
 //! | [`program_socket`] | is how a program's hooks and its MCP server reach this process |
+//! | [`asset_copy`] | copies skills and commands of an image, in a container of that image that ends before the agent's starts |
 //! | [`hook`] | is called by a program before and after each of its tools, in a process of its own |
 //! | [`program_tools`] | offers the runtime's tools to a program over MCP, in a process of its own |
 //! | `rng` | gives random numbers |
@@ -37,6 +38,7 @@ mod agent_config;
 pub mod allocator;
 mod annotation_file;
 pub mod args;
+pub mod asset_copy;
 pub mod bundle;
 pub mod diff;
 mod disk_space;

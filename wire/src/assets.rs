@@ -47,8 +47,12 @@ impl AssetSettings {
 pub struct AssetSet {
     /// Kind and name of what it is made of, as `configmap/NAME`.
     pub name: String,
-    /// Where it is mounted.
+    /// Where it is mounted. Empty: it is fetched only when the agent starts, and this is no start.
     pub folder: String,
+    /// It was fetched at the start. In its folder [`FILES`](crate::identity::ASSET_FILES) are the folders `skills` and `commands`, and beside them the
+    /// [revision](crate::identity::ASSET_REVISION) or why there is [none](crate::identity::ASSET_FAILURE). Else each file is an asset.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fetched: bool,
     /// Nobody misses it where it is not there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
@@ -120,6 +124,20 @@ pub struct ReloadedAssets {
     pub errors: u32,
 }
 
+/// A team's set, as it was fetched when the agent started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FetchedSet {
+    /// Kind and name, as `git/NAME`.
+    pub name: String,
+    /// Of git: the commit that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// Why it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+}
+
 /// What a search has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -144,6 +162,9 @@ pub struct AssetsResponse {
     pub digest: String,
     /// In the order in which the first of a name wins, those that do not count among them.
     pub assets: Vec<Asset>,
+    /// The team's sets that are fetched when the agent starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<FetchedSet>,
     /// What was found wrong or was taken leniently.
     pub diagnostics: Vec<AssetDiagnostic>,
     /// Strict, and the files as they are now were refused for these errors: all else in this answer is as before.

@@ -46,6 +46,12 @@ pub const PRESET_FILE: &str = "preset.yaml";
 pub const CREDENTIALS_MOUNT: &str = "/etc/yoi-credentials";
 /// Folder with a folder for each set of skills and commands that is not of the tree, by its number.
 pub const ASSETS_MOUNT: &str = "/etc/yoi-assets";
+/// Of a set that is fetched at the start: the folder of its folder with what was fetched.
+pub const ASSET_FILES: &str = "files";
+/// The file of its folder with the commit.
+pub const ASSET_REVISION: &str = "revision";
+/// The file of its folder with why nothing was fetched, a sentence for people.
+pub const ASSET_FAILURE: &str = "failure";
 /// Folder of the projected token; the file is `token`.
 pub const TOKEN_MOUNT: &str = "/var/run/yoi";
 /// Name of the token in its folder.

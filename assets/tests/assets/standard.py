@@ -1,7 +1,7 @@
 """Writes standard.json: what the standard's own validator (skills-ref 0.1.1 of PyPI) says about generated skills.
 
-    python3 -m venv /tmp/skills-ref && /tmp/skills-ref/bin/pip install skills-ref==0.1.1
-    /tmp/skills-ref/bin/python assets/tests/assets/standard.py > assets/tests/assets/standard.json
+    python3 -m venv VENV && VENV/bin/pip install skills-ref==0.1.1
+    VENV/bin/python assets/tests/assets/standard.py > assets/tests/assets/standard.json
 """
 
 import json

@@ -117,3 +117,82 @@ async fn p6_a_config_map_of_the_team_is_read_below_the_tree_and_a_strict_project
     ensure!(stopped["refused"][0]["path"] == ".claude/commands/bad.md" && stopped["assets"] == json!([]), "{stopped}");
     ns.remove().await
 }
+
+const OF_REPOSITORY: &str = r#"
+rules:
+- when: { lastUserContains: "Review it twice." }
+  steps:
+  - toolCalls:
+    - { tool: Skill, args: { name: review } }
+  - expect: [Of the team, /etc/yoi-assets/0/files/skills/review]
+    toolCalls:
+    - { tool: Shell, args: { command: "cat /etc/yoi-assets/0/files/skills/review/references/list.md" } }
+  - expect: [Of the list.]
+    text: Reviewed.
+- steps:
+  - text: Nothing to do.
+"#;
+
+/// The default allows port 443 alone.
+const TO_GIT: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: { name: agents-to-git }
+spec:
+  podSelector: { matchLabels: { yoi.dev/role: agent } }
+  policyTypes: [Egress]
+  egress:
+    - to: [{ podSelector: { matchLabels: { app: git } } }]
+      ports: [{ protocol: TCP, port: 9418 }]
+"#;
+
+#[tokio::test]
+async fn p6_sets_of_a_repository_and_an_image_come_with_the_start_and_one_that_is_missing_stops_only_a_strict_projects_agent() -> Result<()>
+{
+    let ns = TestNamespace::create("fetched-assets").await?;
+    ns.create_model(OF_REPOSITORY).await?;
+    ns.create_git_server().await?;
+    ns.apply(TO_GIT).await?;
+    ns.create_empty_project("p").await?;
+    let from = |ref_: &str, reference: &str| {
+        let url = format!("git://git.{}.svc:9418/team.git", ns.name);
+        json!([{ "name": "team", "git": { "url": url, "ref": ref_, "path": ".claude" } },
+            { "name": "house", "image": { "reference": reference, "path": "opt/agents" } }])
+    };
+    let good = ns.image("git-server")?.to_owned();
+    let assets = async |strict: bool, from: Value| {
+        ns.merge_patch::<YoiProject>("p", &json!({ "spec": { "assets": { "strict": strict, "from": from } } })).await
+    };
+    assets(true, from("main", &good)).await?;
+    ns.create_agent("a", "p", json!({})).await?;
+    ns.wait_agent_ready("a").await?;
+    let loaded = ns.wait_condition::<YoiPod>("a", "AssetsLoaded", ConditionStatus::True).await?;
+    ensure!(loaded.message.starts_with("2 skills, 1 commands") && loaded.message.contains("; git/team is of commit "), "{loaded:?}");
+    let said = ns.yoi(&["send", "a", "/twice and again", "--wait"]).await?.exit_ok()?;
+    ensure!(said.out.contains("Reviewed."), "{said:?}");
+    let listed: Value = serde_json::from_str(&ns.yoi(&["assets", "a", "-o", "json"]).await?.exit_ok()?.out)?;
+    let set = &listed["sets"][0];
+    ensure!(set["name"] == "git/team" && set["revision"].as_str().is_some_and(|commit| commit.len() == 40), "{listed}");
+    let shown = ns.yoi(&["assets", "a", "show", "hello-c"]).await?.exit_ok()?;
+    ensure!(shown.out.contains("image/house/skills/hello-c/SKILL.md"), "{shown:?}");
+    ns.yoi(&["stop", "a", "--wait"]).await?.exit_ok()?;
+    let stopped = ns.yoi(&["assets", "a"]).await?.exit_ok()?;
+    ensure!(stopped.out.contains("git/team is fetched when the agent starts"), "{stopped:?}");
+
+    assets(true, from("gone", &good)).await?;
+    ns.create_agent("strict", "p", json!({})).await?;
+    for of in ["AssetsLoaded", "Ready"] {
+        let failed = ns.wait_reason::<YoiPod>("strict", of, "AssetsNotFetched").await?;
+        ensure!(failed.message.starts_with("git/team is not fetched: the source has no branch or tag gone now"), "{failed:?}");
+    }
+    assets(false, from("gone", "127.0.0.1:1/absent:1")).await?;
+    ns.create_agent("lenient", "p", json!({})).await?;
+    // The one that waited takes the project as it is now.
+    for agent in ["lenient", "strict"] {
+        ns.wait_agent_ready(agent).await?;
+        let failed = ns.wait_reason::<YoiPod>(agent, "AssetsLoaded", "AssetsNotFetched").await?;
+        let says = |words: &str| failed.message.contains(words);
+        ensure!(says("the agent works without them: git/team is not fetched: ") && says("image/house is not fetched: "), "{failed:?}");
+    }
+    ns.remove().await
+}

@@ -127,7 +127,10 @@ fn prepare() -> Value {
 fn prepared(mut project: Value) -> Value {
     project["prepare"] = prepare();
     project["assets"] = json!({ "dirs": [".jido", ".jido_code"], "strict": true, "watch": false,
-        "from": [{ "configMap": { "name": "team.assets" } }, { "configMap": { "name": "house" } }] });
+        "from": [{ "configMap": { "name": "team.assets" } }, { "configMap": { "name": "house" } },
+            { "name": "team", "git": { "url": "https://git.example/team.git", "ref": "v1", "credentialsSecretRef": { "name": "clone-key" },
+                "caRef": { "name": "cas", "key": "ca.crt" }, "path": ".claude" } },
+            { "name": "all", "image": { "reference": "registry.example/all@sha256:abc", "path": "opt/agents" } }] });
     project["warm"] = json!({ "sessions": 2, "claimTemplate": { "storageClassName": "plain", "size": "1Gi" } });
     project
 }

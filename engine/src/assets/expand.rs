@@ -56,7 +56,9 @@ pub fn expand(tools: &ToolGate, text: &str) -> Expansion {
     let Some((name, arguments)) = split(text) else { return Expansion::NoCommand };
     let snapshot = tools.runner().assets().current();
     if let Some(skill) = snapshot.skill(name).filter(|skill| skill.for_people && skill.state.is_valid()) {
-        let files = if skill.source == Source::Team { String::new() } else { format!("; its files are in {}", skill.folder) };
+        let of_set = tools.runner().assets().folder_in_set(&skill.path).map(|folder| folder.display().to_string());
+        let files = if skill.source == Source::Team { of_set } else { Some(skill.folder.clone()) };
+        let files = files.map(|folder| format!("; its files are in {folder}")).unwrap_or_default();
         let head = format!("[The skill {name} of {}{files}]\n", skill.path);
         return expanded(tools, &skill.path, head, skill.allowed_tools.as_deref(), skill.render(arguments));
     }

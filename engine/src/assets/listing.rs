@@ -44,6 +44,7 @@ pub fn listing(loaded: &LoadedAssets) -> AssetsResponse {
         generation: *generation,
         digest: digest.clone(),
         assets,
+        sets: loaded.sets.clone(),
         diagnostics: diagnostics.iter().take(MAX_LISTED).map(diagnostic).collect(),
         refused: refused.iter().take(MAX_LISTED).map(diagnostic).collect(),
         found: None,

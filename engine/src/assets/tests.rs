@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
-use yoi_wire::assets::AssetSet;
+use yoi_wire::assets::{AssetSet, FetchedSet};
 use yoi_wire::entry::Body;
 
 use super::*;
@@ -148,7 +148,7 @@ fn mount_config_map(folder: &Path, version: &str, keys: &[(&str, &str)]) {
 
 fn with_set(root: &Path, folder: &Path, optional: bool) -> ProjectAssets {
     let assets = assets(root);
-    let set = AssetSet { name: "configmap/team".to_owned(), folder: folder.to_str().unwrap().to_owned(), optional };
+    let set = AssetSet { name: "configmap/team".to_owned(), folder: folder.to_str().unwrap().to_owned(), fetched: false, optional };
     assets.set_settings(AssetSettings { sets: vec![set], ..AssetSettings::default() });
     assets
 }
@@ -200,6 +200,69 @@ fn a_config_map_that_is_missing_is_told_where_the_project_names_it_and_not_where
         assert!(of_chart.look().diagnostics.is_empty());
         assert_eq!(report(&of_chart.loaded()), None, "an agent without any assets says nothing of them");
     }
+}
+
+/// A set as the container that has fetched it leaves it, and its project; `strict` is the project's.
+fn with_fetched(root: &Path, folder: &Path, strict: bool, optional: bool) -> ProjectAssets {
+    let assets = assets(root);
+    let set = AssetSet { name: "git/team".to_owned(), folder: folder.to_str().unwrap().to_owned(), fetched: true, optional };
+    assets.set_settings(AssetSettings { strict, sets: vec![set], ..AssetSettings::default() });
+    assets
+}
+
+#[test]
+fn a_fetched_set_comes_after_the_tree_has_files_beside_its_skills_and_says_of_which_commit_it_is() {
+    let (root, team) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write(root.path(), "deploy", "of the tree");
+    let files = team.path().join("files");
+    for (path, text) in [
+        ("skills/deploy/SKILL.md", skill("deploy", "of the team")),
+        ("skills/review/SKILL.md", skill("review", "of the team")),
+        ("skills/review/references/inner/SKILL.md", skill("inner", "of no one")),
+        ("commands/web/say.md", "Say $ARGUMENTS.".to_owned()),
+        ("README.md", "x".to_owned()),
+    ] {
+        let path = files.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    symlink("/etc/passwd", files.join("commands/out.md")).unwrap();
+    std::fs::write(team.path().join("revision"), "0123\n").unwrap();
+    let assets = with_fetched(root.path(), team.path(), false, false);
+    let snapshot = assets.look();
+    assert_eq!(snapshot.skill("deploy").unwrap().body.trim(), "of the tree");
+    let listed = listing(&assets.loaded());
+    let of = |name: &str, state: &str| {
+        let found = listed.assets.iter().find(|one| one.name == name && one.state == state);
+        found.map(|one| (one.path.as_str(), one.source.as_str()))
+    };
+    assert_eq!(of("deploy", "Shadowed"), Some(("git/team/skills/deploy/SKILL.md", "git/team")));
+    assert_eq!(of("review", "Valid"), Some(("git/team/skills/review/SKILL.md", "git/team")));
+    assert_eq!(of("say", "Valid"), Some(("git/team/commands/web/say.md", "git/team")));
+    assert_eq!(of("out", "Invalid").map(|(path, _)| path), Some("git/team/commands/out.md"), "{:?}", snapshot.diagnostics);
+    assert!(snapshot.skill("inner").is_none(), "a skill's own files are no skills");
+    assert_eq!(listed.sets, [FetchedSet { name: "git/team".to_owned(), revision: Some("0123".to_owned()), missing: None }]);
+    assert_eq!(assets.folder_in_set("git/team/skills/review/SKILL.md"), Some(files.join("skills/review")));
+    assert_eq!(assets.folder_in_set(".agents/skills/deploy/SKILL.md"), None);
+    assert_eq!(assets.look().generation, 1, "nothing has changed");
+}
+
+#[test]
+fn a_set_that_was_not_fetched_is_told_with_the_reason_and_the_charts_own_refuses_nothing() {
+    let (root, team) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write(root.path(), "a", "0");
+    std::fs::write(team.path().join("failure"), "the source has no branch gone\n").unwrap();
+    let assets = with_fetched(root.path(), team.path(), false, false);
+    let why = "git/team: is not fetched: the source has no branch gone";
+    assert_eq!(assets.look().diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>(), [why]);
+    assert_eq!(report(&assets.loaded()).unwrap().first_errors, [why]);
+    assert_eq!(listing(&assets.loaded()).sets[0].missing.as_deref(), Some("is not fetched: the source has no branch gone"));
+    let of_chart = with_fetched(root.path(), team.path(), true, true);
+    assert_eq!((of_chart.look().skills.len(), of_chart.loaded().refused), (1, None), "a strict project's own files count");
+    // A stopped agent is read without its sets, and nothing is refused for that.
+    let stopped = with_fetched(root.path(), Path::new(""), true, false);
+    assert_eq!((stopped.look().skills.len(), stopped.loaded().refused), (1, None));
+    assert!(listing(&stopped.loaded()).sets[0].missing.as_ref().unwrap().starts_with("is fetched when the agent starts"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,14 +6,17 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
-use yoi_assets::{AssetFile, FOLDERS, Folder, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, is_asset};
-use yoi_wire::assets::{AssetSet, AssetSettings};
+use yoi_assets::{AssetFile, FOLDERS, Folder, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, TEAM_FOLDERS, is_asset};
+use yoi_wire::assets::{AssetSet, AssetSettings, FetchedSet};
+use yoi_wire::identity::{ASSET_FAILURE, ASSET_FILES, ASSET_REVISION};
 
 use crate::error_text::without_os_error_number;
 use crate::tools::tree::{PathError, Tree};
 
 /// The most names that one walk looks at.
 const MAX_NAMES: usize = 50_000;
+/// The most bytes that are read of why a set is not there.
+const MAX_WORDS_BYTES: u64 = 4096;
 /// The most bytes that one walk's files may have together.
 const MAX_BYTES: u64 = 64 << 20;
 /// The files that make their folder a skill. What lies below it is read by the model, and holds no further skills.
@@ -30,7 +33,7 @@ pub(super) struct Roots<'a> {
 impl<'a> Roots<'a> {
     /// A set that cannot be opened is told by the walk.
     pub(super) fn open(tree: &'a Tree, sets: &[AssetSet]) -> Self {
-        Self { tree, sets: sets.iter().map(|set| Tree::open(Path::new(&set.folder))).collect() }
+        Self { tree, sets: sets.iter().map(|set| Tree::open(&root_of(set))).collect() }
     }
 
     fn root(&self, set: Option<u16>) -> io::Result<&Tree> {
@@ -42,6 +45,41 @@ impl<'a> Roots<'a> {
     /// The folders of the sets.
     pub(super) fn folders_of_sets(&self) -> impl Iterator<Item = &Tree> {
         self.sets.iter().flatten()
+    }
+}
+
+/// What the paths of a set are relative to.
+fn root_of(set: &AssetSet) -> PathBuf {
+    let folder = Path::new(&set.folder);
+    if set.fetched { folder.join(ASSET_FILES) } else { folder.to_owned() }
+}
+
+/// Where the folder of a skill is to be read, for who cannot read it in the tree: `path` is that of its file. `None`: it is of the tree, or one file.
+pub(super) fn folder_in_set(settings: &AssetSettings, path: &str) -> Option<PathBuf> {
+    let of_path = |set: &AssetSet| path.strip_prefix(&set.name)?.strip_prefix('/').map(|below| root_of(set).join(below));
+    let file = settings.sets.iter().filter(|set| set.fetched && !set.folder.is_empty()).find_map(of_path)?;
+    file.parent().map(Path::to_owned)
+}
+
+/// The sets that are fetched when the agent starts, as they are here.
+pub(super) fn fetched(settings: &AssetSettings) -> Vec<FetchedSet> {
+    settings.sets.iter().filter(|set| set.fetched).map(fetched_set).collect()
+}
+
+fn fetched_set(set: &AssetSet) -> FetchedSet {
+    let missing = |why: String| FetchedSet { name: set.name.clone(), revision: None, missing: Some(why) };
+    if set.folder.is_empty() {
+        return missing("is fetched when the agent starts, so what it holds is not shown while the agent is stopped".to_owned());
+    }
+    let file = |name: &str| {
+        let mut text = String::new();
+        let tree = Tree::open(Path::new(&set.folder)).ok()?;
+        tree.read(name).ok()?.take(MAX_WORDS_BYTES).read_to_string(&mut text).ok()?;
+        Some(text.trim().to_owned())
+    };
+    match file(ASSET_FAILURE) {
+        Some(why) => missing(format!("is not fetched: {why}")),
+        None => FetchedSet { name: set.name.clone(), revision: file(ASSET_REVISION), missing: None },
     }
 }
 
@@ -79,7 +117,7 @@ pub(super) struct FoundFile {
 pub(super) fn walk(roots: &Roots<'_>, settings: &AssetSettings) -> Vec<FoundFile> {
     let mut walk = walked(roots.tree, settings);
     for (set, place) in settings.sets.iter().zip(0..) {
-        walk.found.extend(files_of_set(roots, set, place));
+        walk.found.extend(if set.fetched { files_of_fetched(roots, set, place) } else { files_of_set(roots, set, place) });
     }
     walk.found
 }
@@ -89,8 +127,35 @@ pub(super) fn folders(tree: &Tree, settings: &AssetSettings) -> BTreeSet<PathBuf
     walked(tree, settings).visited
 }
 
+impl<'a> Walk<'a> {
+    fn new(tree: &'a Tree) -> Self {
+        Walk { tree, found: Vec::new(), visited: BTreeSet::new(), names: 0, is_full: false }
+    }
+}
+
+/// The files of a set that was fetched, which is in folders as a tree is, and bounded as one.
+fn files_of_fetched(roots: &Roots<'_>, set: &AssetSet, place: u16) -> Vec<FoundFile> {
+    let refused = |why: String| vec![FoundFile { path: set.name.clone(), set: Some(place), at: Err(why) }];
+    if set.folder.is_empty() {
+        return Vec::new();
+    }
+    if let Some(why) = fetched_set(set).missing {
+        return if set.optional { Vec::new() } else { refused(why) };
+    }
+    let root = match roots.root(Some(place)) {
+        Ok(root) => root,
+        Err(error) => return refused(sentence(&error)),
+    };
+    let mut walk = Walk::new(root);
+    for folder in TEAM_FOLDERS {
+        walk.enter_by_path(folder, folder.path, "", 0, &mut Vec::new());
+    }
+    let of_set = |file: FoundFile| FoundFile { path: format!("{}/{}", set.name, file.path), set: Some(place), ..file };
+    walk.found.into_iter().map(of_set).collect()
+}
+
 fn walked<'a>(tree: &'a Tree, settings: &AssetSettings) -> Walk<'a> {
-    let mut walk = Walk { tree, found: Vec::new(), visited: BTreeSet::new(), names: 0, is_full: false };
+    let mut walk = Walk::new(tree);
     let is_read = |folder: &&Folder| settings.dirs.as_ref().is_none_or(|dirs| dirs.iter().any(|dir| dir == folder.source.as_str()));
     for folder in FOLDERS.iter().filter(is_read) {
         walk.enter_by_path(folder, folder.path, "", 0, &mut Vec::new());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use yoi_crds::YoiPod;
-use yoi_wire::assets::{Asset, AssetDiagnostic, AssetsQuery, AssetsResponse, FoundAsset, ReloadAssets, ReloadedAssets};
+use yoi_wire::assets::{Asset, AssetDiagnostic, AssetsQuery, AssetsResponse, FetchedSet, FoundAsset, ReloadAssets, ReloadedAssets};
 
 use crate::args::{AssetsCommand, AssetsOptions, OutputFormat};
 use crate::cluster::Cluster;
@@ -72,7 +72,7 @@ fn list(output: Option<OutputFormat>, agent: &str, response: &AssetsResponse) ->
 }
 
 fn table(agent: &str, response: &AssetsResponse) -> String {
-    let AssetsResponse { generation: _, digest: _, assets, diagnostics, refused, found: _, left_out } = response;
+    let AssetsResponse { generation: _, digest: _, assets, sets, diagnostics, refused, found: _, left_out } = response;
     let mut text = if assets.is_empty() {
         format!("no skills, commands or workflows in the tree of {agent}\n")
     } else {
@@ -84,6 +84,16 @@ fn table(agent: &str, response: &AssetsResponse) -> String {
         }
         show::lines(&table)
     };
+    for FetchedSet { name, revision, missing } in sets {
+        match (revision, missing) {
+            (Some(commit), None) => text.push_str(&(show::one_line(&format!("{name} is of commit {commit}")) + "\n")),
+            // Else it stands among the errors.
+            (_, Some(why)) if diagnostics.iter().all(|one| one.path != *name) => {
+                text.push_str(&(show::one_line(&format!("{name} {why}")) + "\n"));
+            }
+            (_, Some(_)) | (None, None) => {}
+        }
+    }
     // Why an asset does not count stands beside it.
     let listed = |one: &&AssetDiagnostic| !assets.iter().any(|asset| asset.path == one.path && asset.reason.is_some());
     for one in diagnostics.iter().filter(|one| one.level != "Note").filter(listed) {

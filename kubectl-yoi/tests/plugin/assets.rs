@@ -51,6 +51,18 @@ async fn assets_lists_what_counts_and_says_why_the_rest_does_not_with_file_and_l
     let list = plugin.run(&["assets", "a"]).await?.expect_code(0)?;
     ensure!(list.out.contains("reads them strictly") && list.out.ends_with("error: .agents/skills/x/SKILL.md:2: is no YAML\n"), "{list:?}");
 
+    let sets = json!([
+        { "name": "git/team", "revision": "0123" },
+        { "name": "git/gone", "missing": "is not fetched: no such branch" },
+        { "name": "image/all", "missing": "is fetched when the agent starts" },
+    ]);
+    let told = json!([{ "path": "git/gone", "level": "Error", "message": "is not fetched: no such branch" }]);
+    let fetched = json!({ "generation": 1, "digest": "d", "assets": [], "diagnostics": told, "sets": sets });
+    server.answer_for("a", "assets", 200, fetched.to_string());
+    let list = plugin.run(&["assets", "a"]).await?.expect_code(0)?;
+    let said = "git/team is of commit 0123\nimage/all is fetched when the agent starts\nerror: git/gone: is not fetched: no such branch\n";
+    ensure!(list.out.ends_with(said), "{list:?}");
+
     server.answer_for("a", "assets", 403, status(403, "Forbidden", "no"));
     plugin.run(&["assets", "a"]).await?.expect_code(4)?;
     Ok(())

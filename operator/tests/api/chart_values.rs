@@ -20,7 +20,7 @@ fn the_values_are_the_defaults_of_the_operator() {
     assert_eq!(resources("populatorResources"), populator_resources());
     assert_eq!(agents["scratchLimit"].as_str(), Some(SCRATCH_LIMIT));
     assert_eq!(agents["warmSessions"].as_u64(), u64::try_from(MOST_WARM_SESSIONS).ok());
-    assert_eq!(agents["assetsConfigMap"].as_str(), Some(""), "which the operator takes for none");
+    assert_eq!(agents["assetsFrom"].as_sequence().map(Vec::len), Some(0));
     // Kubernetes takes a limit for the request where there is none, and a node would hold few agents.
     let requests = agent_resources().requests.unwrap_or_default();
     assert!(agent_resources().limits.unwrap_or_default().keys().all(|name| requests.contains_key(name)));

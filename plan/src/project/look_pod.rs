@@ -19,6 +19,7 @@ pub const LOOK_SCRIPT: &str = concat!(
     include_str!("../workspace/populate/environment.sh"),
     include_str!("../workspace/populate/watch.sh"),
     include_str!("../workspace/populate/branches.sh"),
+    include_str!("../workspace/populate/commit.sh"),
     include_str!("../workspace/populate/look.sh"),
 );
 pub(super) const CONTAINER: &str = "look";

@@ -38,6 +38,8 @@ pub const SCRIPT: &str = concat!(
 const EMPTY_SCRIPT: &str = r#"find "$DEST" -mindepth 1 -delete"#;
 /// Seconds that one attempt may take.
 const DEADLINE: i64 = 3600;
+/// Where a source is in the spec of a project or workspace.
+pub(crate) const SOURCE_FIELD: &str = "spec.source.git";
 const CREDENTIALS_PATH: &str = "/yoi/credentials";
 const CA_PATH: &str = "/yoi/ca";
 const CA_FILE: &str = "ca.crt";
@@ -116,7 +118,7 @@ pub(crate) fn environment(git: &GitSource, revision: &str, path: &str, settings:
         ("SUBMODULES", skip(git.submodules)),
         ("LFS", skip(git.lfs)),
     ];
-    source_environment(git, settings).into_iter().chain(own.map(|(name, value)| variable(name, value))).collect()
+    source_environment(git, SOURCE_FIELD, settings).into_iter().chain(own.map(|(name, value)| variable(name, value))).collect()
 }
 
 /// The source's Secret and certificate, where the scripts expect them.
@@ -124,13 +126,14 @@ pub(crate) fn source_volumes(git: &GitSource) -> impl Iterator<Item = (Volume, V
     [git.credentials_secret_ref.as_ref().map(secret_volume), git.ca_ref.as_ref().map(ca_volume)].into_iter().flatten()
 }
 
-/// What `environment.sh` reads. Names only: the content of the Secret is in no variable.
-pub(crate) fn source_environment(git: &GitSource, settings: &Settings) -> Vec<EnvVar> {
+/// What `environment.sh` reads. Names only: the content of the Secret is in no variable. `field` is where the user wrote it.
+pub(crate) fn source_environment(git: &GitSource, field: &str, settings: &Settings) -> Vec<EnvVar> {
     let GitSource { url, ref_: _, credentials_secret_ref, ca_ref, submodule_hosts, submodules: _, lfs: _, depth: _, refresh: _, sync: _ } =
         git;
     let ca = ca_ref.as_ref().map(|ConfigMapKeyRef { name, key }| format!("key {key} of ConfigMap {name}"));
     let hosts = submodule_hosts.join(" ");
     let mut variables = vec![
+        ("FIELD", field),
         ("URL", url.as_str()),
         ("SECRET", credentials_secret_ref.as_ref().map(|secret| secret.name.as_str()).unwrap_or_default()),
         ("CA", ca.as_deref().unwrap_or_default()),

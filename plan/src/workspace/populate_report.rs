@@ -106,7 +106,7 @@ pub(super) fn why_ended(pod: &ObservedPod, container: &str) -> String {
 }
 
 /// The end of a text, as much of it as a person reads. One that is cut begins with a whole word.
-pub(super) fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     let too_many = text.chars().count().saturating_sub(MAX_FAILURE_CHARS);
     if too_many == 0 {
         return text.to_owned();

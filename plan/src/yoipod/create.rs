@@ -9,7 +9,8 @@ use yoi_wire::policy::ToolPolicy;
 
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
-use super::{manifest, pod_spec, policy_valid, rest};
+use super::{assets, manifest, pod_spec, policy_valid, rest};
+use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
 use crate::step::Step;
@@ -35,6 +36,7 @@ pub(super) fn settings_digest(accepted: &Accepted<'_>, yoipod: Stored<'_, YoiPod
     if !accepted.covers.is_empty() {
         text.extend(serde_json::to_vec(&accepted.covers).unwrap_or_default());
     }
+    text.extend(assets::fetch::digested(accepted.resolved.assets.as_deref(), settings));
     names::sha256(&text)
 }
 

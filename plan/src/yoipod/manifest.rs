@@ -15,7 +15,7 @@ use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, RunLimits, Task};
 use yoi_wire::policy::ToolPolicy;
 
-use super::assets;
+use super::assets::{self, ReadBy};
 use super::model_endpoint::wire_model;
 use super::program::wire_program;
 use crate::meta::{self, uid};
@@ -213,7 +213,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
         },
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
         policy: ToolPolicy { secret_variables: secret_variables(&resolved.pod), ..policy.clone() },
-        assets: assets::wire(resolved.assets.as_deref(), settings),
+        assets: assets::wire(resolved.assets.as_deref(), settings, ReadBy::Agent),
         delegation: yoipod.spec.delegation.is_some(),
         lends: reservation::lends(yoipod),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),

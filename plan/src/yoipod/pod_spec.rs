@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, ConfigMapVolumeSource, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, EnvVarSource,
     LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ProjectedVolumeSource,
-    SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    ResourceRequirements, SecretKeySelector, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::name::{annotation, label};
@@ -18,6 +18,7 @@ use yoi_wire::identity::{
     TOKENS_FILE, VOLUME_KIND, VOLUME_RUNTIME, VOLUME_RUNTIME_DIGEST, env,
 };
 
+use super::assets::ReadBy;
 use super::manifest::Resolved;
 use super::{assets, model_endpoint, program};
 use crate::names;
@@ -89,6 +90,11 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             automount_service_account_token: Some(false),
             containers: vec![container(&context)],
             enable_service_links: Some(false),
+            init_containers: non_empty(assets::fetch::containers(
+                context.resolved.assets.as_deref(),
+                resources(settings, context.settings).as_ref(),
+                context.settings,
+            )),
             image_pull_secrets: non_empty(
                 settings.image_pull_secrets.iter().map(|s| LocalObjectReference { name: s.name.clone() }).collect(),
             ),
@@ -118,13 +124,17 @@ fn container(context: &PodContext<'_>) -> Container {
         image_pull_policy,
         command: Some(vec![format!("{RUNTIME_MOUNT}/{RUNTIME_BINARY}"), "agent".to_owned()]),
         env: Some(environment(context)),
-        resources: restricted::with_defaults(restricted::resources(&settings.resources), &context.settings.agent_resources),
+        resources: resources(settings, context.settings),
         security_context: Some(restricted::container_security()),
         volume_mounts: Some(mounts(context)),
         // An agent may close the root of its tree to itself, and then a container that starts there would not start again.
         working_dir: Some("/".to_owned()),
         ..Container::default()
     }
+}
+
+fn resources(pod: &PodSettings, settings: &Settings) -> Option<ResourceRequirements> {
+    restricted::with_defaults(restricted::resources(&pod.resources), &settings.agent_resources)
 }
 
 fn mounts(context: &PodContext<'_>) -> Vec<VolumeMount> {
@@ -143,7 +153,7 @@ fn mounts(context: &PodContext<'_>) -> Vec<VolumeMount> {
         mount("home", HOME, false),
     ];
     let of_program = program::mounts(&context.yoipod.spec.agent);
-    let of_assets = assets::mounts(context.resolved.assets.as_deref(), context.settings);
+    let of_assets = assets::mounts(context.resolved.assets.as_deref(), context.settings, ReadBy::Agent);
     own.into_iter().chain(of_program).chain(of_assets).chain(context.resolved.pod.volume_mounts.iter().cloned()).collect()
 }
 
@@ -261,6 +271,6 @@ fn volumes(context: &PodContext<'_>) -> Vec<Volume> {
         scratch("home", context.settings),
     ];
     let of_program = program::volumes(&context.yoipod.spec.agent, context.settings);
-    let of_assets = assets::volumes(context.resolved.assets.as_deref(), context.settings);
+    let of_assets = assets::volumes(context.resolved.assets.as_deref(), context.settings, ReadBy::Agent);
     own.into_iter().chain(of_program).chain(of_assets).chain(context.resolved.pod.volumes.iter().cloned()).collect()
 }

@@ -13,6 +13,7 @@ use yoi_crds::pod::{PodRef, PodSettings};
 use yoi_crds::reason;
 use yoi_wire::manifest::ReaderManifest;
 
+use super::assets::ReadBy;
 use super::run::{RunPlan, RunState, runtime};
 use super::yoipod_input::{SessionClaim, YoiPodInput};
 use super::{acceptance, assets, create, lost_node, reader_spec, yoipod_conditions};
@@ -117,7 +118,7 @@ fn sources<'a>(input: &YoiPodInput<'a>, claim: Stored<'a, PersistentVolumeClaim>
     let manifest = ReaderManifest {
         agent: agent_ref(input.yoipod.get()),
         path: tree.and_then(|tree| tree.get().tree_path()).map(str::to_owned),
-        assets: assets::wire(assets_of(input).as_deref(), settings),
+        assets: assets::wire(assets_of(input).as_deref(), settings, ReadBy::Reader),
         gateway: settings.gateway.clone(),
     };
     let tree_uid = tree.map(|tree| tree.uid().as_str());

@@ -14,7 +14,7 @@ use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_wire::identity::{RUNTIME_BINARY, RUNTIME_MOUNT, SESSION_MOUNT, TOKEN_MOUNT, env};
 use yoi_wire::manifest::ReaderManifest;
 
-use super::assets;
+use super::assets::{self, ReadBy};
 use super::pod_spec::{non_empty, runtime_volume, session_volume, token_volume};
 use crate::names;
 use crate::node_affinity::NodeChoice;
@@ -96,7 +96,9 @@ fn container(context: &ReaderContext<'_>) -> Container {
         env: Some(vec![restricted::variable("HOME", HOME), restricted::variable(env::READER, &manifest)]),
         resources: Some(resources()),
         security_context: Some(restricted::container_security()),
-        volume_mounts: Some(mounts.into_iter().chain(tree).chain(assets::mounts(context.assets.as_deref(), context.settings)).collect()),
+        volume_mounts: Some(
+            mounts.into_iter().chain(tree).chain(assets::mounts(context.assets.as_deref(), context.settings, ReadBy::Reader)).collect(),
+        ),
         working_dir: Some("/".to_owned()),
         ..Container::default()
     }
@@ -115,5 +117,5 @@ fn volumes(context: &ReaderContext<'_>) -> Vec<Volume> {
     let tree = context.tree.map(|tree| restricted::tree_volume(tree.uid(), true));
     let scratch = ["tmp", "home"].map(|name| scratch(name, context.settings));
     let own = [runtime_volume(context.runtime_digest), session_volume(context.claim, true), token_volume()];
-    own.into_iter().chain(scratch).chain(tree).chain(assets::volumes(context.assets.as_deref(), context.settings)).collect()
+    own.into_iter().chain(scratch).chain(tree).chain(assets::volumes(context.assets.as_deref(), context.settings, ReadBy::Reader)).collect()
 }

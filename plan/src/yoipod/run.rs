@@ -14,7 +14,7 @@ use super::ending::lifetime_is_over;
 use super::placement::Placement;
 use super::session::SessionPlan;
 use super::yoipod_input::YoiPodInput;
-use super::{create, loan, loan_is_over, lost_tree, pod_spec, policy_valid, reader, rest, session, yoipod_conditions};
+use super::{assets, create, loan, loan_is_over, lost_tree, pod_spec, policy_valid, reader, rest, session, yoipod_conditions};
 use crate::conditions::value_of;
 use crate::duration::time_left;
 use crate::node_affinity::NodeChoice;
@@ -233,7 +233,8 @@ fn keep<'a>(
         manifest: input.manifest_of(pod).map_or(record.manifest, |map| manifest_ref(map.get())),
     };
     let set_annotations = set_tokens(input, pod).into_iter().chain(rest::set_rest(input, pod));
-    let set_annotations = set_annotations.chain(policy_valid::set_policy(input, pod)).collect();
+    let left_out = accepted.and_then(|accepted| assets::leave_out(pod, accepted.resolved.assets.as_deref(), settings));
+    let set_annotations = set_annotations.chain(policy_valid::set_policy(input, pod)).chain(left_out).collect();
     let plan = match pod.phase {
         PodPhase::Failed | PodPhase::Succeeded => replace(pod, record, now),
         PodPhase::Running | PodPhase::Other if trusts_former_gateway(input, pod, settings) => replace(pod, record, now),

@@ -26,6 +26,11 @@ pub(super) fn waiting(pod: Stored<'_, ObservedPod>, why: Option<&str>, message: 
     ConditionValue::no(reason, format!("the container of Pod {title} waits: {why}{more}"))
 }
 
+/// Whether the container waits for its image, and gets none now.
+pub(super) fn is_not_pulled(why: &str) -> bool {
+    [reason::IMAGE_PULL_FAILED, reason::INVALID_IMAGE_NAME].contains(&reason_of(why))
+}
+
 /// The kubelet's reasons, of `pkg/kubelet/images` and `pkg/kubelet/kuberuntime`. It changes between two of them while it tries an image again, and these have
 /// one reason here.
 fn reason_of(why: &str) -> Reason {

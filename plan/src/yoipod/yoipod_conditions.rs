@@ -49,10 +49,13 @@ pub(super) fn conditions(
     if let Some(enforced) = scope_enforced::condition(input, running_pod(run), report) {
         conditions.set(condition::SCOPE_ENFORCED, enforced);
     }
+    let fetched = running_pod(run).map(|pod| assets::fetched(pod.get())).unwrap_or_default();
+    if let Some(assets) = report.and_then(|report| report.assets.as_ref()) {
+        conditions.set(condition::ASSETS_LOADED, assets::condition(&input.yoipod.spec.project_ref.name, assets, &fetched));
+    } else if let Some(failed) = running_pod(run).and_then(assets::keeps_from_starting) {
+        conditions.set(condition::ASSETS_LOADED, failed);
+    }
     if let Some(report) = report {
-        if let Some(assets) = &report.assets {
-            conditions.set(condition::ASSETS_LOADED, assets::condition(&input.yoipod.spec.project_ref.name, assets));
-        }
         if let Some(version) = &report.program {
             conditions.set(condition::PROGRAM_KNOWN, ConditionValue::no(reason::PROGRAM_VERSION_UNKNOWN, version.clone()));
         }
@@ -317,6 +320,11 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &Ru
                 && let Some(refused) = scope_enforced::refused(input, pod) =>
             {
                 refused
+            }
+            _ if why.reason == reason::POD_PENDING
+                && let Some(failed) = assets::keeps_from_starting(pod) =>
+            {
+                failed
             }
             // The Pod has its node and waits for the tree.
             _ if why.reason == reason::POD_PENDING && pod.node.is_some() && workspace_ready.status != ConditionStatus::True => {

@@ -119,6 +119,23 @@ fn a_stopped_agent_that_somebody_reads_gets_a_pod_that_writes_nothing_and_holds_
 }
 
 #[test]
+fn a_reader_fetches_no_set_holds_no_credentials_of_one_and_knows_its_name() {
+    let set = json!({"name": "team", "git": {"url": "https://git.example/team.git", "credentialsSecretRef": {"name": "clone-key"}}});
+    let mut seen = stopped(5);
+    let project = Arc::make_mut(seen.project.as_mut().expect("a project"));
+    project.spec.assets = serde_json::from_value(json!({"strict": true, "from": [{"configMap": {"name": "map"}}, set]})).expect("assets");
+    let spec = made_pod(&plan(&seen)).expect("a reader").spec.expect("a spec");
+    assert_eq!(spec.init_containers, None);
+    let text = serde_json::to_string(&spec).expect("JSON");
+    assert!(!text.contains("clone-key") && !text.contains("git.example"), "{text}");
+    let mounts = spec.containers[0].volume_mounts.iter().flatten().filter(|mount| mount.name.starts_with("yoi-assets"));
+    assert_eq!(mounts.map(|mount| mount.mount_path.as_str()).collect::<Vec<_>>(), ["/etc/yoi-assets/0"]);
+    let manifest = spec.containers[0].env.iter().flatten().find(|variable| variable.name == "YOI_READER");
+    let manifest: Value = serde_json::from_str(manifest.and_then(|variable| variable.value.as_deref()).expect("a manifest")).expect("JSON");
+    assert_eq!(manifest["assets"]["sets"][1], json!({"name": "git/team", "folder": "", "fetched": true}));
+}
+
+#[test]
 fn an_agent_whose_image_has_no_git_is_read_with_the_image_that_fetches_sources() {
     let spec = json!({"desiredState": "Stopped", "pod": {"image": "no-git"}});
     let seen = of_agent(spec, json!({"runGeneration": 3, "reader": {"requestedAt": ago(5)}}));

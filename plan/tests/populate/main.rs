@@ -25,6 +25,7 @@ mod push_kills;
 mod pusher;
 mod refs;
 mod repository;
+mod sets;
 mod ssh;
 mod ssh_server;
 mod submodules;

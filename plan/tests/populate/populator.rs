@@ -93,7 +93,7 @@ impl Populator {
         {
             shell.env(name, "");
         }
-        shell.env("DEST", self.tree()).envs(self.variables.iter().map(|(name, value)| (name, value)));
+        shell.env("FIELD", "spec.source.git").env("DEST", self.tree()).envs(self.variables.iter().map(|(name, value)| (name, value)));
         shell
     }
 

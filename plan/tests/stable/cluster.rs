@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use yoi_crds::name::annotation::{GIVEN_BACK, POLICY, REMINDED, REST, SELECTED_NODE, TOKENS};
+use yoi_crds::name::annotation::{GIVEN_BACK, LEFT_OUT, POLICY, REMINDED, REST, SELECTED_NODE, TOKENS};
 use yoi_crds::name::label::{WARM, YOIPOD};
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, controller, deleting, uid};
@@ -344,6 +344,17 @@ impl Cluster {
                 |p| annotation(&p.metadata, POLICY) != Some(policy),
                 |p| {
                     p.metadata.annotations.get_or_insert_default().insert(POLICY.to_owned(), policy.clone());
+                },
+            ),
+            Step::LeaveOutSet { pod, container, image, left_out } => self.patch::<Pod>(
+                pod,
+                |_| true,
+                |p| {
+                    p.metadata.annotations.get_or_insert_default().insert(LEFT_OUT.to_owned(), left_out.clone());
+                    let containers = p.spec.iter_mut().flat_map(|spec| spec.init_containers.iter_mut().flatten());
+                    for found in containers.filter(|found| found.name == *container) {
+                        found.image = Some(image.clone());
+                    }
                 },
             ),
             Step::RetainVolume { volume } => self.patch::<PersistentVolume>(

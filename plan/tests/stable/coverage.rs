@@ -274,6 +274,7 @@ impl Coverage {
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of Pods of an earlier
 /// version, scopes, loans, warm claims and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
+    reason::ASSETS_NOT_FETCHED,
     reason::ASSETS_PARTLY_READ,
     reason::ASSETS_READ,
     reason::INVALID_ASSETS,
@@ -345,6 +346,7 @@ fn variant(step: &Step) -> &'static str {
         Step::SetTokens { .. } => "SetTokens",
         Step::SetRest { .. } => "SetRest",
         Step::SetPolicy { .. } => "SetPolicy",
+        Step::LeaveOutSet { .. } => "LeaveOutSet",
         Step::RetainVolume { .. } => "RetainVolume",
         Step::ConfirmGone { kind: Kind::Pod, .. } => "ConfirmGone Pod",
         Step::ConfirmGone { kind: Kind::Claim, .. } => "ConfirmGone PersistentVolumeClaim",

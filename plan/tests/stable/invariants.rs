@@ -129,7 +129,7 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             let mine = claim.is_none_or(|m| annotation(m, MADE_FOR) == Some(&about.uid));
             require(mine, "an object that is not ours is patched", step)
         }
-        Step::SetTokens { pod, .. } | Step::SetRest { pod, .. } | Step::SetPolicy { pod, .. } => {
+        Step::SetTokens { pod, .. } | Step::SetRest { pod, .. } | Step::SetPolicy { pod, .. } | Step::LeaveOutSet { pod, .. } => {
             target(pod)?;
             let mine = c.by_uid(Kind::Pod, &pod.uid).is_none_or(|m| controlled_by(m, &about.uid));
             require(mine, "an object that is not ours is patched", step)

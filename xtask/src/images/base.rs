@@ -52,9 +52,12 @@ pub fn agent() -> Result<Archive> {
     oci::write(&image("agent")?)
 }
 
-/// What the tests of private repositories run: git over https with users, by lighttpd, and over ssh, by sshd. They bring the settings and keys.
+/// What the tests of private repositories run: git over https with users, by lighttpd, and over ssh, by sshd. They bring the settings and keys. Tests of skills
+/// of an image take it, too: it has those of this repository.
 pub fn git_server() -> Result<Archive> {
-    oci::write(&Image::of_tar("git-server", GIT_SERVER.tar()?, "1000:1000", "/bin/sh", "/srv/git"))
+    let mut tree = ImageTree::new();
+    tree.folder("opt/agents/skills", &repository().join(".agents/skills"))?;
+    oci::write(&Image::of_tar("git-server", GIT_SERVER.tar()?, "1000:1000", "/bin/sh", "/srv/git").with(&tree)?)
 }
 
 /// The agents' image with this project's own history in it: the example's git server.

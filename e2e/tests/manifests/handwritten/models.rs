@@ -58,6 +58,36 @@ pub(super) fn models(t: &mut Table) {
     for from in [json!([{}]), twice, json!(many), json!([set("")]), json!([set("A")]), json!([set("a/b")])] {
         t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": from }))], "from");
     }
+    let git = |name: &str| json!({ "name": name, "git": { "url": "https://git.example/t.git" } });
+    let image = |name: &str| json!({ "name": name, "image": { "reference": "registry.example/t:1" } });
+    let with = |mut set: Value, kind: &str, field: &str, value: &str| {
+        set[kind][field] = json!(value);
+        json!([set])
+    };
+    let unnamed = json!([{ "git": { "url": "https://git.example/t.git" } }]);
+    let named_map = json!([{ "name": "t", "configMap": { "name": "t" } }]);
+    let both = json!([{ "name": "t", "git": { "url": "https://git.example/t.git" }, "image": { "reference": "t" } }]);
+    for from in
+        [unnamed, named_map, both, json!([git("t"), image("t")]), json!([git("T")]), json!([git("")]), json!([image(&"t".repeat(51))])]
+    {
+        t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": from }))], "from");
+    }
+    for url in ["https://user:token@git.example/t.git", "file:///etc", "ext::sh -c x", "ssh://git@git.example/t.git"] {
+        t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": with(git("t"), "git", "url", url) }))], "url");
+    }
+    let clear = json!([{ "name": "t", "git": { "url": "http://git.example/t.git", "credentialsSecretRef": { "name": "key" } } }]);
+    t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": clear }))], "credentialsSecretRef");
+    for path in ["/etc", "../x", "a/../b", "a/./b", "..", ".", "a//b", "a b", ""] {
+        for set in [with(git("t"), "git", "path", path), with(image("t"), "image", "path", path)] {
+            t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": set }))], "path");
+        }
+    }
+    t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": with(git("t"), "git", "ref", "--upload-pack=x") }))], "ref");
+    t.expect_refused("assets", "git", &[("/spec/assets", json!({ "from": with(image("t"), "image", "reference", "-x") }))], "reference");
+    let ssh = json!([{ "name": "t", "git": { "url": "git@git.example:t.git", "ref": "v1", "path": ".claude", "credentialsSecretRef": { "name": "key" } } }]);
+    for from in [ssh, json!([git("t"), image("u"), set("t")]), with(image("t"), "image", "path", "opt/team..agents/.x")] {
+        t.expect_accepted("assets", "git", &[("/spec/assets", json!({ "from": from }))]);
+    }
     for fine in [json!({}), json!({ "dirs": [] }), json!({ "from": many[..8] }), json!({ "strict": true, "watch": true })] {
         t.expect_accepted("assets", "git", &[("/spec/assets", fine)]);
     }

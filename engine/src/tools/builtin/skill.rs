@@ -53,14 +53,16 @@ fn find(context: &ToolContext, name: &str) -> Result<String, Refusal> {
         let there = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
         return Err(invalid(format_args!("/name: there is no skill {name:?} for you; there is {there}")));
     };
-    // A set's skill is one file, which lies in no folder of the tree.
-    let mut text = match skill.source {
-        Source::Team => format!("Skill {}, of {}. It has no other files.\n", skill.name, skill.path),
-        Source::Jido | Source::Agents | Source::Claude | Source::GitHub | Source::Gemini | Source::JidoCode => {
-            format!(
-                "Skill {}, of {}. Its files are in {}: paths that it names are relative to that folder.\n",
-                skill.name, skill.path, skill.folder
-            )
+    let head = format!("Skill {}, of {}.", skill.name, skill.path);
+    let mut text = match (skill.source, context.assets.folder_in_set(&skill.path)) {
+        // A set's skill lies in no folder of the tree.
+        (Source::Team, Some(folder)) => format!(
+            "{head} Its files are in {}, outside of the tree, and can only be read: paths that it names are relative to that folder, and Shell reaches them.\n",
+            folder.display()
+        ),
+        (Source::Team, None) => format!("{head} It has no other files.\n"),
+        (Source::Jido | Source::Agents | Source::Claude | Source::GitHub | Source::Gemini | Source::JidoCode, _) => {
+            format!("{head} Its files are in {}: paths that it names are relative to that folder.\n", skill.folder)
         }
     };
     if let Some(tools) = skill.allowed_tools.as_ref().filter(|tools| !tools.is_empty()) {

@@ -115,7 +115,8 @@ async fn a_program_gets_the_skills_and_commands_of_its_teams_sets_by_tools_and_r
     fixture.write(".claude/skills/own/SKILL.md", "---\nname: own\ndescription: Of the tree.\n---\nx\n");
     fs::write(team.path().join("skills.review.md"), "---\nname: review\ndescription: Review a change.\n---\nRead it twice.\n").unwrap();
     fs::write(team.path().join("commands.ship.md"), PLAIN).unwrap();
-    let set = AssetSet { name: "configmap/team".to_owned(), folder: team.path().to_str().unwrap().to_owned(), optional: false };
+    let set =
+        AssetSet { name: "configmap/team".to_owned(), folder: team.path().to_str().unwrap().to_owned(), fetched: false, optional: false };
     fixture.gate.runner().assets().set_settings(AssetSettings { sets: vec![set], ..AssetSettings::default() });
     assert_eq!(names(&fixture, CallFrom::Mcp), ["Skill", "Command", "ListPods", "SendToPeerPod"]);
     let description = |to| fixture.gate.offered(to).into_iter().find(|tool| tool.name == "Skill").unwrap().description;
@@ -123,6 +124,19 @@ async fn a_program_gets_the_skills_and_commands_of_its_teams_sets_by_tools_and_r
     assert!(!description(CallFrom::Model).contains("Review a change"), "the model has the list in its prompt");
     let text = fixture.succeed("Skill", json!({"name": "review"})).await;
     assert_eq!(text, "Skill review, of configmap/team/skills/review/SKILL.md. It has no other files.\n\nRead it twice.");
+}
+
+#[tokio::test]
+async fn the_files_of_a_fetched_sets_skill_are_named_by_the_path_at_which_a_command_reads_them() {
+    let (fixture, team) = (Fixture::new(), tempfile::tempdir().unwrap());
+    let folder = team.path().join("files/skills/review");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("SKILL.md"), "---\nname: review\ndescription: Review a change.\n---\nRead list.md.\n").unwrap();
+    let set = AssetSet { name: "git/team".to_owned(), folder: team.path().to_str().unwrap().to_owned(), fetched: true, optional: false };
+    fixture.gate.runner().assets().set_settings(AssetSettings { sets: vec![set], ..AssetSettings::default() });
+    let text = fixture.succeed("Skill", json!({"name": "review"})).await;
+    let begins = format!("Skill review, of git/team/skills/review/SKILL.md. Its files are in {}, outside of the tree", folder.display());
+    assert!(text.starts_with(&begins), "{text}");
 }
 
 #[test]

@@ -18,5 +18,5 @@ no_default_branch() {
   names=$(echo "${names% }" | sed 's/ /, /g')
   [ "$count" -le 10 ] || names="$names and $((count - 10)) more"
   named=${1#refs/heads/}
-  echo "the source has no branch ${named:+"$named, "}which its HEAD names; it has $names: name one in spec.source.git.ref, or let HEAD name one on the server"
+  echo "the source has no branch ${named:+"$named, "}which its HEAD names; it has $names: name one in $FIELD.ref, or let HEAD name one on the server"
 }

@@ -14,7 +14,7 @@ check_credentials() {
     [ -s "/yoi/credentials/$key" ] || fail "Secret $SECRET has no key $key: $must_hold"
   done
   is_ssh "$URL" || return 0
-  command -v ssh >/dev/null || fail "the image of this Pod has no ssh: spec.source.git.url needs one with openssh-client"
+  command -v ssh >/dev/null || fail "the image of this Pod has no ssh: $FIELD.url needs one with openssh-client"
   id -un >/dev/null 2>&1 || fail "the image of this Pod has no user of number $(id -u), which ssh needs: leave spec.owner at 1000, or use https"
   words=$(ssh-keygen -y -P '' -f /yoi/credentials/ssh-privatekey 2>&1 >/dev/null) ||
     fail "$(printf '%s' "$words" | tr -d '\r'); ssh-privatekey of Secret $SECRET must be a private key without a passphrase, whose last line ends with a line feed"
@@ -60,9 +60,9 @@ explain() {
   elif [ -e /tmp/refused ] && [ -n "$SECRET" ]; then
     echo "$(cat /tmp/refused) refuses username and password of Secret $SECRET: has the token expired, and may it read this repository?"
   elif [ -e /tmp/asked ] && [ -z "$SECRET" ]; then
-    echo "$(cat /tmp/asked) asks for a user, or has no such repository: name a Secret with username and password in spec.source.git.credentialsSecretRef"
+    echo "$(cat /tmp/asked) asks for a user, or has no such repository: name a Secret with username and password in $FIELD.credentialsSecretRef"
   elif [ -e /tmp/asked ] && ! is_allowed "$(cat /tmp/asked)"; then
-    echo "$(cat /tmp/asked) asks for a user, and gets none: name it in spec.source.git.submoduleHosts if it may have the credentials"
+    echo "$(cat /tmp/asked) asks for a user, and gets none: name it in $FIELD.submoduleHosts if it may have the credentials"
   fi
 }
 

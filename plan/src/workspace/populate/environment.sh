@@ -46,7 +46,7 @@ set_environment() {
 END
   write_helper
   [ -n "$CA" ] || return 0
-  grep -q -s 'BEGIN CERTIFICATE' /yoi/ca/ca.crt || fail "$CA does not exist in this namespace, or holds no certificate in PEM: spec.source.git.caRef"
+  grep -q -s 'BEGIN CERTIFICATE' /yoi/ca/ca.crt || fail "$CA does not exist in this namespace, or holds no certificate in PEM: $FIELD.caRef"
   cat /etc/ssl/certs/ca-certificates.crt /yoi/ca/ca.crt >/tmp/ca.crt 2>/dev/null || true
   git config --global http.sslCAInfo /tmp/ca.crt
 }

@@ -29,7 +29,7 @@ is_allowed() {
 require_host() {
   host=$(host_of "$1")
   [ -n "$host" ] || fail "$2 has the url $1; only https, http, git and ssh urls without a password are fetched"
-  is_allowed "$host" || fail "$2 is on host $host, which nobody has allowed: name it in spec.source.git.submoduleHosts"
+  is_allowed "$host" || fail "$2 is on host $host, which nobody has allowed: name it in $FIELD.submoduleHosts"
 }
 
 # A full commit id.

@@ -1,4 +1,5 @@
 # What is said, and how it leaves the Pod. What a user wrote comes in environment variables, and the shell never reads it as a command.
+# FIELD is where a user wrote it.
 fail() {
   echo "$1" >&2
   exit 1

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::stored::Stored;
 use crate::tree::base_set::first_generation;
 use crate::workspace::populate::ATTEMPT;
-use crate::workspace::populate_pod::{source_environment, source_volumes};
+use crate::workspace::populate_pod::{SOURCE_FIELD, source_environment, source_volumes};
 use crate::yoipod::pod_spec::token_volume;
 use crate::{names, restricted};
 
@@ -80,5 +80,5 @@ fn environment(parts: &PodParts<'_>) -> Vec<EnvVar> {
         ("GATEWAY_NAME", &gateway.server_name),
         ("GATEWAY_CA", &gateway.ca),
     ];
-    source_environment(git, settings).into_iter().chain(own.map(|(name, value)| restricted::variable(name, value))).collect()
+    source_environment(git, SOURCE_FIELD, settings).into_iter().chain(own.map(|(name, value)| restricted::variable(name, value))).collect()
 }
