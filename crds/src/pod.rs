@@ -32,7 +32,9 @@ pub use rest::{Rest, RestStatus, Wake};
 pub use scope::{Scope, ScopeAccess, ScopeRule};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
-pub use status::{LastReport, LiveHint, MOST_RUNS, ManifestRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus};
+pub use status::{
+    LastReport, LiveHint, MOST_RUNS, ManifestRef, ParentRef, PodRef, ReaderStatus, SessionRef, TaskStatus, WorkspaceRef, YoiPodStatus,
+};
 
 /// One agent: a name, a session, a desired state. A Pod is only what runs it today.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,12 +7,14 @@ use yoi_wire::children::{
     ChildWords, DiffRequest, LoansRequest, LoansResponse, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest,
     WaitResponse,
 };
+use yoi_wire::evidence::{ChildFacts, ChildLog, ChildLogRequest, ChildStateRequest};
 use yoi_wire::hub::{SendRequest, SendResponse};
+use yoi_wire::merge::{MergeOutcome, MergeRequest};
 use yoi_wire::people::DiffResponse;
 
 use crate::peers::PeersError;
 
-/// Answers the tools SpawnPod, SendToPod, ReadPodOutput, DiffPod, WaitPods and StopPod. Each request may be sent again: the same one has the same effect once.
+/// Answers the tools SpawnPod, SendToPod, ReadPodOutput, PodLog, PodState, DiffPod, MergePod, WaitPods and StopPod. Each request may be sent again: the same one has the same effect once.
 pub trait Children: fmt::Debug + Send + Sync {
     /// Whether this agent may lend paths of its tree. If not, no child has any.
     fn lends(&self) -> bool;
@@ -46,6 +48,24 @@ pub trait Children: fmt::Debug + Send + Sync {
     /// # Errors
     /// See [`PeersError`].
     fn diff<'a>(&'a self, request: &'a DiffRequest) -> BoxFuture<'a, Result<DiffResponse, PeersError>>;
+
+    /// Reads a part of a child's log.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn log<'a>(&'a self, request: &'a ChildLogRequest) -> BoxFuture<'a, Result<ChildLog, PeersError>>;
+
+    /// Reads how far a child is, out of its object, its log and its tree.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn state<'a>(&'a self, request: &'a ChildStateRequest) -> BoxFuture<'a, Result<ChildFacts, PeersError>>;
+
+    /// Merges a child's commits, and what it has not committed, into this agent's tree.
+    ///
+    /// # Errors
+    /// Nothing was merged. See [`PeersError`].
+    fn merge<'a>(&'a self, request: &'a MergeRequest) -> BoxFuture<'a, Result<MergeOutcome, PeersError>>;
 
     /// Waits until children have nothing to do, for a while; the answer says whether that was long enough.
     ///

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use uuid::Uuid;
 use yoi_session::disk::{Disk, RealDisk};
-use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Replay, Result, current};
+use yoi_session::{Error, Inbox, InboxMessage, Lock, Log, Preallocate, PutOutcome, Reader, Replay, Result, Wake, current};
 use yoi_wire::approval::{ApprovalRequest, WaitingCall};
 use yoi_wire::control::{ControlRequest, ControlResponse};
 use yoi_wire::engine_api::ToolRun;
@@ -245,6 +245,12 @@ impl OpenSession {
     #[must_use]
     pub fn pending(&self) -> Vec<InboxMessage> {
         lock(&self.inbox).pending().cloned().collect()
+    }
+
+    /// Whether the inbox holds a message that starts a run. Others wait there for the next one.
+    #[must_use]
+    pub fn has_work_pending(&self) -> bool {
+        lock(&self.inbox).pending().any(|message| message.wake == Wake::Run)
     }
 
     /// The sequence number of the last entry. It changes with every append, and the channel closes when this value is dropped.

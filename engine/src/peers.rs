@@ -5,9 +5,9 @@ use std::fmt;
 use crate::children::Children;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use yoi_wire::hub::{PodList, Refusal, SendRequest, SendResponse};
+use yoi_wire::hub::{PodList, Refusal, RestoreRequest, RestoreResponse, SendRequest, SendResponse};
 
-/// Answers the tools ListPods and SendToPeerPod. Whoever embeds the engine says how the others are reached.
+/// Answers the tools ListPods, SendToPeerPod and RestorePod. Whoever embeds the engine says how the others are reached.
 pub trait Peers: fmt::Debug + Send + Sync {
     /// Returns the agents that this one sees.
     ///
@@ -21,6 +21,12 @@ pub trait Peers: fmt::Debug + Send + Sync {
     /// # Errors
     /// See [`PeersError`].
     fn send<'a>(&'a self, message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>>;
+
+    /// Starts a stopped child or peer again, and returns when it is up.
+    ///
+    /// # Errors
+    /// See [`PeersError`].
+    fn restore<'a>(&'a self, request: &'a RestoreRequest) -> BoxFuture<'a, Result<RestoreResponse, PeersError>>;
 
     /// What starts children and answers for them. `None`: this agent may start none, and is offered no tool for it.
     fn children(&self) -> Option<&dyn Children> {
@@ -38,6 +44,10 @@ impl Peers for NoPeers {
     }
 
     fn send<'a>(&'a self, _message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
+        async { Err(PeersError::NotSent { message: "there is nobody".to_owned(), retry: false }) }.boxed()
+    }
+
+    fn restore<'a>(&'a self, _request: &'a RestoreRequest) -> BoxFuture<'a, Result<RestoreResponse, PeersError>> {
         async { Err(PeersError::NotSent { message: "there is nobody".to_owned(), retry: false }) }.boxed()
     }
 }

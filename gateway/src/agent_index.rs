@@ -51,6 +51,8 @@ pub struct AgentRecord {
     pub ended_push: Option<String>,
     /// The agent that has started this one.
     pub spawned_by: Option<Box<SpawnedBy>>,
+    /// Why it cannot be restored from its session.
+    pub not_restorable: Option<String>,
     /// Reason and message of the ReaderReady condition. `None` when it is True, or when nobody asks for a reader.
     pub reader_unready: Option<(String, String)>,
 }
@@ -106,6 +108,7 @@ impl From<YoiPod> for AgentRecord {
         let name = agent_ref(&pod);
         let (is_stopped, may_be_woken) = (yoi_plan::yoipod::is_stopped(&pod), yoi_plan::yoipod::may_be_woken(&pod));
         let lifetime_is_over = yoi_plan::yoipod::lifetime_is_over(&pod);
+        let not_restorable = yoi_plan::restore::not_restorable(&pod);
         let status = pod.status.unwrap_or_default();
         let unmet = |type_| {
             let condition = find(&status.conditions, type_).filter(|condition| condition.status != ConditionStatus::True);
@@ -139,6 +142,7 @@ impl From<YoiPod> for AgentRecord {
             pusher_pod_uid: pusher.map(|pusher| pusher.uid),
             ended_push,
             spawned_by: pod.spec.spawned_by,
+            not_restorable,
             reader_unready,
         }
     }

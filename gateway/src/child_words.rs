@@ -1,10 +1,12 @@
 //! What a child has said, out of its log: the texts of its answers. No reasoning, no call and no result of one leaves here.
 
+use std::ops::ControlFlow;
+
 use axum::body::Body;
-use futures::StreamExt;
-use http_body_util::BodyDataStream;
 use yoi_wire::entry::Body as EntryBody;
 use yoi_wire::people::LogLine;
+
+use crate::log_lines::for_each_line;
 
 /// Bytes of text in one answer, unless one text alone is longer.
 const MAX_TEXT: usize = 64 << 10;
@@ -33,31 +35,17 @@ pub fn is_token(token: &str) -> bool {
 impl Words {
     /// Reads the lines of a log from the first on.
     pub async fn read(body: Body) -> Self {
-        let (mut words, mut stream) = (Words::default(), BodyDataStream::new(body));
-        let (mut buffer, mut scanned) = (Vec::new(), 0_usize);
-        while let Some(chunk) = stream.next().await {
-            let chunk = match chunk {
-                Ok(chunk) => chunk,
-                Err(error) => {
-                    words.broken = Some(format!("its log broke off: {}", yoi_wire::error_chain(&error)));
-                    return words;
-                }
-            };
-            buffer.extend_from_slice(&chunk);
-            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = buffer.drain(..=end).collect();
-                if words.is_full(scanned) {
-                    words.more = true;
-                    return words;
-                }
-                scanned = scanned.saturating_add(line.len());
-                if let Err(error) = words.take(&line) {
-                    words.broken = Some(format!("a line of its log cannot be read: {error}"));
-                    return words;
-                }
+        let (mut words, mut scanned) = (Words::default(), 0_usize);
+        let take = |line: &[u8]| -> Result<ControlFlow<()>, serde_json::Error> {
+            if words.is_full(scanned) {
+                words.more = true;
+                return Ok(ControlFlow::Break(()));
             }
-        }
-        words
+            scanned = scanned.saturating_add(line.len());
+            words.take(line).map(ControlFlow::Continue)
+        };
+        let broken = for_each_line(body, take).await;
+        Words { broken, ..words }
     }
 
     fn is_full(&self, scanned: usize) -> bool {

@@ -208,6 +208,10 @@ fn outcome_label(outcome: Result<(), RefusalReason>) -> &'static str {
         Err(RefusalReason::NotMade) => "NotMade",
         Err(RefusalReason::NotLent) => "NotLent",
         Err(RefusalReason::PathHeld) => "PathHeld",
+        Err(RefusalReason::NotGit) => "NotGit",
+        Err(RefusalReason::AlreadyLive) => "AlreadyLive",
+        Err(RefusalReason::NotRestorable) => "NotRestorable",
+        Err(RefusalReason::NotUp) => "NotUp",
     }
 }
 
@@ -289,9 +293,16 @@ mod tests {
             pusher_pod_uid: None,
             ended_push: None,
             spawned_by: None,
+            not_restorable: None,
             reader_unready: None,
         };
-        let message = DeliverRequest { message_id: "m1".into(), from: MessageSender::default(), text: "t".into(), only_when_idle: false };
+        let message = DeliverRequest {
+            message_id: "m1".into(),
+            from: MessageSender::default(),
+            text: "t".into(),
+            only_when_idle: false,
+            weak: false,
+        };
         parse_acknowledgement(&target, &message, StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(|refusal| refusal.reason)
     }
 
@@ -308,13 +319,14 @@ mod tests {
     #[test]
     fn an_outcome_is_spelled_as_on_the_wire() {
         use RefusalReason::{
-            AlreadyRunning, InboxFull, Invalid, Limit, NameTaken, NoDelegation, NotAChild, NotAPeer, NotAnAgent, NotLent, NotMade,
-            NotVisible, PathHeld, ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
+            AlreadyLive, AlreadyRunning, InboxFull, Invalid, Limit, NameTaken, NoDelegation, NotAChild, NotAPeer, NotAnAgent, NotGit, NotLent,
+            NotMade, NotRestorable, NotUp, NotVisible, PathHeld, ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
         };
         let of_messages =
             [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged, Resting, Waking];
-        for reason in of_messages.into_iter().chain([NotAChild, AlreadyRunning, NoDelegation, NameTaken, Limit, NotMade, NotLent, PathHeld])
-        {
+        let of_children = [NotAChild, AlreadyRunning, NoDelegation, NameTaken, Limit, NotMade, NotLent, PathHeld];
+        let of_evidence = [NotGit, AlreadyLive, NotRestorable, NotUp];
+        for reason in of_messages.into_iter().chain(of_children).chain(of_evidence) {
             assert_eq!(serde_json::to_value(reason).unwrap(), outcome_label(Err(reason)));
         }
         assert_eq!(outcome_label(Ok(())), "Sent");

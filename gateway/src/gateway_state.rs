@@ -24,6 +24,7 @@ use crate::peer_lookup::PeerLookup;
 use crate::readers::Readers;
 use crate::readiness::LineReadiness;
 use crate::report_queue::{ReportQueue, ReportRate};
+use crate::restorer::Restorer;
 use crate::status::StatusWriter;
 use crate::sync_store::SyncStore;
 use crate::waker::Waker;
@@ -41,6 +42,8 @@ pub struct GatewaySettings {
     pub line_wait: Duration,
     /// How long a request waits for an agent that it has woken.
     pub wake_wait: Duration,
+    /// How long an agent that was restored may take until it has a line. Then it is stopped again.
+    pub restore_wait: Duration,
     /// How long the acknowledgement of a message may take.
     pub ack_timeout: Duration,
     /// How long the head of a runtime's response to a log or diff may take.
@@ -92,6 +95,8 @@ impl Default for GatewaySettings {
             line_wait: Duration::from_secs(5),
             // With `ack_timeout`, shorter than `request_timeout`.
             wake_wait: Duration::from_secs(15),
+            // With two requests to the API server, as a rule shorter than `request_timeout`.
+            restore_wait: Duration::from_secs(20),
             ack_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(30),
             control_timeout: Duration::from_secs(45),
@@ -139,6 +144,7 @@ pub struct GatewayState {
     pub readers: Readers,
     pub peers: PeerCreator,
     pub children: ChildMaker,
+    pub restorer: Restorer,
     pub peer_lookup: PeerLookup,
     pub syncs: SyncStore,
     /// A stop was requested. Everything is served for [`GatewaySettings::serve_on`].
@@ -174,6 +180,7 @@ impl GatewayState {
             authenticator,
             peers: PeerCreator::new(client.clone(), agents.clone(), review_timeout),
             children: ChildMaker::new(client.clone(), agents.clone(), loans, review_timeout, settings.loan_timeout),
+            restorer: Restorer::new(client.clone(), agents.clone(), review_timeout),
             peer_lookup: PeerLookup::new(client.clone(), agents.clone(), review_timeout),
             syncs: SyncStore::new(client.clone(), review_timeout),
             access: AccessReviewer::new(client, metrics.clone(), review_ttl, review_timeout),

@@ -11,6 +11,7 @@ mod engine;
 mod engine_calls;
 mod failure;
 mod log;
+mod merge;
 mod message;
 mod push;
 mod read;
@@ -65,6 +66,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/proxy/engine/projection/{{key}}"), get(engine::projection))
         .route(&format!("{AGENT}/proxy/engine/tools"), get(engine::tools))
         .route(&format!("{AGENT}/proxy/engine/tools/{{tool}}"), post(engine_calls::run_tool))
+        .route(&format!("{AGENT}/merge"), post(merge::merge))
         .route(&format!("{AGENT}/push"), post(push::push))
         .route(&format!("{AGENT}/message"), post(message::send))
         .route(PROJECT_SYNC, post(sync::sync))

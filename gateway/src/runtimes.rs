@@ -1,11 +1,13 @@
 //! The port of the runtimes.
 
 mod children;
+mod evidence;
 mod line;
 mod pods;
 mod push;
 mod refusal;
 mod report;
+mod restore;
 mod send;
 
 use std::sync::Arc;
@@ -33,9 +35,13 @@ pub fn router(gateway: Arc<GatewayState>) -> Router {
         .route(gateway_api::REPORT, post(report::receive))
         .route(gateway_api::LIST_PODS, post(pods::list))
         .route(gateway_api::SEND, post(send::send))
+        .route(gateway_api::RESTORE, post(restore::restore))
         .route(gateway_api::SPAWN, post(children::spawn))
         .route(gateway_api::READ_CHILD, post(children::words))
         .route(gateway_api::DIFF_CHILD, post(children::diff))
+        .route(gateway_api::CHILD_LOG, post(evidence::log))
+        .route(gateway_api::CHILD_STATE, post(evidence::state))
+        .route(gateway_api::CHILD_WORK, post(evidence::work))
         .route(gateway_api::SEND_CHILD, post(children::send))
         .route(gateway_api::WAIT_CHILDREN, post(children::wait))
         .route(gateway_api::STOP_CHILD, post(children::stop))

@@ -308,6 +308,7 @@ mod tests {
             pusher_pod_uid: None,
             ended_push: None,
             spawned_by: None,
+            not_restorable: None,
             reader_unready: None,
         }
     }

@@ -14,8 +14,9 @@ mod values;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use agents::{
-    AgentSelection, DesiredStateOptions, DiffOptions, LogOptions, ModelApiName, ModelOptions, ModelWireFormat, PatchOptions, PeerOptions,
-    ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions, SendOptions, StartOptions,
+    AgentSelection, DesiredStateOptions, DiffOptions, ForkOptions, LogOptions, MergeOptions, MergeSide, ModelApiName, ModelOptions,
+    ModelWireFormat, PatchOptions, PeerOptions, ProgramOptions, PullOptions, PushOptions, RestartOptions, RmOptions, RunOptions,
+    SendOptions, StartOptions, StopOptions,
 };
 pub use connection::ClusterOptions;
 pub use engine::{EventsCommand, EventsOptions, ProjectionOptions, ScopeOptions, ToolRunOptions, ToolsCommand, ToolsOptions};
@@ -150,13 +151,22 @@ pub enum Command {
     Peer(PeerOptions),
     /// Stop agents; session and tree stay.
     #[command(after_help = examples::STOP)]
-    Stop(DesiredStateOptions),
+    Stop(StopOptions),
     /// Let agents rest whenever they have nothing to do: without a Pod, until a message wakes them.
     #[command(after_help = examples::SUSPEND)]
     Suspend(DesiredStateOptions),
     /// Start stopped agents again.
     #[command(after_help = examples::START)]
     Start(StartOptions),
+    /// Start stopped agents again that have a session to go on with; one that is live or has none is refused.
+    #[command(after_help = examples::RESTORE)]
+    Restore(DesiredStateOptions),
+    /// Make another agent as one that is there, in a fork of its tree as it is now, with a session of its own.
+    #[command(after_help = examples::FORK)]
+    Fork(ForkOptions),
+    /// Merge what an agent has done into the tree of the one that has started it, or of another: by git, all of it or nothing.
+    #[command(after_help = examples::MERGE)]
+    Merge(MergeOptions),
     /// Stop agents and start them again; session and tree stay.
     #[command(after_help = examples::RESTART)]
     Restart(RestartOptions),
@@ -261,7 +271,9 @@ impl Command {
         match self {
             Command::Run(args) => args.dry_run.dry_run,
             Command::Peer(args) => args.dry_run.dry_run,
-            Command::Stop(args) | Command::Suspend(args) => args.dry_run.dry_run,
+            Command::Stop(args) => args.state.dry_run.dry_run,
+            Command::Suspend(args) | Command::Restore(args) => args.dry_run.dry_run,
+            Command::Fork(args) => args.dry_run.dry_run,
             Command::Start(args) => args.state.dry_run.dry_run,
             Command::Restart(args) => args.dry_run.dry_run,
             Command::Rm(args) => args.dry_run.dry_run,
@@ -281,6 +293,8 @@ impl Command {
             | Command::Patch(_)
             | Command::Pull(_)
             | Command::Push(_)
+            // Its --dry-run is another.
+            | Command::Merge(_)
             | Command::Sync(_)
             | Command::Host(_)
             | Command::Doctor(_)
@@ -323,7 +337,7 @@ impl Command {
                 return None;
             }
             Command::Peer(_) | Command::Stop(_) | Command::Suspend(_) | Command::Start(_) | Command::Restart(_) => return None,
-            Command::Rm(_) | Command::Diff(_) => {
+            Command::Rm(_) | Command::Diff(_) | Command::Restore(_) | Command::Fork(_) | Command::Merge(_) => {
                 return None;
             }
             Command::Patch(_) | Command::Pull(_) | Command::Push(_) | Command::Take(_) | Command::Refresh(_) | Command::Assets(_) => {

@@ -8,7 +8,6 @@ mod clone_project;
 mod cluster;
 mod commands;
 mod complete;
-mod entry_text;
 mod error;
 mod git;
 mod local_clone;
@@ -140,6 +139,9 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Suspend(args) => commands::stop_start::suspend(&cluster, output, &args).await,
         Command::Stop(args) => commands::stop_start::stop(&cluster, output, &args).await,
         Command::Start(args) => commands::stop_start::start(&cluster, output, &args).await,
+        Command::Restore(args) => commands::restore::restore(&cluster, output, &args).await,
+        Command::Fork(args) => commands::fork::fork(&cluster, output, &args).await,
+        Command::Merge(args) => commands::merge::merge(&cluster, output, &args).await,
         Command::Restart(args) => commands::restart::restart(&cluster, output, &args).await,
         Command::Rm(args) => commands::rm::rm(&cluster, output, &args).await,
         Command::Diff(args) => commands::diff::diff(&cluster, output, &args).await,

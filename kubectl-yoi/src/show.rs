@@ -8,7 +8,8 @@ use std::io::Write;
 use serde::Serialize;
 
 pub use table::{activity, age, cell, desired_state_name, duration, lines, message, provider, ready, table};
-pub use text::{bytes, count, one_line, quoted_path, quoted_path_bytes, shortened, visible};
+pub use text::{one_line, quoted_path, quoted_path_bytes, shortened, visible};
+pub use yoi_wire::quantity::{bytes, count};
 
 use crate::args::OutputFormat;
 use crate::error::Error;

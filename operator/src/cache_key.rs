@@ -28,7 +28,9 @@ pub enum CacheKey {
     Origin(String),
     /// A warm session claim of the project with this UID.
     Warm(String),
-    /// The object itself: a project or workspace by UID, a cluster-scoped object by name.
+    /// A YoiPod that the one with this UID has started.
+    SpawnedBy(String),
+    /// The object itself: a YoiPod, project or workspace by UID, a cluster-scoped object by name.
     Itself(String),
     /// An object of this namespace.
     Namespace(String),
@@ -81,6 +83,8 @@ pub(crate) fn yoipod_keys(yoipod: &YoiPod) -> Vec<CacheKey> {
         CacheKey::Claim(namespace.clone(), session_claim_name(yoipod)),
     ];
     keys.extend(fork_source.map(|w| CacheKey::Parent(namespace, w.name.clone())));
+    keys.extend(yoipod.metadata.uid.clone().map(CacheKey::Itself));
+    keys.extend(yoipod.spec.spawned_by.as_ref().map(|by| CacheKey::SpawnedBy(by.uid.clone())));
     keys
 }
 

@@ -162,7 +162,11 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
     let session_claim = session_claim(caches, &object);
     let volume_name = session_claim.as_ref().and_then(|c| c.spec.as_ref()?.volume_name.clone());
     let mine = CacheKey::YoiPod(namespace.clone(), name);
+    let spawner = object.spec.spawned_by.as_ref().and_then(|by| caches.yoipods.first_by_key(&CacheKey::Itself(by.uid.clone())));
+    let started = caches.yoipods.by_key(&CacheKey::SpawnedBy(object.uid().unwrap_or_default()));
     yoipod::Observed {
+        spawner: spawner.filter(|spawner| spawner.namespace().as_ref() == Some(&namespace)),
+        children: started.iter().filter(|child| child.namespace().as_ref() == Some(&namespace)).count(),
         terminating: caches.is_terminating(&namespace),
         warm: candidates(caches, &object, project.as_deref()),
         project,

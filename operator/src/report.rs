@@ -92,7 +92,7 @@ impl OwnedFields for AgentWorkspaceStatus {
 
 impl OwnedFields for YoiPodStatus {
     fn without_progress(&self) -> Self {
-        YoiPodStatus { workspace: None, conditions: Vec::new(), ..self.clone() }
+        YoiPodStatus { workspace: None, parent: None, children: None, conditions: Vec::new(), ..self.clone() }
     }
 
     fn owned_fields(&self) -> Self {
@@ -111,6 +111,8 @@ impl OwnedFields for YoiPodStatus {
             report: _,
             rest: _,
             ended,
+            parent,
+            children,
             reader,
             push,
             conditions,
@@ -133,6 +135,8 @@ impl OwnedFields for YoiPodStatus {
             report: None,
             rest: None,
             ended,
+            parent,
+            children,
             reader,
             push,
             conditions,

@@ -55,6 +55,7 @@ impl WatchCaches {
                 | CacheKey::BaseOf(_)
                 | CacheKey::Origin(_)
                 | CacheKey::Warm(_)
+                | CacheKey::SpawnedBy(_)
                 | CacheKey::Namespace(_) => {}
             }
         }
@@ -75,6 +76,7 @@ impl WatchCaches {
                 CacheKey::BaseOf(uid) => self.trigger_owner_of_bases(uid),
                 CacheKey::Project(namespace, name) => self.trigger_project_that_goes(namespace, name),
                 CacheKey::Parent(..) | CacheKey::YoiPod(..) | CacheKey::Claim(..) | CacheKey::Warm(_) | CacheKey::Namespace(_) => {}
+                CacheKey::SpawnedBy(_) => {}
             }
         }
     }
@@ -133,15 +135,30 @@ impl WatchCaches {
                     trigger_all(&self.senders.yoipods, &self.yoipods.by_key(key));
                 }
                 CacheKey::Project(namespace, name) => self.trigger_project_that_goes(namespace, name),
-                CacheKey::Parent(..)
+                CacheKey::SpawnedBy(uid) => self.trigger_spawner_of_another_count(uid),
+                // Those that it has started hang under nobody once it is gone.
+                CacheKey::Itself(uid) if !self.yoipods.contains_key(key) => {
+                    trigger_all(&self.senders.yoipods, &self.yoipods.by_key(&CacheKey::SpawnedBy(uid.clone())));
+                }
+                CacheKey::Itself(_)
+                | CacheKey::Parent(..)
                 | CacheKey::Claim(..)
                 | CacheKey::BaseOf(_)
                 | CacheKey::Origin(_)
                 | CacheKey::Warm(_)
-                | CacheKey::Itself(_)
                 | CacheKey::Namespace(_) => {}
             }
         }
+    }
+
+    /// The YoiPod with this UID, if it has started more or fewer than its status says.
+    fn trigger_spawner_of_another_count(&self, uid: &str) {
+        let started = self.yoipods.by_key(&CacheKey::SpawnedBy(uid.to_owned())).len();
+        let says_another = |spawner: &YoiPod| {
+            let said = spawner.status.as_ref().and_then(|status| status.children).unwrap_or_default();
+            usize::try_from(said) != Ok(started)
+        };
+        trigger_all(&self.senders.yoipods, &matching(self.yoipods.by_key(&CacheKey::Itself(uid.to_owned())), says_another));
     }
 
     /// The owners of a Pod, ConfigMap, claim or volume, and the projects of a network policy's namespace.
@@ -158,7 +175,7 @@ impl WatchCaches {
                 CacheKey::Project(namespace, name) => trigger(&self.senders.projects, namespace, name),
                 CacheKey::Namespace(_) => trigger_all(&self.senders.projects, &self.projects.by_key(key)),
                 CacheKey::Warm(uid) => trigger_all(&self.senders.projects, &self.projects.by_key(&CacheKey::Itself(uid.clone()))),
-                CacheKey::Parent(..) | CacheKey::BaseOf(_) | CacheKey::Origin(_) | CacheKey::Itself(_) => {}
+                CacheKey::Parent(..) | CacheKey::BaseOf(_) | CacheKey::Origin(_) | CacheKey::SpawnedBy(_) | CacheKey::Itself(_) => {}
             }
         }
     }
@@ -293,6 +310,40 @@ mod tests {
         assert_eq!(triggered(&mut triggers.projects), ["p"]);
         writers.workspaces.apply(Event::Delete(base_of("p")), |change| caches.workspace_changed(&change.keys));
         assert_eq!(triggered(&mut triggers.projects), ["p"]);
+    }
+
+    #[test]
+    fn c16_a_parent_is_triggered_when_it_has_more_or_fewer_children_and_they_when_it_is_gone() {
+        let (caches, writers, mut triggers) = WatchCaches::new();
+        let child = |name: &str| {
+            let mut child = yoipod(name, name);
+            child.spec.spawned_by = Some(Box::new(object(json!({"name": "lead", "uid": "uid-lead", "requestId": "r"}))));
+            child
+        };
+        let mut lead = yoipod("lead", "lead");
+        writers.yoipods.apply(Event::Apply(lead.clone()), |_| {});
+        let mut version = 1;
+        let mut changed = |event: Event<YoiPod>| {
+            version += 1;
+            let set = |mut pod: YoiPod| {
+                pod.metadata.resource_version = Some(version.to_string());
+                pod
+            };
+            let event = match event {
+                Event::Apply(pod) => Event::Apply(set(pod)),
+                Event::Delete(pod) => Event::Delete(set(pod)),
+                other => other,
+            };
+            writers.yoipods.apply(event, |change| caches.yoipod_changed(&change.keys));
+            triggered(&mut triggers.yoipods)
+        };
+        assert!(changed(Event::Apply(child("one"))).contains(&"lead".to_owned()));
+        lead.status = Some(object(json!({"children": 1, "conditions": []})));
+        changed(Event::Apply(lead.clone()));
+        assert!(!changed(Event::Apply(child("one"))).contains(&"lead".to_owned()), "its count is right");
+        assert!(changed(Event::Delete(child("one"))).contains(&"lead".to_owned()));
+        changed(Event::Apply(child("two")));
+        assert!(changed(Event::Delete(lead)).contains(&"two".to_owned()));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 pub mod children;
 pub mod conditions;
 pub mod duration;
+pub mod fork;
 pub mod meta;
 pub mod names;
 pub mod network;
@@ -29,6 +30,7 @@ pub mod peer;
 mod policy;
 pub mod project;
 pub mod reservation;
+pub mod restore;
 mod restricted;
 pub mod scope;
 pub mod settings;

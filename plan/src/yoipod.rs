@@ -33,7 +33,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use yoi_crds::name::finalizer;
-use yoi_crds::pod::{ManifestRef, ReaderStatus, WorkspaceRef};
+use yoi_crds::pod::{ManifestRef, ParentRef, ReaderStatus, WorkspaceRef};
 use yoi_crds::{AgentWorkspace, YoiPod, YoiPodStatus, YoiProject};
 
 use crate::meta::name;
@@ -72,6 +72,10 @@ pub struct Observed {
     pub bases: Vec<Arc<AgentWorkspace>>,
     /// The workspace that the tree is a fork of, or will be.
     pub parent: Option<Arc<AgentWorkspace>>,
+    /// The YoiPod that has started this one, by the UID in `spec.spawnedBy`, while it is there.
+    pub spawner: Option<Arc<YoiPod>>,
+    /// How many YoiPods name this one in `spec.spawnedBy`.
+    pub children: usize,
     /// Pods with this YoiPod's name as label: of agents, readers and pushers.
     pub pods: Vec<Arc<ObservedPod>>,
     /// The one called [`session_claim_name`]. While the status names none and there is no such claim: a claim with the label of this YoiPod that was warm.
@@ -165,6 +169,11 @@ fn reconcile(input: &YoiPodInput<'_>, settings: &Settings, now: jiff::Timestamp)
         reader: reader.pod.map(|pod| ReaderStatus { requested_at: None, pod: Some(pod) }),
         push: push.status.map(Box::new),
         ended: ending.ended.map(Box::new),
+        // A child starts no others, so nobody hangs under a grandparent.
+        parent: input
+            .spawner
+            .map(|spawner| Box::new(ParentRef { name: spawner.name().to_owned(), uid: spawner.uid().as_str().to_owned() })),
+        children: i32::try_from(input.children).ok().filter(|children| *children > 0),
         conditions,
         ..YoiPodStatus::default()
     };

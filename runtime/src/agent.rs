@@ -36,6 +36,7 @@ use crate::frame;
 use crate::gateway_peers::{Delegation, GatewayPeers};
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
+use crate::merge::Merger;
 use crate::policy_watch::watch_policy;
 use crate::program::{program_setup, report_program};
 use crate::request_gate::RequestGate;
@@ -100,7 +101,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     status.set_has_git(processes.has_program("git"));
 
     let caller = RequestClient::new(dial(&manifest.gateway, &settings.token, &manifest.gateway.service));
-    let peers = Arc::new(GatewayPeers::new(caller.clone(), Delegation { starts: manifest.delegation, lends: manifest.lends }));
+    let merger = Arc::new(Merger::new(processes.clone()));
+    let delegation = Delegation { merger: manifest.delegation.then(|| merger.clone()), lends: manifest.lends };
+    let peers = Arc::new(GatewayPeers::new(caller.clone(), delegation));
     let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let policy = watch_policy(token_folder, &manifest.policy, stop.clone()).map_err(ProjectError::from)?;
     let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, policy.borrow().source())?;
@@ -174,6 +177,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
                 gate: gate.clone(),
                 assets: tools.runner().assets().clone(),
                 tools: tools.clone(),
+                merger,
             },
         ),
         KeepPolicy::default(),

@@ -29,6 +29,8 @@ pub enum RuntimeCommand {
     Hook(HookArgs),
     /// Copy the skills and commands of the image that this runs in, for the agent's own container. Nothing of the image is run.
     CopyAssets(CopyAssetsArgs),
+    /// Merge the work of another agent, which stands on standard input, into the tree. The runtime calls this.
+    Merge,
     /// Offer the runtime's tools to a program, over the Model Context Protocol on standard input and output.
     Mcp(ProgramEnd),
 }

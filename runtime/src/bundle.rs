@@ -7,6 +7,7 @@ use yoi_engine::processes::ProcessSupervisor;
 use yoi_wire::bundle::{
     BRANCHES, BundleHead, BundleQuery, MAX_BUNDLE_BYTES, MAX_BUNDLE_HEAD, MAX_UNCOMMITTED_PATHS, Uncommitted, check_branch_name,
 };
+use yoi_wire::merge::WORK;
 
 use crate::diff::{DiffError, known_base, list_changes};
 use crate::git_repository::{GitError, GitRepository, GitStream, Untracked};
@@ -57,6 +58,8 @@ pub enum BundleError {
 /// An answer before it is sent.
 pub struct Bundle {
     pub head: BundleHead,
+    /// What of the bundle stands before `stream`.
+    pub begin: Vec<u8>,
     /// The bundle itself; `None` without commits.
     pub stream: Option<GitStream>,
 }
@@ -66,6 +69,9 @@ pub struct Bundle {
 /// # Errors
 /// The branch is none of the repository or not made on top of the base, the commits are too large, the shim does not answer, or git fails.
 pub async fn bundle(processes: &ProcessSupervisor, tree: &Path, shim_socket: &Path, query: &BundleQuery) -> Result<Bundle, BundleError> {
+    if query.work && query.branch.is_some() {
+        return Err(BundleError::BranchName("the work is that of what is checked out: leave the branch out".to_owned()));
+    }
     if let Some(branch) = &query.branch {
         check_branch_name(branch).map_err(BundleError::BranchName)?;
     }
@@ -95,6 +101,10 @@ pub async fn bundle_since(
     let commit = repository.commit(&name).await?;
     let untracked = repository.untracked().await?;
     let uncommitted = uncommitted(&repository, &untracked).await?;
+    let (name, commit) = match query.work {
+        true => (WORK.to_owned(), repository.commit_of_work(commit.as_deref(), &untracked).await?),
+        false => (name, commit),
+    };
     let mut inner = InnerRepositories::new(processes, tree);
     inner.add_untracked(&repository, &untracked);
     inner.add_uncommitted(&repository).await?;
@@ -104,7 +114,7 @@ pub async fn bundle_since(
             None => {
                 let inner_repositories = inner.found();
                 let head = BundleHead { name, commit: None, base: base.map(str::to_owned), commits: 0, uncommitted, inner_repositories };
-                Ok(Bundle { head: fitting(head), stream: None })
+                Ok(Bundle { head: fitting(head), begin: Vec::new(), stream: None })
             }
         };
     };
@@ -128,16 +138,33 @@ pub async fn bundle_since(
         inner_repositories,
     });
     if commits == 0 {
-        return Ok(Bundle { head, stream: None });
+        return Ok(Bundle { head, begin: Vec::new(), stream: None });
     }
     let usage = repository.answer(&[&["rev-list", "--objects", "--disk-usage"], &range[..], &["--"]].concat()).await?;
     let bytes: u64 = usage.parse().map_err(|_| GitError::Failed(format!("git measured {usage:?} bytes")))?;
     if bytes > MAX_BUNDLE_BYTES {
         return Err(BundleError::TooLarge { bytes });
     }
+    if query.work {
+        // git makes bundles of names alone, and no name leads to this commit.
+        let begin = bundle_header(&commit, &name, base);
+        let stream = repository.pack(&PACKING, &commit, base)?;
+        return Ok(Bundle { head, begin, stream: Some(stream) });
+    }
     let named: Vec<&str> = [name.as_str()].into_iter().chain(excluded.as_deref()).collect();
     let stream = repository.stream(&[&PACKING[..], &["bundle", "create", "--quiet", "-"], &named[..]].concat())?;
-    Ok(Bundle { head, stream: Some(stream) })
+    Ok(Bundle { head, begin: Vec::new(), stream: Some(stream) })
+}
+
+/// What stands before the pack of a bundle with one name, gitformat-bundle(5).
+fn bundle_header(commit: &str, name: &str, base: Option<&str>) -> Vec<u8> {
+    let signature = match commit.len() {
+        // The only other length is that of SHA-256.
+        40 => "# v2 git bundle\n",
+        _ => "# v3 git bundle\n@object-format=sha256\n",
+    };
+    let needed = base.map(|base| format!("-{base}\n")).unwrap_or_default();
+    format!("{signature}{needed}{commit} {name}\n\n").into_bytes()
 }
 
 /// Every commit must lead to the base.

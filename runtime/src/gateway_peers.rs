@@ -1,26 +1,37 @@
 //! The other agents, as the gateway knows them. It knows this agent by its token.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Full, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use yoi_engine::children::Children;
 use yoi_engine::peers::{Peers, PeersError};
-use yoi_line::{CallError, FailureClass, RequestClient};
+use yoi_line::{CallError, FailureClass, RequestClient, RequestLimits};
 use yoi_wire::children::{
     ChildWords, DiffRequest, LoansRequest, LoansResponse, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest,
     WaitResponse,
 };
-use yoi_wire::hub::{PodList, SendRequest, SendResponse, gateway_api};
+use yoi_wire::evidence::{ChildFacts, ChildLog, ChildLogRequest, ChildStateRequest};
+use yoi_wire::hub::{PodList, RestoreRequest, RestoreResponse, SendRequest, SendResponse, gateway_api};
+use yoi_wire::merge::{MergeOutcome, MergeRequest};
 use yoi_wire::people::DiffResponse;
+
+use crate::merge::Merger;
 
 /// For so long a new Pod may be unknown to what enforces the gateway's NetworkPolicy, which then refuses its connections: it learns the Pod's address from
 /// the kubelet's report, some time after the containers have started.
 const NEW_POD: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(250);
+/// How long the begin of a child's work may take: a reader of a stopped child has to start.
+const WORK_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest refusal, in bytes.
+const MAX_REFUSAL: usize = 64 << 10;
 
 /// Asks the gateway.
 #[derive(Debug)]
@@ -32,10 +43,10 @@ pub struct GatewayPeers {
 }
 
 /// What an agent may do with others.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Delegation {
-    /// It may start some.
-    pub starts: bool,
+    /// What merges the work of its children; absent: it may start none.
+    pub merger: Option<Arc<Merger>>,
     /// It may lend them paths of its tree.
     pub lends: bool,
 }
@@ -61,6 +72,27 @@ impl GatewayPeers {
     }
 }
 
+impl GatewayPeers {
+    /// A child's work, with the order to merge it before it.
+    async fn work(&self, request: &MergeRequest) -> Result<hyper::body::Incoming, PeersError> {
+        let unsent = |message: String| PeersError::NotSent { message, retry: false };
+        let body = serde_json::to_vec(request).map_err(|error| unsent(error.to_string()))?;
+        let request = http::Request::post(gateway_api::CHILD_WORK).header(http::header::CONTENT_TYPE, "application/json");
+        let request = request.body(Full::new(Bytes::from(body))).map_err(|error| unsent(error.to_string()))?;
+        let limits = RequestLimits { response_timeout: WORK_TIMEOUT, ..RequestLimits::default() };
+        let answer = self.client.with_limits(limits).call(request).await.map_err(peers_error)?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer.into_body());
+        }
+        let body = Limited::new(answer.into_body(), MAX_REFUSAL).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        Err(match serde_json::from_slice(&body) {
+            Ok(refusal) => PeersError::Refused(refusal),
+            Err(_) => PeersError::Unanswered { message: format!("the gateway answered {status}"), retry: false },
+        })
+    }
+}
+
 impl Peers for GatewayPeers {
     fn list(&self) -> BoxFuture<'_, Result<PodList, PeersError>> {
         async { self.post(gateway_api::LIST_PODS, &serde_json::json!({})).await }.boxed()
@@ -70,8 +102,12 @@ impl Peers for GatewayPeers {
         self.post(gateway_api::SEND, message).boxed()
     }
 
+    fn restore<'a>(&'a self, request: &'a RestoreRequest) -> BoxFuture<'a, Result<RestoreResponse, PeersError>> {
+        self.post(gateway_api::RESTORE, request).boxed()
+    }
+
     fn children(&self) -> Option<&dyn Children> {
-        self.delegation.starts.then_some(self as &dyn Children)
+        self.delegation.merger.is_some().then_some(self as &dyn Children)
     }
 }
 
@@ -98,6 +134,24 @@ impl Children for GatewayPeers {
 
     fn diff<'a>(&'a self, request: &'a DiffRequest) -> BoxFuture<'a, Result<DiffResponse, PeersError>> {
         self.post(gateway_api::DIFF_CHILD, request).boxed()
+    }
+
+    fn log<'a>(&'a self, request: &'a ChildLogRequest) -> BoxFuture<'a, Result<ChildLog, PeersError>> {
+        self.post(gateway_api::CHILD_LOG, request).boxed()
+    }
+
+    fn state<'a>(&'a self, request: &'a ChildStateRequest) -> BoxFuture<'a, Result<ChildFacts, PeersError>> {
+        self.post(gateway_api::CHILD_STATE, request).boxed()
+    }
+
+    fn merge<'a>(&'a self, request: &'a MergeRequest) -> BoxFuture<'a, Result<MergeOutcome, PeersError>> {
+        async {
+            let no_children = || PeersError::NotSent { message: "this agent starts no others".to_owned(), retry: false };
+            let merger = self.delegation.merger.as_ref().ok_or_else(no_children)?;
+            let work = self.work(request).await?;
+            merger.merge(work.into_data_stream()).await.map_err(PeersError::Refused)
+        }
+        .boxed()
     }
 
     fn wait<'a>(&'a self, request: &'a WaitRequest) -> BoxFuture<'a, Result<WaitResponse, PeersError>> {

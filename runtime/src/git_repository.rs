@@ -20,6 +20,7 @@ use yoi_engine::tree_git;
 mod place;
 mod private_folder;
 pub(crate) mod untracked;
+mod work;
 
 use crate::hidden_paths::HiddenPaths;
 use private_folder::PrivateFolder;
@@ -186,8 +187,12 @@ impl<'a> GitRepository<'a> {
     }
 
     fn start(&self, args: &[&str]) -> Result<(SupervisedProcess, ChildStdout), GitError> {
+        self.start_with_stdin(args, Stdio::null())
+    }
+
+    fn start_with_stdin(&self, args: &[&str], stdin: Stdio) -> Result<(SupervisedProcess, ChildStdout), GitError> {
         let started = self.processes.start("git", |command| {
-            command.args(arguments(&self.at, args)).envs(borrowed(&self.env)).stdout(Stdio::piped()).stderr(Stdio::null());
+            command.args(arguments(&self.at, args)).envs(borrowed(&self.env)).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::null());
         });
         let mut process = started.map_err(GitError::from_start)?;
         let stdout = process.take_stdout().ok_or_else(|| GitError::Failed("git's output is no pipe".to_owned()))?;

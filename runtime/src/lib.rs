@@ -12,6 +12,7 @@
 //! | [`args`] | reads flags, environment and manifest |
 //! | [`serve`] | answers the gateway's requests: log, inbox, control, attach, export, diff, bundle |
 //! | [`bundle`] | packs what the agent has committed, and commits what it has not |
+//! | [`merge`], [`merge_process`] | merge another agent's work into the tree, in a process of its own |
 //! | [`diff`], [`shim_client`] | find what the agent changed, by git and by the node's shim |
 //! | [`status`] | keeps the runtime's report and sends it to the gateway |
 //! | [`gateway_peers`] | asks the gateway for other agents, and sends them messages |
@@ -50,6 +51,8 @@ pub mod git_repository;
 mod hidden_paths;
 pub mod hook;
 pub mod log_origin;
+pub mod merge;
+pub mod merge_process;
 pub mod model_secrets;
 mod policy_watch;
 pub mod program;

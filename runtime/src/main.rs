@@ -12,7 +12,7 @@ use yoi_runtime::hook::{self, HookError};
 use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
 use yoi_runtime::model_secrets::TakenVariables;
 use yoi_runtime::program_tools::RuntimeTools;
-use yoi_runtime::{agent, allocator, asset_copy, reader};
+use yoi_runtime::{agent, allocator, asset_copy, merge_process, reader};
 
 /// More than any of the futures needs. The kernel gives memory only for what is used.
 const STACK_BYTES: usize = 1 << 20;
@@ -77,6 +77,10 @@ fn run(cli: RuntimeCli, model_secrets: TakenVariables, origin: &LogOrigin) -> Re
             }
         }
         RuntimeCommand::CopyAssets(args) => return Ok(asset_copy::run(&args)),
+        RuntimeCommand::Merge => {
+            let answer = merge_process::run(std::io::stdin(), &std::env::current_dir()?);
+            serde_json::to_writer(std::io::stdout(), &answer)?;
+        }
         RuntimeCommand::Mcp(end) => {
             let runtime = small_runtime()?;
             let done = runtime.block_on(yoi_mcp::serve_stdio(RuntimeTools::new(end), "yoi", env!("CARGO_PKG_VERSION")));

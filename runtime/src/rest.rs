@@ -115,7 +115,7 @@ impl Idleness {
         let open = names.filter_map(|name| others.as_ref()?.get(&name).ok()?.open_session());
         for session in std::iter::once(main).chain(open.collect::<Vec<_>>()) {
             let waiting = session.waiting_calls().await;
-            if waiting.is_none_or(|calls| !calls.is_empty()) || !session.pending().is_empty() {
+            if waiting.is_none_or(|calls| !calls.is_empty()) || session.has_work_pending() {
                 return false;
             }
         }

@@ -35,6 +35,7 @@ use yoi_wire::people::{DiffQuery, LogLine, MAX_LOG_TAIL, PatchQuery};
 use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
 use crate::git_repository::GitError;
+use crate::merge::Merger;
 use crate::request_gate::{RequestGate, admit};
 use crate::status::NotReady;
 
@@ -47,6 +48,7 @@ mod conversations;
 mod engine;
 mod export;
 mod fence;
+mod merge;
 mod parts;
 mod usage;
 
@@ -92,6 +94,8 @@ pub struct AgentState {
     pub assets: Arc<ProjectAssets>,
     /// The gate before its tools.
     pub tools: ToolGate,
+    /// Merges the work of others into its tree.
+    pub merger: Arc<Merger>,
 }
 
 /// The routes of a runtime, those of a stopped agent's reader among them.
@@ -110,8 +114,11 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
         .with_state(agent.clone())
         .merge(engine::tools_router(agent.clone()));
     let of_conversations = conversations::agent_router(read.clone(), agent.clone()).merge(engine::agent_router(agent.clone()));
-    let commit_route =
-        Router::new().route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit())).with_state((read.clone(), agent.clone()));
+    let commit_route = Router::new()
+        .route(runtime_api::BUNDLE, post(bundle::post_commit).layer(limit()))
+        // As long as a bundle may be, which it measures itself.
+        .route(runtime_api::MERGE, post(merge::post_merge).layer(DefaultBodyLimit::disable()))
+        .with_state((read.clone(), agent.clone()));
     let fence_route = Router::new().route(runtime_api::FENCE, post(fence::post).layer(limit())).with_state((read.clone(), agent.clone()));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
     let counted_routes =
@@ -260,7 +267,7 @@ impl LogStream {
 }
 
 async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverRequest>, JsonRejection>) -> Response {
-    let DeliverRequest { message_id, from, text, only_when_idle } = match deliver {
+    let DeliverRequest { message_id, from, text, only_when_idle, weak } = match deliver {
         Ok(Json(deliver)) => deliver,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_long(None),
         Err(rejection) => return refuse(rejection.status(), RefusalReason::Invalid, rejection.body_text()),
@@ -281,10 +288,10 @@ async fn inbox(State(api): State<AgentState>, deliver: Result<Json<DeliverReques
     let Some(session) = api.open_session.borrow().clone() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
     };
-    if only_when_idle && (session.feed.progress().activity != Activity::Idle || !session.pending().is_empty()) {
+    if only_when_idle && (session.feed.progress().activity != Activity::Idle || session.has_work_pending()) {
         return refuse(StatusCode::CONFLICT, RefusalReason::AlreadyRunning, "it is at work; nothing was queued");
     }
-    let message = InboxMessage { id: message_id.clone(), from, text, wake: Wake::Run };
+    let message = InboxMessage { id: message_id.clone(), from, text, wake: if weak { Wake::Wait } else { Wake::Run } };
     match blocking(move || session.put(message)).await {
         Ok(PutOutcome::Accepted) => Json(SendResponse { message_id, duplicate: false }).into_response(),
         Ok(PutOutcome::Duplicate) => Json(SendResponse { message_id, duplicate: true }).into_response(),

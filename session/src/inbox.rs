@@ -65,7 +65,7 @@ pub enum Sender {
 pub enum Wake {
     /// It starts a run.
     Run,
-    /// It waits for the next run. Nothing sends such a message yet: it is kept for what an idle agent should know and need not work for, as the end of a child.
+    /// It waits for the next run: what an idle agent should know and need not work for, as the end of a child's run.
     Wait,
 }
 

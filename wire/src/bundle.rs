@@ -29,13 +29,17 @@ pub struct BundleQuery {
     /// The branch of the agent's repository; what is checked out there when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// With what is not committed, as one commit more on what is checked out, which no branch leads to. The name in the bundle is
+    /// [`crate::merge::WORK`] then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub work: bool,
 }
 
 /// The first line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleHead {
-    /// The only name in the bundle: `HEAD`, or `refs/heads/` and the branch that was asked for.
+    /// The only name in the bundle: `HEAD`, `refs/heads/` and the branch that was asked for, or [`crate::merge::WORK`].
     pub name: String,
     /// Its commit; absent in a repository without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +49,7 @@ pub struct BundleHead {
     pub base: Option<String>,
     /// Commits in the bundle. Without any, there is none.
     pub commits: u64,
-    /// What the bundle cannot have.
+    /// What is not committed. Only a bundle of work has it.
     pub uncommitted: Uncommitted,
     /// Repositories below the root of the agent's, of which the bundle does not have all; at most [`MAX_INNER_REPOSITORIES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

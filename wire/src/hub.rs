@@ -21,12 +21,21 @@ pub mod gateway_api {
     pub const LIST_PODS: &str = "/v1/pods";
     /// `POST` [`super::SendRequest`], answers [`super::SendResponse`] or [`super::Refusal`]: 413 for a message that is too long.
     pub const SEND: &str = "/v1/send";
+    /// `POST` [`super::RestoreRequest`], answers [`super::RestoreResponse`] or [`super::Refusal`].
+    pub const RESTORE: &str = "/v1/restore";
     /// `POST` [`crate::children::SpawnRequest`], answers [`crate::children::SpawnResponse`] or [`super::Refusal`].
     pub const SPAWN: &str = "/v1/children/spawn";
     /// `POST` [`crate::children::ReadRequest`], answers [`crate::children::ChildWords`] or [`super::Refusal`].
     pub const READ_CHILD: &str = "/v1/children/words";
     /// `POST` [`crate::children::DiffRequest`], answers [`crate::people::DiffResponse`] or [`super::Refusal`].
     pub const DIFF_CHILD: &str = "/v1/children/diff";
+    /// `POST` [`crate::evidence::ChildLogRequest`], answers [`crate::evidence::ChildLog`] or [`super::Refusal`].
+    pub const CHILD_LOG: &str = "/v1/children/log";
+    /// `POST` [`crate::evidence::ChildStateRequest`], answers [`crate::evidence::ChildFacts`] or [`super::Refusal`].
+    pub const CHILD_STATE: &str = "/v1/children/state";
+    /// `POST` [`crate::merge::MergeRequest`], answers with a line with a [`crate::merge::MergeOrder`] and the child's work behind it, as
+    /// [`crate::bundle`] describes, or [`super::Refusal`].
+    pub const CHILD_WORK: &str = "/v1/children/work";
     /// `POST` [`super::SendRequest`] to an idle child, answers [`super::SendResponse`] or [`super::Refusal`].
     pub const SEND_CHILD: &str = "/v1/children/send";
     /// `POST` [`crate::children::WaitRequest`], answers [`crate::children::WaitResponse`] or [`super::Refusal`].
@@ -54,6 +63,9 @@ pub mod runtime_api {
     /// `GET` with [`crate::bundle::BundleQuery`]: [`crate::bundle`] describes the answer; [`super::Refusal`] with 413 when it would be too long. `POST`
     /// [`crate::bundle::CommitRequest`], answers [`crate::bundle::CommitResponse`] or [`super::Refusal`]; a stopped agent's reader does not take it.
     pub const BUNDLE: &str = "/v1/bundle";
+    /// `POST` of a line with a [`crate::merge::MergeOrder`], and of the other agent's work behind it: [`crate::merge::MergeOutcome`], or
+    /// [`super::Refusal`]: 409 while a run is under way, and for a tree or a work that nothing can be merged into or from.
+    pub const MERGE: &str = "/v1/merge";
     /// `POST` of [`crate::control::ControlRequest`], answered by [`crate::control::ControlResponse`].
     pub const CONTROL: &str = "/v1/control";
     /// `GET`: [`crate::approval::WaitingCalls`]. `POST` [`crate::approval::ApprovalRequest`], answers [`crate::approval::ApprovalResponse`] or
@@ -378,6 +390,30 @@ pub struct VisiblePod {
     /// `Idle`, `Running`, `Paused`, `NeedsInput`, or why it is not live: `Stopped`, `Resting` until a message wakes it, `Unreachable`, or `Missing` when the
     /// agent that was joined is gone, even if a namesake took its place.
     pub state: String,
+    /// Id of its session; absent while it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Why it cannot be restored from its session once it has stopped; absent: it can, or a gateway of an earlier version does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_restorable: Option<String>,
+}
+
+/// A stopped agent to start again: a child or a peer of the caller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreRequest {
+    /// Name of the agent.
+    pub name: String,
+}
+
+/// The agent is up again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreResponse {
+    /// The agent.
+    pub agent: AgentRef,
+    /// As [`VisiblePod::state`].
+    pub state: String,
 }
 
 /// Why an agent is visible.
@@ -423,6 +459,9 @@ pub struct DeliverRequest {
     /// An agent in whose conversation anything is under way refuses it as [`RefusalReason::AlreadyRunning`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_when_idle: bool,
+    /// It starts no run and wakes nobody: the receiver's next run reads it. A runtime of an earlier version does not know that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub weak: bool,
 }
 
 /// Who sent a message. Exactly one field is set.
@@ -499,4 +538,12 @@ pub enum RefusalReason {
     NotLent,
     /// Another agent holds one of the paths. Nothing was lent.
     PathHeld,
+    /// A tree is no git repository, or has no commit that the other one has, too: nothing tells what each has changed.
+    NotGit,
+    /// The agent is reachable, or is to run already: there is nothing to restore.
+    AlreadyLive,
+    /// The agent has no session that it could go on with, or is not to go on.
+    NotRestorable,
+    /// The agent was started, and its container has ended or it had no line in time.
+    NotUp,
 }

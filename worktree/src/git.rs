@@ -56,6 +56,12 @@ impl Git {
         self
     }
 
+    /// As this one, started in another folder.
+    pub(crate) fn started_in(mut self, folder: &Path) -> Self {
+        folder.clone_into(&mut self.folder);
+        self
+    }
+
     fn command(&self, args: &[&OsStr]) -> Command {
         let mut command = Command::new("git");
         for name in REMOVED {

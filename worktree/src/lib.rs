@@ -1,5 +1,5 @@
 //! Work as git objects: the state of a working tree in, a bundle out, a bundle checked before anything is made of it, and what another side made of a commit
-//! laid on a working tree.
+//! laid on a working tree or merged into one.
 //!
 //! git is the system's. The repository of the person is only read: an index of our own, objects in a folder of our own.
 //!
@@ -9,6 +9,7 @@
 //!   asked for. It is on no branch.
 //! - A file that changes while it is read is read again; a capture of what does not rest is refused.
 //! - [`apply`] replaces no file that is not as the commit has it that the other side began with.
+//! - [`merge`] merges all of the other side's work or nothing of it.
 //! - [`check`] puts nothing of a bundle into the repository that it is for: its objects stay in a folder of their own until the caller takes them.
 //!
 //! # Caveats
@@ -24,6 +25,7 @@ mod capture;
 mod check;
 mod git;
 mod header;
+mod merge;
 mod names;
 mod scan;
 
@@ -33,3 +35,4 @@ pub use capture::{Asked, CaptureError, Captured, Limits, Source, capture};
 pub use check::{CheckError, Checked, Rules, check};
 pub use git::GitError;
 pub use header::{BundleHeader, HeaderError, is_hash};
+pub use merge::{Conflict, ConflictWhy, Favour, Merge, MergeError, Merged, merge};

@@ -36,7 +36,7 @@ const LAWS: &[Law] = &[
     Law { name: "yoi-agent-shim", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-workspace", "yoi-line", "yoi-watch-cache"], never: &[] },
     Law {
         name: "yoi-runtime",
-        ours: &["yoi-wire", "yoi-session", "yoi-line", "yoi-assets", "yoi-engine", "yoi-mcp"],
+        ours: &["yoi-wire", "yoi-session", "yoi-line", "yoi-assets", "yoi-engine", "yoi-mcp", "yoi-worktree"],
         never: &["kube", "kube-core", "k8s-openapi"],
     },
     Law { name: "kubectl-yoi", ours: &["yoi-crds", "yoi-wire", "yoi-plan", "yoi-worktree"], never: &[] },

@@ -59,6 +59,13 @@ pub struct YoiPodStatus {
     /// Operator: since when nothing runs the agent, because its task is done or its lifetime is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Box<EndedStatus>>,
+    /// Operator: the agent that has started this one, as long as it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Box<ParentRef>>,
+    /// Operator: how many agents this one has started that are there; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub children: Option<i32>,
     /// Of a stopped agent: the Pod that people read its session and tree by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<ReaderStatus>,
@@ -78,6 +85,13 @@ pub struct ManifestRef {
     pub name: String,
     /// Hex SHA-256 of its content.
     pub digest: String,
+}
+
+/// The agent that another one hangs under.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ParentRef {
+    pub name: String,
+    pub uid: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

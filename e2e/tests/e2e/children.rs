@@ -86,7 +86,7 @@ async fn a_lead_starts_a_child_in_a_fork_of_its_tree_reads_it_over_a_restart_and
     ensure!(outputs[0].contains("It has said nothing new"), "{outputs:?}");
 
     let list = ns.yoi(&["ls", "agents"]).await?.exit_ok()?.out;
-    ensure!(list.lines().any(|line| line.trim_start().starts_with("child") && line.contains("lead")), "{list}");
+    ensure!(list.lines().any(|line| line.trim_start().starts_with("└ child") && line.contains("lead")), "{list}");
     let outputs = outputs_after(&ns, "end it").await?;
     ensure!(outputs[0].contains("is being stopped"), "{outputs:?}");
     ns.wait_for::<YoiPod, _>("child", "stopped", |child| {
@@ -109,5 +109,98 @@ async fn a_lead_starts_a_child_in_a_fork_of_its_tree_reads_it_over_a_restart_and
     ensure!(refused.contains("only the Yoi gateway says who has started an agent"), "{refused}");
     forged.spec.spawned_by = None;
     ns.api::<YoiPod>().create(&dry, &forged).await.context("the control, the same without it, is refused")?;
+    ns.remove().await
+}
+
+const MERGES: &str = r#"
+rules:
+- name: child
+  when: { lastUserContains: "work as the child" }
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: "sed -i s/1/one/ a && git commit -q -am child && echo late > late && cat a" } }
+  - text: The child has done it.
+- name: again
+  when: { lastUserContains: "once more" }
+  steps:
+  - text: The child is back.
+- name: lead
+  when: { lastUserContains: "start another" }
+  steps:
+  - toolCalls: [{ tool: Shell, args: { command: "git init -q && printf '1\\n2\\n3\\n4\\n' > a && git add a && git commit -q -m base && git log --oneline" } }]
+  - toolCalls: [{ tool: SpawnPod, args: { name: child, task: "work as the child" } }, { tool: WaitPods, args: { names: [child] } }]
+  - text: Started.
+- name: merge
+  when: { lastUserContains: "merge it" }
+  steps:
+  - toolCalls: [{ tool: Shell, args: { command: "sed -i s/4/four/ a" } }]
+  - toolCalls: [{ tool: PodState, args: { name: child } }]
+  - toolCalls: [{ tool: PodLog, args: { name: child } }]
+  - toolCalls: [{ tool: MergePod, args: { name: child, dryRun: true } }]
+  - toolCalls: [{ tool: MergePod, args: { name: child } }]
+  - toolCalls: [{ tool: Shell, args: { command: "cat a late; git log --oneline | wc -l" } }]
+  - text: Merged.
+- name: end
+  when: { lastUserContains: "end it" }
+  steps:
+  - toolCalls: [{ tool: StopPod, args: { name: child } }]
+  - text: Ended.
+- name: restore
+  when: { lastUserContains: "restore it" }
+  steps:
+  - toolCalls: [{ tool: ListPods, args: {} }]
+  - toolCalls: [{ tool: RestorePod, args: { name: child } }]
+  - text: Restored.
+- name: more
+  when: { lastUserContains: "give it more" }
+  steps:
+  - toolCalls: [{ tool: SendToPod, args: { to: child, message: "once more" } }]
+  - text: Given.
+"#;
+
+#[tokio::test]
+async fn d12_a_lead_merges_its_childs_work_and_restores_it() -> Result<()> {
+    let ns = TestNamespace::create("merges").await?;
+    ns.create_model(MERGES).await?;
+    ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Btrfs" })).await?;
+    ns.create_agent("lead", "p", json!({ "task": "start another", "delegation": {} })).await?;
+    ns.wait_task_complete("lead").await?;
+    ns.wait_task_complete("child").await?;
+
+    let outputs = outputs_after(&ns, "merge it").await?;
+    ensure!(outputs.len() == 6, "{outputs:?}");
+    ensure!(outputs[1].contains("1 paths: late") && outputs[1].contains("finished"), "{}", outputs[1]);
+    ensure!(outputs[2].contains("sed -i s/1/one/") && outputs[2].contains("The child has done it."), "{}", outputs[2]);
+    ensure!(outputs[3].contains("2 paths would be merged"), "{}", outputs[3]);
+    ensure!(outputs[4].contains("2 paths were merged"), "{}", outputs[4]);
+    // The lead's own change is in it, and nothing was committed.
+    ensure!(outputs[5].contains("one\n2\n3\nfour\nlate\n1"), "{}", outputs[5]);
+    let merged = ns.yoi(&["merge", "child"]).await?.exit_ok()?.out;
+    ensure!(merged.contains("the tree of lead has all that child has done"), "{merged}");
+
+    outputs_after(&ns, "end it").await?;
+    // One that is not up in time, as on a busy machine, is stopped again.
+    for tries_left in (0..5).rev() {
+        ns.wait_for::<YoiPod, _>("child", "stopped", |child| {
+            child.filter(|child| child.status.as_ref().is_some_and(|status| status.pod.is_none())).map(drop)
+        })
+        .await?;
+        let outputs = outputs_after(&ns, "restore it").await?;
+        ensure!(outputs[0].contains("Stopped; restorable"), "{}", outputs[0]);
+        if outputs[1].contains("child is restored") {
+            break;
+        }
+        ensure!(tries_left > 0 && outputs[1].contains("was stopped again"), "{}", outputs[1]);
+    }
+    outputs_after(&ns, "give it more").await?;
+    ns.wait_log("child", "an answer after the restore", |log| {
+        let says = |body: &Body| matches!(body, Body::Assistant(answer) if answer.text.contains("The child is back."));
+        log.iter().any(|line| says(&line.entry.body)).then_some(())
+    })
+    .await?;
+    let lead: YoiPod = ns.get("lead").await?;
+    ensure!(lead.status.as_ref().and_then(|status| status.children) == Some(1), "{:?}", lead.status);
+    let refused = ns.yoi(&["restore", "child"]).await?;
+    ensure!(refused.code == 1 && refused.err.contains("live"), "{refused:?}");
     ns.remove().await
 }

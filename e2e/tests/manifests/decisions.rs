@@ -305,6 +305,8 @@ fn plan_yoipod(mut object: YoiPod, full: bool, all: &mut Decision) {
         users: vec![Arc::new(object.clone())],
         bases: Vec::new(),
         parent: template.filter(|_| full).map(|w| named_workspace(&w.name)),
+        spawner: None,
+        children: 0,
         pods: Vec::new(),
         session_claim: claim,
         session_volume: None,

@@ -317,7 +317,7 @@ fn status(kind: Kind) -> Value {
                 "assets": { "generation": 1, "skills": 1, "commands": 0, "workflows": 0, "nodes": 0, "errors": 1, "refused": true,
                     "firstErrors": [".claude/skills/x/SKILL.md:2: is no YAML"] } },
             "rest": { "runGeneration": 1, "since": "2026-01-01T00:00:00Z", "wake": { "requestedAt": "2026-01-01T00:00:00Z", "by": "a message of b" } },
-            "policy": "{}", "ended": { "since": "2026-01-01T00:00:00Z", "by": "Task" },
+            "policy": "{}", "parent": { "name": "lead", "uid": "u" }, "children": 2, "ended": { "since": "2026-01-01T00:00:00Z", "by": "Task" },
             "reader": { "requestedAt": "2026-01-01T00:00:00Z", "pod": { "name": "p", "uid": "u" } },
             "push": { "request": { "id": "i", "branch": "yoi/y", "commit": "c", "expected": "e", "requestedAt": "2026-01-01T00:00:00Z" },
                 "pod": { "name": "p", "uid": "u" }, "attempts": { "id": "i", "count": 1, "noPodSince": "2026-01-01T00:00:00Z" },

@@ -9,8 +9,12 @@ mod graph;
 mod grep;
 mod list;
 mod list_pods;
+mod merge_pod;
+mod pod_log;
+mod pod_state;
 mod read;
 mod read_pod_output;
+mod restore_pod;
 mod send_to_peer_pod;
 mod send_to_pod;
 mod shell;
@@ -30,11 +34,14 @@ pub const SPAWN_POD: &str = spawn_pod::SpawnPod::NAME;
 pub use spawn_pod::{SHARES, without_share};
 
 /// The tools of an agent that may start others.
-pub const FOR_CHILDREN: [&str; 6] = [
+pub const FOR_CHILDREN: [&str; 9] = [
     spawn_pod::SpawnPod::NAME,
     send_to_pod::SendToPod::NAME,
     read_pod_output::ReadPodOutput::NAME,
+    pod_log::PodLog::NAME,
+    pod_state::PodState::NAME,
     diff_pod::DiffPod::NAME,
+    merge_pod::MergePod::NAME,
     wait_pods::WaitPods::NAME,
     stop_pod::StopPod::NAME,
 ];
@@ -56,10 +63,14 @@ pub fn all() -> Vec<Box<dyn Tool>> {
         Box::new(command::Command),
         Box::new(list_pods::ListPods),
         Box::new(send_to_peer_pod::SendToPeerPod),
+        Box::new(restore_pod::RestorePod),
         Box::new(spawn_pod::SpawnPod),
         Box::new(send_to_pod::SendToPod),
         Box::new(read_pod_output::ReadPodOutput),
+        Box::new(pod_log::PodLog),
+        Box::new(pod_state::PodState),
         Box::new(diff_pod::DiffPod),
+        Box::new(merge_pod::MergePod),
         Box::new(wait_pods::WaitPods),
         Box::new(stop_pod::StopPod),
     ]

@@ -8,14 +8,15 @@ use yoi_wire::entry::{CallFrom, OfferedTool, RefusalClass, ToolCall};
 use yoi_wire::mode::Mode;
 
 use super::ToolRunner;
+use super::builtin::FOR_CHILDREN;
 use super::result::{CallResult, LiveOutput};
 use crate::assets::{COMMAND, GRAPH, SKILL};
 use crate::conversation::is_open;
 use crate::decision::{Decision, Question, Refusal};
 use crate::policy::Policy;
 
-/// The tools of Yoi's that a program is offered. It has its own for everything else.
-const FOR_PROGRAMS: [&str; 5] = ["ListPods", "SendToPeerPod", GRAPH, COMMAND, SKILL];
+/// The tools of Yoi's that a program is offered, beside those for children. It has its own for everything else.
+const FOR_PROGRAMS: [&str; 6] = ["ListPods", "SendToPeerPod", "RestorePod", GRAPH, COMMAND, SKILL];
 
 /// Decides about calls, and runs those that may run.
 #[derive(Clone)]
@@ -121,7 +122,9 @@ impl ToolGate {
         self.runner.tools().find(&call.tool)?;
         let as_whom = self.as_whom(from);
         if !is_exposed(&call.tool, as_whom) {
-            let why = format_args!("{} is not for a program; there are {}", call.tool, FOR_PROGRAMS.join(", "));
+            let there_are: Vec<&str> =
+                FOR_PROGRAMS.into_iter().chain(FOR_CHILDREN).filter(|tool| self.runner.is_of_use(tool, as_whom)).collect();
+            let why = format_args!("{} is not for a program; there are {}", call.tool, there_are.join(", "));
             return Err(Refusal::new(RefusalClass::ToolNotExposed, why));
         }
         self.check_mode(&call.tool)?;
@@ -145,7 +148,7 @@ impl ToolGate {
 fn is_exposed(tool: &str, to: CallFrom) -> bool {
     match to {
         CallFrom::Model => true,
-        CallFrom::Mcp => FOR_PROGRAMS.contains(&tool),
+        CallFrom::Mcp => FOR_PROGRAMS.contains(&tool) || FOR_CHILDREN.contains(&tool),
         CallFrom::Hook | CallFrom::Engine | CallFrom::Unknown => false,
     }
 }

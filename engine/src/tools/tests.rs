@@ -200,7 +200,21 @@ fn calls_that_only_read_say_so() {
     let reading = fixture.gate.runner().tools().read_only();
     assert_eq!(
         reading.into_iter().collect::<Vec<_>>(),
-        ["Command", "DiffPod", "Glob", "Graph", "Grep", "List", "ListPods", "Read", "ShellOutput", "Skill", "WaitPods"]
+        [
+            "Command",
+            "DiffPod",
+            "Glob",
+            "Graph",
+            "Grep",
+            "List",
+            "ListPods",
+            "PodLog",
+            "PodState",
+            "Read",
+            "ShellOutput",
+            "Skill",
+            "WaitPods"
+        ]
     );
 }
 
@@ -208,7 +222,7 @@ fn calls_that_only_read_say_so() {
 fn a_program_has_only_the_tools_that_it_is_offered_and_its_hook_asks_for_tools_of_its_own() {
     let fixture = Fixture::new();
     let offered = |to| fixture.gate.offered(to).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
-    assert_eq!(offered(CallFrom::Mcp), ["ListPods", "SendToPeerPod"]);
+    assert_eq!(offered(CallFrom::Mcp), ["ListPods", "SendToPeerPod", "RestorePod"]);
     assert_eq!(offered(CallFrom::Hook), [""; 0]);
     let class = |tool: &str, from| match fixture.gate.begin(&call(tool, json!({})), from) {
         Decision::Allow | Decision::Ask(_) => None,

@@ -33,12 +33,15 @@ pub async fn bundle(
     wait: Result<Query<ReaderWait>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", "bundle").await?;
-    let Query(BundleQuery { branch }) = query.map_err(bad_query)?;
+    let Query(BundleQuery { branch, work }) = query.map_err(bad_query)?;
     let Query(wait) = wait.map_err(bad_query)?;
     let mut path = runtime_api::BUNDLE.to_owned();
     if let Some(branch) = branch {
         check_branch_name(&branch).map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, error).about(&record.name.name))?;
         path.push_str(&format!("?branch={}", query_value(&branch)));
+    }
+    if work {
+        path.push_str(if path.contains('?') { "&work=true" } else { "?work=true" });
     }
     let body = read_from_runtime(&gateway, &record, path, WhenStopped::Reader(wait)).await?;
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())

@@ -43,6 +43,7 @@ pub async fn resources() -> Json<Value> {
             resource(EVENTS_RIGHT, "Event", "create"),
             resource("export", "Export", "get"),
             resource("log", "Log", "get"),
+            resource("merge", "Merge", "create"),
             resource("message", "Message", "create"),
             resource("patch", "Patch", "get"),
             resources("proxy", "Engine", &["create", "get"]),

@@ -14,13 +14,15 @@ pub struct ApiFailure {
     message: String,
     /// The YoiPod that it is about.
     name: Option<String>,
+    /// Of a runtime's refusal: its reason.
+    refused: Option<RefusalReason>,
     /// What the request waits for, when trying again soon helps.
     waits_for: Option<(WaitsFor, String)>,
 }
 
 impl ApiFailure {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
-        ApiFailure { code, message: message.into(), name: None, waits_for: None }
+        ApiFailure { code, message: message.into(), name: None, refused: None, waits_for: None }
     }
 
     pub fn about(self, name: &str) -> Self {
@@ -37,6 +39,12 @@ impl ApiFailure {
         (self.code, self.message)
     }
 
+    /// As a refusal for an agent: with the runtime's own reason, if it has given one.
+    pub fn into_refusal(self) -> Refusal {
+        let reason = self.refused.unwrap_or(if self.code.is_server_error() { RefusalReason::Unreachable } else { RefusalReason::Invalid });
+        Refusal { reason, message: self.message }
+    }
+
     pub fn not_served(path: &str) -> Self {
         ApiFailure::new(StatusCode::NOT_FOUND, format!("{GROUP} serves nothing at {path}; see kubectl get --raw /apis/{GROUP}/v1alpha1"))
     }
@@ -44,7 +52,7 @@ impl ApiFailure {
     pub fn method_not_allowed() -> Self {
         ApiFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "message, control, push, sync and proxy/engine/tools/TOOL are sent with POST, all others are read with GET; approval, bundle and proxy/engine/events take both, and conversations/NAME takes POST and DELETE",
+            "message, control, merge, push, sync and proxy/engine/tools/TOOL are sent with POST, all others are read with GET; approval, bundle and proxy/engine/events take both, and conversations/NAME takes POST and DELETE",
         )
     }
 
@@ -70,8 +78,11 @@ impl ApiFailure {
             RefusalReason::NameTaken | RefusalReason::Limit | RefusalReason::NotMade | RefusalReason::NotLent | RefusalReason::PathHeld => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
+            RefusalReason::NotGit => StatusCode::BAD_REQUEST,
+            RefusalReason::AlreadyLive | RefusalReason::NotRestorable | RefusalReason::NotUp => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let failure = ApiFailure::new(code, format!("YoiPod {namespace}/{name}: {}", refusal.message)).about(name);
+        let failure = ApiFailure { refused: Some(refusal.reason), ..failure };
         match refusal.reason {
             // Nothing was taken, so the same request may come again.
             RefusalReason::Resting | RefusalReason::Waking => failure.retry(WaitsFor::Wake, "it rested and is being woken"),

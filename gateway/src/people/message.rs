@@ -44,7 +44,8 @@ pub async fn send(
         gateway.delivery.audit(&from, namespace, name, Some(&record), &message_id, Err(&refusal));
         return Err(no_line(&record, &refusal));
     }
-    let sent = gateway.delivery.deliver(&record, &inbox, &DeliverRequest { message_id, from, text, only_when_idle: false }).await;
+    let sent =
+        gateway.delivery.deliver(&record, &inbox, &DeliverRequest { message_id, from, text, only_when_idle: false, weak: false }).await;
     sent.map(|sent| (StatusCode::CREATED, Json(sent))).map_err(|refusal| ApiFailure::from_refusal(namespace, name, &refusal))
 }
 

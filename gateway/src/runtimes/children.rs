@@ -30,8 +30,8 @@ use crate::people::{ReaderWait, WhenStopped, read_from_runtime};
 /// The longest diff, in bytes: text and paths have limits of their own at the runtime.
 const MAX_DIFF: usize = 6 << 20;
 
-type Gateway = State<Arc<GatewayState>>;
-type Answer<T> = Result<Json<T>, RefusalResponse>;
+pub(super) type Gateway = State<Arc<GatewayState>>;
+pub(super) type Answer<T> = Result<Json<T>, RefusalResponse>;
 
 pub async fn spawn(State(gateway): Gateway, Extension(caller): Extension<AuthenticatedAgent>, body: Body) -> Answer<SpawnResponse> {
     let request: SpawnRequest = read_json("a request for a child", body).await?;
@@ -107,7 +107,7 @@ pub async fn send(State(gateway): Gateway, Extension(caller): Extension<Authenti
         refused(Some(&child), &refusal);
         return Err(refusal.into());
     }
-    let message = DeliverRequest { message_id, from, text, only_when_idle: true };
+    let message = DeliverRequest { message_id, from, text, only_when_idle: true, weak: false };
     Ok(Json(gateway.delivery.deliver(&child, runtime_api::INBOX, &message).await?))
 }
 
@@ -148,14 +148,14 @@ fn waited(gateway: &GatewayState, child: &AgentRef) -> WaitedChild {
 }
 
 /// How a child is, as its parent is told.
-struct ChildState {
-    state: String,
+pub(super) struct ChildState {
+    pub state: String,
     /// Why it is not Ready, of one that is not live.
-    why: Option<String>,
+    pub why: Option<String>,
 }
 
 impl ChildState {
-    fn of(gateway: &GatewayState, child: &AgentRecord) -> Self {
+    pub fn of(gateway: &GatewayState, child: &AgentRecord) -> Self {
         let (live, state) = state(gateway, child);
         let why = child.unready.as_ref().map(|(_, message)| message.clone()).filter(|_| !live);
         // A runtime is idle for a moment before it takes up its task.
@@ -171,7 +171,7 @@ fn has_done_its_task(child: &AgentRecord) -> bool {
 }
 
 /// The child of this name, by the UID that it bears in `spec.spawnedBy`.
-async fn child(gateway: &GatewayState, caller: &AuthenticatedAgent, name: &str) -> Result<Arc<AgentRecord>, Refusal> {
+pub(super) async fn child(gateway: &GatewayState, caller: &AuthenticatedAgent, name: &str) -> Result<Arc<AgentRecord>, Refusal> {
     let find = || {
         let record = gateway.agents.get(&caller.agent.namespace, name)?;
         let is_child = record.spawned_by.as_ref().is_some_and(|by| by.uid == caller.agent.uid);

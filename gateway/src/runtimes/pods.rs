@@ -32,8 +32,10 @@ pub async fn list(
     let family = family.iter().map(|record| Kin { agent: &record.name, parent_uid: record.spawned_by.as_ref().map(|by| by.uid.as_str()) });
     let pods = visible_agents(&caller.agent, parent_uid, links.iter().map(AsRef::as_ref), family).into_iter().map(|seen| {
         let record = gateway.agents.get(namespace, seen.name).filter(|record| seen.is(&record.name));
-        let (live, state) = record.map_or((false, "Missing".to_owned()), |record| state(&gateway, &record));
-        VisiblePod { name: seen.name.to_owned(), reasons: seen.reasons, live, state }
+        let (live, state) = record.as_ref().map_or((false, "Missing".to_owned()), |record| state(&gateway, record));
+        let session = record.as_ref().and_then(|record| record.gateway_status.session.as_ref()).map(|session| session.id.clone());
+        let not_restorable = record.map_or_else(|| Some("it is gone".to_owned()), |record| record.not_restorable.clone());
+        VisiblePod { name: seen.name.to_owned(), reasons: seen.reasons, live, state, session, not_restorable }
     });
     Ok(Json(PodList { pods: pods.collect() }))
 }

@@ -22,11 +22,12 @@ impl From<Refusal> for RefusalResponse {
             RefusalReason::NotAnAgent => StatusCode::UNAUTHORIZED,
             RefusalReason::NotVisible | RefusalReason::NotAChild => StatusCode::NOT_FOUND,
             RefusalReason::NotAPeer | RefusalReason::NoDelegation | RefusalReason::Limit | RefusalReason::NotLent => StatusCode::FORBIDDEN,
-            RefusalReason::AlreadyRunning | RefusalReason::NameTaken | RefusalReason::PathHeld => StatusCode::CONFLICT,
+            RefusalReason::AlreadyRunning | RefusalReason::NameTaken | RefusalReason::PathHeld | RefusalReason::NotGit => StatusCode::CONFLICT,
+            RefusalReason::AlreadyLive | RefusalReason::NotRestorable => StatusCode::CONFLICT,
             RefusalReason::Unreachable | RefusalReason::Resting | RefusalReason::Waking => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,
             RefusalReason::Invalid => StatusCode::BAD_REQUEST,
-            RefusalReason::ReceiverFailed | RefusalReason::NotMade => StatusCode::BAD_GATEWAY,
+            RefusalReason::ReceiverFailed | RefusalReason::NotMade | RefusalReason::NotUp => StatusCode::BAD_GATEWAY,
             RefusalReason::Unacknowledged => StatusCode::GATEWAY_TIMEOUT,
         };
         RefusalResponse { status, refusal }

@@ -12,6 +12,7 @@ use super::RefusalResponse;
 use super::refusal::read_json;
 use crate::GatewayState;
 use crate::identity::AuthenticatedAgent;
+use crate::notices::after_report;
 use crate::status::WriteError;
 
 pub async fn receive(
@@ -22,9 +23,11 @@ pub async fn receive(
     let report: RuntimeReport = read_json("a report", body).await?;
     validate(&report)?;
     let refused_calls = report.refused_calls.clone();
+    let activity = report.activity.known().filter(|_| report.ready);
     match gateway.reports.write(&caller.agent, caller.pod_uid, report).await {
         Ok(()) => {
             gateway.metrics.count_refused(&refused_calls);
+            after_report(&gateway, &caller.agent, activity);
             Ok(Json(ReportAccepted { agent: caller.agent }))
         }
         Err(error) => Err(refusal_response(&error, caller.run_generation)),

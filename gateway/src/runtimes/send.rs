@@ -39,7 +39,9 @@ pub async fn send(
     let target = found.inspect_err(|refusal| refused(None, refusal))?;
     validate(&message_id, &text).inspect_err(|invalid| refused(Some(&target), &Refusal::from(*invalid)))?;
     let inbox = inbox_of(conversation.as_deref()).inspect_err(|refusal| refused(Some(&target), refusal))?;
-    Ok(Json(gateway.delivery.deliver(&target, &inbox, &DeliverRequest { message_id, from, text, only_when_idle: false }).await?))
+    Ok(Json(
+        gateway.delivery.deliver(&target, &inbox, &DeliverRequest { message_id, from, text, only_when_idle: false, weak: false }).await?,
+    ))
 }
 
 /// The path of the inbox of this conversation.

@@ -181,13 +181,9 @@ async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<S
             answer
         }
         (Method::PATCH, [.., "namespaces", namespace, "yoipods", name]) => {
-            let mut object = api.get("yoipods", namespace, name);
-            if body["metadata"]["uid"] != object["metadata"]["uid"] {
-                return failure(StatusCode::CONFLICT, "Conflict");
-            }
-            assert_eq!(body["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["desiredState"], "all that the gateway changes");
-            object["spec"]["desiredState"] = body["spec"]["desiredState"].clone();
-            Json(api.put("yoipods", object)).into_response()
+            let answer = api.set_desired_state(namespace, name, &body);
+            api.version.send_modify(|version| *version += 1);
+            answer
         }
         (Method::POST, [.., "namespaces", namespace, "configmaps"]) => {
             let mut map = body;
@@ -342,6 +338,21 @@ impl FakeApiServer {
         assert_eq!(patch["status"].as_object().unwrap().keys().collect::<Vec<_>>(), ["claims"], "all that the gateway writes");
         tree["status"]["claims"] = patch["status"]["claims"].clone();
         Json(inner.put("agentworkspaces", tree)).into_response()
+    }
+
+    fn set_desired_state(&self, namespace: &str, name: &str, patch: &Value) -> Response {
+        let mut inner = self.lock();
+        let Some(mut object) = inner.objects.get(&format!("yoipods/{namespace}/{name}")).cloned() else {
+            return failure(StatusCode::NOT_FOUND, "NotFound");
+        };
+        let (wanted, known) = (&patch["metadata"], &object["metadata"]);
+        let is_other_version = !wanted["resourceVersion"].is_null() && wanted["resourceVersion"] != known["resourceVersion"];
+        if wanted["uid"] != known["uid"] || is_other_version {
+            return failure(StatusCode::CONFLICT, "Conflict");
+        }
+        assert_eq!(patch["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["desiredState"], "all that the gateway changes");
+        object["spec"]["desiredState"] = patch["spec"]["desiredState"].clone();
+        Json(inner.put("yoipods", object)).into_response()
     }
 
     /// Server-side apply by one field manager: the fields that it leaves out are removed.

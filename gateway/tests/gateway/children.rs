@@ -7,11 +7,13 @@ use yoi_test_support::eventually;
 use yoi_wire::children::{
     ChildWords, DiffRequest, ReadRequest, SpawnRequest, SpawnResponse, StopRequest, StopResponse, WaitRequest, WaitResponse,
 };
-use yoi_wire::entry::ReadPosition;
-use yoi_wire::hub::{PodList, RefusalReason, SendRequest, SendResponse, VisibilityReason, gateway_api};
+use yoi_wire::entry::{ReadPosition, RunOutcome};
+use yoi_wire::evidence::{ChildFacts, ChildLog, ChildLogRequest, ChildStateRequest};
+use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, SendRequest, SendResponse, VisibilityReason, gateway_api};
+use yoi_wire::merge::{MergeRequest, MergeStrategy, WORK};
 use yoi_wire::people::{DiffResponse, DiffSince};
 
-use crate::harness::{TestCluster, refusal, refusal_reason, wait_for};
+use crate::harness::{TestCluster, refusal, refusal_reason, report, wait_for};
 
 /// A lead that may start two agents, and an agent that may start none.
 fn cluster() -> TestCluster {
@@ -49,6 +51,15 @@ async fn spawn(caller: &RequestClient, name: &str, id: &str) -> Result<SpawnResp
 
 async fn read(caller: &RequestClient, name: &str, after: Option<ReadPosition>) -> Result<ChildWords, CallError> {
     caller.post_json(gateway_api::READ_CHILD, &ReadRequest { name: name.to_owned(), after }).await
+}
+
+fn merge(name: &str) -> MergeRequest {
+    MergeRequest { name: name.to_owned(), dry_run: true, strategy: MergeStrategy::Ours }
+}
+
+async fn read_log(caller: &RequestClient, name: &str, after: Option<&str>, entries: u32) -> Result<ChildLog, CallError> {
+    let request = ChildLogRequest { name: name.to_owned(), after: after.map(str::to_owned), entries };
+    caller.post_json(gateway_api::CHILD_LOG, &request).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,6 +124,9 @@ async fn a14_d1_d13_who_is_not_the_parent_gets_one_answer_for_every_name() {
         let refused = [
             refusal(read(&caller, &name, None).await),
             refusal(caller.post_json::<_, DiffResponse>(gateway_api::DIFF_CHILD, &diff).await),
+            refusal(read_log(&caller, &name, None, 9).await),
+            refusal(caller.post_json::<_, Value>(gateway_api::CHILD_WORK, &merge(&name)).await),
+            refusal(caller.post_json::<_, ChildFacts>(gateway_api::CHILD_STATE, &ChildStateRequest { name: name.clone() }).await),
             refusal(caller.post_json::<_, SendResponse>(gateway_api::SEND_CHILD, &message).await),
             refusal(caller.post_json::<_, StopResponse>(gateway_api::STOP_CHILD, &StopRequest { name: name.clone() }).await),
         ];
@@ -249,4 +263,109 @@ async fn d2_d11_work_goes_to_an_idle_child_alone_and_its_diff_is_its_trees() {
     let diff = DiffRequest { name: "child".to_owned(), since: DiffSince::Commit };
     let diff: DiffResponse = lead.post_json(gateway_api::DIFF_CHILD, &diff).await.unwrap();
     assert_eq!(diff.text.as_deref(), Some("since=commit"));
+}
+
+fn entry(seq: u64, kind: &str, body: Value) -> String {
+    let entry = json!({ "id": "i", "seq": seq, "run": 1, "at": "2026-01-01T00:00:00.000Z", "kind": kind, "body": body });
+    format!("{}\n", json!({ "token": format!("s.{seq}"), "entry": entry }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d11_the_evidence_of_a_child_comes_from_its_log_and_its_tree_and_says_where_to_read_on() {
+    let cluster = cluster();
+    put_child(&cluster);
+    let replica = cluster.replica().await;
+    let child = cluster.runtime(&[&replica], "token-p-c").await;
+    let lead = cluster.caller(&replica, "token-p-l");
+    let say = |log: String| *child.state.log.lock().unwrap() = Some(Body::from(log));
+    let ended = json!({ "callId": "c", "outcome": "failed", "output": "no rule" });
+    say(entry(3, "RunStarted", json!({ "runId": "r", "cause": [] })) + &entry(4, "ToolEnded", ended));
+    let log = wait_for("the log", read_log(&lead, "child", None, 9)).await.unwrap();
+    assert_eq!(log.entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["started r", "failed\nno rule"]);
+    say(String::new());
+    let nothing = read_log(&lead, "child", log.after.as_deref(), 9).await.unwrap();
+    assert_eq!((nothing.entries.len(), nothing.after.as_deref(), nothing.more), (0, Some("s.4"), false));
+    assert_eq!(*child.state.log_queries.lock().unwrap(), ["follow=false&tail=9", "follow=false&after=s.4"]);
+    for (after, entries) in [(Some("s&follow=true"), 9), (None, 0), (None, 201)] {
+        assert_eq!(refusal_reason(read_log(&lead, "child", after, entries).await), (400, RefusalReason::Invalid));
+    }
+
+    say(entry(3, "RunStarted", json!({ "runId": "r", "cause": [] }))
+        + &entry(5, "RunEnded", json!({ "runId": "r", "outcome": "finished" })));
+    let head = json!({ "name": "HEAD", "commit": "1".repeat(40), "base": "2".repeat(40), "commits": 3, "uncommitted": { "count": 1, "paths": ["a"] } });
+    *child.state.commits.lock().unwrap() = Some(format!("{head}\na bundle").into_bytes());
+    let facts: ChildFacts = lead.post_json(gateway_api::CHILD_STATE, &ChildStateRequest { name: "child".to_owned() }).await.unwrap();
+    let log = facts.log.unwrap();
+    assert_eq!((log.seq, log.run.unwrap().outcome), (5, Some(RunOutcome::Finished)));
+    let tree = facts.tree.unwrap();
+    assert_eq!((tree.commits, tree.uncommitted.count), (3, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d11_of_an_unreachable_child_its_object_still_says_how_far_it_is() {
+    let cluster = cluster();
+    put_child(&cluster);
+    let replica = cluster.replica().await;
+    let lead = cluster.caller(&replica, "token-p-l");
+    let facts: ChildFacts = lead.post_json(gateway_api::CHILD_STATE, &ChildStateRequest { name: "child".to_owned() }).await.unwrap();
+    assert_eq!((facts.state.as_str(), facts.task.unwrap().state.as_str()), ("Unreachable", "Succeeded"));
+    assert!(facts.log_unread.is_some() && facts.tree_unread.is_some());
+    let log = read_log(&lead, "child", Some("s.4"), 9).await.unwrap();
+    assert!(log.entries.is_empty() && log.after.as_deref() == Some("s.4") && log.why.is_some(), "{log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_a_parent_gets_its_childs_work_with_the_order_that_the_gateway_wrote_before_it() {
+    let cluster = cluster();
+    put_child(&cluster);
+    let replica = cluster.replica().await;
+    let child = cluster.runtime(&[&replica], "token-p-c").await;
+    let lead = cluster.caller(&replica, "token-p-l");
+    let head = |name: &str| json!({ "name": name, "commit": "1".repeat(40), "commits": 1, "uncommitted": { "count": 0 } });
+    *child.state.commits.lock().unwrap() = Some(format!("{}\nthe pack", head(WORK)).into_bytes());
+    let request = http::Request::post(gateway_api::CHILD_WORK).body(Body::from(serde_json::to_vec(&merge("child")).unwrap())).unwrap();
+    let answer = lead.call(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let answer = axum::body::to_bytes(Body::new(answer.into_body()), 1 << 20).await.unwrap();
+    let mut lines = std::str::from_utf8(&answer).unwrap().splitn(3, '\n');
+    let order: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    let from = json!({ "namespace": "ns", "name": "child", "uid": "u-c" });
+    assert_eq!(order, json!({ "from": from, "dryRun": true, "strategy": "ours" }));
+    assert_eq!(serde_json::from_str::<Value>(lines.next().unwrap()).unwrap()["name"], WORK);
+    assert_eq!(lines.next(), Some("the pack"));
+    // A runtime that knows nothing of work answers with its commits, which are not all of it.
+    *child.state.commits.lock().unwrap() = Some(format!("{}\nthe pack", head("HEAD")).into_bytes());
+    let refused = refusal(lead.post_json::<_, Value>(gateway_api::CHILD_WORK, &merge("child")).await);
+    assert!(refused.1.message.contains("older"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a15_b19_e7_a_parent_is_told_of_the_end_of_its_childs_run_by_its_log_and_a_peer_of_none() {
+    let cluster = cluster();
+    put_child(&cluster);
+    cluster.peer(("child", "u-c"), ("other", "u-o"));
+    let replica = cluster.replica().await;
+    let child = cluster.runtime(&[&replica], "token-p-c").await;
+    let (mut lead, mut other) = (cluster.runtime(&[&replica], "token-p-l").await, cluster.runtime(&[&replica], "token-p-o").await);
+    let caller = cluster.caller(&replica, "token-p-c");
+    let reports = async |log: String, reads: usize| {
+        *child.state.log.lock().unwrap() = Some(Body::from(log));
+        let _: ReportAccepted = caller.post_json(gateway_api::REPORT, &report(Activity::Idle)).await.unwrap();
+        let read = async || (child.state.log_queries.lock().unwrap().len() == reads).then_some(());
+        eventually("the child's log to be read", read).await;
+    };
+    let run = |seq, id: &str, cause: &str| {
+        let ended = json!({ "runId": id, "outcome": "finished" });
+        entry(seq, "RunStarted", json!({ "runId": id, "cause": [cause] })) + &entry(seq + 1, "RunEnded", ended)
+    };
+    // A message of a peer has started this run, so nobody is told of it.
+    let from = json!({ "namespace": "ns", "name": "other", "uid": "u-o" });
+    let of_peer = entry(1, "PeerMessage", json!({ "messageId": "p", "from": from, "text": "t" }));
+    reports(of_peer + &run(2, "run-2", "p"), 1).await;
+    let task = entry(4, "Input", json!({ "from": "task", "messageId": "t", "text": "t" }));
+    reports(task + &run(5, "run-5", "t"), 2).await;
+    let told = wait_for("the notice", lead.messages.recv()).await.unwrap();
+    assert_eq!((told.message_id.as_str(), told.weak, told.only_when_idle), ("notice-u-c-run-5", true, false));
+    assert!(told.from.agent.is_some_and(|from| from.uid == "u-c") && told.text.contains("finished"), "{}", told.text);
+    assert!(lead.messages.try_recv().is_err() && other.messages.try_recv().is_err(), "somebody else was told, or twice");
 }

@@ -19,6 +19,7 @@ mod push;
 mod readers;
 mod replicas;
 mod rest;
+mod restore;
 mod rollout;
 mod sync;
 mod unauthenticated;

@@ -58,6 +58,7 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
         ("alice", "POST", "conversations/review", StatusCode::FORBIDDEN),
         ("alice", "DELETE", "conversations/review", StatusCode::FORBIDDEN),
         ("alice", "POST", "message", StatusCode::FORBIDDEN),
+        ("alice", "POST", "merge", StatusCode::FORBIDDEN),
         ("alice", "GET", "proxy/engine/events", StatusCode::FORBIDDEN),
         ("alice", "GET", "proxy/engine/projection/timeline", StatusCode::FORBIDDEN),
         ("alice", "GET", "proxy/engine/projection/No", StatusCode::FORBIDDEN),
@@ -223,6 +224,7 @@ async fn discovery_lists_the_subresources_and_the_schema_of_what_programs_call()
         "events",
         "export",
         "log",
+        "merge",
         "message",
         "patch",
         "proxy",
@@ -236,8 +238,8 @@ async fn discovery_lists_the_subresources_and_the_schema_of_what_programs_call()
     assert_eq!(
         verbs.collect::<Vec<_>>(),
         [
-            "create", "create", "get", "create", "create", "create", "get", "create", "get", "get", "create", "get", "create", "create",
-            "create", "get", "create"
+            "create", "create", "get", "create", "create", "create", "get", "create", "get", "get", "create", "create", "get", "create",
+            "create", "create", "get", "create"
         ]
     );
     let (_, schema) = cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await;

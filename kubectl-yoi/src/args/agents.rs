@@ -246,6 +246,60 @@ pub struct DesiredStateOptions {
 }
 
 #[derive(Debug, Args)]
+pub struct StopOptions {
+    #[command(flatten)]
+    pub state: DesiredStateOptions,
+    /// Stop those that they have started, too.
+    #[arg(long)]
+    pub tree: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ForkOptions {
+    /// The agent.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// Name of the new agent.
+    #[arg(value_name = "NEW", value_parser = object_name)]
+    pub new: String,
+    /// What the new one is to do. Without it, it waits for messages.
+    #[arg(short, long)]
+    pub task: Option<String>,
+    /// Wait until it is ready. What only a person can fix ends the wait.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// How long to wait.
+    #[arg(long, default_value = "5m", value_parser = duration, requires = "wait", value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunOption,
+}
+
+#[derive(Debug, Args)]
+pub struct MergeOptions {
+    /// The agent whose work is merged: its commits, and what it has not committed.
+    #[arg(value_name = "AGENT", value_parser = object_name)]
+    pub name: String,
+    /// The agent into whose tree it is merged, which must run and be idle; the one that has started it when absent. Or the branch that is checked out in
+    /// the clone at hand: then it is merged into the working tree.
+    #[arg(long, value_name = "AGENT|BRANCH", value_parser = branch_name)]
+    pub into: Option<String>,
+    /// Only say what would be merged.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Whose lines count where both have changed them: `ours` is the agent that it is merged into. Without it, nothing is merged then.
+    #[arg(long, value_enum)]
+    pub strategy: Option<MergeSide>,
+}
+
+/// Whose lines count in a conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MergeSide {
+    Ours,
+    Theirs,
+}
+
+#[derive(Debug, Args)]
 pub struct StartOptions {
     #[command(flatten)]
     pub state: DesiredStateOptions,

@@ -115,6 +115,7 @@ pub const PEER: &str = "Examples:
 pub const STOP: &str = "Examples:
   kubectl yoi stop alice --wait
   kubectl yoi stop --all
+  kubectl yoi stop lead --tree          # and the agents that lead has started
   kubectl yoi stop -l team=blue";
 pub const SUSPEND: &str = "Examples:
   kubectl yoi suspend alice --wait
@@ -123,6 +124,18 @@ pub const START: &str = "Examples:
   kubectl yoi start alice --wait
   kubectl yoi start alice --refresh     # with the project as it is now
   kubectl yoi start -l team=blue";
+pub const RESTORE: &str = "Examples:
+  kubectl yoi restore alice --wait
+  kubectl yoi restore -l team=blue";
+pub const FORK: &str = "Examples:
+  kubectl yoi fork alice alice-2 --task \"Try the other way.\"
+  kubectl yoi fork alice alice-2 --wait && kubectl yoi send alice-2 \"What would you do?\"";
+pub const MERGE: &str = "Examples:
+  kubectl yoi merge child --dry-run               # into the agent that has started it
+  kubectl yoi merge child
+  kubectl yoi merge alice --into bob --strategy theirs
+  kubectl yoi merge alice --into main             # in a clone with branch main checked out
+  kubectl yoi merge child -o json | jq -r '.conflicts[].path'";
 pub const RESTART: &str = "Examples:
   kubectl yoi restart alice --wait      # with the spec and the Secret as they are now
   kubectl yoi restart --all";

@@ -96,6 +96,9 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Ls(_) | Command::Workspace(WorkspaceCommand::Ls(_)) => None,
         Command::Run(_) | Command::Log(_) | Command::Send(_) | Command::Peer(_) | Command::Stop(_) | Command::Suspend(_) => wide,
         Command::Start(_)
+        | Command::Restore(_)
+        | Command::Fork(_)
+        | Command::Merge(_)
         | Command::Restart(_)
         | Command::Rm(_)
         | Command::Take(_)

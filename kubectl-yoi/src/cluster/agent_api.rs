@@ -12,6 +12,7 @@ use yoi_wire::bundle::{CommitRequest, CommitResponse, query_value};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
 use yoi_wire::conversation::ConversationStatus;
 use yoi_wire::engine_api::{PREFIX, SUBRESOURCE};
+use yoi_wire::merge::{MergeOutcome, PersonMerge};
 use yoi_wire::people::{GROUP, VERSION, WaitsFor};
 use yoi_wire::push::{PushRequest, PushResponse};
 
@@ -95,6 +96,11 @@ impl Cluster {
         self.read(name, "commits", "log", &format!("bundle=true{branch}"), |request| self.client.request_stream(request)).await
     }
 
+    /// As [`Cluster::bundle`], of what is checked out, and what is not committed with it.
+    pub async fn work(&self, name: &str) -> Result<impl AsyncBufRead + use<>, Error> {
+        self.read(name, "work", "log", "bundle=true&work=true", |request| self.client.request_stream(request)).await
+    }
+
     /// Commits as the agent what it has not committed.
     pub async fn commit(&self, name: &str, body: &CommitRequest) -> Result<CommitResponse, Error> {
         let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
@@ -103,6 +109,12 @@ impl Cluster {
             .body(bytes)
             .map_err(|e| self.invalid_request(name, e))?;
         self.client.request(request).await.map_err(self.api_error::<YoiPod>("commit what is in the tree of", name))
+    }
+
+    /// Merges another agent's work into the tree of this one.
+    pub async fn merge_into(&self, name: &str, body: &PersonMerge) -> Result<MergeOutcome, Error> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.invalid_request(name, e))?;
+        self.send_again(name, "merge", &bytes).await.map_err(self.api_error::<YoiPod>("merge into the tree of", name))
     }
 
     /// Asks for a push of what an agent has committed. Of an agent that has stopped, it shows what it waits for meanwhile.

@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 use jiff::Timestamp;
 use yoi_crds::YoiPod;
 use yoi_wire::entry::Entry;
+use yoi_wire::entry_text::{EntryText, Tone, entry_text};
 
 use crate::args::{LogOptions, OutputFormat};
 use crate::cluster::Cluster;
-use crate::entry_text::{EntryText, entry_text};
 use crate::error::Error;
 use crate::session_log::{LogReader, parse};
 use crate::show::{self, Written};
@@ -53,9 +53,20 @@ pub fn time(at: &str) -> String {
 /// Returns one entry as a line for people: time, who, what. There is none for an entry that only repeats earlier ones.
 pub fn render_entry(entry: &Entry, color: bool) -> Option<String> {
     let EntryText { who, text, tone } = entry_text(entry)?;
-    let (time, code) = (time(&entry.at), tone.code());
+    let (time, code) = (time(&entry.at), color_code(tone));
     let text = show::visible(&text).replace('\n', &format!("\n{:1$}", "", time.chars().count() + 10));
     Some(if color { format!("\x1b[90m{time}\x1b[0m \x1b[{code}m{who:>8}\x1b[0m {text}\n") } else { format!("{time} {who:>8} {text}\n") })
+}
+
+/// The code of SGR, ECMA-48 8.3.117.
+fn color_code(tone: Tone) -> u8 {
+    match tone {
+        Tone::Quiet => 90,
+        Tone::Warning => 33,
+        Tone::Person => 36,
+        Tone::Peer => 35,
+        Tone::Agent => 32,
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ mod rows;
 mod watch;
 mod workspaces;
 
+use std::collections::HashSet;
+
 use kube::ResourceExt;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::visibility::PeerLink;
@@ -57,6 +59,7 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
         // Those that wait for a person come first, and those that rest last.
         pods.objects.sort_by_key(|pod| (!needs_input(pod), yoi_plan::yoipod::may_be_woken(pod)));
     }
+    let nested = if is_table { agents::as_tree(&mut pods.objects) } else { HashSet::new() };
     // The other tables have a line for each, and the objects themselves stand in documents.
     if !is_table || args.what == Some(ListKind::Sessions) {
         rows::say_unreadable("agents", &pods.unreadable);
@@ -73,7 +76,7 @@ pub async fn ls(cluster: &Cluster, output: Option<OutputFormat>, args: &LsOption
             let others: &[YoiPod] = if selector.is_some() { &everybody.objects } else { &pods.objects };
             let mut tables = Vec::new();
             if wanted(ListKind::Agents) {
-                tables.push(table(&AgentRows::new(&links, others), &pods, &options));
+                tables.push(table(&AgentRows::new(&links, others).with_nested(nested), &pods, &options));
             }
             if wanted(ListKind::Sessions) {
                 let with: Vec<YoiPod> = pods.objects.iter().filter(|pod| agents::has_session(pod)).cloned().collect();

@@ -20,6 +20,7 @@ use crate::git::CloneRefusal;
 use crate::local_clone::{LocalClone, short};
 use crate::progress::Progress;
 use crate::show;
+pub(super) use apply::{check_free, message as why_left_alone};
 
 const OPERATION: &str = "pull the commits of";
 /// How much has come, is shown each time that so many bytes more have come.
@@ -183,13 +184,13 @@ fn cut(cluster: &Cluster, name: &str, why: String) -> Error {
 }
 
 /// What the runtime says of the bundle that follows.
-async fn head_of(cluster: &Cluster, name: &str, answer: &mut (impl AsyncBufRead + Unpin)) -> Result<BundleHead, Error> {
+pub(super) async fn head_of(cluster: &Cluster, name: &str, answer: &mut (impl AsyncBufRead + Unpin)) -> Result<BundleHead, Error> {
     let head = read_head(answer).await.map_err(|error| cut(cluster, name, format!("it broke off: {error}")))?;
     head.ok_or_else(|| cluster.refused_error::<YoiPod>(OPERATION, name, "its answer is not one that this version knows", SAME_VERSION))
 }
 
 /// Writes the bundle to a file.
-async fn download(cluster: &Cluster, name: &str, answer: &mut (impl AsyncBufRead + Unpin)) -> Result<BundleFile, Error> {
+pub(super) async fn download(cluster: &Cluster, name: &str, answer: &mut (impl AsyncBufRead + Unpin)) -> Result<BundleFile, Error> {
     let (bundle, mut file) = BundleFile::create().map_err(|error| Error::local("write a temporary file", error, LOOK_AT_DISK))?;
     let (mut buffer, mut length, mut progress) = (vec![0; 256 << 10], 0_u64, None);
     loop {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use yoi_crds::condition::{find, is_true};
 use yoi_crds::name::annotation;
 use yoi_crds::pod::DesiredState;
@@ -10,14 +11,19 @@ use yoi_crds::reason::condition;
 use yoi_crds::{YoiPod, YoiProject};
 
 use super::selection::agent_names;
-use crate::args::{DesiredStateOptions, OutputFormat, StartOptions};
+use crate::args::{DesiredStateOptions, OutputFormat, StartOptions, StopOptions};
 use crate::cluster::{Cluster, Wait, blocked};
 use crate::error::Error;
 use crate::{remedy, show};
 
-pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
+pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &StopOptions) -> Result<(), Error> {
+    let StopOptions { state: args, tree } = args;
+    let mut names = agent_names(cluster, &args.agents).await?;
+    if *tree {
+        add_descendants(&mut names, &cluster.list::<YoiPod>(false, None).await?);
+    }
     let mut pods = Vec::new();
-    for name in agent_names(cluster, &args.agents).await? {
+    for name in names {
         pods.push((set_desired_state(cluster, &name, DesiredState::Stopped).await?, name));
     }
     for (pod, name) in pods {
@@ -25,6 +31,18 @@ pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &Desire
         print(cluster, output, &pod, &name, if args.wait { "stopped" } else { "stopping" })?;
     }
     Ok(())
+}
+
+/// Adds the agents that these have started, and those that they have, each once. A namesake of a former parent has started none of its children.
+fn add_descendants(names: &mut Vec<String>, all: &[YoiPod]) {
+    let mut at = 0;
+    while let Some(name) = names.get(at).cloned() {
+        at += 1;
+        let Some(uid) = all.iter().find(|pod| pod.name_any() == name).and_then(ResourceExt::uid) else { continue };
+        let children = all.iter().filter(|pod| pod.spec.spawned_by.as_ref().is_some_and(|by| by.uid == uid)).map(ResourceExt::name_any);
+        let new: Vec<String> = children.filter(|child| !names.contains(child)).collect();
+        names.extend(new);
+    }
 }
 
 pub async fn suspend(cluster: &Cluster, output: Option<OutputFormat>, args: &DesiredStateOptions) -> Result<(), Error> {
@@ -72,7 +90,7 @@ async fn start_one(cluster: &Cluster, name: &str, refresh: Option<&str>) -> Resu
 }
 
 /// Wakes an agent that rests although its spec asks for no other state: somebody who attaches wakes it.
-async fn wake(cluster: &Cluster, name: &str, pod: &YoiPod) {
+pub async fn wake(cluster: &Cluster, name: &str, pod: &YoiPod) {
     if cluster.dry_run.is_none() && yoi_plan::yoipod::may_be_woken(pod) {
         // Without the right to attach, or when that takes long, the wait for the agent or its conditions say how it is.
         let _ = cluster.stream_now(name, "attach", "tail=0").await;
@@ -178,4 +196,30 @@ pub fn not_ready<T>(cluster: &Cluster, pod: &YoiPod, project: Option<&YoiProject
     let ready = find(conditions, condition::READY);
     let command = remedy::missing_secret_command(pod, project, ready, &cluster.namespace);
     blocked(cluster, pod, "ready", ready, |_| command)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_of_agents_is_those_that_one_has_started_by_its_identity_and_each_is_in_it_once() {
+        let pod = |name: &str, uid: &str, by: Option<(&str, &str)>| -> YoiPod {
+            let by = by.map(|(name, uid)| json!({ "name": name, "uid": uid, "requestId": "r" }));
+            let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "spawnedBy": by });
+            serde_json::from_value(json!({ "metadata": { "namespace": "ns", "name": name, "uid": uid }, "spec": spec })).unwrap()
+        };
+        let all = [
+            pod("lead", "u-l", None),
+            pod("one", "u-1", Some(("lead", "u-l"))),
+            pod("two", "u-2", Some(("lead", "u-l"))),
+            pod("deep", "u-3", Some(("one", "u-1"))),
+            pod("of-a-former-lead", "u-4", Some(("lead", "u-former"))),
+        ];
+        let mut names = vec!["lead".to_owned(), "two".to_owned()];
+        add_descendants(&mut names, &all);
+        assert_eq!(names, ["lead", "two", "one", "deep"]);
+    }
 }

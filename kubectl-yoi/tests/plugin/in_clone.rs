@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 51] = [
+const LINES: [&str; 54] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -40,6 +40,9 @@ const LINES: [&str; 51] = [
     "export a",
     "peer a b --timeout 1s",
     "stop a",
+    "restore a",
+    "fork a c",
+    "merge a --into b",
     "suspend a",
     "start a",
     "restart a --timeout 1s",
@@ -106,6 +109,8 @@ async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers(
     ] {
         server.answer_for("a", subresource, 403, refused.clone());
     }
+    server.put(agent("b", &[]));
+    server.answer_for("b", "merge", 403, refused);
     let mut verbs = BTreeSet::new();
     for line in LINES {
         let words: Vec<&str> = line.split(' ').collect();

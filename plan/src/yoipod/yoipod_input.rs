@@ -68,6 +68,10 @@ pub(super) struct YoiPodInput<'a> {
     pub users: Vec<Stored<'a, YoiPod>>,
     pub bases: Vec<ObservedBase<'a>>,
     pub parent: Option<Stored<'a, AgentWorkspace>>,
+    /// The YoiPod that has started this one.
+    pub spawner: Option<Stored<'a, YoiPod>>,
+    /// How many it has started.
+    pub children: usize,
     /// Agents' Pods that bear this name.
     pub pods: Vec<Stored<'a, ObservedPod>>,
     /// Those that this YoiPod controls, the newest run first.
@@ -111,6 +115,8 @@ impl<'a> YoiPodInput<'a> {
             users: Stored::all(&seen.users),
             bases: ObservedBase::all(&seen.bases),
             parent: Stored::of(&seen.parent),
+            spawner: Stored::of(&seen.spawner),
+            children: seen.children,
             pods,
             own_pods,
             readers,

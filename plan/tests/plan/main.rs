@@ -3,6 +3,7 @@
 mod deletion;
 mod edges;
 mod ending;
+mod family;
 mod loans;
 mod network_policies;
 mod nodes;

@@ -45,6 +45,8 @@ pub fn yoipod_with(yoipod: Arc<YoiPod>, nodes: Arc<Nodes>) -> yoipod::Observed {
         users: Vec::new(),
         bases: Vec::new(),
         parent: None,
+        spawner: None,
+        children: 0,
         pods: Vec::new(),
         session_claim: None,
         session_volume: None,

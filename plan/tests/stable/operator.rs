@@ -335,6 +335,8 @@ impl Operator {
             users: view.yoipods.values().filter(|y| workspace_name(y) == works_in).cloned().collect(),
             bases: bases(view, &parents.into_iter().flatten().collect::<Vec<_>>()),
             parent: forked.and_then(|w| view.workspaces.get(&w.name)).cloned(),
+            spawner: None,
+            children: 0,
             pods: self.pods.values().filter(|p| mine(&p.metadata)).cloned().collect(),
             session_volume: volume.cloned(),
             session_claim,

@@ -28,13 +28,14 @@ pub(super) async fn get_bundle(State(api): State<ReadState>, query: Result<Query
     if let Some(why) = &api.no_git {
         return bundle_error_response(&BundleError::NotHere(why.clone()));
     }
-    let Bundle { head, stream } = match bundle(&api.processes, tree, &api.shim_socket, &query).await {
+    let Bundle { head, begin, stream } = match bundle(&api.processes, tree, &api.shim_socket, &query).await {
         Ok(bundle) => bundle,
         Err(error) => return bundle_error_response(&error),
     };
     // These types have no map with keys that are not strings, and no other way to fail.
     let mut line = serde_json::to_vec(&head).unwrap_or_default();
     line.push(b'\n');
+    line.extend(begin);
     let body = stream::iter([Ok(Bytes::from(line))]).chain(chunks(stream));
     ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(body)).into_response()
 }
@@ -61,7 +62,8 @@ fn chunks(git: Option<GitStream>) -> impl futures::Stream<Item = io::Result<Byte
 
 fn bundle_error_response(error: &BundleError) -> Response {
     let (status, reason) = match error {
-        BundleError::NoTree | BundleError::NoRepository | BundleError::NoBranch(_) => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
+        BundleError::NoRepository => (StatusCode::NOT_FOUND, RefusalReason::NotGit),
+        BundleError::NoTree | BundleError::NoBranch(_) => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
         BundleError::BranchName(_) => (StatusCode::BAD_REQUEST, RefusalReason::Invalid),
         BundleError::NotOnBase { .. }
         | BundleError::ForeignHistory { .. }
@@ -73,6 +75,28 @@ fn bundle_error_response(error: &BundleError) -> Response {
     refuse(status, reason, error_text(error))
 }
 
+/// Whether no run is under way; if one is, nothing was `done`.
+pub(super) fn check_idle(agent: &AgentState, done: &str) -> Result<(), Box<Response>> {
+    let refused = |message: String| Err(Box::new(refuse(StatusCode::CONFLICT, RefusalReason::Invalid, message)));
+    let activity = agent.open_session.borrow().as_ref().map(|session| session.feed.progress().activity);
+    match activity {
+        Some(Activity::Idle) => {}
+        Some(Activity::Running | Activity::Paused | Activity::NeedsInput) => {
+            return refused(format!("a run is under way, so nothing was {done}: wait until it ends, or end it with kubectl yoi cancel"));
+        }
+        None => {
+            let closed = refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open");
+            return Err(Box::new(closed));
+        }
+    }
+    match agent.conversations.busy() {
+        Some(name) => refused(format!(
+            "a run of conversation {name} is under way, so nothing was {done}: wait until it ends, or end it with kubectl yoi cancel --conversation {name}"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Commits only between runs: what a run is about to write is its own to commit.
 pub(super) async fn post_commit(
     State((read, agent)): State<(ReadState, AgentState)>,
@@ -82,20 +106,8 @@ pub(super) async fn post_commit(
         Ok(Json(request)) => request,
         Err(rejection) => return refuse(rejection.status(), RefusalReason::Invalid, rejection.body_text()),
     };
-    let activity = agent.open_session.borrow().as_ref().map(|session| session.feed.progress().activity);
-    match activity {
-        Some(Activity::Idle) => {}
-        Some(Activity::Running | Activity::Paused | Activity::NeedsInput) => {
-            let message = "a run is under way, so nothing was committed: wait until it ends, or end it with kubectl yoi cancel";
-            return refuse(StatusCode::CONFLICT, RefusalReason::Invalid, message);
-        }
-        None => return refuse(StatusCode::SERVICE_UNAVAILABLE, RefusalReason::ReceiverFailed, "the session is not open"),
-    }
-    if let Some(name) = agent.conversations.busy() {
-        let message = format!(
-            "a run of conversation {name} is under way, so nothing was committed: wait until it ends, or end it with kubectl yoi cancel --conversation {name}"
-        );
-        return refuse(StatusCode::CONFLICT, RefusalReason::Invalid, message);
+    if let Err(response) = check_idle(&agent, "committed") {
+        return *response;
     }
     let Some(tree) = &read.tree else { return bundle_error_response(&BundleError::NoTree) };
     match commit(&read.processes, tree, &request).await {

@@ -69,7 +69,8 @@ async fn p60_a_second_conversation_works_beside_main_asks_for_itself_outlives_a_
     assert_eq!(call(&harness, "POST", &path(""), Value::Null).await.0, StatusCode::OK);
     assert_eq!(call(&harness, "POST", &path(""), Value::Null).await.0, StatusCode::CONFLICT);
     assert_eq!(call(&harness, "POST", &runtime_api::of_conversation("", "No"), Value::Null).await.0, StatusCode::BAD_REQUEST);
-    let message = DeliverRequest { message_id: "m".to_owned(), from: person(), text: "make it".to_owned(), only_when_idle: false };
+    let message =
+        DeliverRequest { message_id: "m".to_owned(), from: person(), text: "make it".to_owned(), only_when_idle: false, weak: false };
     let sent = call(&harness, "POST", &path(runtime_api::INBOX), serde_json::to_value(message).unwrap()).await;
     assert_eq!(sent.0, StatusCode::OK, "{}", sent.1);
     harness.gateway.wait_for_report(|report| report.activity == Activity::NeedsInput).await;

@@ -165,7 +165,7 @@ impl Gateway {
     }
 
     pub async fn deliver(&self, id: &str, from: MessageSender, text: &str) -> (StatusCode, Bytes) {
-        let deliver = DeliverRequest { message_id: id.to_owned(), from, text: text.to_owned(), only_when_idle: false };
+        let deliver = DeliverRequest { message_id: id.to_owned(), from, text: text.to_owned(), only_when_idle: false, weak: false };
         self.request("POST", runtime_api::INBOX, serde_json::to_vec(&deliver).unwrap()).await
     }
 
@@ -225,7 +225,14 @@ async fn report(State(seen): State<Arc<Recorded>>, Json(report): Json<RuntimeRep
 }
 
 async fn list() -> Json<PodList> {
-    let pod = |name: &str, reason, live| VisiblePod { name: name.to_owned(), reasons: vec![reason], live, state: "Idle".to_owned() };
+    let pod = |name: &str, reason, live| VisiblePod {
+        name: name.to_owned(),
+        reasons: vec![reason],
+        live,
+        state: "Idle".to_owned(),
+        session: None,
+        not_restorable: None,
+    };
     Json(PodList { pods: vec![pod("a", VisibilityReason::Itself, true), pod("b", VisibilityReason::Peer, false)] })
 }
 

@@ -17,6 +17,7 @@ mod frame;
 mod gateway;
 mod generated_history;
 mod harness;
+mod merges;
 mod messages;
 mod people;
 mod policies;

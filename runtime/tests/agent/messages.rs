@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use yoi_wire::entry::{Body, Entry};
-use yoi_wire::hub::{Activity, MessageSender, Refusal, RefusalReason, SendResponse};
+use yoi_wire::hub::{Activity, DeliverRequest, MessageSender, Refusal, RefusalReason, SendResponse, runtime_api};
 
 use crate::gateway::agent;
 use crate::gateway::person;
@@ -53,6 +53,25 @@ async fn a17_a_message_wakes_an_idle_agent_and_is_delivered_once() {
         assert_eq!((status, refusal.reason), (StatusCode::PAYLOAD_TOO_LARGE, RefusalReason::Invalid));
         assert!(refusal.message.contains(named) && refusal.message.contains("65536 bytes are allowed"), "{}", refusal.message);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g2_a_weak_message_starts_no_run_and_is_read_by_the_next_one() {
+    let harness = Harness::new(EXAMPLE).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready && report.activity == Activity::Idle).await;
+    let deliver = async |id: &str, from: MessageSender, weak: bool| {
+        // Of an agent with a weak message in its inbox, nothing is under way.
+        let (message_id, text) = (id.to_owned(), "say hello".to_owned());
+        let message = DeliverRequest { message_id, from, text, only_when_idle: !weak, weak };
+        harness.gateway.request("POST", runtime_api::INBOX, serde_json::to_vec(&message).unwrap()).await.0
+    };
+    assert_eq!(deliver("notice-u-1", peer(), true).await, StatusCode::OK);
+    assert_eq!(deliver("p1", person(), false).await, StatusCode::OK);
+    let entries = harness.wait_for_runs(1).await;
+    let causes = |entry: &Entry| if let Body::RunStarted(run) = &entry.body { Some(run.cause.clone()) } else { None };
+    assert_eq!(entries.iter().filter_map(causes).collect::<Vec<_>>(), [["notice-u-1", "p1"]]);
+    assert_eq!((delivered(&entries, "notice-u-1"), delivered(&entries, "p1")), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ use yoi_wire::manifest::RunLimits;
 use yoi_wire::policy::ToolPolicy;
 
 const TOKEN: &str = "token-of-the-run";
-const OFFERED: [&str; 2] = ["ListPods", "SendToPeerPod"];
+const OFFERED: [&str; 3] = ["ListPods", "SendToPeerPod", "RestorePod"];
 
 /// A run of a program: its log, and the tools of built-in agents. An entry is durable when `disk` has a permit for it.
 struct Run {
@@ -282,7 +282,7 @@ async fn a_program_asks_the_graph_and_gets_the_commands_that_it_does_not_read_it
     client.initialize("2025-11-25").await;
     let listed = client.ask(2, "tools/list", json!({})).await["result"]["tools"].clone();
     let names: Vec<&str> = listed.as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
-    assert_eq!(names, ["Graph", "Command", "ListPods", "SendToPeerPod"]);
+    assert_eq!(names, ["Graph", "Command", "ListPods", "SendToPeerPod", "RestorePod"]);
     assert!(listed[1]["description"].as_str().unwrap().contains("/release") && !listed.to_string().contains("/ship"), "{listed}");
     let (text, failed) = client.call("Graph", json!({"query": "search", "text": "make"})).await;
     assert!(!failed && text.contains("build: Building"), "{text}");

@@ -51,7 +51,7 @@ async fn d2_a_message_for_an_idle_agent_is_refused_while_it_works_and_nothing_is
     let deliver = async |id: &str| {
         let lead = AgentRef { namespace: "ns".to_owned(), name: "lead".to_owned(), uid: "u".to_owned() };
         let from = MessageSender { agent: Some(lead), person: None };
-        let message = DeliverRequest { message_id: id.to_owned(), from, text: "more".to_owned(), only_when_idle: true };
+        let message = DeliverRequest { message_id: id.to_owned(), from, text: "more".to_owned(), only_when_idle: true, weak: false };
         harness.gateway.request("POST", runtime_api::INBOX, serde_json::to_vec(&message).unwrap()).await
     };
     let (status, answer) = deliver("m-1").await;
@@ -150,7 +150,7 @@ rules:
     let _runtime = harness.start(1, Some("go"));
     let entries = harness.wait_for_runs(1).await;
     let ends: Vec<(ToolOutcome, String)> = tool_ends(&entries).into_iter().map(|end| (end.outcome, end.output)).collect();
-    assert_eq!(ends[0], (ToolOutcome::Succeeded, "a (self): live, Idle\nb (peer): not live, Idle".to_owned()));
+    assert_eq!(ends[0], (ToolOutcome::Succeeded, "a (self): live, Idle\nb (peer): not live, Idle; restorable".to_owned()));
     assert!(ends[1].0 == ToolOutcome::Failed && ends[1].1.contains("inbox of \"b\" is full"));
     assert!(ends[2].0 == ToolOutcome::Failed && ends[2].1.contains("no agent \"z\""));
     assert_eq!(ends[3], (ToolOutcome::Refused, "invalid_args: missing field `message`".to_owned()));

@@ -18,7 +18,7 @@ pub enum PatternKind {
 pub struct ToolName(String);
 
 /// Yoi's name of a tool, and how Claude Code, Gemini CLI and Copilot CLI call theirs.
-const TOOLS: [(&str, PatternKind, &[&str]); 22] = [
+const TOOLS: [(&str, PatternKind, &[&str]); 26] = [
     ("Shell", PatternKind::Command, &["Bash", "bash", "shell", "run_shell_command", "write_bash"]),
     ("ShellOutput", PatternKind::None, &["BashOutput", "TaskOutput", "read_bash"]),
     ("ShellStop", PatternKind::None, &["KillShell", "KillBash", "TaskStop", "stop_bash"]),
@@ -30,10 +30,14 @@ const TOOLS: [(&str, PatternKind, &[&str]); 22] = [
     ("List", PatternKind::Path, &["LS", "list_directory"]),
     ("ListPods", PatternKind::None, &[]),
     ("SendToPeerPod", PatternKind::None, &[]),
+    ("RestorePod", PatternKind::None, &[]),
     ("SpawnPod", PatternKind::None, &[]),
     ("SendToPod", PatternKind::None, &[]),
     ("ReadPodOutput", PatternKind::None, &[]),
+    ("PodLog", PatternKind::None, &[]),
+    ("PodState", PatternKind::None, &[]),
     ("DiffPod", PatternKind::None, &[]),
+    ("MergePod", PatternKind::None, &[]),
     ("WaitPods", PatternKind::None, &[]),
     ("StopPod", PatternKind::None, &[]),
     ("Skill", PatternKind::None, &["activate_skill"]),

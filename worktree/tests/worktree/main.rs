@@ -5,4 +5,5 @@
 mod applications;
 mod captures;
 mod interruptions;
+mod merges;
 mod trees;

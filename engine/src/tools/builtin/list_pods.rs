@@ -23,7 +23,8 @@ impl TypedTool for ListPods {
     const READS_ONLY: bool = true;
 
     fn description(&self, _limits: &RunLimits) -> String {
-        "List the agents that you may see, why you see them, and whether they seem reachable.".to_owned()
+        "List the agents that you may see, why you see them, whether they seem reachable, and whether one that has stopped can be restored."
+            .to_owned()
     }
 
     async fn run(&self, context: &ToolContext, _args: Args, _live: &LiveOutput) -> CallResult {
@@ -50,5 +51,11 @@ fn pod_line(pod: &VisiblePod) -> String {
         (false, "Resting") => "a message wakes it",
         (false, _) => "not live",
     };
-    format!("{} ({}): {live}, {}", pod.name, reasons.collect::<Vec<_>>().join(", "), pod.state)
+    let is_other = !pod.reasons.contains(&VisibilityReason::Itself);
+    let restorable = match &pod.not_restorable {
+        _ if pod.live || !is_other || pod.state == "Resting" => String::new(),
+        Some(why) => format!("; not restorable: {why}"),
+        None => "; restorable".to_owned(),
+    };
+    format!("{} ({}): {live}, {}{restorable}", pod.name, reasons.collect::<Vec<_>>().join(", "), pod.state)
 }

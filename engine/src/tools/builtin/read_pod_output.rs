@@ -17,7 +17,7 @@ impl TypedTool for ReadPodOutput {
 
     fn description(&self, _limits: &RunLimits) -> String {
         "Read what an agent that you started has said since you read it last, and how it is: Idle, Running, Stopped, or why it is not reachable. It says \
-         nothing of its calls of tools: DiffPod shows what it changed."
+         nothing of its calls of tools: PodLog has them, and DiffPod shows what it changed."
             .to_owned()
     }
 

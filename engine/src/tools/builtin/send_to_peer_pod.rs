@@ -174,7 +174,11 @@ fn refusal_sentence(refusal: &Refusal, to: &str) -> Option<String> {
         | RefusalReason::Limit
         | RefusalReason::NotMade
         | RefusalReason::NotLent
-        | RefusalReason::PathHeld => {
+        | RefusalReason::PathHeld
+        | RefusalReason::NotGit
+        | RefusalReason::AlreadyLive
+        | RefusalReason::NotRestorable
+        | RefusalReason::NotUp => {
             format!("{}; nothing was sent.", refusal.message)
         }
         RefusalReason::Invalid => format!("The message was not taken as it is: {}", refusal.message),

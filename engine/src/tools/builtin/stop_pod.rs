@@ -16,8 +16,8 @@ impl TypedTool for StopPod {
     const NAME: &'static str = "StopPod";
 
     fn description(&self, _limits: &RunLimits) -> String {
-        "Stop an agent that you started. Its tree and what it said stay, for ReadPodOutput and DiffPod. Only a person can start it again or delete it, and \
-         until then it counts as one of your agents."
+        "Stop an agent that you started. Its tree and what it said stay, for ReadPodOutput and DiffPod. RestorePod starts it again. Only a person can \
+         delete it, and until then it counts as one of your agents."
             .to_owned()
     }
 

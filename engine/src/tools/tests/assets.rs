@@ -90,11 +90,11 @@ async fn answers_of_the_graph_are_bounded() {
 fn the_tools_of_assets_are_offered_where_the_tree_has_any_for_whoever_asks() {
     let bare = Fixture::new();
     assert!(names(&bare, CallFrom::Model).iter().all(|name| !matches!(name.as_str(), "Skill" | "Graph" | "Command")));
-    assert_eq!(names(&with_graph(), CallFrom::Mcp), ["Graph", "ListPods", "SendToPeerPod"]);
+    assert_eq!(names(&with_graph(), CallFrom::Mcp), ["Graph", "ListPods", "SendToPeerPod", "RestorePod"]);
     // A program reads commands of its own format itself.
     let foreign = Fixture::new();
     foreign.write(".claude/commands/ship.md", PLAIN);
-    assert_eq!(names(&foreign, CallFrom::Mcp), ["ListPods", "SendToPeerPod"]);
+    assert_eq!(names(&foreign, CallFrom::Mcp), ["ListPods", "SendToPeerPod", "RestorePod"]);
     assert!(names(&foreign, CallFrom::Model).contains(&"Command".to_owned()));
     foreign.write(".jido/commands/release.md", TYPED);
     foreign.gate.runner().assets().look();
@@ -105,7 +105,7 @@ fn the_tools_of_assets_are_offered_where_the_tree_has_any_for_whoever_asks() {
     let denied = Fixture::with_policy(&ToolPolicy { deny: vec!["Graph".to_owned(), "Command".to_owned()], ..ToolPolicy::default() });
     denied.write(".jido/skill_graph/a.md", "# A\n");
     denied.write(".jido/commands/release.md", TYPED);
-    assert_eq!(names(&denied, CallFrom::Mcp), ["ListPods", "SendToPeerPod"]);
+    assert_eq!(names(&denied, CallFrom::Mcp), ["ListPods", "SendToPeerPod", "RestorePod"]);
     assert_eq!(denied.refuse("Graph", json!({"query": "topology"})).class, RefusalClass::ToolDenied);
 }
 

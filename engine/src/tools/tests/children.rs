@@ -10,7 +10,9 @@ use yoi_wire::children::{
     StopRequest, StopResponse, WaitRequest, WaitResponse, WaitedChild,
 };
 use yoi_wire::entry::{AgentRef, ReadPosition};
-use yoi_wire::hub::{PodList, SendRequest, SendResponse};
+use yoi_wire::evidence::{ChildFacts, ChildLog, ChildLogRequest, ChildStateRequest};
+use yoi_wire::hub::{self, PodList, RefusalReason, RestoreRequest, RestoreResponse, SendRequest, SendResponse};
+use yoi_wire::merge::{MergeConflict, MergeOutcome, MergeRequest, MergeStrategy, MergedPath};
 use yoi_wire::people::DiffResponse;
 
 use super::*;
@@ -40,6 +42,16 @@ impl Peers for OneChild {
 
     fn send<'a>(&'a self, _message: &'a SendRequest) -> BoxFuture<'a, Result<SendResponse, PeersError>> {
         async { Err(PeersError::NotSent { message: "there is no peer".into(), retry: false }) }.boxed()
+    }
+
+    fn restore<'a>(&'a self, request: &'a RestoreRequest) -> BoxFuture<'a, Result<RestoreResponse, PeersError>> {
+        let refusal = |reason| PeersError::Refused(hub::Refusal { reason, message: format!("{} is live", request.name) });
+        let answer = match request.name.as_str() {
+            "child" => Ok(RestoreResponse { agent: child(), state: "Idle".into() }),
+            "late" => Err(refusal(RefusalReason::Unacknowledged)),
+            _ => Err(refusal(RefusalReason::AlreadyLive)),
+        };
+        async { answer }.boxed()
     }
 
     fn children(&self) -> Option<&dyn Children> {
@@ -81,6 +93,41 @@ impl Children for OneChild {
         async { Ok(DiffResponse { text: Some("+a line\n".into()), cut: true, ..DiffResponse::default() }) }.boxed()
     }
 
+    fn log<'a>(&'a self, request: &'a ChildLogRequest) -> BoxFuture<'a, Result<ChildLog, PeersError>> {
+        let after = Some(format!("{}+{}", request.after.as_deref().unwrap_or("end"), request.entries));
+        async move { Ok(ChildLog { entries: Vec::new(), after, more: false, state: "Idle".into(), why: None }) }.boxed()
+    }
+
+    fn state<'a>(&'a self, _request: &'a ChildStateRequest) -> BoxFuture<'a, Result<ChildFacts, PeersError>> {
+        let facts = ChildFacts {
+            state: "Idle".into(),
+            why: None,
+            task: None,
+            starts: 1,
+            session: None,
+            log: None,
+            log_unread: None,
+            tree: None,
+            tree_unread: None,
+        };
+        async { Ok(facts) }.boxed()
+    }
+
+    fn merge<'a>(&'a self, request: &'a MergeRequest) -> BoxFuture<'a, Result<MergeOutcome, PeersError>> {
+        let outcome = match request.strategy {
+            MergeStrategy::Stop => {
+                let conflict = MergeConflict { path: "a\nb".into(), why: "both have changed it".into() };
+                MergeOutcome { conflicts: vec![conflict], conflict_count: 1, ..MergeOutcome::default() }
+            }
+            MergeStrategy::Ours | MergeStrategy::Theirs => {
+                let path = MergedPath { path: "a".into(), change: "Changed".into() };
+                let (paths, dry_run) = (vec![path], request.dry_run);
+                MergeOutcome { commit: Some("c1".into()), paths, path_count: 1, dry_run, ..MergeOutcome::default() }
+            }
+        };
+        async { Ok(outcome) }.boxed()
+    }
+
     fn wait<'a>(&'a self, request: &'a WaitRequest) -> BoxFuture<'a, Result<WaitResponse, PeersError>> {
         let child = WaitedChild { name: request.names[0].clone(), state: "Idle".into(), why: None };
         async { Ok(WaitResponse { met: true, children: vec![child] }) }.boxed()
@@ -110,17 +157,21 @@ async fn only_who_may_start_agents_is_offered_the_tools_for_it_and_may_call_them
     let fixture = Fixture::new();
     let (gate, _) = lead(&fixture);
     let names = |gate: &ToolGate, to| gate.offered(to).into_iter().map(|tool| tool.name).collect::<Vec<_>>();
-    let tools = ["SpawnPod", "SendToPod", "ReadPodOutput", "DiffPod", "WaitPods", "StopPod"];
+    let tools = ["SpawnPod", "SendToPod", "ReadPodOutput", "PodLog", "PodState", "DiffPod", "MergePod", "WaitPods", "StopPod"];
     assert!(names(&gate, CallFrom::Model).ends_with(&tools.map(str::to_owned)));
-    assert!(names(&fixture.gate, CallFrom::Model).ends_with(&["SendToPeerPod".to_owned()]));
-    assert_eq!(names(&gate, CallFrom::Mcp), ["ListPods", "SendToPeerPod"]);
+    assert!(names(&fixture.gate, CallFrom::Model).ends_with(&["RestorePod".to_owned()]));
+    let of_programs: Vec<&str> = ["ListPods", "SendToPeerPod", "RestorePod"].into_iter().chain(tools).collect();
+    assert_eq!(names(&gate, CallFrom::Mcp), of_programs);
+    assert_eq!(names(&fixture.gate, CallFrom::Mcp), of_programs[..3]);
     for tool in tools {
         let args = if tool == "SpawnPod" { json!({"name": "child", "task": "t"}) } else { json!({"name": "child"}) };
         let args = if tool == "SendToPod" { json!({"to": "child", "message": "t"}) } else { args };
         let args = if tool == "WaitPods" { json!({"names": ["child"]}) } else { args };
         let refused = fixture.refuse(tool, args.clone());
         assert!(refused.class == RefusalClass::ToolNotExposed && refused.message.contains("delegation"), "{tool}: {}", refused.message);
-        assert_eq!(run(&gate, tool, args).await.outcome, ToolOutcome::Succeeded, "{tool}");
+        // The one merge has a conflict.
+        let wanted = if tool == "MergePod" { ToolOutcome::Failed } else { ToolOutcome::Succeeded };
+        assert_eq!(run(&gate, tool, args).await.outcome, wanted, "{tool}");
     }
 }
 
@@ -171,4 +222,53 @@ async fn a_child_is_read_on_from_where_the_log_says_and_the_result_says_how_far(
     run(&gate, "ReadPodOutput", args).await;
     assert_eq!(*peers.read.lock().unwrap(), [None, Some("t:1".to_owned()), Some("t:9".to_owned())]);
     assert_eq!(run(&gate, "DiffPod", json!({"name": "child"})).await.output, "+a line\n\n[The diff is cut here.]");
+}
+
+#[tokio::test]
+async fn a_log_is_read_from_its_end_or_on_from_where_the_last_call_said() {
+    let (gate, _) = lead(&Fixture::new());
+    let end = run(&gate, "PodLog", json!({"name": "child"})).await.output;
+    assert!(end.contains("after \"end+40\""), "{end}");
+    let on = run(&gate, "PodLog", json!({"name": "child", "after": "s.7", "entries": 3})).await.output;
+    assert!(on.contains("after \"s.7+3\""), "{on}");
+    for entries in [0, 201] {
+        let refused = run(&gate, "PodLog", json!({"name": "child", "entries": entries})).await;
+        assert_eq!(refused.refused, Some(RefusalClass::InvalidArgs));
+    }
+}
+
+#[tokio::test]
+async fn d12_a_merge_says_what_it_changed_or_every_path_in_conflict() {
+    let (gate, _) = lead(&Fixture::new());
+    let merge = async |args: Value| run(&gate, "MergePod", args).await.output;
+    assert!(merge(json!({"name": "child"})).await.contains("\na\\nb: both have changed it"));
+    let merged = merge(json!({"name": "child", "strategy": "theirs"})).await;
+    assert!(merged.contains("Nothing is committed") && merged.ends_with("\nChanged a"), "{merged}");
+    let dry = merge(json!({"name": "child", "strategy": "ours", "dryRun": true})).await;
+    assert!(dry.contains("would be merged"), "{dry}");
+    let refused = run(&gate, "MergePod", json!({"name": "child", "strategy": "rebase"})).await;
+    assert_eq!(refused.refused, Some(RefusalClass::InvalidArgs));
+}
+
+#[tokio::test]
+async fn a_restored_agent_is_told_with_its_state_and_a_refusal_in_its_own_words() {
+    let (gate, _) = lead(&Fixture::new());
+    let restore = async |name: &str| {
+        let end = run(&gate, "RestorePod", json!({"name": name})).await;
+        (end.outcome, end.output)
+    };
+    assert_eq!(restore("child").await, (ToolOutcome::Succeeded, "child is restored, and is Idle.".to_owned()));
+    assert_eq!(restore("other").await, (ToolOutcome::Failed, "other is live".to_owned()));
+    assert_eq!(restore("late").await.0, ToolOutcome::Unknown);
+}
+
+#[tokio::test]
+async fn a_program_reads_and_merges_its_children_through_the_same_gate_as_a_model() {
+    let (gate, peers) = lead(&Fixture::new());
+    let call = async |tool: &str, args: Value| gate.run(&call(tool, args), CallFrom::Mcp, &LiveOutput::discard()).await;
+    assert_eq!(call("ReadPodOutput", json!({"name": "child"})).await.read.map(|read| read.token).as_deref(), Some("t:1"));
+    call("ReadPodOutput", json!({"name": "child"})).await;
+    assert_eq!(*peers.read.lock().unwrap(), [None, Some("t:1".to_owned())]);
+    assert_eq!(call("MergePod", json!({"name": "child", "strategy": "ours"})).await.outcome, ToolOutcome::Succeeded);
+    assert_eq!(call("Read", json!({"path": "a"})).await.refused, Some(RefusalClass::ToolNotExposed));
 }

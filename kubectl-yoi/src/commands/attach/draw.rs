@@ -9,11 +9,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 use unicode_width::UnicodeWidthChar;
 use yoi_wire::control::DeltaKind;
+use yoi_wire::entry_text::tokens;
 
 use super::command::HELP;
 use super::state::{AttachState, Connection, Panel};
 use super::wrap::{clipped, columns_of};
-use crate::entry_text::tokens;
 
 /// Lines of the input that are seen at once.
 const MAX_INPUT_LINES: usize = 6;

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 use yoi_wire::entry::{Body, Entry, ToolOutcome};
+use yoi_wire::entry_text::{EntryText, Tone, entry_text};
 
 use super::edit_diff::{DiffLine, edit_diff};
-use crate::entry_text::{EntryText, Tone, entry_text};
 
 /// What is kept: the end.
 const MAX_ITEMS: usize = 2000;

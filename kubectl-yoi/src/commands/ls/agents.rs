@@ -1,6 +1,6 @@
 //! The columns of agents and of their sessions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use comfy_table::Cell;
 use kube::ResourceExt;
@@ -48,6 +48,23 @@ pub struct AgentRows<'a> {
     agents: HashMap<(String, String), AgentRef>,
     /// Whether one of them was started by another: only then there is a column for it.
     has_children: bool,
+    /// UIDs of those that stand below the one that has started them.
+    nested: HashSet<String>,
+}
+
+/// Puts each agent below the one that has started it, if that is in the list, and leaves the order as it is otherwise. A family stands where the first
+/// of it stood. Returns the UIDs of those that stand below another.
+pub fn as_tree(pods: &mut [YoiPod]) -> HashSet<String> {
+    let there: HashSet<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+    let parent_of = |pod: &YoiPod| pod.spec.spawned_by.as_ref().map(|by| by.uid.clone()).filter(|uid| there.contains(uid));
+    let nested = pods.iter().filter(|pod| parent_of(pod).is_some()).filter_map(ResourceExt::uid).collect();
+    let family = |pod: &YoiPod| parent_of(pod).or_else(|| pod.uid()).unwrap_or_default();
+    let mut first: HashMap<String, usize> = HashMap::new();
+    for (at, pod) in pods.iter().enumerate() {
+        first.entry(family(pod)).or_insert(at);
+    }
+    pods.sort_by_key(|pod| (first.get(&family(pod)).copied(), parent_of(pod).is_some()));
+    nested
 }
 
 impl<'a> AgentRows<'a> {
@@ -61,12 +78,17 @@ impl<'a> AgentRows<'a> {
         }
         let has_children = agents.iter().any(|pod| pod.spec.spawned_by.is_some());
         let agents = agents.iter().map(visibility::agent_ref).map(|agent| ((agent.namespace.clone(), agent.name.clone()), agent)).collect();
-        AgentRows { links: Some(by_member), agents, has_children }
+        AgentRows { links: Some(by_member), agents, has_children, nested: HashSet::new() }
     }
 
     /// Without whom they see, which changes with other objects.
     pub fn watched() -> Self {
-        AgentRows { links: None, agents: HashMap::new(), has_children: false }
+        AgentRows { links: None, agents: HashMap::new(), has_children: false, nested: HashSet::new() }
+    }
+
+    /// With those that [`as_tree`] has put below another.
+    pub fn with_nested(self, nested: HashSet<String>) -> Self {
+        AgentRows { nested, ..self }
     }
 
     /// Returns who has started this agent, marked when that one is gone.
@@ -114,8 +136,9 @@ impl Rows for AgentRows<'_> {
         // The hint is of one Pod, and means nothing for another.
         let activity = status.live.filter(|l| status.pod.as_ref().is_some_and(|p| p.uid == l.pod_uid));
         let activity = activity.map(|live| show::activity(live.activity.as_str(), live.background.unwrap_or_default().unsigned_abs()));
+        let below = if pod.uid().is_some_and(|uid| self.nested.contains(&uid)) { "└ " } else { "" };
         let mut row = vec![
-            show::cell(pod.name_any()),
+            show::cell(format!("{below}{}", pod.name_any())),
             ready,
             reason,
             show::cell(show::desired_state_name(pod.spec.desired_state)),
@@ -229,6 +252,27 @@ mod tests {
         assert_eq!(pods.each_ref().map(|pod| rows.parent(pod)), ["", "lead", "lead (Missing)"]);
         assert!(rows.header(false).contains(&"parent") && !AgentRows::new(&[], &pods[..1]).header(false).contains(&"parent"));
         assert_eq!(rows.row(&pods[1], true).len(), rows.header(true).len());
+    }
+
+    #[test]
+    fn agents_stand_below_the_one_that_has_started_them_and_a_family_where_its_first_member_stood() {
+        let pod = |name: &str, uid: &str, by: Option<&str>| -> YoiPod {
+            let by = by.map(|uid| json!({ "name": "lead", "uid": uid, "requestId": "r" }));
+            let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "spawnedBy": by });
+            serde_json::from_value(json!({ "metadata": { "namespace": "ns", "name": name, "uid": uid }, "spec": spec })).unwrap()
+        };
+        // The second one waits for a person, so that it came first.
+        let mut pods = vec![
+            pod("child-2", "u-2", Some("u-l")),
+            pod("alone", "u-a", None),
+            pod("child-1", "u-1", Some("u-l")),
+            pod("orphan", "u-o", Some("u-former")),
+            pod("lead", "u-l", None),
+        ];
+        let nested = as_tree(&mut pods);
+        let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names, ["lead", "child-2", "child-1", "alone", "orphan"]);
+        assert_eq!(nested, HashSet::from(["u-1".to_owned(), "u-2".to_owned()]));
     }
 
     #[test]

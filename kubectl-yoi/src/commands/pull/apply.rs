@@ -211,7 +211,8 @@ fn reason(why: &Why) -> &'static str {
     }
 }
 
-fn message(why: &Why) -> String {
+/// Why a path is left alone, for people.
+pub fn message(why: &Why) -> String {
     match why {
         Why::BothChanged => "you have changed it, too".to_owned(),
         Why::InTheWay => "another file of yours is there, which the base does not have".to_owned(),

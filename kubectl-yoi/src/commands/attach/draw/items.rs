@@ -3,13 +3,13 @@
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use yoi_wire::entry::ToolOutcome;
+use yoi_wire::entry_text::{EntryText, Tone, tool_outcome};
 
 use super::super::edit_diff::{DiffKind, DiffLine};
 use super::super::state::AttachState;
 use super::super::transcript::{Call, CallState, Content, Item};
 use super::super::wrap::{clipped, columns_of, wrap};
 use super::{QUIET, WARNING};
-use crate::entry_text::{EntryText, Tone, tool_outcome};
 
 /// Columns before the text: who did it, and a space.
 pub const LABEL: usize = 9;

@@ -1,10 +1,10 @@
-//! An entry of a session log in words for people: who, and what.
+//! An entry of a session log in words: who, and what. People read them, and an agent the log of one that it has started.
 
-use yoi_wire::entry::{
+use crate::entry::{
     Answer, Body, CompactionOutcome, CompactionReason, Entry, InputFrom, Requester, RunOutcome, SegmentReason, TokenUsage, ToolOutcome,
 };
 
-use crate::show;
+use crate::quantity;
 
 /// One entry for people. Nothing in it is safe for a terminal yet: agents and persons wrote parts of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,7 @@ pub struct EntryText {
     pub who: &'static str,
     /// What, in one line or several.
     pub text: String,
+    /// Whose it is, for who has colours.
     pub tone: Tone,
 }
 
@@ -23,32 +24,23 @@ pub enum Tone {
     Quiet,
     /// What a person may have to look at.
     Warning,
+    /// What a person said or did.
     Person,
+    /// What another agent said.
     Peer,
+    /// What the agent said.
     Agent,
 }
 
-impl Tone {
-    /// The code of SGR, ECMA-48 8.3.117.
-    pub fn code(self) -> u8 {
-        match self {
-            Tone::Quiet => 90,
-            Tone::Warning => 33,
-            Tone::Person => 36,
-            Tone::Peer => 35,
-            Tone::Agent => 32,
-        }
-    }
-}
-
 /// Returns the entry in words, or `None` for one that only repeats what earlier entries said.
+#[must_use]
 pub fn entry_text(entry: &Entry) -> Option<EntryText> {
     let quiet = |who, text: String| EntryText { who, text, tone: Tone::Quiet };
     let warning = |who, text: String| EntryText { who, text, tone: Tone::Warning };
     Some(match &entry.body {
         Body::SessionStarted(s) => quiet("session", format!("{} of {}", s.session, s.agent.name)),
         Body::RuntimeStarted(s) => {
-            let cut = if s.cut_bytes > 0 { format!(", cut {} of a torn tail", show::bytes(s.cut_bytes)) } else { String::new() };
+            let cut = if s.cut_bytes > 0 { format!(", cut {} of a torn tail", quantity::bytes(s.cut_bytes)) } else { String::new() };
             quiet("runtime", format!("started, run {}{cut}", entry.run))
         }
         Body::Input(i) => {
@@ -141,6 +133,7 @@ fn by(requester: &Requester) -> String {
 }
 
 /// Returns how a tool call ended.
+#[must_use]
 pub fn tool_outcome(outcome: ToolOutcome) -> &'static str {
     match outcome {
         ToolOutcome::Succeeded => "succeeded",
@@ -152,6 +145,7 @@ pub fn tool_outcome(outcome: ToolOutcome) -> &'static str {
 }
 
 /// Returns how a run ended.
+#[must_use]
 pub fn run_outcome(outcome: RunOutcome) -> &'static str {
     match outcome {
         RunOutcome::Finished => "finished",
@@ -185,10 +179,11 @@ fn segment_reason(reason: SegmentReason) -> &'static str {
 }
 
 /// Returns a count of tokens in words.
+#[must_use]
 pub fn tokens(usage: TokenUsage) -> String {
-    let part = |count: u64, word: &str| if count > 0 { format!(" ({} {word})", show::count(count)) } else { String::new() };
+    let part = |count: u64, word: &str| if count > 0 { format!(" ({} {word})", quantity::count(count)) } else { String::new() };
     let (cached, reasoning) = (part(usage.cached_tokens, "cached"), part(usage.reasoning_tokens, "reasoning"));
-    format!("{} tokens in{cached}, {} out{reasoning}", show::count(usage.input_tokens), show::count(usage.output_tokens))
+    format!("{} tokens in{cached}, {} out{reasoning}", quantity::count(usage.input_tokens), quantity::count(usage.output_tokens))
 }
 
 #[cfg(test)]
