@@ -126,7 +126,13 @@ pub struct HostSource {
 
 /// An empty tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct EmptySource {}
+pub struct EmptySource {
+    /// Of a project: take the trees that people send with `kubectl yoi sync`, of folders that no server has. New trees are made from the one that came
+    /// last, as one commit on the branch `main`; before the first one they are empty. Without it nothing more is taken, and trees are made from what came
+    /// last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncSource>,
+}
 
 /// Reference to an object of the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -161,12 +167,21 @@ pub struct ProjectSource {
     pub empty: Option<EmptySource>,
 }
 
+impl ProjectSource {
+    /// Whether the project takes working trees that people send.
+    #[must_use]
+    pub fn takes_trees(&self) -> bool {
+        self.git.as_ref().is_some_and(|git| git.sync.is_some()) || self.empty.as_ref().is_some_and(|empty| empty.sync.is_some())
+    }
+}
+
 /// What a workspace starts from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = ("[has(self.project), has(self.workspace), has(self.git), has(self.host), has(self.empty)].filter(x, x).size() == 1",
     "exactly one of project, workspace, git, host and empty must be set"))]
 #[x_kube(validation = ("!has(self.git) || !has(self.git.refresh)", "refresh is of a project: a workspace is fetched once"))]
 #[x_kube(validation = ("!has(self.git) || !has(self.git.sync)", "sync is of a project: a workspace is fetched once"))]
+#[x_kube(validation = ("!has(self.empty) || !has(self.empty.sync)", "sync is of a project: a workspace is made once"))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceSource {
     /// The sealed base of a YoiProject, or one commit of its repository.

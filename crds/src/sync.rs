@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_MACHINES: usize = 16;
 /// Bundles of one project that may lie there at once.
 pub const MAX_BUNDLES: usize = 16;
+/// Bundles of one project of which not all parts have come. Of more, the one that has got none for the longest time is given up.
+pub const MAX_UPLOADS: usize = 4;
 /// ConfigMaps of one bundle.
 pub const MAX_PARTS: usize = 8;
 /// Bytes of one part. A ConfigMap holds at most one MiB.
@@ -31,6 +33,10 @@ pub struct SyncStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub bundles: Vec<StoredBundle>,
+    /// Gateway: bundles of which not all parts have come, one of a machine. What is there is not sent again. None of them is a state of the tree.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub uploads: Vec<SyncUpload>,
     /// Operator: the commits of those of `bundles` that it has deleted, as no tree is made from them any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -62,6 +68,15 @@ pub struct SyncedMachine {
     pub commit: String,
 }
 
+/// A bundle of which the first parts have come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SyncUpload {
+    /// The machine that sends it.
+    pub machine: String,
+    /// What has come, with the length and the digest of the whole.
+    pub bundle: StoredBundle,
+}
+
 /// A bundle of what the repository lacks of one commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredBundle {
@@ -83,6 +98,12 @@ pub struct StoredPart {
     pub name: String,
     /// Its UID.
     pub uid: String,
+}
+
+/// How many parts a bundle of so many bytes has; at least one.
+#[must_use]
+pub fn part_count(bytes: usize) -> usize {
+    bytes.div_ceil(PART_BYTES).max(1)
 }
 
 /// What the name of each ConfigMap with a part of a bundle of this project begins with. No name of a project has a dot.
@@ -107,6 +128,12 @@ pub fn is_machine_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bundle_of_the_longest_length_has_all_parts_and_one_byte_more_is_another_part() {
+        assert_eq!((part_count(0), part_count(1), part_count(PART_BYTES), part_count(PART_BYTES + 1)), (1, 1, 1, 2));
+        assert_eq!(part_count(MAX_SYNC_BYTES), MAX_PARTS);
+    }
 
     #[test]
     fn the_name_of_a_machine_leads_to_no_other_ref() {

@@ -1,12 +1,14 @@
 //! Keeps the working trees that people send: each bundle in parts in ConfigMaps of the project, and what came last in the project's status.
 //!
 //! # Guarantees
-//! - The status names a bundle only once all of its parts are stored. Parts are never changed.
+//! - The status names a state only once all parts of its bundle are stored. Parts are never changed.
+//! - Parts of a bundle that was cut stand in the status by the bundle's digest, and only the same bundle of the same machine goes on with them.
 //! - A state of a machine counts only if the sender knew the one before: of two that were captured at once, the one that comes second is refused.
 //!
 //! # Caveats
-//! The gateway deletes nothing: the operator deletes the bundles that the status names and no tree needs. Parts that were stored while the status could not
-//! be written stay until the project goes.
+//! The gateway deletes nothing: the operator deletes the bundles that the status names and no tree needs, those that were given up among them. A part that
+//! was stored while the status could not be written, or twice at once, stays until the project goes. The digest of the whole is for the populator to check:
+//! a gateway has only one part in its hands.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,22 +25,32 @@ use tokio::time::timeout;
 use yoi_crds::YoiProject;
 use yoi_crds::name::{field_manager, label};
 use yoi_crds::sync::{
-    MAX_BUNDLES, MAX_MACHINES, PART_BYTES, PART_KEY, StoredBundle, StoredPart, SyncStatus, SyncedMachine, SyncedTree, part_prefix,
+    MAX_BUNDLES, MAX_MACHINES, MAX_UPLOADS, PART_KEY, StoredBundle, StoredPart, SyncStatus, SyncUpload, SyncedMachine, SyncedTree,
+    part_count, part_prefix,
 };
 use yoi_wire::sync::SyncQuery;
 
 /// How often a write is tried while others write the status.
 const TRIES: usize = 6;
-/// Bundles that are held in memory at once. More requests wait with their body unread.
-const UPLOADS: usize = 2;
+/// Parts that are held in memory at once. More requests wait with their body unread.
+const UPLOADS: usize = 8;
 
-/// A bundle that was checked, as far as that is done without git.
+/// A part of a bundle that was checked, as far as that is done without git.
 pub struct Upload<'a> {
     pub namespace: &'a str,
     pub project: &'a str,
     pub person: &'a str,
     pub query: &'a SyncQuery,
-    pub bundle: &'a [u8],
+    pub part: &'a [u8],
+}
+
+/// What is there of a bundle.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// So many parts, and others are missing.
+    Parts(usize),
+    /// All of it: the state counts since this time, RFC 3339.
+    All(String),
 }
 
 /// Why a working tree was not taken.
@@ -46,7 +58,9 @@ pub struct Upload<'a> {
 pub enum SyncError {
     #[error("it does not exist; see kubectl get yoiprojects")]
     NotFound,
-    #[error("it takes no working trees; an administrator lets it: set spec.source.git.sync to {{}}")]
+    #[error(
+        "it takes no working trees; an administrator lets it: set spec.source.git.sync, or spec.source.empty.sync where there is no repository, to {{}}"
+    )]
     TakesNone,
     #[error("a newer state of machine {machine} is there, commit {commit}: say it again, and what is on the disk by then counts")]
     Newer { machine: String, commit: String },
@@ -54,6 +68,8 @@ pub enum SyncError {
     Forgotten(String),
     #[error("{MAX_BUNDLES} states that came before are still kept: wait until the operator has deleted those that no tree is made from")]
     Full,
+    #[error("of this bundle {there} parts are there, and the next one is missing")]
+    PartMissing { there: usize },
     #[error("failed to write its status: others wrote it {TRIES} times meanwhile")]
     Contended,
     #[error("failed to {operation}")]
@@ -79,30 +95,37 @@ impl SyncStore {
         self.uploads.acquire().await.ok()
     }
 
-    /// Stores it, and lets it count. Returns when it came, RFC 3339. What counts already is not stored again.
+    /// Stores it, and lets the state count once it is whole. What is there already is not stored again.
     ///
     /// # Errors
-    /// See [`SyncError`]; it does not count then.
-    pub async fn take(&self, upload: &Upload<'_>) -> Result<String, SyncError> {
+    /// See [`SyncError`]; nothing of it is listed then.
+    pub async fn take(&self, upload: &Upload<'_>) -> Result<Taken, SyncError> {
         let api = Api::<YoiProject>::namespaced(self.client.clone(), upload.namespace);
-        let mut stored: Option<StoredBundle> = None;
+        let mut stored: Option<StoredPart> = None;
         for _ in 0..TRIES {
             let project = self.ask("read the project", api.get_opt(upload.project)).await?.ok_or(SyncError::NotFound)?;
             if let Some(received_at) = check(&project, upload.query)? {
-                return Ok(received_at);
+                return Ok(Taken::All(received_at));
             }
-            let bundle = match &stored {
-                Some(bundle) => bundle.clone(),
+            let begun = begun(&project, upload.query);
+            let there = begun.parts.len();
+            match upload.query.part {
+                part if part < there => return Ok(Taken::Parts(there)),
+                part if part > there => return Err(SyncError::PartMissing { there }),
+                _ => {}
+            }
+            let part = match &stored {
+                Some(part) => part.clone(),
                 None => stored.insert(self.store(&project, upload).await?).clone(),
             };
             let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let sync = desired(&project, upload, bundle, &now);
+            let (sync, taken) = desired(&project, upload, begun, part, &now);
             let params = PatchParams::apply(field_manager::GATEWAY).force();
             match self
                 .ask("write the project's status", api.patch_status(upload.project, &params, &Patch::Apply(&patch(&project, &sync))))
                 .await
             {
-                Ok(_) => return Ok(now),
+                Ok(_) => return Ok(taken),
                 Err(SyncError::Api { source: kube::Error::Api(status), .. }) if status.is_conflict() => {}
                 Err(error) => return Err(error),
             }
@@ -110,20 +133,14 @@ impl SyncStore {
         Err(SyncError::Contended)
     }
 
-    async fn store(&self, project: &YoiProject, upload: &Upload<'_>) -> Result<StoredBundle, SyncError> {
+    async fn store(&self, project: &YoiProject, upload: &Upload<'_>) -> Result<StoredPart, SyncError> {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), upload.namespace);
         // A name of its own for each try: what an earlier one has left is not trusted.
         let id = uuid::Uuid::now_v7().simple();
-        let mut parts = Vec::new();
-        for (number, bytes) in upload.bundle.chunks(PART_BYTES).enumerate() {
-            let name = format!("{}{id}-{number}", part_prefix(upload.project));
-            let map = part(project, upload.project, &name, bytes);
-            let made = self.ask("store a part of the bundle", api.create(&PostParams::default(), &map)).await?;
-            parts.push(StoredPart { name, uid: made.metadata.uid.unwrap_or_default() });
-        }
-        let SyncQuery { commit, sha256, .. } = upload.query;
-        let bytes = i64::try_from(upload.bundle.len()).unwrap_or(i64::MAX);
-        Ok(StoredBundle { commit: commit.clone(), sha256: sha256.clone(), bytes, parts })
+        let name = format!("{}{id}-{}", part_prefix(upload.project), upload.query.part);
+        let map = part(project, upload.project, &name, upload.part);
+        let made = self.ask("store a part of the bundle", api.create(&PostParams::default(), &map)).await?;
+        Ok(StoredPart { name, uid: made.metadata.uid.unwrap_or_default() })
     }
 
     async fn ask<T>(&self, operation: &'static str, request: impl Future<Output = kube::Result<T>>) -> Result<T, SyncError> {
@@ -134,7 +151,7 @@ impl SyncStore {
 
 /// Whether the project takes this state. `Some`: it came already, at this time.
 fn check(project: &YoiProject, query: &SyncQuery) -> Result<Option<String>, SyncError> {
-    if project.spec.source.git.as_ref().is_none_or(|git| git.sync.is_none()) {
+    if !project.spec.source.takes_trees() {
         return Err(SyncError::TakesNone);
     }
     let Some(sync) = project.status.as_ref().and_then(|status| status.sync.as_deref()) else {
@@ -159,33 +176,69 @@ fn check(project: &YoiProject, query: &SyncQuery) -> Result<Option<String>, Sync
     if kept >= MAX_BUNDLES { Err(SyncError::Full) } else { Ok(None) }
 }
 
-/// The gateway's fields with this state as the last one.
-fn desired(project: &YoiProject, upload: &Upload<'_>, bundle: StoredBundle, now: &str) -> SyncStatus {
-    let SyncQuery { machine, commit, captured_at, .. } = upload.query;
-    let before = project.status.as_ref().and_then(|status| status.sync.as_deref().cloned()).unwrap_or_default();
-    let mut machines: Vec<SyncedMachine> = before.machines.into_iter().filter(|known| known.machine != *machine).collect();
-    machines.push(SyncedMachine { machine: machine.clone(), commit: commit.clone() });
-    let forgotten = machines.len().saturating_sub(MAX_MACHINES);
-    let mut bundles: Vec<StoredBundle> = before.bundles.into_iter().filter(|kept| !before.deleted.contains(&kept.commit)).collect();
-    bundles.retain(|kept| kept.commit != bundle.commit);
-    bundles.push(bundle);
-    let last = SyncedTree {
-        machine: machine.clone(),
-        commit: commit.clone(),
-        captured_at: captured_at.clone(),
-        received_at: now.to_owned(),
-        person: upload.person.to_owned(),
+/// What is there of the bundle that a part is of.
+fn begun(project: &YoiProject, query: &SyncQuery) -> StoredBundle {
+    let SyncQuery { machine, commit, sha256, bytes, .. } = query;
+    let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
+    let uploads = project.status.as_ref().and_then(|status| status.sync.as_deref()).map(|sync| sync.uploads.as_slice()).unwrap_or_default();
+    let is_it = |upload: &&SyncUpload| {
+        let StoredBundle { commit: of, sha256: digest, bytes: length, parts: _ } = &upload.bundle;
+        upload.machine == *machine && of == commit && digest == sha256 && *length == bytes
     };
-    SyncStatus { last: Some(last), machines: machines.split_off(forgotten), bundles, deleted: Vec::new() }
+    let none = || StoredBundle { commit: commit.clone(), sha256: sha256.clone(), bytes, parts: Vec::new() };
+    uploads.iter().find(is_it).map_or_else(none, |upload| upload.bundle.clone())
+}
+
+/// The gateway's fields with one part more of what has `begun`: with the last one, its state is the last one.
+fn desired(project: &YoiProject, upload: &Upload<'_>, begun: StoredBundle, part: StoredPart, now: &str) -> (SyncStatus, Taken) {
+    let SyncQuery { machine, commit, captured_at, bytes, .. } = upload.query;
+    let SyncStatus { mut last, mut machines, bundles, uploads, deleted } =
+        project.status.as_ref().and_then(|status| status.sync.as_deref().cloned()).unwrap_or_default();
+    let mut bundles: Vec<StoredBundle> = bundles.into_iter().filter(|kept| !deleted.contains(&kept.commit)).collect();
+    let is_other =
+        |other: &SyncUpload| other.machine == *machine && (other.bundle.commit != begun.commit || other.bundle.sha256 != begun.sha256);
+    // Another state of this machine is sent in their place.
+    let (mut given_up, others): (Vec<SyncUpload>, Vec<SyncUpload>) = uploads.into_iter().partition(is_other);
+    let mut uploads: Vec<SyncUpload> = others.into_iter().filter(|other| other.machine != *machine).collect();
+    let mut bundle = begun;
+    bundle.parts.push(part);
+    let there = bundle.parts.len();
+    let taken = if there == part_count(*bytes) {
+        machines.retain(|known| known.machine != *machine);
+        machines.push(SyncedMachine { machine: machine.clone(), commit: commit.clone() });
+        machines = machines.split_off(machines.len().saturating_sub(MAX_MACHINES));
+        bundles.retain(|kept| kept.commit != bundle.commit);
+        bundles.push(bundle);
+        last = Some(SyncedTree {
+            machine: machine.clone(),
+            commit: commit.clone(),
+            captured_at: captured_at.clone(),
+            received_at: now.to_owned(),
+            person: upload.person.to_owned(),
+        });
+        Taken::All(now.to_owned())
+    } else {
+        uploads.push(SyncUpload { machine: machine.clone(), bundle });
+        let too_many = uploads.len().saturating_sub(MAX_UPLOADS);
+        given_up.extend(uploads.drain(..too_many));
+        Taken::Parts(there)
+    };
+    // The operator deletes a bundle that no tree needs. One of a commit that is listed already would pass for that one.
+    for SyncUpload { machine: _, bundle } in given_up {
+        if bundles.len() < MAX_BUNDLES && bundles.iter().all(|kept| kept.commit != bundle.commit) {
+            bundles.push(bundle);
+        }
+    }
+    (SyncStatus { last, machines, bundles, uploads, deleted: Vec::new() }, taken)
 }
 
 fn patch(project: &YoiProject, sync: &SyncStatus) -> serde_json::Value {
-    let SyncStatus { last, machines, bundles, deleted: _ } = sync;
     json!({
         "apiVersion": "yoi.dev/v1alpha1",
         "kind": "YoiProject",
         "metadata": {"name": project.metadata.name, "resourceVersion": project.metadata.resource_version},
-        "status": {"sync": {"last": last, "machines": machines, "bundles": bundles}},
+        // Without the operator's field, which is empty here.
+        "status": {"sync": sync},
     })
 }
 

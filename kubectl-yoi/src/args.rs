@@ -20,7 +20,7 @@ pub use agents::{
 };
 pub use connection::ClusterOptions;
 pub use engine::{EventsCommand, EventsOptions, ProjectionOptions, ScopeOptions, ToolRunOptions, ToolsCommand, ToolsOptions};
-pub use hosts::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, SshTarget};
+pub use hosts::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, SshTarget, cache_folder};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,

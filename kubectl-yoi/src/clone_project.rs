@@ -1,4 +1,5 @@
-//! What a clone remembers of its project: a small file in the folder of its repository, written by `init --apply`.
+//! What a clone remembers of its project: a small file in the folder of its repository, written by `init --apply`. Of a folder without git it is in the
+//! repository that stands for it.
 
 use std::path::PathBuf;
 
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::{ClusterOptions, RunOptions, namespace_name, object_name};
 use crate::cluster::has_context;
 use crate::error::{Error, RefusalKind};
+use crate::folder_tree::FolderTree;
 use crate::git::{self, CloneRefusal, no_repository, refusal};
 
 const FILE: &str = "yoi/project.json";
@@ -73,7 +75,12 @@ impl CloneProject {
     /// What to say of a line to which [`CloneProject::add_to`] has added something.
     pub fn sentence(context: Option<&str>, namespace: &str) -> String {
         let context = context.map_or(String::new(), |context| format!("context {context}, "));
-        format!("{context}namespace {namespace}: as this clone remembers (.git/{FILE})")
+        match FolderTree::find() {
+            Some(tree) => {
+                format!("{context}namespace {namespace}: as is remembered of this folder ({})", tree.repository.join(FILE).display())
+            }
+            None => format!("{context}namespace {namespace}: as this clone remembers (.git/{FILE})"),
+        }
     }
 
     /// Writes the file of the clone at hand.
@@ -101,7 +108,8 @@ fn is_elsewhere(options: &ClusterOptions) -> bool {
 
 /// Whether a folder above has a repository, as far as a look at names tells: most lines are typed elsewhere, and start no git.
 fn is_in_repository() -> bool {
-    std::env::current_dir().is_ok_and(|here| here.ancestors().any(|folder| folder.join(".git").exists()))
+    let has_git = |here: PathBuf| here.ancestors().any(|folder| folder.join(".git").exists());
+    std::env::current_dir().is_ok_and(has_git) || FolderTree::find().is_some()
 }
 
 /// The file of the clone at hand. All work trees of a clone have one.

@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
+use crate::folder_tree::FolderTree;
 use crate::show::one_line;
 
 /// Why a clone cannot be used, and what the user does then.
@@ -34,9 +35,12 @@ impl GitAnswer {
     }
 }
 
-/// git with these arguments. It asks nobody, and takes no lock that it can do without.
+/// git with these arguments. It asks nobody, and takes no lock that it can do without. In a folder without git it sees the repository that stands for it.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new("git");
+    if let Some(tree) = FolderTree::find() {
+        command.env("GIT_DIR", tree.repository).env("GIT_WORK_TREE", tree.root);
+    }
     command.args(args).env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_NO_REPLACE_OBJECTS", "1");
     command.env("GIT_OPTIONAL_LOCKS", "0").kill_on_drop(true).stdin(Stdio::null());
     command

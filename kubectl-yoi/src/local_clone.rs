@@ -8,6 +8,7 @@ use yoi_wire::bundle::BRANCHES;
 use yoi_worktree::{BundleHeader, is_hash};
 
 use crate::bundle_file::BundleFile;
+use crate::folder_tree::FolderTree;
 use crate::git::{self, CloneRefusal, GitAnswer, no_repository, refusal};
 use crate::show::one_line;
 
@@ -101,6 +102,13 @@ impl LocalClone {
     async fn check_has(&self, bundle: &BundleFile, commit: &str) -> Result<(), CloneRefusal> {
         if self.has(commit).await? || self.pack_synced(bundle, commit, &bundle.objects()).await? {
             return Ok(());
+        }
+        if let Some(tree) = FolderTree::find() {
+            let message = format!(
+                "what was sent as commit {commit}, which the agent's work is made on top of, is not in {} any more",
+                tree.repository.display()
+            );
+            return Err(refusal(message, "see what the agent has done, and take what you want: kubectl yoi diff, kubectl yoi patch"));
         }
         Err(refusal(
             format!("this clone does not have commit {commit}, which the agent's work is made on top of"),

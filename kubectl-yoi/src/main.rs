@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod complete;
 mod error;
+mod folder_tree;
 mod git;
 mod local_clone;
 mod progress;

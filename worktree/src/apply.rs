@@ -34,8 +34,10 @@ const LIST: &str = if cfg!(windows) { ";" } else { ":" };
 /// What is laid on which working tree.
 #[derive(Clone, Debug)]
 pub struct Application<'a> {
-    /// Any folder of the working tree.
-    pub folder: &'a Path,
+    /// The working tree.
+    pub source: &'a Source,
+    /// The folder of it that the person is in, which is not removed under them.
+    pub here: &'a Path,
     /// An empty folder of ours, for what is only needed meanwhile.
     pub private: &'a Path,
     /// A folder with objects that the repository does not have.
@@ -118,7 +120,7 @@ impl From<GitError> for ApplyError {
 /// # Errors
 /// Nothing was laid.
 pub fn apply(asked: &Application<'_>, step: &mut dyn FnMut()) -> Result<Applied, ApplyError> {
-    let place = place(&Source::WorkTree(asked.folder.to_owned()), asked.private)?;
+    let place = place(asked.source, asked.private)?;
     let ours_folder = git_folder(&place.git)?;
     let place = with_their_objects(place, asked.objects);
     let changes = changes(&place.git, asked)?;
@@ -152,12 +154,12 @@ pub fn apply(asked: &Application<'_>, step: &mut dyn FnMut()) -> Result<Applied,
     Ok(applied)
 }
 
-/// Whether something can be laid on the working tree of this folder.
+/// Whether something can be laid on this working tree.
 ///
 /// # Errors
 /// The person is in the middle of something, or git does not open the repository.
-pub fn check_free(folder: &Path) -> Result<(), ApplyError> {
-    git_folder(&Git::in_folder(folder)).map(drop)
+pub fn check_free(source: &Source) -> Result<(), ApplyError> {
+    git_folder(&source.git()).map(drop)
 }
 
 /// The folder of ours in the person's repository.
@@ -233,7 +235,7 @@ impl<'a> Laying<'a> {
             std::fs::create_dir_all(path).map_err(failed(path))?;
         }
         let kept = folder.join("conflicts").join(asked.label);
-        let here = asked.folder.canonicalize().map_err(failed(asked.folder))?;
+        let here = asked.here.canonicalize().map_err(failed(asked.here))?;
         Ok(Laying { root: &place.root, here, new, gone, all, kept, left_behind, _lock: lock })
     }
 

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::git::{Git, GitError, quoted};
-use crate::scan::{Scan, believe_nothing, both, changed_since, scan};
+use crate::scan::{Scan, believe_nothing, both, changed_since, has_folder, scan};
 
 /// How often a capture begins again while files change.
 const TRIES: usize = 3;
 /// Paths that an error names.
 const NAMED: usize = 5;
+/// The index of the last capture, in the private folder.
+const CAPTURED: &str = "captured.index";
 /// The index is whole, so that no other file is written with it; nothing of the person's index is told to another program, no hook is run when ours is
 /// written, and no letter is refused.
 const OWN_INDEX: [&str; 14] = [
@@ -34,8 +36,30 @@ const OWN_INDEX: [&str; 14] = [
 pub enum Source {
     /// The working tree of a git repository, by any folder in it.
     WorkTree(PathBuf),
-    /// A folder that is in no repository of its own.
-    Folder(PathBuf),
+    /// A folder that is in no repository of its own. One of ours, elsewhere, stands for it: it is made when it is not there.
+    Folder {
+        /// The folder.
+        root: PathBuf,
+        /// The repository of ours.
+        repository: PathBuf,
+    },
+}
+
+impl Source {
+    /// git as this source's repository sees it.
+    pub(crate) fn git(&self) -> Git {
+        match self {
+            Source::WorkTree(folder) => Git::in_folder(folder),
+            Source::Folder { root, repository } => Git::in_folder(root).with("GIT_DIR", repository).with("GIT_WORK_TREE", root),
+        }
+    }
+
+    /// A folder in the working tree.
+    fn folder(&self) -> &Path {
+        match self {
+            Source::WorkTree(folder) | Source::Folder { root: folder, .. } => folder,
+        }
+    }
 }
 
 /// How a capture is made.
@@ -117,7 +141,7 @@ pub enum CaptureError {
 pub(crate) struct Place {
     pub git: Git,
     pub root: PathBuf,
-    /// The objects of the person; where there is no repository, the private ones.
+    /// The objects of the person; where there is no repository, those of the one that stands for it.
     pub their_objects: PathBuf,
     index: PathBuf,
 }
@@ -128,20 +152,30 @@ pub(crate) struct Place {
 /// git fails, there is too much, or files do not rest.
 pub fn capture(source: &Source, asked: &Asked<'_>) -> Result<Captured, CaptureError> {
     let place = place(source, asked.private)?;
-    let head = place.git.try_run(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], &[])?;
+    if matches!(source, Source::Folder { .. }) {
+        forget_ignored(&place)?;
+    }
+    let (head, found) = both(|| place.git.try_run(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], &[]), || scan(&place));
+    let (head, found) = (head?, found?);
     let base = head.status.success().then(|| String::from_utf8_lossy(&head.stdout).trim().to_owned());
-    let found = scan(&place)?;
     found.check(&place, asked.limits)?;
     let include = included(&place, asked.include)?;
     let mut changing = Vec::new();
     for number in 0..TRIES {
         // What has changed since the first look is found by another one.
-        fill_index(&place, Some(&found).filter(|_| number == 0), &include)?;
-        let (changed, tree) = both(|| changed_since(&place), || tree(&place));
+        let is_all = fill_index(&place, Some(&found).filter(|_| number == 0), &include)?;
+        let has_repositories = !is_all || found.has_repositories || has_folder(&include);
+        let (changed, tree) = both(|| changed_since(&place), || tree(&place, has_repositories));
         changing = changed?;
         if changing.is_empty() {
             let (tree, repositories) = tree?;
-            return commit(&place, asked.seconds, base, tree, repositories);
+            let captured = commit(&place, asked.seconds, base, tree, repositories)?;
+            // That of a clone begins with the person's each time.
+            let _ = match source {
+                Source::WorkTree(_) => std::fs::remove_file(&place.index),
+                Source::Folder { .. } => std::fs::rename(&place.index, asked.private.join(CAPTURED)),
+            };
+            return Ok(captured);
         }
     }
     changing.truncate(NAMED);
@@ -159,42 +193,73 @@ pub(crate) fn place(source: &Source, private: &Path) -> Result<Place, CaptureErr
     let index = private.join("index");
     // Of a capture that was killed. Only one at a time works in a private folder.
     let _ = std::fs::remove_file(private.join("index.lock"));
-    match source {
-        Source::WorkTree(folder) => {
-            let git = Git::in_folder(folder);
-            let args = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
-            let found = git.try_run(&args, &[])?;
-            let text = String::from_utf8_lossy(&found.stdout).into_owned();
-            let [root, theirs, their_objects] = text.lines().collect::<Vec<_>>()[..] else {
-                let why = String::from_utf8_lossy(&found.stderr).trim().to_owned();
-                return Err(CaptureError::NoWorkTree { folder: folder.clone(), why });
-            };
-            // The times of files that the person's index knows make it quick.
-            match copy_with_time(Path::new(theirs), &index) {
-                Ok(()) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => drop(std::fs::remove_file(&index)),
-                Err(error) => return Err(GitError::File(index, error).into()),
-            }
-            let git = Git::in_folder(Path::new(root))
-                .with("GIT_OBJECT_DIRECTORY", &objects)
-                .with("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(Path::new(their_objects)))
-                .with("GIT_INDEX_FILE", &index);
-            Ok(Place { git, root: PathBuf::from(root), their_objects: PathBuf::from(their_objects), index })
-        }
-        Source::Folder(folder) => {
-            let repository = private.join("repository");
-            if !repository.join("HEAD").exists() {
-                let path = repository.to_string_lossy().into_owned();
-                Git::in_folder(private).run(&["init", "--quiet", "--bare", "--template=", &path], &[])?;
-            }
-            let git = Git::in_folder(folder)
-                .with("GIT_DIR", &repository)
-                .with("GIT_WORK_TREE", folder)
-                .with("GIT_OBJECT_DIRECTORY", &objects)
-                .with("GIT_INDEX_FILE", &index);
-            Ok(Place { git, root: folder.clone(), their_objects: objects, index })
-        }
+    if let Source::Folder { repository, .. } = source {
+        make_repository(repository)?;
     }
+    let git = source.git();
+    let args = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-path", "index", "--git-path", "objects"];
+    let found = git.try_run(&args, &[])?;
+    let text = String::from_utf8_lossy(&found.stdout).into_owned();
+    let [root, theirs, their_objects] = text.lines().collect::<Vec<_>>()[..] else {
+        let why = String::from_utf8_lossy(&found.stderr).trim().to_owned();
+        return Err(CaptureError::NoWorkTree { folder: source.folder().to_owned(), why });
+    };
+    // The times of files that the person's index knows make it quick.
+    match copy_with_time(Path::new(theirs), &index) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => drop(std::fs::remove_file(&index)),
+        Err(error) => return Err(GitError::File(index, error).into()),
+    }
+    let git = git
+        .moved_to(Path::new(root))
+        .with("GIT_OBJECT_DIRECTORY", &objects)
+        .with("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(Path::new(their_objects)))
+        .with("GIT_INDEX_FILE", &index);
+    Ok(Place { git, root: PathBuf::from(root), their_objects: PathBuf::from(their_objects), index })
+}
+
+/// Makes the repository that stands for a folder, unless it is there.
+///
+/// # Errors
+/// git fails.
+pub fn make_repository(repository: &Path) -> Result<(), GitError> {
+    // What git makes last.
+    if repository.join("objects/info").exists() {
+        return Ok(());
+    }
+    private_folder(repository).map_err(|error| GitError::File(repository.to_owned(), error))?;
+    Git::in_folder(repository).run(&["init", "--quiet", "--bare", "--template="], &[]).map(drop)
+}
+
+/// Makes a folder with those above that are not there, for the person alone: what they send is in it.
+fn private_folder(path: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
+/// Lets the repository that stands for a folder know the files that the last capture has read: the next one reads only those that have changed, and nobody
+/// is asked about them again. Does nothing for a clone: its index is the person's.
+///
+/// # Errors
+/// The disk does not take it.
+pub fn remember(source: &Source, private: &Path) -> Result<(), GitError> {
+    let Source::Folder { repository, .. } = source else { return Ok(()) };
+    let index = repository.join("index");
+    match std::fs::rename(private.join(CAPTURED), &index) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(GitError::File(index, error)),
+        _ => Ok(()),
+    }
+}
+
+/// What was captured before, and is ignored by now, stays at home: in a folder without git nobody has ever said that it belongs to the tree.
+fn forget_ignored(place: &Place) -> Result<(), GitError> {
+    let ignored = place.git.run(&args(&["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]), &[])?;
+    if !ignored.is_empty() {
+        place.git.run(&args(&["update-index", "-z", "--force-remove", "--stdin"]), &ignored)?;
+    }
+    Ok(())
 }
 
 /// git looks closer at what was changed in the moment in which the index was written, so the copy must be as old as the index.
@@ -227,7 +292,8 @@ fn included(place: &Place, patterns: &[String]) -> Result<Vec<u8>, CaptureError>
     Ok(all)
 }
 
-fn fill_index(place: &Place, found: Option<&Scan>, include: &[u8]) -> Result<(), CaptureError> {
+/// Returns whether what was found was all that had to be taken.
+fn fill_index(place: &Place, found: Option<&Scan>, include: &[u8]) -> Result<bool, CaptureError> {
     let is_all = match found {
         Some(found) => found.add(place)?,
         None => false,
@@ -239,12 +305,15 @@ fn fill_index(place: &Place, found: Option<&Scan>, include: &[u8]) -> Result<(),
     if !include.is_empty() {
         place.git.run(&args(&["update-index", "-z", "--add", "--remove", "--stdin"]), include)?;
     }
-    Ok(())
+    Ok(is_all)
 }
 
-/// The tree of the private index, and the repositories within it.
-fn tree(place: &Place) -> Result<(String, Vec<String>), GitError> {
+/// The tree of the private index, and the repositories within it, where there may be some.
+fn tree(place: &Place, has_repositories: bool) -> Result<(String, Vec<String>), GitError> {
     let tree = place.git.line(&args(&["write-tree"]))?;
+    if !has_repositories {
+        return Ok((tree, Vec::new()));
+    }
     let listed = place.git.run(&args(&["ls-files", "-z", "--stage"]), &[])?;
     // `160000 HASH STAGE<tab>PATH`.
     let inner = records(&listed).filter_map(|record| record.strip_prefix(b"160000 ")?.splitn(2, |byte| *byte == b'\t').nth(1));
@@ -269,7 +338,6 @@ fn commit(place: &Place, seconds: i64, base: Option<String>, tree: String, repos
         words.extend(["-p", base]);
     }
     let commit = git.line(&words)?;
-    let _ = std::fs::remove_file(&place.index);
     Ok(Captured { commit, tree, base, repositories })
 }
 

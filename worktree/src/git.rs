@@ -50,6 +50,11 @@ impl Git {
         Git { folder: folder.to_owned(), env: Vec::new() }
     }
 
+    /// As this one, in another folder.
+    pub(crate) fn moved_to(self, folder: &Path) -> Self {
+        Git { folder: folder.to_owned(), ..self }
+    }
+
     /// As this one, with a variable more.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.env.push((name, value.into()));

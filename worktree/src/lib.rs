@@ -31,7 +31,7 @@ mod scan;
 
 pub use apply::{Application, Applied, AppliedPath, ApplyError, Outcome, Why, apply, check_free};
 pub use bundle::{BundleError, write_bundle};
-pub use capture::{Asked, CaptureError, Captured, Limits, Source, capture};
+pub use capture::{Asked, CaptureError, Captured, Limits, Source, capture, make_repository, remember};
 pub use check::{CheckError, Checked, Rules, check};
 pub use git::GitError;
 pub use header::{BundleHeader, HeaderError, is_hash};

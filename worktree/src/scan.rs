@@ -10,8 +10,9 @@ const NAMED: usize = 5;
 /// Paths that git is told by name. With more it looks at the whole tree, which is quicker then.
 const MAX_PATHS: usize = 200;
 
-const FLAGS: [&str; 3] = ["ls-files", "-z", "-v"];
-const UNTRACKED: [&str; 4] = ["ls-files", "-z", "--others", "--exclude-standard"];
+/// What the index has, with its flags; and what it does not have, in one look.
+const LISTED: [&str; 4] = ["ls-files", "-z", "-v", "--stage"];
+const LISTED_AND_UNTRACKED: [&str; 7] = ["ls-files", "-z", "-v", "--stage", "--cached", "--others", "--exclude-standard"];
 const CHANGED: [&str; 4] = ["diff-files", "-z", "--name-only", "--ignore-submodules=dirty"];
 
 /// What a look has found, as git prints it.
@@ -20,15 +21,32 @@ pub(crate) struct Scan {
     changed: Vec<u8>,
     /// The person has told git to leave paths out of its looks.
     has_flags: bool,
+    /// There may be repositories in the tree.
+    pub has_repositories: bool,
 }
 
 /// Looks at every path. From then on the private index believes nothing that the person has told git to believe.
 pub(crate) fn scan(place: &Place) -> Result<Scan, GitError> {
     let look = |words: &[&str]| place.git.run(&args(words), &[]);
-    let (flags, (untracked, changed)) = both(|| look(&FLAGS), || both(|| look(&UNTRACKED), || look(&CHANGED)));
-    let has_flags = unflag(place, &flags?)?;
+    let (listed, changed) = both(|| look(&LISTED_AND_UNTRACKED), || look(&CHANGED));
+    let listed = listed?;
+    let mut untracked = Vec::new();
+    for path in records(&listed).filter_map(|record| record.strip_prefix(b"? ")) {
+        untracked.extend_from_slice(path);
+        untracked.push(0);
+    }
+    let has_flags = unflag(place, &listed)?;
     let changed = if has_flags { look(&CHANGED)? } else { changed? };
-    Ok(Scan { untracked: untracked?, changed, has_flags })
+    // A repository that the index has, one that it does not have, and one in the place of a file.
+    let is_folder = |path: &[u8]| std::fs::symlink_metadata(place.root.join(path_of(path))).is_ok_and(|found| found.is_dir());
+    let is_link = |record: &[u8]| record.get(2..).is_some_and(|entry| entry.starts_with(b"160000 "));
+    let has_repositories = records(&listed).any(is_link) || has_folder(&untracked) || records(&changed).any(is_folder);
+    Ok(Scan { untracked, changed, has_flags, has_repositories })
+}
+
+/// Whether git has listed a folder: a repository that it does not look into.
+pub(crate) fn has_folder(paths: &[u8]) -> bool {
+    records(paths).any(|path| path.ends_with(b"/"))
 }
 
 /// Runs two things side by side.
@@ -85,15 +103,16 @@ fn largest(mut sizes: Vec<(u64, &[u8])>) -> Vec<String> {
 /// Lets git look at paths that the person has told it to believe unchanged, or left out: they said so for their own status. What is left out and not there
 /// stays as the index has it.
 pub(crate) fn believe_nothing(place: &Place) -> Result<(), GitError> {
-    unflag(place, &place.git.run(&args(&FLAGS), &[])?).map(drop)
+    unflag(place, &place.git.run(&args(&LISTED), &[])?).map(drop)
 }
 
-/// Returns whether there was such a path.
-fn unflag(place: &Place, flags: &[u8]) -> Result<bool, GitError> {
+/// Returns whether there was such a path among `FLAG MODE HASH STAGE<tab>PATH`.
+fn unflag(place: &Place, listed: &[u8]) -> Result<bool, GitError> {
     let (mut assumed, mut left_out) = (Vec::new(), Vec::new());
     let mut found = false;
-    for record in records(flags) {
-        let (Some(flag), Some(path)) = (record.first(), record.get(2..)) else { continue };
+    for record in records(listed).filter(|record| !record.starts_with(b"? ")) {
+        let tab = record.iter().position(|byte| *byte == b'\t');
+        let (Some(flag), Some(path)) = (record.first(), tab.and_then(|tab| record.get(tab + 1..))) else { continue };
         let is_left_out = flag.eq_ignore_ascii_case(&b's');
         found |= flag.is_ascii_lowercase() || is_left_out;
         if flag.is_ascii_lowercase() {

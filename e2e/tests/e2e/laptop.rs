@@ -169,3 +169,53 @@ async fn w46_a_change_of_a_watched_tree_is_in_the_next_agents_tree_and_its_momen
     watch.kill().await?;
     ns.remove().await
 }
+
+const FOLDER_SCRIPT: &str = r#"
+rules:
+- name: look
+  when: { lastUserContains: look }
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: "git status --porcelain; git ls-files; cat plain.txt; wc -c < noise; echo agent > of-agent.txt && echo agent > plain.txt && git add -A && git -c user.name=a -c user.email=a@a commit -qm 'of the agent'" } }
+  - text: All done.
+"#;
+
+#[tokio::test]
+async fn w45_a_folder_without_git_becomes_an_agents_tree_and_what_is_committed_comes_back_onto_it() -> Result<()> {
+    let ns = TestNamespace::create("folder").await?;
+    ns.create_model(FOLDER_SCRIPT).await?;
+    let laptop = tempfile::tempdir()?;
+    // A bundle of three parts, and an ignored file.
+    let made = "mkdir -p plain/sub && cd plain && echo person > plain.txt && echo '*.log' > .gitignore && echo no > x.log && echo person > sub/b \
+        && head -c 2200000 /dev/urandom > noise";
+    shell(&ns, laptop.path(), made).await?.exit_ok()?;
+    let folder = laptop.path().join("plain");
+    let yoi = format!("export XDG_CACHE_HOME='{}' && \"$YOI_KUBECTL_YOI\"", laptop.path().join("cache").display());
+    let model = format!("--model-provider openai --model scripted --model-url http://scripted-model.{}.svc:8080/v1/", ns.name);
+    shell(&ns, &folder, &format!("{yoi} init --apply --name f -n \"$1\" --path /workspace {model}")).await?.exit_ok()?;
+    let state = "find . -type f | sort | xargs sha256sum; find . -name .git";
+    let before = shell(&ns, &folder, state).await?.exit_ok()?.out;
+
+    // Neither project nor namespace is named from here on.
+    let sub = folder.join("sub");
+    let dry = shell(&ns, &sub, &format!("{yoi} sync --dry-run")).await?.exit_ok()?;
+    ensure!(dry.out.contains("would be sent"), "{dry:?}");
+    shell(&ns, &sub, &format!("{yoi} sync --machine laptop --yes --timeout 3m")).await?.exit_ok()?;
+    let maps = ns.kubectl(&["get", "configmaps", "-o", "name"]).await?.exit_ok()?.out;
+    ensure!(maps.lines().filter(|name| name.contains("f.sync-")).count() == 3, "{maps}");
+    shell(&ns, &sub, &format!("{yoi} run a -t look --no-sync --wait --timeout 3m")).await?.exit_ok()?;
+    ensure!(shell(&ns, &folder, state).await?.exit_ok()?.out == before, "something of the folder has changed");
+    let seen = crate::tool_output::last(&ns, "a").await?;
+    let lines: Vec<&str> = seen.lines().map(str::trim).collect();
+    ensure!(lines == [".gitignore", "noise", "plain.txt", "sub/b", "person", "2200000"], "{seen}");
+
+    let diff = shell(&ns, &sub, &format!("{yoi} diff a")).await?.exit_ok()?;
+    ensure!(diff.out.contains("of-agent.txt") && !diff.out.contains("noise"), "{diff:?}");
+    let applied = shell(&ns, &sub, &format!("{yoi} pull a --apply")).await?.exit_ok()?;
+    ensure!(applied.out.contains("2 paths laid on the working tree"), "{applied:?}");
+    ensure!(std::fs::read_to_string(folder.join("of-agent.txt"))? == "agent\n" && !folder.join(".git").exists());
+    ensure!(
+        std::fs::read_to_string(folder.join("plain.txt"))? == "agent\n" && std::fs::read_to_string(folder.join("sub/b"))? == "person\n"
+    );
+    ns.remove().await
+}

@@ -323,6 +323,13 @@ fn sources(t: &mut Table) {
     // Nothing but that rule refuses these.
     let synced = json!({ "url": "https://git.example/team/project.git", "sync": {} });
     t.expect_refused("address", "git tree", &[("/spec/source/git", synced.clone())], "sync is of a project");
+    t.expect_accepted("address", "empty", &[("/spec/source/empty/sync", json!({}))]);
+    t.expect_refused(
+        "address",
+        "template of nothing",
+        &[("/spec/workspace/template/source/empty/sync", json!({}))],
+        "sync is of a project",
+    );
     t.expect_refused("address", "template of git", &[("/spec/workspace/template/source/git", synced)], "sync is of a project");
     for revision in ["", "-b", "a b", "a~1", "a:b", "@{u}"] {
         t.expect_refused("address", "project", &[("/spec/source/project/revision", json!(revision))], "revision");

@@ -1,4 +1,4 @@
-//! `yoiprojects/sync`: takes a working tree that a person sends. Its objects are looked at by the Pod that fills the next base, and not here.
+//! `yoiprojects/sync`: takes a working tree that a person sends, in parts. Its objects are looked at by the Pod that fills the next base, and not here.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
-use yoi_crds::sync::{MAX_SYNC_BYTES, is_machine_name, sync_ref};
+use yoi_crds::sync::{MAX_SYNC_BYTES, PART_BYTES, is_machine_name, part_count, sync_ref};
 use yoi_wire::push::is_hash;
 use yoi_wire::sync::{SyncQuery, SyncResponse};
 use yoi_worktree::{BundleHeader, HeaderError};
@@ -21,7 +21,7 @@ use crate::GatewayState;
 use crate::access::{AccessRequest, AccessResource};
 use crate::body::{self, BodyError};
 use crate::front_proxy::User;
-use crate::sync_store::{SyncError, Upload};
+use crate::sync_store::{SyncError, Taken, Upload};
 
 /// Namespace and name of a YoiProject, from the path.
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,7 @@ pub struct ProjectTarget {
     name: String,
 }
 
-/// `POST`. Sent twice, the second one finds the first one's commit.
+/// `POST`. Sent twice, the second one finds what the first one has brought.
 pub async fn sync(
     State(gateway): State<Arc<GatewayState>>,
     Path(ProjectTarget { namespace, name }): Path<ProjectTarget>,
@@ -45,26 +45,25 @@ pub async fn sync(
     let Query(query) = query.map_err(bad_query)?;
     let failed = |code, why: String| ApiFailure::new(code, format!("YoiProject {namespace}/{name}: {why}"));
     let bad = |why: String| failed(StatusCode::BAD_REQUEST, why);
+    if query.bytes > MAX_SYNC_BYTES {
+        return Err(failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a bundle is at most {MAX_SYNC_BYTES} bytes")));
+    }
     check_query(&query).map_err(bad)?;
     let _upload = gateway.syncs.begin().await;
-    let bundle = body::read_at_most(body, MAX_SYNC_BYTES).await.map_err(|error| match error {
+    let part = body::read_at_most(body, PART_BYTES).await.map_err(|error| match error {
         BodyError::TooLong => {
-            failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a bundle is at most {MAX_SYNC_BYTES} bytes"))
+            failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a part of a bundle is at most {PART_BYTES} bytes"))
         }
         BodyError::Broken(_) => bad(yoi_wire::error_chain(&error)),
     })?;
-    if yoi_plan::names::sha256(&bundle) != query.sha256 {
-        return Err(bad(format!(
-            "nothing was taken: of the bundle {} bytes have come, and their digest is not the one that was said",
-            bundle.len()
-        )));
-    }
-    check_bundle(&bundle, &sync_ref(&query.machine), &query.commit).map_err(|why| bad(format!("nothing was taken: {why}")))?;
-    let upload = Upload { namespace: &namespace, project: &name, person: &user.name, query: &query, bundle: &bundle };
+    check_part(&part, &query).map_err(|why| bad(format!("nothing was taken: {why}")))?;
+    let upload = Upload { namespace: &namespace, project: &name, person: &user.name, query: &query, part: &part };
     let taken = gateway.syncs.take(&upload).await.map_err(|error| {
         let code = match &error {
             SyncError::NotFound => StatusCode::NOT_FOUND,
-            SyncError::TakesNone | SyncError::Newer { .. } | SyncError::Forgotten(_) => StatusCode::CONFLICT,
+            SyncError::TakesNone | SyncError::Newer { .. } | SyncError::Forgotten(_) | SyncError::PartMissing { .. } => {
+                StatusCode::CONFLICT
+            }
             SyncError::Full => StatusCode::TOO_MANY_REQUESTS,
             SyncError::Contended | SyncError::Api { .. } | SyncError::TimedOut { .. } => {
                 tracing::warn!(namespace, project = name, error = yoi_wire::error_chain(&error), "working tree not taken");
@@ -73,9 +72,29 @@ pub async fn sync(
         };
         failed(code, yoi_wire::error_chain(&error))
     })?;
-    let SyncQuery { machine, commit, .. } = &query;
-    tracing::info!(target: "audit", person = user.name, namespace, project = name, machine, commit, bytes = bundle.len(), "working tree synced");
-    Ok(Json(SyncResponse { commit: query.commit.clone(), received_at: taken }))
+    let SyncQuery { machine, commit, bytes, .. } = &query;
+    let (parts, received_at) = match taken {
+        Taken::Parts(parts) => (parts, None),
+        Taken::All(at) => {
+            tracing::info!(target: "audit", person = user.name, namespace, project = name, machine, commit, bytes, "working tree synced");
+            (part_count(*bytes), Some(at))
+        }
+    };
+    Ok(Json(SyncResponse { commit: query.commit.clone(), parts, received_at }))
+}
+
+/// Checks that it is the part that was said; of the first one, and so of the bundle, what stands before the pack.
+fn check_part(part: &[u8], query: &SyncQuery) -> Result<(), String> {
+    let SyncQuery { machine, commit, sha256, bytes, part: number, part_sha256, .. } = query;
+    let wanted = bytes.saturating_sub(number.saturating_mul(PART_BYTES)).min(PART_BYTES);
+    let is_another_whole = part_count(*bytes) == 1 && part_sha256 != sha256;
+    if part.len() != wanted || yoi_plan::names::sha256(part) != *part_sha256 || is_another_whole {
+        let come = part.len();
+        return Err(format!(
+            "of part {number} of the bundle {come} bytes of {wanted} have come, and their digest is not the one that was said"
+        ));
+    }
+    if *number == 0 { check_bundle(part, &sync_ref(machine), commit) } else { Ok(()) }
 }
 
 /// Checks what stands before the pack: one name, of this commit, and nothing left out. Whether its objects are sound is for git to say.
@@ -99,7 +118,7 @@ fn check_bundle(mut bundle: &[u8], name: &str, commit: &str) -> Result<(), Strin
 }
 
 fn check_query(query: &SyncQuery) -> Result<(), String> {
-    let SyncQuery { machine, commit, previous, captured_at, sha256 } = query;
+    let SyncQuery { machine, commit, previous, captured_at, sha256, bytes, part, part_sha256 } = query;
     if !is_machine_name(machine) {
         return Err(format!("{machine:?} is no name of a machine: 1 to 63 lower-case letters, digits and -, neither first nor last"));
     }
@@ -109,10 +128,11 @@ fn check_query(query: &SyncQuery) -> Result<(), String> {
     if captured_at.parse::<Timestamp>().is_err() {
         return Err(format!("`{}` is no time as in 2026-01-31T12:00:00Z", captured_at.escape_debug()));
     }
-    if sha256.len() != 64 || !is_hash(sha256) {
-        return Err(format!("`{}` is no SHA-256 in hex", sha256.escape_debug()));
+    if let Some(wrong) = [sha256, part_sha256].into_iter().find(|digest| digest.len() != 64 || !is_hash(digest)) {
+        return Err(format!("`{}` is no SHA-256 in hex", wrong.escape_debug()));
     }
-    Ok(())
+    let parts = part_count(*bytes);
+    if *part >= parts { Err(format!("a bundle of {bytes} bytes has {parts} parts, and none of number {part}")) } else { Ok(()) }
 }
 
 #[cfg(test)]

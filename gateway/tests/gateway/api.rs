@@ -197,10 +197,13 @@ async fn answer(State(api): State<FakeApiServer>, Query(query): Query<BTreeMap<S
                 return failure(StatusCode::CONFLICT, "Conflict");
             }
             assert_eq!(body["status"].as_object().unwrap().keys().collect::<Vec<_>>(), ["sync"], "all that is the gateway's");
-            for (field, value) in body["status"]["sync"].as_object().unwrap() {
-                assert_ne!(field, "deleted", "it is the operator's");
-                object["status"]["sync"][field] = value.clone();
-            }
+            let patch = body["status"]["sync"].as_object().unwrap();
+            assert!(!patch.contains_key("deleted"), "it is the operator's");
+            // Server-side apply: the fields that it leaves out are removed.
+            let mut sync = object["status"]["sync"].as_object().cloned().unwrap_or_default();
+            sync.retain(|field, _| field == "deleted");
+            sync.extend(patch.clone());
+            object["status"]["sync"] = Value::Object(sync);
             Json(api.put("yoiprojects", object)).into_response()
         }
         (Method::PATCH, [.., "namespaces", namespace, "yoipods", name, "status"]) => {

@@ -9,7 +9,7 @@ pub const RUN: &str = "Examples:
   kubectl yoi run lint -p yoi --command --task \"all\" --wait -- make lint
   kubectl yoi run dave -p yoi --dry-run=client -o yaml";
 pub const INIT: &str = "Examples:
-  kubectl yoi init                      # prints the project of this clone
+  kubectl yoi init                      # prints the project of this clone, or of this folder without git
   kubectl yoi init --apply              # then: kubectl yoi run dave --task TASK --wait
   kubectl yoi init --git-secret clone-key --image registry.example/dev:1 --path /workspace --apply
   kubectl yoi init --model-provider openai --model MODEL --model-secret model-key/apiKey --program claude --apply
@@ -172,7 +172,7 @@ pub const REFRESH: &str = "Examples:
   kubectl yoi refresh yoi               # until trees are made from the commit that the branch is at
   kubectl yoi refresh yoi -o json | jq -r .status.generation.revision";
 pub const SYNC: &str = "Examples:
-  kubectl yoi sync                      # in a clone with a project: then kubectl yoi run dave --task TASK --wait
+  kubectl yoi sync                      # in a clone or folder with a project: then kubectl yoi run dave --task TASK --wait
   kubectl yoi sync --watch              # each time that the tree has changed
   kubectl yoi sync yoi --dry-run        # how much it would be
   kubectl yoi sync yoi --include '.env' --include 'generated/**'";

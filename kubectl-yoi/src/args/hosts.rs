@@ -65,12 +65,18 @@ pub struct HostsFile {
 impl HostsFile {
     /// The file; `None` where nobody says which folder is the person's.
     pub fn path(&self) -> Option<PathBuf> {
-        let settings = || {
-            let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-            named.or_else(|| Some(std::env::home_dir()?.join(".config")))
-        };
-        self.path.clone().or_else(|| Some(settings()?.join("yoi/hosts.json")))
+        self.path.clone().or_else(|| Some(folder_of_person("XDG_CONFIG_HOME", ".config")?.join("yoi/hosts.json")))
     }
+}
+
+/// The person's folder for what can be made anew; `None` where nobody says which folder is the person's.
+pub fn cache_folder() -> Option<PathBuf> {
+    folder_of_person("XDG_CACHE_HOME", ".cache")
+}
+
+fn folder_of_person(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    named.or_else(|| Some(std::env::home_dir()?.join(below_home)))
 }
 
 /// A machine as ssh names it.

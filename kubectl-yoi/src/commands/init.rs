@@ -1,4 +1,4 @@
-//! `init`: the YoiProject of the clone at hand.
+//! `init`: the YoiProject of the clone or folder at hand.
 
 mod devcontainer;
 mod project;
@@ -12,12 +12,14 @@ use yoi_crds::YoiProject;
 use yoi_crds::source::TreeOwner;
 
 use self::devcontainer::DevContainer;
-use self::project::Inputs;
+use self::project::{Inputs, Origin};
+use self::repository::Repository;
 use crate::args::{ClusterOptions, InitOptions, OutputFormat, object_name};
 use crate::clone_project::CloneProject;
 use crate::cluster::{Cluster, context_name};
 use crate::error::{Error, RefusalKind};
-use crate::git::{CloneRefusal, refusal};
+use crate::folder_tree::FolderTree;
+use crate::git::{self, CloneRefusal, refusal};
 use crate::show;
 
 const OPERATION: &str = "make a project of this clone";
@@ -29,7 +31,8 @@ const MAX_DEVCONTAINER: u64 = 1 << 20;
 /// Prints the project, or applies it with `--apply`. What of the clone it does not hold goes to standard error.
 pub async fn init(options: &ClusterOptions, output: Option<OutputFormat>, args: &InitOptions) -> Result<(), Error> {
     let namespace = options.namespace.clone();
-    let (project, notes) = made(args, namespace).await.map_err(refused)?;
+    let folder = folder_without_git(args).await.map_err(refused)?;
+    let (project, notes) = made(args, namespace, folder.as_ref()).await.map_err(refused)?;
     for note in notes {
         eprintln!("note: {}", show::one_line(&note));
     }
@@ -42,6 +45,9 @@ pub async fn init(options: &ClusterOptions, output: Option<OutputFormat>, args: 
     }
     let cluster = Cluster::connect(options).await?;
     let (stored, state) = apply(&cluster, &project).await?;
+    if let Some(folder) = &folder {
+        folder.make().map_err(refused)?;
+    }
     let remembered = CloneProject {
         project: stored.name_any(),
         namespace: cluster.namespace.clone(),
@@ -50,7 +56,8 @@ pub async fn init(options: &ClusterOptions, output: Option<OutputFormat>, args: 
     };
     remembered.write().await?;
     let run = cluster.plugin_command("run NAME --task TASK --wait");
-    let sentence = format!("{} {state}\nthis clone remembers it: {run}", title(&stored));
+    let what = if folder.is_some() { "it is remembered of this folder" } else { "this clone remembers it" };
+    let sentence = format!("{} {state}\n{what}: {run}", title(&stored));
     show::object(output, &stored, &title(&stored), &sentence)
 }
 
@@ -68,8 +75,11 @@ async fn apply(cluster: &Cluster, project: &YoiProject) -> Result<(YoiProject, S
     let Some(there) = cluster.get_opt::<YoiProject>(&name).await? else {
         return Ok((cluster.create(project).await?, "created".to_owned()));
     };
-    let url = |project: &YoiProject| project.spec.source.git.as_ref().map(|git| git.url.clone());
-    if url(&there) != url(project) {
+    let origin = |project: &YoiProject| {
+        let source = &project.spec.source;
+        (source.git.as_ref().map(|git| git.url.clone()), source.empty.is_some())
+    };
+    if origin(&there) != origin(project) {
         let next = format!("take another name: --name NAME; those there are: {}", cluster.list_command::<YoiProject>());
         return Err(cluster.refused_error::<YoiProject>("make", &name, "there is one of this name, of another source", next));
     }
@@ -85,33 +95,55 @@ async fn apply(cluster: &Cluster, project: &YoiProject) -> Result<(YoiProject, S
     Ok((there, state))
 }
 
-async fn made(args: &InitOptions, namespace: Option<String>) -> Result<(YoiProject, Vec<String>), CloneRefusal> {
-    let repository = repository::read(args).await?;
-    let root = repository.root.to_str().map(str::to_owned).unwrap_or_else(|| repository.root.to_string_lossy().into_owned());
+/// The folder at hand, where it is in no repository and the line names none.
+async fn folder_without_git(args: &InitOptions) -> Result<Option<FolderTree>, CloneRefusal> {
+    let InitOptions { remote, url, branch, git_secret, .. } = args;
+    if [remote, url, branch, git_secret].into_iter().any(Option::is_some) {
+        return Ok(None);
+    }
+    if let Some(tree) = FolderTree::find() {
+        return Ok(Some(tree));
+    }
+    let answer = git::answer(git::command(&["rev-parse", "--git-dir"])).await?;
+    let has_git = std::env::current_dir().is_ok_and(|here| here.ancestors().any(|folder| folder.join(".git").exists()));
+    // One that git does not open is a repository all the same.
+    if answer.success || has_git { Ok(None) } else { FolderTree::of_here().map(Some) }
+}
+
+async fn made(
+    args: &InitOptions,
+    namespace: Option<String>,
+    folder: Option<&FolderTree>,
+) -> Result<(YoiProject, Vec<String>), CloneRefusal> {
+    let (origin, url, tree_root, mut notes) = match folder {
+        Some(tree) => (Origin::Folder, String::new(), tree.root.clone(), Vec::new()),
+        None => {
+            let Repository { root, url, branch, notes } = repository::read(args).await?;
+            (Origin::Git { url: url.clone(), branch, secret: args.git_secret.clone() }, url, root, notes)
+        }
+    };
+    let root = tree_root.to_str().map(str::to_owned).unwrap_or_else(|| tree_root.to_string_lossy().into_owned());
     let path = args.path.clone().unwrap_or_else(|| root.clone());
     let folder = root.rsplit('/').next().unwrap_or_default();
     let name = match &args.name {
         Some(name) => name.clone(),
-        None => remote::project_name(&repository.url, folder)
+        None => remote::project_name(&url, folder)
             .filter(|name| object_name(name).is_ok())
             .ok_or_else(|| refusal("neither the repository nor its folder has a name that a project can have", "give one: --name NAME"))?,
     };
-    let devcontainer = devcontainer(args, &repository.root, &path)?;
+    let devcontainer = devcontainer(args, &tree_root, &path)?;
     let inputs = Inputs {
         name,
         namespace,
-        url: repository.url,
-        branch: repository.branch,
-        secret: args.git_secret.clone(),
+        origin,
         path,
         owner: args.owner,
-        folder_owner: folder_owner(&repository.root),
+        folder_owner: folder_owner(&tree_root),
         image: args.image.clone(),
         model: super::run::model(&args.model),
         devcontainer,
     };
     let (project, of_project) = project::build(inputs)?;
-    let mut notes = repository.notes;
     notes.extend(of_project);
     Ok((project, notes))
 }

@@ -16,7 +16,8 @@ use crate::args::{OutputFormat, PullOptions};
 use crate::bundle_file::BundleFile;
 use crate::cluster::Cluster;
 use crate::error::{Error, SAME_VERSION};
-use crate::git::CloneRefusal;
+use crate::folder_tree::FolderTree;
+use crate::git::{CloneRefusal, refusal};
 use crate::local_clone::{LocalClone, short};
 use crate::progress::Progress;
 use crate::show;
@@ -60,6 +61,12 @@ pub async fn pull(cluster: &Cluster, output: Option<OutputFormat>, args: &PullOp
     let clone = LocalClone::open().await.map_err(refused)?;
     if args.apply {
         apply::check_free().await.map_err(refused)?;
+    } else if let Some(tree) = FolderTree::find() {
+        let message = format!("{} is in no git repository, so that there is no branch to pull onto", tree.root.display());
+        return Err(refused(refusal(
+            message,
+            format!("lay it on the folder: {}", cluster.plugin_command(&format!("pull {name} --apply"))),
+        )));
     } else {
         clone.check_not_checked_out(branch).await.map_err(refused)?;
     }

@@ -16,7 +16,11 @@ pub async fn refresh(cluster: &Cluster, output: Option<OutputFormat>, args: &Ref
     let project: YoiProject = cluster.get(name).await?;
     if project.spec.source.git.is_none() {
         let next = cluster.plugin_command(&format!("take {name}"));
-        let next = if project.spec.source.host.is_some() { format!("take its folder anew: {next}") } else { "leave it".to_owned() };
+        let next = match &project.spec.source {
+            source if source.host.is_some() => format!("take its folder anew: {next}"),
+            source if source.takes_trees() => format!("send a tree anew: {}", cluster.plugin_command(&format!("sync {name}"))),
+            _ => "leave it".to_owned(),
+        };
         return Err(cluster.refused_error::<YoiProject>("refresh", name, "its source is no git repository", next));
     }
     let synced = project.status.as_ref().and_then(|status| status.sync.as_ref()?.last.as_ref());

@@ -79,8 +79,7 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
 
 /// Whether the agent's tree is to be the working tree at hand: the line is about the project of this clone, which takes working trees.
 fn syncs_first(args: &RunOptions, project: &YoiProject) -> bool {
-    let takes_trees = project.spec.source.git.as_ref().is_some_and(|git| git.sync.is_some());
-    takes_trees && args.of_clone && !args.no_sync && args.fork.is_none() && args.revision.is_none()
+    project.spec.source.takes_trees() && args.of_clone && !args.no_sync && args.fork.is_none() && args.revision.is_none()
 }
 
 /// Checks what the operator would refuse later.

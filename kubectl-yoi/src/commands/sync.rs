@@ -1,17 +1,18 @@
-//! `sync`: sends the working tree at hand as it is, and waits until new trees are made from it.
+//! `sync`: sends the working tree at hand as it is, of a clone or of a folder without git, and waits until new trees are made from it.
 
 mod changes;
 mod clone;
 mod question;
+mod upload;
 mod watch;
 
 use serde::Serialize;
 use yoi_crds::YoiProject;
 use yoi_crds::condition::find;
-use yoi_crds::reason::condition;
-use yoi_crds::sync::{MAX_SYNC_BYTES, SyncStatus, SyncedTree, sync_ref};
+use yoi_crds::reason::{POPULATE_FAILED, condition};
+use yoi_crds::sync::{MAX_SYNC_BYTES, PART_BYTES, SyncStatus, SyncedTree, part_count, sync_ref};
 use yoi_wire::sync::SyncQuery;
-use yoi_worktree::{BundleError, Captured, Source, write_bundle};
+use yoi_worktree::{BundleError, Captured, write_bundle};
 
 use crate::args::{ClusterOptions, OutputFormat, SyncOptions};
 use crate::bundle_file::BundleFile;
@@ -23,6 +24,7 @@ use crate::progress::Progress;
 use crate::show;
 use clone::SyncedClone;
 use question::why_not;
+use upload::{About, Upload};
 
 const OPERATION: &str = "sync the working tree to";
 /// How moments are written.
@@ -48,6 +50,9 @@ struct SyncResult {
     /// Submodules and other repositories, of which only the commit travels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     repositories: Vec<String>,
+    /// The project has a server, on which their commits may be.
+    #[serde(skip)]
+    has_server: bool,
 }
 
 impl SyncResult {
@@ -55,7 +60,11 @@ impl SyncResult {
     fn of_repositories(&self) -> Option<String> {
         let named: Vec<String> = self.repositories.iter().take(5).map(|path| show::quoted_path(path)).collect();
         let more = if self.repositories.len() > named.len() { ", ..." } else { "" };
-        let sentence = || format!("of repositories in the tree only the commit that they have checked out: {}{more}", named.join(", "));
+        let what = match self.has_server {
+            true => "of repositories in the tree only the commit that they have checked out",
+            false => "repositories in the tree are left out, and are empty folders for agents",
+        };
+        let sentence = || format!("{what}: {}{more}", named.join(", "));
         (!named.is_empty()).then(sentence)
     }
 }
@@ -140,6 +149,9 @@ struct CapturedTree<'a> {
     at: jiff::Timestamp,
     captured: Captured,
     before: SyncStatus,
+    /// No tree could be made from what came last.
+    has_failed: bool,
+    has_server: bool,
 }
 
 impl<'a> CapturedTree<'a> {
@@ -154,8 +166,10 @@ impl<'a> CapturedTree<'a> {
         let refused = |why| refused(cluster, name, why);
         // Before the capture: whatever comes meanwhile is newer than what this machine had when it began, and then this one is not taken.
         let project: YoiProject = cluster.get(name).await?;
-        let url = source_url(cluster, name, &project)?;
+        let url = server_of(cluster, name, &project)?;
         let before = project.status.as_ref().and_then(|status| status.sync.as_deref().cloned()).unwrap_or_default();
+        let conditions = project.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let has_failed = find(conditions, condition::REFRESHED).is_some_and(|refreshed| refreshed.reason == POPULATE_FAILED);
         let clone = SyncedClone::open(url).await.map_err(refused)?;
         if let Some(under_way) = clone.under_way() {
             tell(format!("{under_way}: the tree is taken as it is"));
@@ -167,7 +181,7 @@ impl<'a> CapturedTree<'a> {
         progress.set("reading the working tree");
         let at = jiff::Timestamp::now();
         let captured = question::capture(&clone, args, at, progress).map_err(refused)?;
-        Ok(CapturedTree { project: name, clone, machine, at, captured, before })
+        Ok(CapturedTree { project: name, clone, machine, at, captured, before, has_failed, has_server: url.is_some() })
     }
 
     /// The last commit that the project had of this machine.
@@ -181,9 +195,10 @@ impl<'a> CapturedTree<'a> {
         same && self.previous() == Some(&sent.result.commit)
     }
 
-    /// The commit that the project has already of this very tree, if it is the state that counts.
+    /// The commit that the project has already of this very tree, if it is the state that counts. What no tree could be made from is sent anew.
     async fn already_last(&self) -> Result<Option<&String>, CloneRefusal> {
-        let Some(last) = self.before.last.as_ref().filter(|last| last.machine == self.machine) else { return Ok(None) };
+        let last = self.before.last.as_ref().filter(|last| last.machine == self.machine && !self.has_failed);
+        let Some(last) = last else { return Ok(None) };
         Ok(self.clone.is_same(&last.commit, &self.captured).await?.then_some(&last.commit))
     }
 
@@ -205,6 +220,7 @@ impl<'a> CapturedTree<'a> {
             bytes: None,
             dry_run: args.dry_run,
             repositories: self.captured.repositories.clone(),
+            has_server: self.has_server,
         };
         let last = self.before.last.as_ref();
         if let Some(same) = self.already_last().await.map_err(refused)? {
@@ -214,35 +230,86 @@ impl<'a> CapturedTree<'a> {
                 tell(format!("it takes the place of {}", state(other)));
             }
             progress.set("writing what the project's server lacks of it");
-            let bundle = self.bundle().await?.map_err(refused)?;
-            result.bytes = Some(bundle.len() as u64);
+            let have = self.clone.on_server(&self.captured).await.map_err(refused)?;
+            let about = About::new(&self.machine, &self.captured, &have);
+            let upload = match Upload::kept(self.clone.private(), &about).filter(|kept| !self.has_come(&kept.commit)) {
+                Some(kept) => kept,
+                None => Upload::new(&self.captured.commit, self.bundle(&have)?.map_err(refused)?),
+            };
+            result.commit.clone_from(&upload.commit);
+            result.bytes = Some(upload.bytes.len() as u64);
             if !args.dry_run {
-                progress.set(&format!("sending {}", show::bytes(bundle.len() as u64)));
-                let query = SyncQuery {
-                    machine: self.machine.clone(),
-                    commit: result.commit.clone(),
-                    previous: self.previous().cloned(),
-                    captured_at: result.captured_at.clone(),
-                    sha256: yoi_plan::names::sha256(&bundle),
-                };
-                cluster.send_tree(self.project, &query, &bundle).await?;
+                self.send_parts(cluster, &upload, &about, &result.captured_at, progress, tell).await?;
             }
         }
         let before = last.map(|last| last.commit.clone());
         Ok(Sent { result, captured: self.captured, before })
     }
 
-    /// The bundle of what the project's server lacks of it.
-    async fn bundle(&self) -> Result<Result<Vec<u8>, CloneRefusal>, Error> {
+    /// Whether the project had this commit already. A bundle that is kept of it is of a former time.
+    fn has_come(&self, commit: &String) -> bool {
+        let SyncStatus { last, machines, bundles, .. } = &self.before;
+        let known = last.iter().map(|tree| &tree.commit).chain(machines.iter().map(|known| &known.commit));
+        known.chain(bundles.iter().map(|bundle| &bundle.commit)).any(|known| known == commit)
+    }
+
+    /// How many parts of a bundle the project has.
+    fn parts_there(&self, upload: &Upload) -> usize {
+        let is_it = |there: &&yoi_crds::sync::SyncUpload| {
+            let bundle = &there.bundle;
+            there.machine == self.machine && bundle.commit == upload.commit && bundle.sha256 == upload.sha256
+        };
+        self.before.uploads.iter().find(is_it).map_or(0, |there| there.bundle.parts.len())
+    }
+
+    /// Sends the parts of a bundle that are not there. Cut in the middle, the next call for the same state goes on with the next part.
+    async fn send_parts(
+        &self,
+        cluster: &Cluster,
+        upload: &Upload,
+        about: &About,
+        captured_at: &str,
+        progress: &mut Progress,
+        tell: &mut dyn FnMut(String),
+    ) -> Result<(), Error> {
+        let (count, private) = (part_count(upload.bytes.len()), self.clone.private());
+        let mut part = self.parts_there(upload).min(count - 1);
+        if part > 0 {
+            tell(format!("it goes on where it was cut: {part} of {count} parts are there"));
+        }
+        if count > 1 {
+            let failed = |error| Error::local(format!("write below {}", private.display()), error, super::pull::LOOK_AT_DISK);
+            upload.keep(private, about).map_err(failed)?;
+        }
+        while let Some(bytes) = upload.bytes.chunks(PART_BYTES).nth(part) {
+            let of_all = if count > 1 { format!(", part {} of {count}", part + 1) } else { String::new() };
+            progress.set(&format!("sending {}{of_all}", show::bytes(upload.bytes.len() as u64)));
+            let query = SyncQuery {
+                machine: self.machine.clone(),
+                commit: upload.commit.clone(),
+                previous: self.previous().cloned(),
+                captured_at: captured_at.to_owned(),
+                sha256: upload.sha256.clone(),
+                bytes: upload.bytes.len(),
+                part,
+                part_sha256: yoi_plan::names::sha256(bytes),
+            };
+            let answer = cluster.send_tree(self.project, &query, bytes).await?;
+            // Whoever else sends the same may be ahead.
+            part = answer.parts.max(part + 1);
+        }
+        Upload::forget(private);
+        Ok(())
+    }
+
+    /// The bundle of what the project's server lacks of it, which has `have`.
+    fn bundle(&self, have: &[String]) -> Result<Result<Vec<u8>, CloneRefusal>, Error> {
         let failed = |operation: String, error| Error::local(operation, error, super::pull::LOOK_AT_DISK);
         let (file, _) = BundleFile::create().map_err(|error| failed("make a temporary folder".to_owned(), error))?;
         let path = file.folder().join("synced");
-        let have = match self.clone.on_server(&self.captured).await {
-            Ok(have) => have,
-            Err(why) => return Ok(Err(why)),
-        };
-        let (source, ref_) = (Source::WorkTree(self.clone.folder().to_owned()), sync_ref(&self.machine));
-        let written = write_bundle(&source, self.clone.private(), &self.captured.commit, &ref_, &have, &path, MAX_SYNC_BYTES as u64);
+        let ref_ = sync_ref(&self.machine);
+        let written =
+            write_bundle(self.clone.source(), self.clone.private(), &self.captured.commit, &ref_, have, &path, MAX_SYNC_BYTES as u64);
         match written {
             Ok(_) => std::fs::read(&path).map(Ok).map_err(|error| failed(format!("read {}", path.display()), error)),
             Err(error) => Ok(Err(why_no_bundle(error))),
@@ -259,21 +326,25 @@ fn state(tree: &SyncedTree) -> String {
     show::one_line(&format!("{} as it was at {}, which {} has synced", tree.machine, tree.captured_at, tree.person))
 }
 
-/// The address of the project's repository. Refuses a project that takes no working trees.
-fn source_url<'a>(cluster: &Cluster, name: &str, project: &'a YoiProject) -> Result<&'a str, Error> {
-    let refused = |message: &str, next: String| cluster.refused_error::<YoiProject>(OPERATION, name, message, next);
-    let Some(git) = &project.spec.source.git else {
-        return Err(refused(
-            "its source is no git repository",
-            "make a project of this clone: kubectl yoi init --apply --name NAME".to_owned(),
-        ));
-    };
-    if git.sync.is_none() {
-        let patch = r#"{"spec":{"source":{"git":{"sync":{},"refresh":null,"depth":null}}}}"#;
-        let next = format!("let it: kubectl patch yoiproject {name} -n {} --type merge -p '{patch}'", cluster.namespace);
-        return Err(refused("it takes no working trees", next));
+/// The address of the project's repository; `None` of a project without one. Refuses a project that takes no working trees.
+fn server_of<'a>(cluster: &Cluster, name: &str, project: &'a YoiProject) -> Result<Option<&'a str>, Error> {
+    let source = &project.spec.source;
+    if source.takes_trees() {
+        return Ok(source.git.as_ref().map(|git| git.url.as_str()));
     }
-    Ok(&git.url)
+    let refused = |message: &str, next: String| Err(cluster.refused_error::<YoiProject>(OPERATION, name, message, next));
+    let patch = match (&source.git, &source.empty) {
+        (Some(_), _) => r#"{"spec":{"source":{"git":{"sync":{},"refresh":null,"depth":null}}}}"#,
+        (None, Some(_)) => r#"{"spec":{"source":{"empty":{"sync":{}}}}}"#,
+        (None, None) => {
+            let next = "make a project of this clone or folder: kubectl yoi init --apply --name NAME";
+            return refused("its source is no git repository, and is not empty", next.to_owned());
+        }
+    };
+    refused(
+        "it takes no working trees",
+        format!("let it: kubectl patch yoiproject {name} -n {} --type merge -p '{patch}'", cluster.namespace),
+    )
 }
 
 fn why_no_bundle(error: BundleError) -> CloneRefusal {

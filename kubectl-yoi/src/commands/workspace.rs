@@ -31,7 +31,7 @@ pub async fn create(cluster: &Cluster, output: Option<OutputFormat>, args: Works
             })
         }),
         host: args.host.map(|name| HostSource { name, take: None }),
-        empty: args.empty.then_some(EmptySource {}),
+        empty: args.empty.then(EmptySource::default),
     };
     let spec = AgentWorkspaceSpec {
         source,

@@ -115,7 +115,7 @@ async fn a_clone_remembers_its_project_and_verbs_need_not_name_it() -> Result<()
 async fn what_is_no_clone_of_a_server_is_told_with_the_way_and_without_credentials() -> Result<()> {
     let scene = Scene::new().await?;
     let clone = scene.clone();
-    let nowhere = scene.plugin.run_in(scene.plugin.folder.path(), &["init"]).await?.expect_code(1)?;
+    let nowhere = scene.plugin.run_in(scene.plugin.folder.path(), &["init", "--branch", "main"]).await?.expect_code(1)?;
     ensure!(nowhere.err.contains("is in no git repository") && nowhere.err.contains("run it in a clone"), "{nowhere:?}");
     git(&clone, &["remote", "set-url", "origin", "https://me:hunter2@git.example/p.git"])?;
     let secret = scene.run(&["init"]).await?.expect_code(1)?;

@@ -11,6 +11,7 @@ mod connection;
 mod conversations;
 mod diff;
 mod engine;
+mod folders;
 #[path = "../../../runtime/tests/agent/generated_history.rs"]
 mod generated_history;
 mod host;

@@ -39,7 +39,7 @@ async fn sync(scene: &Scene, words: &[&str]) -> Result<(Output, Request)> {
 /// Types a line that sends the tree.
 async fn typed(scene: &Scene, words: &[&str]) -> Result<(Output, Request)> {
     let before = sent(&scene.server).len();
-    scene.server.answer(SYNC, 200, json!({ "commit": "c", "receivedAt": "2026-01-01T00:00:00Z" }).to_string());
+    scene.server.answer(SYNC, 200, json!({ "commit": "c", "parts": 1, "receivedAt": "2026-01-01T00:00:00Z" }).to_string());
     let folder = scene.clone();
     let sealed = async {
         let request = eventually("a tree that is sent", async || sent(&scene.server).into_iter().nth(before)).await;
@@ -74,6 +74,16 @@ fn content(clone: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     }
     all.sort();
     Ok(all)
+}
+
+/// So many bytes that git cannot pack into less.
+fn noise(bytes: usize) -> Vec<u8> {
+    let (mut state, mut noise) = (1_u64, Vec::new());
+    while noise.len() < bytes {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.extend_from_slice(&(state ^ (state >> 29)).to_le_bytes());
+    }
+    noise
 }
 
 /// Work of every kind, on top of a commit that nobody has pushed.
@@ -126,6 +136,20 @@ async fn w45_the_tree_that_is_sent_equals_the_working_tree_and_nothing_of_the_pe
     let (included, request) = sync(&scene, &["--include", "*.log"]).await?;
     included.expect_code(0)?;
     ensure!(request.query.get("previous") == Some(&commit), "{request:?}");
+
+    // No tree can be made from what came last: the same tree is sent anew, as the condition says.
+    let status = json!({ "sync": { "last": last(&commit), "machines": [{ "machine": "laptop", "commit": commit }] },
+        "conditions": [{ "type": "Refreshed", "status": "False", "reason": "PopulateFailed", "message": "what was synced is not what has come",
+            "lastTransitionTime": "2026-01-01T00:00:00Z" }] });
+    put_project(&scene.server, &takes_trees(), &status);
+    let (anew, request) = sync(&scene, &[]).await?;
+    anew.expect_code(0)?;
+    ensure!(!request.bytes.is_empty(), "{request:?}");
+
+    // In the middle of a merge the tree is taken as it is, and that is said.
+    fs::write(clone.join(".git/MERGE_HEAD"), git(&clone, &["rev-parse", "HEAD"])?)?;
+    let merging = scene.plugin.run_in(&clone, &["sync", "p", "--dry-run"]).await?.expect_code(0)?;
+    ensure!(merging.err.contains("a merge is under way in this working tree: the tree is taken as it is"), "{merging:?}");
     Ok(())
 }
 
@@ -204,14 +228,7 @@ async fn a_project_that_takes_none_and_a_tree_that_is_too_much_are_refused_befor
         "{none:?}"
     );
     put_project(&scene.server, &takes_trees(), &json!({}));
-    // Nothing that git could pack into less.
-    let mut state = 1_u64;
-    let mut noise = Vec::new();
-    while noise.len() < 9_000_000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        noise.extend_from_slice(&(state ^ (state >> 29)).to_le_bytes());
-    }
-    fs::write(clone.join("noise"), noise)?;
+    fs::write(clone.join("noise"), noise(9_000_000))?;
     let long = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop", "--yes"]).await?;
     ensure!(long.code != 0 && long.err.contains("what the project's server lacks of it is more than 7.6"), "{long:?}");
     ensure!(long.err.contains(".git/info/exclude"), "{long:?}");
@@ -250,5 +267,54 @@ async fn large_untracked_files_are_asked_about_once_with_their_sizes_and_refused
     fs::write(clone.join("more.db"), vec![0; 3 << 20])?;
     let more = scene.plugin.run_in(&clone, &["sync", "p", "--machine", "laptop"]).await?;
     ensure!(more.code == 1 && more.err.contains("more.db (3145728)") && sent(&scene.server).len() == 3, "{more:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn w46_an_upload_that_was_cut_goes_on_with_the_same_bundle_and_one_of_an_older_state_does_not() -> Result<()> {
+    let scene = Scene::new().await?;
+    let clone = scene.clone();
+    let line = ["sync", "p", "--machine", "laptop", "--yes"];
+    let of = |request: &Request, name: &str| request.query.get(name).cloned().unwrap_or_default();
+    put_project(&scene.server, &takes_trees(), &json!({}));
+    fs::write(clone.join("noise"), noise(2_500_000))?;
+    let cut = async || {
+        scene.server.answer(SYNC, 503, crate::api_server::status(503, "ServiceUnavailable", "no gateway answers"));
+        let done = scene.plugin.run_in(&clone, &line).await?;
+        ensure!(done.code != 0, "{done:?}");
+        sent(&scene.server).pop().context("nothing was sent")
+    };
+    let first = cut().await?;
+    ensure!((of(&first, "part"), first.bytes.len()) == ("0".to_owned(), 1_000_000), "{:?}", first.query);
+
+    // The part has come all the same, and the laptop has slept.
+    let bytes: u64 = of(&first, "bytes").parse()?;
+    let bundle =
+        json!({ "commit": of(&first, "commit"), "sha256": of(&first, "sha256"), "bytes": bytes, "parts": [{ "name": "n", "uid": "u" }] });
+    put_project(&scene.server, &takes_trees(), &json!({ "sync": { "uploads": [{ "machine": "laptop", "bundle": bundle }] } }));
+    let before = sent(&scene.server).len();
+    let (done, _) = sync(&scene, &["--yes"]).await?;
+    let done = done.expect_code(0)?;
+    ensure!(done.err.contains("it goes on where it was cut: 1 of 3 parts are there"), "{done:?}");
+    let rest: Vec<Request> = sent(&scene.server).split_off(before);
+    let parts: Vec<String> = rest.iter().map(|request| of(request, "part")).collect();
+    ensure!(parts == ["1", "2"], "{parts:?}");
+    ensure!(rest.iter().all(|request| ["commit", "sha256", "bytes"].iter().all(|name| of(request, name) == of(&first, name))), "{rest:?}");
+    let whole: Vec<u8> = [&first].into_iter().chain(&rest).flat_map(|request| request.bytes.to_vec()).collect();
+    ensure!(yoi_plan::names::sha256(&whole) == of(&first, "sha256"));
+    ensure!(!clone.join(".git/yoi/sync/upload").exists(), "what is there is not kept");
+
+    // One is cut, and the tree goes on: what is there by then is sent from its first part, and the older state never again.
+    fs::write(clone.join("a"), "older\n")?;
+    let older = cut().await?;
+    fs::write(clone.join("a"), "newer\n")?;
+    let (done, newer) = sync(&scene, &["--yes"]).await?;
+    done.expect_code(0)?;
+    ensure!(of(&newer, "part") == "0" && of(&newer, "commit") != of(&older, "commit"), "an older state was sent: {:?}", newer.query);
+    fs::write(clone.join("a"), "older\n")?;
+    let (done, again) = sync(&scene, &["--yes"]).await?;
+    done.expect_code(0)?;
+    ensure!(of(&again, "part") == "0" && of(&again, "commit") != of(&older, "commit"), "{:?}", again.query);
+    ensure!(of(&again, "previous") == of(&newer, "commit"), "{:?}", again.query);
     Ok(())
 }

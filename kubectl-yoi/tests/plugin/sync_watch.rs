@@ -33,7 +33,7 @@ impl Watched {
     /// Starts it on this status of the project.
     async fn start(status: &Value) -> Result<Self> {
         let scene = Scene::new().await?;
-        scene.server.answer(SYNC, 200, json!({ "commit": "c", "receivedAt": "t" }).to_string());
+        scene.server.answer(SYNC, 200, json!({ "commit": "c", "parts": 1, "receivedAt": "t" }).to_string());
         put_project(&scene.server, &takes_trees(), status);
         let plugin = scene.plugin.start_in(&scene.clone(), &WATCH)?;
         Ok(Watched { scene, plugin, count: 0 })
@@ -137,7 +137,7 @@ async fn w46_a_watch_says_what_is_late_and_broken_and_goes_on_with_what_is_there
     let until = watched.plugin.error_line("it goes on by itself").await?;
     ensure!(until.contains("what has changed here since ") && until.contains(" is not sent"), "{until}");
     write(&clone, "a", "by then\n")?;
-    watched.scene.server.answer(SYNC, 200, json!({ "commit": "c", "receivedAt": "t" }).to_string());
+    watched.scene.server.answer(SYNC, 200, json!({ "commit": "c", "parts": 1, "receivedAt": "t" }).to_string());
     // Those that were refused were of any moment; the one that is taken is of the last.
     let request = eventually("the last state is sent", async || {
         let request = sent(&watched.scene.server).pop()?;
@@ -170,19 +170,22 @@ async fn w46_what_another_machine_has_sent_is_said_and_stays_until_something_cha
         json!({ "generation": { "name": "g", "revision": later }, "sync": { "last": tree("desktop", &later), "machines": machines } });
     put_project(&watched.scene.server, &takes_trees(), &theirs);
     watched.plugin.error_line("another state has come, and counts until something changes here: desktop as it was at").await?;
-    // It looks at the tree, which is older than theirs: nothing is sent.
-    write(&clone, "a", "from the base\n")?;
-    let gets = |watched: &Watched| {
+    // It looks at the tree, which is older than theirs: nothing is sent. A look begins with the project, and rests with a watch of it.
+    let looks = |watched: &Watched| {
+        let requests = watched.scene.server.requests();
         let is_get = |request: &&Request| request.method == "GET" && request.path.ends_with("/yoiprojects/p");
-        watched.scene.server.requests().iter().filter(is_get).count()
+        let ends = |at: &usize| requests.iter().skip(*at).any(|request| request.path.ends_with("/yoiprojects"));
+        let begun: Vec<usize> = (0..requests.len()).filter(|at| requests.get(*at).as_ref().is_some_and(is_get)).collect();
+        begun.iter().filter(|at| ends(at)).count()
     };
-    let looked = gets(&watched);
+    let looked = looks(&watched);
     write(&clone, "a", "from the base\n")?;
-    eventually("it has looked at the tree", async || (gets(&watched) > looked).then_some(())).await;
+    eventually("it has looked at the tree, and rests", async || (looks(&watched) > looked).then_some(())).await;
+    ensure!(sent(&watched.scene.server).len() == 1, "what was sent is older than what desktop has sent");
     write(&clone, "a", "newer\n")?;
     let second = watched.next().await;
     ensure!(second.query.get("previous") == Some(&commit(&first)), "{second:?}");
-    ensure!(watched.files(&second)?.contains(&("a".to_owned(), "newer".to_owned())), "what was sent is older than what desktop has sent");
+    ensure!(watched.files(&second)?.contains(&("a".to_owned(), "newer".to_owned())), "what was sent is not what is there");
     watched.seal(&second).await?;
     Ok(())
 }

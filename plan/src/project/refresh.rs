@@ -47,15 +47,17 @@ pub(super) fn plan(
     settings: &Settings,
     now: jiff::Timestamp,
 ) -> RefreshPlan {
-    let Some(git) = project.get().spec.source.git.as_deref() else {
-        return RefreshPlan { steps: delete_all(looks.iter().copied()), status: None, condition: None, requeue_after: None };
-    };
+    let git = project.get().spec.source.git.as_deref();
     let source = first_generation(project);
     // The Pod that fetches first takes the ref as it is. What was found before that may be older than what it fetches.
     let before = refresh_status(project).filter(|before| before.in_use.is_some() || !current.sealed_nodes().is_empty());
     let mut status = before.cloned().map(Box::new);
-    let context = LookContext { project, git, source: &source, before, now };
-    let mut plan = context.looks(looks, current, next, settings, &mut status);
+    let context = git.map(|git| LookContext { project, git, source: &source, before, now });
+    let mut plan = match &context {
+        Some(context) => context.looks(looks, current, next, settings, &mut status),
+        // Nobody looks at a source without a server: it is what people sync.
+        None => RefreshPlan { steps: delete_all(looks.iter().copied()), status: None, condition: None, requeue_after: None },
+    };
     if let Some(next) = next.filter(|next| !next.sealed_nodes().is_empty()) {
         if let Some(tree) = synced(project).filter(|tree| next.revision().as_ref() == Some(&tree.commit)) {
             let status = status.get_or_insert_default();
@@ -70,8 +72,8 @@ pub(super) fn plan(
         }
     }
     plan.condition = match synced(project) {
-        Some(tree) => Some(context.synced_condition(tree, status.as_deref(), next)),
-        None => status.as_deref().map(|status| context.condition(status, current, next)),
+        Some(tree) => Some(synced_condition(tree, status.as_deref(), next, now)),
+        None => context.zip(status.as_deref()).map(|(context, status)| context.condition(status, current, next)),
     };
     plan.status = status;
     plan
@@ -184,22 +186,6 @@ impl LookContext<'_> {
         }
     }
 
-    /// What is said of a project that takes working trees: which one its trees are made from, or why they are not made from the last one yet.
-    fn synced_condition(&self, tree: &SyncedTree, status: Option<&RefreshStatus>, next: Option<&BaseSet<'_>>) -> ConditionValue {
-        let SyncedTree { machine, commit, captured_at, person, received_at: _ } = tree;
-        let what = format!("the tree of {machine} as it was at {captured_at}, which {person} has synced as commit {commit}");
-        match next {
-            Some(next) if next.revision().as_ref() == Some(commit) && status.and_then(|status| status.in_use.as_ref()) != Some(commit) => {
-                let why = next.not_populated(self.now);
-                ConditionValue { message: format!("trees are not made yet from {what}: {}", why.message), ..why }
-            }
-            _ if status.and_then(|status| status.in_use.as_ref()) == Some(commit) => {
-                ConditionValue::yes(reason::REFRESHED, format!("trees are made from {what}"))
-            }
-            _ => ConditionValue::no(reason::POPULATING, format!("the repository is being fetched, and then {what}")),
-        }
-    }
-
     fn condition(&self, status: &RefreshStatus, current: &BaseSet<'_>, next: Option<&BaseSet<'_>>) -> ConditionValue {
         let at = |commit: &Option<String>| commit.as_deref().map(|commit| format!(" at commit {commit}")).unwrap_or_default();
         let ref_ = self.git.ref_.as_deref().unwrap_or("HEAD");
@@ -217,6 +203,22 @@ impl LookContext<'_> {
             }
             None => ConditionValue::yes(reason::REFRESHED, format!("{ref_} of {url} is{found}")),
         }
+    }
+}
+
+/// What is said of a project that takes working trees: which one its trees are made from, or why they are not made from the last one yet.
+fn synced_condition(tree: &SyncedTree, status: Option<&RefreshStatus>, next: Option<&BaseSet<'_>>, now: jiff::Timestamp) -> ConditionValue {
+    let SyncedTree { machine, commit, captured_at, person, received_at: _ } = tree;
+    let what = format!("the tree of {machine} as it was at {captured_at}, which {person} has synced as commit {commit}");
+    match next {
+        Some(next) if next.revision().as_ref() == Some(commit) && status.and_then(|status| status.in_use.as_ref()) != Some(commit) => {
+            let why = next.not_populated(now);
+            ConditionValue { message: format!("trees are not made yet from {what}: {}", why.message), ..why }
+        }
+        _ if status.and_then(|status| status.in_use.as_ref()) == Some(commit) => {
+            ConditionValue::yes(reason::REFRESHED, format!("trees are made from {what}"))
+        }
+        _ => ConditionValue::no(reason::POPULATING, format!("the source is being fetched, and then {what}")),
     }
 }
 

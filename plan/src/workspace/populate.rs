@@ -16,7 +16,7 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::source::{GitSource, TreeOwner};
 use yoi_crds::workspace::OriginKind;
 
-use super::populate_pod::{self, PodParts};
+use super::populate_pod::{self, Content, PodParts};
 use super::populate_report::{Filled, failure, waits_on_node, without_user};
 use super::prepare::{self, PreparePod};
 use super::workspace_input::{Source, WorkspaceInput};
@@ -53,6 +53,7 @@ pub(super) struct PopulatePlan {
 pub(super) fn plan(input: &WorkspaceInput<'_>, base: ObservedBase<'_>, settings: &Settings, now: jiff::Timestamp) -> PopulatePlan {
     let filling = match &input.source {
         Source::Git(git) => Filling::Git(git),
+        Source::Empty if base.wanted_revision().is_some() => Filling::Synced,
         Source::Empty if base.prepare.is_some() => Filling::Empty,
         Source::Host(_) if base.prepare.is_some() => Filling::Taken,
         // The node takes a folder of its own when it makes the tree.
@@ -138,6 +139,8 @@ impl<'a> Populator<'a> {
 enum Filling<'a> {
     /// A Pod fetches it.
     Git(&'a GitSource),
+    /// A Pod makes it of nothing but what somebody has synced.
+    Synced,
     /// A Pod removes what is there.
     Empty,
     /// The node took it from a folder of its own when it made the base: only a base that is made anew has it as it was.
@@ -200,7 +203,7 @@ impl PopulateContext<'_> {
                 let populated = ConditionValue::no(reason::PREPARING, "the base is made anew: the Pod that prepared it is gone");
                 PopulatePlan { pod_uid: former, ..PopulatePlan::new(self.base.delete().into_iter().collect(), populated, None) }
             }
-            (Filling::Git(_) | Filling::Empty, ..) => PopulatePlan::new(
+            (Filling::Git(_) | Filling::Synced | Filling::Empty, ..) => PopulatePlan::new(
                 self.ensure_filling(1).into_iter().collect(),
                 ConditionValue::no(reason::POPULATING, self.sentence("is being filled from")),
                 None,
@@ -252,7 +255,8 @@ impl PopulateContext<'_> {
 
     /// The plan once the base is filled, and is to be prepared.
     fn filled_plan(&self, mut steps: Vec<Step>, filled: Populator<'_>, prepare: &Prepare) -> PopulatePlan {
-        let head = self.git().map(|_| Filled::new(filled.pod.get(), CONTAINER));
+        let has_head = matches!(self.filling, Filling::Git(_) | Filling::Synced);
+        let head = has_head.then(|| Filled::new(filled.pod.get(), CONTAINER));
         steps.extend(self.ensure_prepare(filled.attempt, head.as_ref(), prepare));
         let populated = self.last_failure().unwrap_or_else(|| ConditionValue::no(reason::PREPARING, PREPARING));
         PopulatePlan::new(steps, populated, Some(filled))
@@ -297,7 +301,7 @@ impl PopulateContext<'_> {
     fn next_try(&self, due: jiff::Timestamp) -> String {
         let at_once = match (self.filling, self.project) {
             (Filling::Git(_), Some(project)) => format!(", or at once with `kubectl yoi refresh {project} -n {}`", self.base.namespace()),
-            (Filling::Git(_) | Filling::Empty | Filling::Taken, _) => String::new(),
+            (Filling::Git(_) | Filling::Synced | Filling::Empty | Filling::Taken, _) => String::new(),
         };
         format!("{NEXT_TRY}{}{at_once}", format_time(due))
     }
@@ -317,7 +321,7 @@ impl PopulateContext<'_> {
         };
         let tried = failed.attempt;
         let wait = match self.filling {
-            Filling::Git(_) | Filling::Empty => pause(tried),
+            Filling::Git(_) | Filling::Synced | Filling::Empty => pause(tried),
             // The attempts of a base that is made anew begin with the first, so no pause would ever be longer.
             Filling::Taken => LONGEST_PAUSE,
         };
@@ -335,7 +339,7 @@ impl PopulateContext<'_> {
         }
         // The failed Pod stays until the new one exists: its number gives the new one's.
         steps.extend(match self.filling {
-            Filling::Git(_) | Filling::Empty => self.ensure_filling(tried + 1),
+            Filling::Git(_) | Filling::Synced | Filling::Empty => self.ensure_filling(tried + 1),
             Filling::Taken => self.base.delete(),
         });
         PopulatePlan::new(steps, populated, Some(failed))
@@ -345,6 +349,7 @@ impl PopulateContext<'_> {
     fn sentence(&self, what: &str) -> String {
         let source = match self.filling {
             Filling::Git(git) => without_user(&git.url),
+            Filling::Synced => "what was synced".to_owned(),
             Filling::Empty => "an empty source".to_owned(),
             Filling::Taken => "a folder of its node".to_owned(),
         };
@@ -354,7 +359,11 @@ impl PopulateContext<'_> {
     fn ensure_filling(&self, attempt: u32) -> Option<Step> {
         let parts = PodParts {
             base: self.base,
-            git: self.git(),
+            content: match self.filling {
+                Filling::Git(git) => Content::Git(git),
+                Filling::Synced => Content::Synced,
+                Filling::Empty | Filling::Taken => Content::Nothing,
+            },
             owner: self.owner,
             node: self.node?,
             attempt,

@@ -45,11 +45,21 @@ const CA_PATH: &str = "/yoi/ca";
 const CA_FILE: &str = "ca.crt";
 const BUNDLE_PATH: &str = "/yoi/bundle";
 
+/// What a populator Pod puts into the base.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    /// What this repository has, and what was synced on top of it.
+    Git(&'a GitSource),
+    /// What was synced, of which no server has anything.
+    Synced,
+    /// What is in the base is removed.
+    Nothing,
+}
+
 /// What a populator Pod is made from.
 pub(super) struct PodParts<'a> {
     pub base: Stored<'a, AgentWorkspace>,
-    /// `None`: the source is empty, and what is in the base is removed.
-    pub git: Option<&'a GitSource>,
+    pub content: Content<'a>,
     pub owner: TreeOwner,
     pub node: &'a str,
     /// From 1.
@@ -67,7 +77,7 @@ pub(super) struct PodParts<'a> {
 }
 
 pub(super) fn pod(parts: PodParts<'_>) -> Pod {
-    let PodParts { base, git, owner, node, attempt, revision, former, asked, tolerations, bundle, settings } = parts;
+    let PodParts { base, content, owner, node, attempt, revision, former, asked, tolerations, bundle, settings } = parts;
     // A base has a path in its spec from the first write on.
     let path = base.get().tree_path().unwrap_or(DEFAULT_PATH);
     let labels = [(label::ROLE, label::ROLE_POPULATOR), (label::WORKSPACE, base.name())];
@@ -75,6 +85,13 @@ pub(super) fn pod(parts: PodParts<'_>) -> Pod {
         (restricted::tree_volume(base.uid(), false), restricted::mount("tree", path, false)),
         (restricted::scratch("tmp", settings), restricted::mount("tmp", "/tmp", false)),
     ];
+    // What a server would have to give is left out: there is none.
+    let nowhere = GitSource { submodules: Some(LinkedContent::Skip), lfs: Some(LinkedContent::Skip), ..GitSource::default() };
+    let git = match content {
+        Content::Git(git) => Some(git),
+        Content::Synced => Some(&nowhere),
+        Content::Nothing => None,
+    };
     let (volumes, mounts) = own.into_iter().chain(git.into_iter().flat_map(source_volumes)).chain(bundle.map(bundle_volume)).unzip();
     let (script, env) = match git {
         Some(git) => {

@@ -248,7 +248,7 @@ fn session_ready(input: &YoiPodInput<'_>, run: &RunPlan<'_>) -> ConditionValue {
 
 /// In a tree that was made from nothing nobody needs git.
 fn git_missing(input: &YoiPodInput<'_>, report: &LastReport) -> Option<ConditionValue> {
-    let has_source = input.project.is_some_and(|project| project.spec.source.empty.is_none());
+    let has_source = input.project.is_some_and(|project| project.spec.source.empty.is_none() || project.spec.source.takes_trees());
     let message =
         "the image has no git, so diff, pull and push cannot read what the agent has changed while it runs; when it has stopped, they can";
     (report.has_git == Some(false) && has_source).then(|| ConditionValue::no(reason::GIT_MISSING, message))

@@ -166,3 +166,44 @@ fn a_bundle_that_is_not_what_was_sent_or_holds_what_git_refuses_makes_no_base() 
     let said = gone.expect_refused();
     assert!(said.contains("part 1 of what was synced is not there any more: say kubectl yoi sync again"), "{said}");
 }
+
+#[test]
+fn a_tree_that_no_server_has_is_made_from_its_bundle_alone() {
+    let folder = Folder::new("sync-from-nowhere");
+    let laptop = folder.path().join("laptop");
+    fs::create_dir_all(laptop.join("sub")).unwrap();
+    git(&laptop, &["init", "--quiet", "-b", "whatever"], &[]);
+    fs::write(laptop.join("file"), "one\n").unwrap();
+    fs::write(laptop.join("sub/inner"), "two\n").unwrap();
+    // A repository within it, of which only the commit comes, and what looks like a pointer of git LFS.
+    git(&laptop, &["init", "--quiet", "nested"], &[]);
+    git(&laptop.join("nested"), &["commit", "--quiet", "--allow-empty", "-m", "x"], &[]);
+    fs::write(laptop.join(".gitattributes"), "*.bin -filter\n").unwrap();
+    git(&laptop, &["-c", "advice.addEmbeddedRepo=false", "add", "--all"], &[]);
+    git(&laptop, &["commit", "--quiet", "-m", "The working tree as it is"], &[]);
+    let commit = git(&laptop, &["rev-parse", "HEAD"], &[]);
+    git(&laptop, &["update-ref", "refs/yoi/sync/laptop", &commit], &[]);
+    let file = folder.path().join("bundle");
+    git(&laptop, &["bundle", "create", "--quiet", file.to_str().unwrap(), "refs/yoi/sync/laptop"], &[]);
+    let sent = Sent::new(&commit, &fs::read(file).unwrap());
+
+    let pod = |name: &str, sent: &Sent| {
+        let pod =
+            Populator::new(&folder.path().join(name), "").with("SUBMODULES", "Skip").with("LFS", "Skip").with("REVISION", &sent.commit);
+        fs::create_dir_all(folder.path().join(name).join("yoi/bundle")).unwrap();
+        for (number, part) in sent.parts.iter().enumerate() {
+            fs::write(folder.path().join(name).join("yoi/bundle").join(number.to_string()), part).unwrap();
+        }
+        pod.with("BUNDLE", &sent.sha256).with("BUNDLE_PARTS", &sent.parts.len().to_string())
+    };
+    let made = pod("made", &sent);
+    made.expect_filled();
+    assert_eq!((made.read("file"), made.read("sub/inner")), ("one\n".into(), "two\n".into()));
+    assert_eq!(made.answer().trim(), format!("{commit} refs/heads/main"));
+    assert_eq!(made.git(&["remote"]), "");
+
+    let other = Sent { commit: "c0".repeat(20), ..sent.clone() };
+    assert!(pod("other", &other).expect_refused().contains("does not hold commit c0c0"));
+    let gone = pod("gone", &sent).with("BUNDLE", "");
+    assert!(gone.expect_refused().contains("is not there any more: say kubectl yoi sync again"));
+}

@@ -80,7 +80,7 @@ fn project(c: &mut Cluster, random: &mut Random) {
     let title = *random.pick(&["p", "p", "p", "q"]).expect("names");
     let (source, feature) = match random.roll(11) {
         8..=10 => (ProjectSource { host: Some(host_sources::any(random)), ..Default::default() }, "project: host source"),
-        0 | 1 => (ProjectSource { empty: Some(EmptySource {}), ..Default::default() }, "project: empty source"),
+        0 | 1 => (ProjectSource { empty: Some(EmptySource::default()), ..Default::default() }, "project: empty source"),
         2 => (ProjectSource::default(), "project: no source at all"),
         n => (ProjectSource { git: Some(Box::new(git(n % 2))), ..Default::default() }, "project: git source"),
     };
@@ -135,13 +135,13 @@ fn source(c: &mut Cluster, random: &mut Random, own: &str) -> WorkspaceSource {
     let (source, feature) = match random.roll(14) {
         12 | 13 => (WorkspaceSource { host: Some(host_sources::any(random)), ..none }, "workspace: host source"),
         0 | 1 => (WorkspaceSource { git: Some(Box::new(git(7))), ..none }, "workspace: git source"),
-        2 | 3 => (WorkspaceSource { empty: Some(EmptySource {}), ..none }, "workspace: empty source"),
+        2 | 3 => (WorkspaceSource { empty: Some(EmptySource::default()), ..none }, "workspace: empty source"),
         4..=6 => {
             let parent = *random.pick(&["a", "b", "v", "w"]).expect("names");
             let feature = if parent == own { "workspace: fork of itself" } else { "workspace: fork" };
             (WorkspaceSource { workspace: named(parent), ..none }, feature)
         }
-        7 if random.one_in(2) => (WorkspaceSource { project, empty: Some(EmptySource {}), ..none }, "workspace: two sources"),
+        7 if random.one_in(2) => (WorkspaceSource { project, empty: Some(EmptySource::default()), ..none }, "workspace: two sources"),
         7 => (none, "workspace: no source at all"),
         _ if revision.is_some() => (WorkspaceSource { project, ..none }, "workspace: of a commit of a project"),
         _ => (WorkspaceSource { project, ..none }, "workspace: of a project"),

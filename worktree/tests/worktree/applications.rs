@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yoi_test_support::Share;
-use yoi_worktree::{Application, Applied, ApplyError, Outcome, Why, apply};
+use yoi_worktree::{Application, Applied, ApplyError, Asked, Limits, Outcome, Source, Why, apply, capture, write_bundle};
 
 use crate::trees::{NAMES, Random, Tree, all_of, change, clear, copy_all, git, put, tree_by_git, tree_of};
 
@@ -69,7 +69,8 @@ impl Scene {
         let (base, theirs) = (&self.base, &self.theirs);
         apply(
             &Application {
-                folder,
+                source: &Source::WorkTree(folder.to_owned()),
+                here: folder,
                 private: private.path(),
                 objects: &objects,
                 base,
@@ -356,4 +357,51 @@ fn other_repositories_and_what_is_not_checked_out_are_left_alone() {
     assert_eq!(done["out"], left(Why::LeftOut));
     assert!(!person.join("own/x").exists() && !person.join("out").exists() && !person.join("sub").exists());
     assert_eq!(tree_of(&scene.kept()).keys().map(|path| path.as_os_str().as_bytes()).collect::<Vec<_>>(), [&b"out"[..], b"own/x"]);
+}
+
+#[test]
+fn on_a_tree_without_git_a_path_of_one_side_is_taken_and_one_of_both_is_left() {
+    let scene = Scene::new(&[]);
+    let (root, private) = (scene.folder.path().join("plain"), scene.folder.path().join("private"));
+    fs::create_dir_all(root.join("sub")).unwrap();
+    fs::create_dir(&private).unwrap();
+    edit(&root, &[("a", Some("1")), ("b", Some("1")), ("sub/gone", Some("1")), (".gitignore", Some("/x.log\n")), ("x.log", Some("mine"))]);
+    let source = Source::Folder { root: root.clone(), repository: scene.folder.path().join("ours") };
+    let limits = Limits { bytes: 1 << 20, untracked: 1 << 20 };
+    let captured = capture(&source, &Asked { private: &private, include: &[], seconds: 0, limits }).unwrap();
+    let bundle = scene.folder.path().join("bundle");
+    write_bundle(&source, &private, &captured.commit, "refs/heads/main", &[], &bundle, 1 << 20).unwrap();
+    let agent = scene.folder.path().join("agents");
+    git(scene.folder.path(), &["clone", "-q", "-b", "main", bundle.to_str().unwrap(), "agents"]);
+    edit(&agent, &[("a", Some("2")), ("b", Some("2")), ("new/er", Some("2")), ("sub/gone", None), ("x.log", Some("2"))]);
+    git(&agent, &["add", "-f", "x.log"]);
+    let theirs = commit_all(&agent);
+    edit(&root, &[("b", Some("of mine"))]);
+
+    let objects = agent.join(".git/objects");
+    let lay = |dry_run| {
+        let private = tempfile::tempdir_in(scene.folder.path()).unwrap();
+        let (base, theirs) = (&captured.commit, &theirs);
+        let (source, private) = (&source, private.path());
+        let asked =
+            Application { source, here: &root, private, objects: &objects, base, theirs, label: "alice", windows_names: false, dry_run };
+        outcomes(&apply(&asked, &mut || {}).unwrap())
+    };
+    let wanted = [
+        ("a", Outcome::Changed),
+        ("b", left(Why::BothChanged)),
+        ("new/er", Outcome::Added),
+        ("sub/gone", Outcome::Deleted),
+        ("x.log", left(Why::InTheWay)),
+    ];
+    let wanted: BTreeMap<String, Outcome> = wanted.into_iter().map(|(name, outcome)| (name.to_owned(), outcome)).collect();
+    let before = tree_of(&root);
+    assert_eq!(lay(true), wanted);
+    assert!(tree_of(&root) == before, "a dry run has written");
+    assert_eq!(lay(false), wanted);
+    let texts: Vec<String> =
+        tree_of(&root).into_iter().map(|(path, (_, text))| format!("{} {}", path.display(), String::from_utf8_lossy(&text))).collect();
+    assert_eq!(texts, [".gitignore /x.log\n", "a 2", "b of mine", "new/er 2", "x.log mine"]);
+    let kept = scene.folder.path().join("ours/yoi/conflicts/alice");
+    assert_eq!((fs::read_to_string(kept.join("b")).unwrap(), fs::read_to_string(kept.join("x.log")).unwrap()), ("2".into(), "2".into()));
 }

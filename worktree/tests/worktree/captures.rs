@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yoi_test_support::{Share, wait_until};
-use yoi_worktree::{Asked, CaptureError, Captured, CheckError, Limits, Rules, Source, capture, check, write_bundle};
+use yoi_worktree::{Asked, CaptureError, Captured, CheckError, Limits, Rules, Source, capture, check, remember, write_bundle};
 
 use crate::trees::{NAMES, Random, Tree, all_of, change, git, tree_by_git, tree_of};
 
@@ -212,18 +212,56 @@ fn a_file_that_git_was_told_to_believe_unchanged_is_read_all_the_same() {
 
 #[test]
 fn a_tree_without_git_is_captured_with_a_repository_elsewhere() {
+    let mut share = Share::one_in(10);
+    for seed in (1..=60).filter(|_| share.takes_next()) {
+        let (scene, mut random) = (Scene::new(), Random(seed * 0x9e37_79b9));
+        let root = scene.path("plain");
+        fs::create_dir(&root).unwrap();
+        NAMES.iter().for_each(|name| change(&mut random, &root, name));
+        let source = Source::Folder { root: root.clone(), repository: scene.path("ours") };
+        let other = scene.other();
+        for _ in 0..3 {
+            let before = tree_of(&root);
+            let captured = scene.capture(&source, &[]).unwrap();
+            assert_eq!(captured.base, None);
+            // A later capture reads only what has changed since.
+            remember(&source, &scene.path("private")).unwrap();
+            let again = scene.capture(&source, &[]).unwrap();
+            assert_eq!(again, captured, "seed {seed}");
+            let built = scene.rebuilt(&source, &captured, &other, &[]);
+            assert!(built == before && tree_of(&root) == before && !root.join(".git").exists(), "seed {seed}");
+            git(&other, &["update-ref", "-d", NAME]);
+            for name in NAMES {
+                if random.below(2) == 0 {
+                    change(&mut random, &root, name);
+                }
+            }
+        }
+        assert!(matches!(scene.capture(&Source::WorkTree(root), &[]), Err(CaptureError::NoWorkTree { .. })));
+    }
+}
+
+#[test]
+fn in_a_tree_without_git_what_is_ignored_by_now_stays_at_home_though_it_was_captured_before() {
     let scene = Scene::new();
     let root = scene.path("plain");
-    let mut random = Random(7);
-    fs::create_dir(&root).unwrap();
-    NAMES.iter().for_each(|name| change(&mut random, &root, name));
-    let before = tree_of(&root);
-    let source = Source::Folder(root.clone());
-    let captured = scene.capture(&source, &[]).unwrap();
-    assert_eq!(captured.base, None);
-    let built = scene.rebuilt(&source, &captured, &scene.other(), &[]);
-    assert!(built == before && tree_of(&root) == before && !root.join(".git").exists());
-    assert!(matches!(scene.capture(&Source::WorkTree(root), &[]), Err(CaptureError::NoWorkTree { .. })));
+    for (name, text) in [("kept", "1"), ("secret.env", "2"), ("sub/.gitignore", "*.log\n"), ("sub/x.log", "3"), ("sub/y", "4")] {
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        fs::write(root.join(name), text).unwrap();
+    }
+    let (source, other) = (Source::Folder { root: root.clone(), repository: scene.path("ours") }, scene.other());
+    let names = |include: &[String]| {
+        let captured = scene.capture(&source, include).unwrap();
+        remember(&source, &scene.path("private")).unwrap();
+        let built = scene.rebuilt(&source, &captured, &other, &[]);
+        git(&other, &["update-ref", "-d", NAME]);
+        built.into_keys().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(&["**/x.log".to_owned()]), "kept secret.env sub/.gitignore sub/x.log sub/y");
+    assert_eq!(names(&[]), "kept secret.env sub/.gitignore sub/y", "nobody has asked for the ignored file this time");
+    fs::write(root.join(".gitignore"), "secret.env\n").unwrap();
+    fs::remove_file(root.join("sub/y")).unwrap();
+    assert_eq!(names(&[]), ".gitignore kept sub/.gitignore");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use yoi_worktree::{Application, ApplyError, Why, apply};
+use yoi_worktree::{Application, ApplyError, Source, Why, apply};
 
 use crate::applications::{Scene, commit_all, edit, left, of_git, outcomes};
 use crate::trees::{all_of, copy_all, git, tree_of};
@@ -46,7 +46,8 @@ fn one_that_is_killed_at_any_step_loses_nothing_and_goes_on_when_it_is_said_agai
         let private = tempfile::tempdir_in(folder).unwrap();
         let (objects, mut left) = (folder.join("agent/.git/objects"), steps.parse::<u32>().unwrap());
         let asked = Application {
-            folder: &folder.join("person"),
+            source: &Source::WorkTree(folder.join("person")),
+            here: &folder.join("person"),
             private: private.path(),
             objects: &objects,
             base,

@@ -3,7 +3,7 @@
 use yoi_crds::pod::{EnvVar, Model, PodSettings, SecretRef};
 use yoi_crds::prepare::{Prepare, PrepareEgress};
 use yoi_crds::project::PodDefaults;
-use yoi_crds::source::{GitSource, ProjectSource, ProviderName, TreeOwner, is_tree_path};
+use yoi_crds::source::{EmptySource, GitSource, ProjectSource, ProviderName, SyncSource, TreeOwner, is_tree_path};
 use yoi_crds::{YoiProject, YoiProjectSpec};
 
 use super::devcontainer::DevContainer;
@@ -11,14 +11,20 @@ use super::remote::https_form;
 use crate::git::{CloneRefusal, refusal};
 use crate::show::quoted_path;
 
+/// Where agents get the tree from.
+pub enum Origin {
+    /// A branch on a server.
+    Git { url: String, branch: String, secret: Option<String> },
+    /// Only this machine has it, and sends it.
+    Folder,
+}
+
 /// What a project is made of.
 pub struct Inputs {
     pub name: String,
     /// Of the objects and of the commands that are told; `None` leaves it to whoever applies it.
     pub namespace: Option<String>,
-    pub url: String,
-    pub branch: String,
-    pub secret: Option<String>,
+    pub origin: Origin,
     /// Where the tree is on this machine, or shall show.
     pub path: String,
     /// The owner that was asked for.
@@ -36,7 +42,7 @@ pub struct Inputs {
 /// # Errors
 /// The API server would refuse it.
 pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> {
-    let Inputs { name, namespace, url, branch, secret, path, owner, folder_owner, image, model, devcontainer } = inputs;
+    let Inputs { name, namespace, origin, path, owner, folder_owner, image, model, devcontainer } = inputs;
     if !is_tree_path(&path) {
         let message = format!(
             "agents cannot see a tree at {}: the path may hold letters, digits and `._+@-`, and must lie in no system folder",
@@ -44,14 +50,7 @@ pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> 
         );
         return Err(refusal(message, "say where they see it, e.g. --path /workspace"));
     }
-    let is_ssh = !["https://", "http://", "git://"].iter().any(|scheme| url.starts_with(scheme));
-    if is_ssh && secret.is_none() {
-        return Err(needs_key(&url, namespace.as_deref()));
-    }
-    if secret.is_some() && (url.starts_with("http://") || url.starts_with("git://")) {
-        let message = "the address begins with http:// or git://, where credentials would go in the clear";
-        return Err(refusal(message, "give its https:// or ssh:// address: --url URL; or leave --git-secret out"));
-    }
+    let source = source(origin, namespace.as_deref())?;
     let DevContainer { image: its_image, uid, env, prepare, mut notes } = devcontainer;
     let image = image.or(its_image);
     let of_folder = folder_owner.filter(|owner| owner.uid > 0 && owner.gid > 0);
@@ -78,9 +77,8 @@ pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> 
     };
     let env: Vec<EnvVar> = env.into_iter().map(|(name, value)| EnvVar { name, value, value_from: None }).collect();
     let pod = (image.is_some() || !env.is_empty()).then(|| PodSettings { image, env, ..PodSettings::default() });
-    let git = GitSource { url, ref_: Some(branch), credentials_secret_ref: secret.map(|name| SecretRef { name }), ..GitSource::default() };
     let spec = YoiProjectSpec {
-        source: ProjectSource { git: Some(Box::new(git)), ..ProjectSource::default() },
+        source,
         path: Some(path),
         owner: owner.or(of_user).or(of_folder).unwrap_or_default(),
         provider: ProviderName::default(),
@@ -93,6 +91,26 @@ pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> 
     let mut project = YoiProject::new(&name, spec);
     project.metadata.namespace = namespace;
     Ok((project, notes))
+}
+
+fn source(origin: Origin, namespace: Option<&str>) -> Result<ProjectSource, CloneRefusal> {
+    let (url, branch, secret) = match origin {
+        Origin::Git { url, branch, secret } => (url, branch, secret),
+        Origin::Folder => {
+            let empty = EmptySource { sync: Some(SyncSource {}) };
+            return Ok(ProjectSource { empty: Some(empty), ..ProjectSource::default() });
+        }
+    };
+    let is_ssh = !["https://", "http://", "git://"].iter().any(|scheme| url.starts_with(scheme));
+    if is_ssh && secret.is_none() {
+        return Err(needs_key(&url, namespace));
+    }
+    if secret.is_some() && (url.starts_with("http://") || url.starts_with("git://")) {
+        let message = "the address begins with http:// or git://, where credentials would go in the clear";
+        return Err(refusal(message, "give its https:// or ssh:// address: --url URL; or leave --git-secret out"));
+    }
+    let git = GitSource { url, ref_: Some(branch), credentials_secret_ref: secret.map(|name| SecretRef { name }), ..GitSource::default() };
+    Ok(ProjectSource { git: Some(Box::new(git)), ..ProjectSource::default() })
 }
 
 fn needs_key(url: &str, namespace: Option<&str>) -> CloneRefusal {
@@ -126,13 +144,15 @@ pub fn differences(there: &YoiProjectSpec, made: &YoiProjectSpec) -> Vec<&'stati
 mod tests {
     use super::*;
 
+    fn origin(url: &str, branch: &str, secret: Option<&str>) -> Origin {
+        Origin::Git { url: url.to_owned(), branch: branch.to_owned(), secret: secret.map(str::to_owned) }
+    }
+
     fn inputs() -> Inputs {
         Inputs {
             name: "p".to_owned(),
             namespace: None,
-            url: "https://git.example/p.git".to_owned(),
-            branch: "main".to_owned(),
-            secret: None,
+            origin: origin("https://git.example/p.git", "main", None),
             path: "/home/me/p".to_owned(),
             owner: None,
             folder_owner: Some(TreeOwner { uid: 1001, gid: 100 }),
@@ -156,7 +176,8 @@ mod tests {
         });
         assert_eq!(serde_json::to_value(&project.spec).unwrap(), wanted);
         assert!(notes.is_empty() && differences(&project.spec, &project.spec).is_empty());
-        let (other, _) = build(Inputs { path: "/p".to_owned(), branch: "x".to_owned(), ..inputs() }).unwrap();
+        let (other, _) =
+            build(Inputs { path: "/p".to_owned(), origin: origin("https://git.example/p.git", "x", None), ..inputs() }).unwrap();
         assert_eq!(differences(&other.spec, &project.spec), ["spec.source", "spec.path"]);
     }
 
@@ -184,14 +205,14 @@ mod tests {
             let text = refused(Inputs { path: path.to_owned(), ..inputs() });
             assert!(text.contains(path) && text.contains("--path /workspace"), "{text}");
         }
-        let ssh = Inputs { url: "git@git.example:t/p.git".to_owned(), namespace: Some("ns".to_owned()), ..inputs() };
+        let ssh = Inputs { origin: origin("git@git.example:t/p.git", "main", None), namespace: Some("ns".to_owned()), ..inputs() };
         let text = refused(ssh);
         for words in ["--git-secret clone-key", "secret generic clone-key -n ns", "--url https://git.example/t/p.git"] {
             assert!(text.contains(words), "{text}");
         }
-        let clear = Inputs { url: "http://h/p".to_owned(), secret: Some("s".to_owned()), ..inputs() };
+        let clear = Inputs { origin: origin("http://h/p", "main", Some("s")), ..inputs() };
         assert!(refused(clear).contains("in the clear"));
-        let with_key = Inputs { url: "git@h:p".to_owned(), secret: Some("s".to_owned()), ..inputs() };
+        let with_key = Inputs { origin: origin("git@h:p", "main", Some("s")), ..inputs() };
         let git = build(with_key).unwrap().0.spec.source.git.unwrap();
         assert_eq!(git.credentials_secret_ref.map(|secret| secret.name).as_deref(), Some("s"));
     }

@@ -6,16 +6,19 @@ use serde::Serialize;
 use yoi_crds::YoiPod;
 use yoi_wire::bundle::{InnerRepository, Uncommitted};
 use yoi_wire::error_chain;
-use yoi_worktree::{Application, Applied, AppliedPath, ApplyError, CaptureError, Outcome, Why, apply};
+use yoi_worktree::{Application, Applied, AppliedPath, ApplyError, CaptureError, Outcome, Source, Why, apply};
 
 use super::{OPERATION, PullResult, tell_inner, tell_uncommitted};
 use crate::args::{OutputFormat, PullOptions};
 use crate::bundle_file::BundleFile;
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::folder_tree::source_here;
 use crate::git::{self, CloneRefusal, no_repository, refusal};
 use crate::local_clone::short;
 use crate::show;
+
+const GO: &str = "go to a folder that is there";
 
 /// What became of it.
 #[derive(Debug, Serialize)]
@@ -64,8 +67,8 @@ struct PathResult {
 pub async fn check_free() -> Result<(), CloneRefusal> {
     let answer = git::answer(git::command(&["rev-parse", "--show-toplevel"])).await?;
     if answer.success {
-        let here = std::env::current_dir().unwrap_or_default();
-        return yoi_worktree::check_free(&here).map_err(|error| why_not(&error));
+        let source = source_here().map_err(|error| refusal(format!("the working directory cannot be found: {error}"), GO))?;
+        return yoi_worktree::check_free(&source).map_err(|error| why_not(&error));
     }
     Err(match git::answer(git::command(&["rev-parse", "--git-dir"])).await? {
         repository if repository.success => {
@@ -95,12 +98,13 @@ pub fn lay(
 ) -> Result<(), Error> {
     let name = &args.name;
     let refused = |why: CloneRefusal| cluster.refused_error::<YoiPod>(OPERATION, name, why.message, why.next);
-    let here =
-        std::env::current_dir().map_err(|error| Error::local("find the working directory", error, "go to a folder that is there"))?;
+    let lost = |error| Error::local("find the working directory", error, GO);
+    let (here, source) = (std::env::current_dir().map_err(lost)?, source_here().map_err(lost)?);
     let private = bundle.folder().join("private");
     std::fs::create_dir(&private).map_err(|error| Error::local(format!("make {}", private.display()), error, super::LOOK_AT_DISK))?;
     let asked = Application {
-        folder: &here,
+        source: &source,
+        here: &here,
         private: &private,
         objects: &bundle.objects(),
         base,
@@ -115,6 +119,9 @@ pub fn lay(
         Some(kept) => {
             let kept = kept.ancestors().find(|folder| folder.file_name() == Some(asked.label.as_ref())).unwrap_or(kept);
             format!("compare yours with the agent's in {}, and copy what you want", kept.display())
+        }
+        None if matches!(source, Source::Folder { .. }) => {
+            format!("see what the agent has done: {}", cluster.plugin_command(&format!("diff {name}")))
         }
         None => format!("have the agent's version on a branch: {}", cluster.plugin_command(&format!("pull {name}"))),
     };

@@ -42,8 +42,8 @@ impl Changes {
         let config = Config::default().with_follow_symlinks(false);
         let watched = RecommendedWatcher::new(pending::Events(Arc::clone(&shared)), config).and_then(|mut watcher| {
             watcher.watch(&folders.root, RecursiveMode::Recursive)?;
-            // That of a linked work tree is elsewhere.
-            if !folders.git.starts_with(&folders.root) {
+            // That of a linked work tree is elsewhere. In one of ours only we write.
+            if !folders.is_ours && !folders.git.starts_with(&folders.root) {
                 watcher.watch(&folders.git, RecursiveMode::NonRecursive)?;
             }
             Ok(watcher)

@@ -1,12 +1,13 @@
-//! The clone whose working tree is sent. Nothing of it is written but a folder of ours.
+//! The clone whose working tree is sent, or the folder without git. Nothing of it is written but a folder of ours.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use yoi_crds::sync::is_machine_name;
-use yoi_worktree::Captured;
+use yoi_worktree::{Captured, Source};
 
+use crate::folder_tree::FolderTree;
 use crate::git::{self, CloneRefusal, no_repository, refusal};
 use crate::local_clone::{SYNC_FOLDER, quoted};
 use crate::show::one_line;
@@ -24,6 +25,8 @@ pub struct Folders {
     pub git: PathBuf,
     /// git's folder of all work trees of the clone.
     pub common: PathBuf,
+    /// It is no clone: git's folders are ours.
+    pub is_ours: bool,
 }
 
 impl Folders {
@@ -35,7 +38,10 @@ impl Folders {
             return Err(no_repository(&answer));
         }
         match &answer.out.lines().map(PathBuf::from).collect::<Vec<_>>()[..] {
-            [root, git, common] => Ok(Folders { root: root.clone(), git: git.clone(), common: common.clone() }),
+            [root, git, common] => {
+                let is_ours = FolderTree::find().is_some();
+                Ok(Folders { root: root.clone(), git: git.clone(), common: common.clone(), is_ours })
+            }
             _ => Err(refusal("git names no folder of this repository", "look at it: git rev-parse --show-toplevel --git-common-dir")),
         }
     }
@@ -51,10 +57,29 @@ impl Folders {
     }
 }
 
-/// A clone of the project's repository.
+/// Lets a repository of ours stand for the folder at hand where there is none, and the project, which is cloned from `url`, has none either.
+///
+/// # Errors
+/// The project is cloned from a server, and this folder is no clone.
+pub async fn prepare(url: Option<&str>) -> Result<(), CloneRefusal> {
+    match (FolderTree::find(), url) {
+        (Some(tree), Some(_)) => Err(refusal(
+            format!("{} is in no git repository, and the project is one of a server", tree.root.display()),
+            "run it in a clone of the project's repository",
+        )),
+        (None, None) => {
+            // One that git does not open says so later.
+            let has_git = std::env::current_dir().is_ok_and(|here| here.ancestors().any(|folder| folder.join(".git").exists()));
+            let answer = git::answer(git::command(&["rev-parse", "--git-dir"])).await?;
+            if answer.success || has_git { Ok(()) } else { FolderTree::of_here()?.make() }
+        }
+        (Some(_), None) | (None, Some(_)) => Ok(()),
+    }
+}
+
+/// A clone of the project's repository, or a folder of a project that has none.
 pub struct SyncedClone {
-    /// The top of its working tree.
-    folder: PathBuf,
+    source: Source,
     private: PathBuf,
     /// The remote that the project is cloned from; `None` where no remote can be.
     remote: Option<String>,
@@ -65,18 +90,24 @@ pub struct SyncedClone {
 }
 
 impl SyncedClone {
-    /// The clone of the working directory, for a project that is cloned from `url`.
-    pub async fn open(url: &str) -> Result<Self, CloneRefusal> {
-        let Folders { root: folder, git: _, common } = Folders::find().await?;
+    /// That of the working directory, for a project that is cloned from `url`, or has no repository.
+    pub async fn open(url: Option<&str>) -> Result<Self, CloneRefusal> {
+        prepare(url).await?;
+        let Folders { root, git: _, common, is_ours: _ } = Folders::find().await?;
+        let source = FolderTree::find().map_or(Source::WorkTree(root), |tree| tree.source());
         let private = common.join(SYNC_FOLDER);
         let lock = lock(&private).await?;
-        let under_way = yoi_worktree::check_free(&folder).err().map(|under_way| one_line(&under_way.to_string()));
-        let remote = remote_of(url).await?;
-        Ok(SyncedClone { folder, private, remote, under_way, _lock: lock })
+        let under_way = yoi_worktree::check_free(&source).err().map(|under_way| one_line(&under_way.to_string()));
+        let remote = match url {
+            Some(url) => remote_of(url).await?,
+            None => None,
+        };
+        Ok(SyncedClone { source, private, remote, under_way, _lock: lock })
     }
 
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// The working tree.
+    pub fn source(&self) -> &Source {
+        &self.source
     }
 
     /// What git is in the middle of, in a sentence: its tree is taken as it is.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use yoi_worktree::{Asked, CaptureError, Captured, Limits, Source};
+use yoi_worktree::{Asked, CaptureError, Captured, Limits};
 
 use super::LEAVE_OUT;
 use super::clone::SyncedClone;
@@ -20,13 +20,13 @@ const ASK_ABOVE: u64 = 2 << 20;
 pub fn capture(clone: &SyncedClone, args: &SyncOptions, now: jiff::Timestamp, progress: &mut Progress) -> Result<Captured, CloneRefusal> {
     // Nothing is sent then.
     let untracked = if args.dry_run { u64::MAX } else { clone.agreed().saturating_add(ASK_ABOVE) };
-    let source = Source::WorkTree(clone.folder().to_owned());
+    let source = clone.source();
     let with = |untracked| {
         let limits = Limits { bytes: MAX_CHANGED_BYTES, untracked };
         let asked = Asked { private: clone.private(), include: &args.include, seconds: now.as_second(), limits };
-        yoi_worktree::capture(&source, &asked)
+        yoi_worktree::capture(source, &asked)
     };
-    match with(untracked) {
+    let captured = match with(untracked) {
         Err(CaptureError::Untracked { bytes, largest }) => {
             let what = what(bytes, &largest);
             if !args.yes {
@@ -37,7 +37,11 @@ pub fn capture(clone: &SyncedClone, args: &SyncOptions, now: jiff::Timestamp, pr
             with(u64::MAX).map_err(why_not)
         }
         captured => captured.map_err(why_not),
+    }?;
+    if !args.dry_run {
+        yoi_worktree::remember(source, clone.private()).map_err(|error| why_not(error.into()))?;
     }
+    Ok(captured)
 }
 
 fn what(bytes: u64, largest: &[String]) -> String {

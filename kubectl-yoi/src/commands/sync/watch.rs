@@ -13,8 +13,8 @@ use yoi_crds::YoiProject;
 use yoi_crds::sync::SyncedTree;
 
 use super::changes::Changes;
-use super::clone::Folders;
-use super::{CapturedTree, Sent, project_name, refused, state, title, wait};
+use super::clone::{Folders, prepare};
+use super::{CapturedTree, Sent, project_name, refused, server_of, state, title, wait};
 use crate::args::{ClusterOptions, OutputFormat, SyncOptions};
 use crate::cluster::{Cluster, Wait};
 use crate::error::{Error, RefusalKind};
@@ -31,6 +31,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Goes on until a failure that nothing but another command line can mend.
 pub async fn watch(cluster: Cluster, connection: &ClusterOptions, output: Option<OutputFormat>, args: &SyncOptions) -> Result<(), Error> {
     let project = project_name(args)?;
+    let object: YoiProject = cluster.get(project).await?;
+    prepare(server_of(&cluster, project, &object)?).await.map_err(|why| refused(&cluster, project, why))?;
     let folders = Folders::find().await.map_err(|why| refused(&cluster, project, why))?;
     let _only_one = folders.lock_watch().map_err(|why| refused(&cluster, project, why))?;
     // Before the first capture: what changes while it is made is told.

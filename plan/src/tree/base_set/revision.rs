@@ -1,9 +1,9 @@
-//! Which commit the bases of a git source are of: that of the ref when it was fetched first, one that the ref has moved to, one that was synced, or one
-//! that a workspace names.
+//! Which commit the bases of a source are of: that of the ref when it was fetched first, one that the ref has moved to, one that was synced, or one that a
+//! workspace names. An empty source has none before the first one was synced.
 
 use yoi_crds::prepare::Prepare;
 use yoi_crds::project::RefreshStatus;
-use yoi_crds::source::{GitSource, ProjectSource, ProviderName, WorkspaceSource, is_commit_id};
+use yoi_crds::source::{EmptySource, GitSource, ProjectSource, ProviderName, WorkspaceSource, is_commit_id};
 use yoi_crds::sync::{SyncedTree, part_prefix};
 use yoi_crds::workspace::BundleRef;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceSpec, YoiProject};
@@ -17,7 +17,8 @@ use crate::stored::{Stored, Uid, delete_all};
 /// The source without what says how often it is looked at, and whether it is synced: that changes no tree.
 pub(crate) fn tree_source(source: &ProjectSource) -> ProjectSource {
     let git = source.git.as_ref().map(|git| Box::new(GitSource { refresh: None, sync: None, ..(**git).clone() }));
-    ProjectSource { git, ..source.clone() }
+    let empty = source.empty.as_ref().map(|_| EmptySource::default());
+    ProjectSource { git, empty, ..source.clone() }
 }
 
 /// Name of the generation of a project that is fetched first.
@@ -44,8 +45,8 @@ pub(crate) fn refresh_status<'a>(project: Stored<'a, YoiProject>) -> Option<&'a 
 
 /// The working tree that trees are to be made from; `None` for a project that takes none, and before the first one came.
 pub(crate) fn synced<'a>(project: Stored<'a, YoiProject>) -> Option<&'a SyncedTree> {
-    project.get().spec.source.git.as_ref()?.sync.as_ref()?;
-    project.get().status.as_ref()?.sync.as_deref()?.last.as_ref()
+    let takes_trees = project.get().spec.source.takes_trees();
+    project.get().status.as_ref().filter(|_| takes_trees)?.sync.as_deref()?.last.as_ref()
 }
 
 /// The commit that the source is at by now: what was synced last, else what the last look at the branch has found.
@@ -123,6 +124,8 @@ impl<'a> BaseSet<'a> {
         let spec = &project.get().spec;
         let ProjectSource { git, host, empty } = tree_source(&spec.source);
         let first = first_generation(project);
+        // While nobody has synced anything, there is nothing that could be prepared.
+        let is_nothing_yet = empty.is_some() && spec.source.takes_trees() && revision.is_none();
         BaseSet {
             parent: project.owner_reference(),
             parent_uid: project.uid(),
@@ -132,7 +135,7 @@ impl<'a> BaseSet<'a> {
             path: spec.path.as_deref(),
             owner: spec.owner,
             provider: spec.provider,
-            prepare: spec.prepare.as_deref(),
+            prepare: spec.prepare.as_deref().filter(|_| !is_nothing_yet),
             bundle: revision.as_deref().and_then(|commit| bundle_of(project, commit)),
             generation: revision.as_ref().map_or_else(|| first.clone(), |commit| names::refreshed_generation(&first, commit)),
             revision,

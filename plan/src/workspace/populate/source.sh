@@ -29,6 +29,11 @@ is_remote_branch() {
 }
 
 fetch_source() {
+  # No server has anything of it: all is in what somebody has synced.
+  if [ -z "$URL" ]; then
+    git init --quiet --initial-branch=main .
+    return 0
+  fi
   parse_ref
   if [ -z "$DEPTH" ]; then
     clone
@@ -64,6 +69,8 @@ checkout_ref() {
 take_revision() {
   take_bundle
   [ -n "$REVISION" ] && [ "$(git rev-parse --verify HEAD 2>/dev/null || true)" != "$REVISION" ] || return 0
+  git cat-file -e "$REVISION^{commit}" 2>/dev/null || [ -n "$URL" ] ||
+    fail "what was synced as commit $REVISION is not there any more: say kubectl yoi sync again"
   git cat-file -e "$REVISION^{commit}" 2>/dev/null || fetch_one "$REVISION" ||
     fail "this generation is of commit $REVISION of the source, and the server does not give it any more"
   git reset --quiet --hard "$REVISION"

@@ -118,3 +118,49 @@ fn what_the_gateway_says_is_in_no_write_of_the_operator_however_the_project_ends
         assert_eq!(status(plan).sync, None);
     }
 }
+
+#[test]
+fn a_project_without_a_server_begins_empty_and_its_trees_are_then_made_from_what_was_synced_alone() {
+    let spec = json!({"source": {"empty": {"sync": {}}}, "prepare": {"image": "i", "command": ["make"]}});
+    let project: YoiProject = made(json!({"metadata": meta("p"), "spec": spec}));
+    let began = base_made(&look(&project, &[])).expect("the first generation");
+    assert!(began.spec.base.as_ref().expect("a base").prepare.is_none(), "there is nothing to prepare yet");
+    let mut first = began;
+    first.metadata.uid = Some("first".to_owned());
+    first.status = Some(made(json!({"nodeName": "a", "origin": {"kind": "Empty"},
+        "conditions": [is_true("Provisioned"), is_true("Populated"), is_true("Sealed")]})));
+    let first = Arc::new(first);
+    let quiet = look(&project, std::slice::from_ref(&first));
+    assert!(base_made(&quiet).is_none() && status(quiet.clone()).refresh.is_none());
+
+    let project = synced(&after_report(&project, quiet), NEW, &[bundle(NEW, &["p.sync-1-0"])]);
+    let moving = look(&project, std::slice::from_ref(&first));
+    let made_base = base_made(&moving).expect("the next generation");
+    let base = made_base.spec.base.clone().expect("a base");
+    assert_eq!((base.revision.as_deref(), base.bundle.expect("a bundle").parts.len()), (Some(NEW), 1));
+    assert!(base.prepare.is_some());
+
+    // The Pod that fills it has no address, and what was sent.
+    let mut provisioned = made_base;
+    provisioned.metadata.uid = Some("second".to_owned());
+    provisioned.status = Some(made(json!({"nodeName": "a", "origin": {"kind": "Empty"}, "conditions": [is_true("Provisioned")]})));
+    let seen = workspace_with(Arc::new(provisioned), nodes(vec![("a", plain(1))]));
+    let plan = yoi_plan::workspace::plan(&seen, &settings(), now());
+    let pod = plan.steps.iter().find_map(|step| if let Step::EnsurePod(pod) = step { Some((**pod).clone()) } else { None });
+    let spec = pod.expect("a populator").spec.expect("a spec");
+    let value =
+        |name: &str| spec.containers[0].env.iter().flatten().find(|v| v.name == name).and_then(|v| v.value.clone()).expect("a variable");
+    assert_eq!((value("URL"), value("REVISION"), value("BUNDLE_PARTS"), value("FORMER")), ("".into(), NEW.into(), "1".into(), "".into()));
+    assert_eq!((value("SUBMODULES"), value("LFS")), ("Skip".to_owned(), "Skip".to_owned()));
+    assert!(spec.volumes.iter().flatten().any(|volume| volume.name == "bundle"));
+
+    let second = sealed_next(&moving, NEW);
+    let bases = [first, second.clone()];
+    let project = after_report(&project, look(&project, &bases));
+    let project = after_report(&project, look(&project, &bases));
+    let state = project.status.clone().expect("a status");
+    assert_eq!(state.generation.and_then(|generation| generation.revision).as_deref(), Some(NEW));
+    assert_eq!(condition(&state.conditions, "Refreshed").status, yoi_crds::condition::ConditionStatus::True);
+    let still = look(&project, &[second]);
+    assert!(base_made(&still).is_none() && looked(&still).is_none());
+}
