@@ -22,7 +22,7 @@ use crate::open_enum::open_enum;
 use crate::policy::Policy;
 use crate::quota::QUOTA_PATTERN;
 use crate::source::{NamedRef, ProviderName, SUBDOMAIN, WorkspaceSource};
-pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource};
+pub use agent::{Agent, BuiltinAgent, CliAgent, PresetSource, SUBAGENT_TOOLS, Subagent, SubagentMode};
 pub use ended::{EndedBy, EndedStatus};
 pub use family::{Delegation, LoanStatus, SpawnedBy};
 pub use limits::{Compaction, Limits};

@@ -10,6 +10,8 @@ use crate::open_enum::open_enum;
 const RULE_PATTERN: &str = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}(\(.+\))?$";
 const TIMEOUT_RULE: &str = "duration(self) >= duration('10s') && duration(self) <= duration('168h')";
 const TIMEOUT_MESSAGE: &str = "is at least 10s and at most 168h";
+const OUTSIDE_PATTERN: &str = r"^/[^/\x00][^\x00]*$";
+const VARIABLE_PATTERN: &str = r"^[A-Za-z_][A-Za-z0-9_]*$";
 const FILE_PATTERN: &str = r"^[^\x00]+$";
 const HOST_PATTERN: &str = r"^([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)(\.[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?)*$";
 const SCHEME_PATTERN: &str = r"^[a-z][a-z0-9+.-]{0,31}$";
@@ -24,7 +26,7 @@ pub struct Policy {
     #[schemars(length(max = 128), inner(length(min = 1, max = 512), regex(pattern = RULE_PATTERN)))]
     pub deny: Vec<String>,
     /// A call that one of these rules matches waits until a person says yes or no to it (`kubectl yoi approvals`), whatever else allows it. A program that is
-    /// the agent cannot wait: its call is refused. A YoiPod may add rules and takes none away.
+    /// the agent waits where its hook asks before each call; else its call is refused. A YoiPod may add rules and takes none away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 512), regex(pattern = RULE_PATTERN)))]
     pub ask: Vec<String>,
@@ -36,6 +38,14 @@ pub struct Policy {
     pub allow: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensitive_files: Option<SensitiveFiles>,
+    /// Folders outside of the tree that the tools Read and List may look into, each with a reason. A YoiPod names only folders that lie in those of its project.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub outside: Vec<OutsideFolder>,
+    /// Variables that a call may set for its command (`env` of the tool Shell). None: no variable. A YoiPod names only such as its project names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 128), regex(pattern = VARIABLE_PATTERN)))]
+    pub environment: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<PolicyNetwork>,
     /// What becomes of secrets in what calls return: tokens and keys of known kinds, and the values of variables that come from Secrets.
@@ -80,6 +90,18 @@ pub struct SensitiveFiles {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 256), regex(pattern = FILE_PATTERN)))]
     pub except: Vec<String>,
+}
+
+/// A folder outside of the tree. What may hold secrets stays closed in it, and so does what the frame of the agent's processes closes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OutsideFolder {
+    /// Its absolute path, such as `/usr/include`.
+    #[schemars(length(min = 2, max = 256), regex(pattern = OUTSIDE_PATTERN))]
+    pub path: String,
+    /// Why it may be read, in one CamelCase word, such as `SystemHeaders`. Each use is an event of the agent with this word.
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Z][A-Za-z0-9]*$"))]
+    pub reason: String,
 }
 
 /// Hosts that the arguments of calls may name. What a command or a program reaches by itself is the cluster's to close.

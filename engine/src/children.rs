@@ -12,7 +12,7 @@ use yoi_wire::hub::{SendRequest, SendResponse};
 use yoi_wire::merge::{MergeOutcome, MergeRequest};
 use yoi_wire::people::DiffResponse;
 
-use crate::peers::PeersError;
+use crate::peers_error::PeersError;
 
 /// Answers the tools SpawnPod, SendToPod, ReadPodOutput, PodLog, PodState, DiffPod, MergePod, WaitPods and StopPod. Each request may be sent again: the same one has the same effect once.
 pub trait Children: fmt::Debug + Send + Sync {

@@ -4,39 +4,35 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet, block_in_place};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 use yoi_session::{Error, Replay};
-use yoi_wire::control::ControlResponse;
-use yoi_wire::entry::{
-    AgentConfig, Body, CallDecision, CallFrom, Carried, Entry, RefusalClass, RuntimeStarted, SegmentReason, ToolEnded, ToolOutcome,
-};
+use yoi_wire::entry::{AgentConfig, Body, CallFrom, Extension, RefusalClass, RuntimeStarted};
 use yoi_wire::hub::{Activity, ReportReason, SessionPointer, TaskReport};
 use yoi_wire::manifest::Task;
 use yoi_wire::policy::ToolPolicy;
 
 use crate::assets::AssetNews;
-use crate::conversation::program::{ProgramEnd, ProgramRole};
-use crate::conversation::{
-    ApprovalResult, AskId, CallEnd, ConversationEvent, ConversationState, EffectId, Intent, ModelFailed, ModelFailureKind, PolicyChange,
-    RunSettings, RunToolResult, StartInput, apply, policy_of,
-};
+use crate::conversation::program::ProgramRole;
+use crate::conversation::{ConversationEvent, ConversationState, PolicyChange, RunSettings, STOPPED, StartInput, apply, policy_of};
 use crate::live_feed::Progress;
 use crate::model::{FallbackModels, RetryPolicy};
 use crate::open_session::OpenSession;
 use crate::policy::Policy;
 use crate::program::agent::ProgramAgent;
+use crate::subagents::{Subagents, subagents_of};
 use crate::tools::ToolGate;
 
 mod effects;
 mod model_call;
 mod people;
 mod program_run;
+mod running;
 
 pub use model_call::ModelPatience;
 use people::{expiry, next_expiry};
-use program_run::Acknowledgements;
+use running::{EffectHandle, EffectKind, Running};
 
 /// Learns what becomes of a conversation. The driver calls it between two steps, so it must not block.
 pub trait ConversationObserver: Send + Sync {
@@ -130,6 +126,8 @@ pub struct Driver {
     pub token_limit: watch::Receiver<Option<u64>>,
     /// What calls may do, when that changes.
     pub policy: watch::Receiver<Arc<Policy>>,
+    /// Its sub-agents; `None`: it starts none.
+    pub subagents: Option<Arc<dyn Subagents>>,
     /// Its log says what becomes of the project's assets.
     pub logs_assets: bool,
     /// The policy that the present manifest names.
@@ -140,41 +138,29 @@ pub struct Driver {
     pub form_config: Arc<dyn Fn() -> AgentConfig + Send + Sync>,
 }
 
-/// The effects that run, and who waits for answers.
-struct Running<'a> {
-    driver: &'a Driver,
-    events: mpsc::UnboundedSender<ConversationEvent>,
-    tasks: JoinSet<()>,
-    effects: BTreeMap<EffectId, EffectHandle>,
-    by_task: HashMap<Id, EffectId>,
-    asks: HashMap<AskId, oneshot::Sender<ControlResponse>>,
-    approvals: HashMap<AskId, oneshot::Sender<ApprovalResult>>,
-    calls: HashMap<AskId, oneshot::Sender<RunToolResult>>,
-    next_ask: AskId,
-    acknowledgements: Arc<Acknowledgements>,
-}
-
-struct EffectHandle {
-    abort: AbortHandle,
-    retry: Arc<Notify>,
-    kind: EffectKind,
-}
-
-/// What has to be done when an effect ends without having said how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EffectKind {
-    Model,
-    Tool,
-    Program,
-    Loans,
-}
-
 impl Driver {
     /// Drives the conversation until the process is asked to stop and the log has the end of everything that was running.
     ///
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
+        let told = replay.entries.iter().rev().find_map(|entry| subagents_of(&entry.body)).unwrap_or_default();
+        let entries = self.subagents.as_ref().map(|subagents| subagents.begin(told));
+        let with_subagents = WithSubagents::new(self);
+        let ended = self.drive_conversation(replay, runtime, entries).await;
+        if let Some(subagents) = &self.subagents {
+            subagents.stop_all("the conversation that started it has ended").await;
+        }
+        drop(with_subagents);
+        ended
+    }
+
+    async fn drive_conversation(
+        &self,
+        replay: Replay,
+        runtime: RuntimeStarted,
+        mut of_subagents: Option<mpsc::UnboundedReceiver<Body>>,
+    ) -> Result<(), Error> {
         let had_changed = replay.entries.iter().any(|entry| policy_of(&entry.body).is_some());
         let mut state = ConversationState::new(self.tools.runner().tools().read_only()).for_program(self.agent.role()).prepared_from_tree();
         state = state.lending(self.tools.runner().lends());
@@ -225,6 +211,7 @@ impl Driver {
             (state, exit) = running.carry_out(state, event)?;
             self.report_progress(&state);
             if exit {
+                self.note_stop();
                 return Ok(());
             }
             event = tokio::select! {
@@ -249,12 +236,26 @@ impl Driver {
                     let loaded = assets.borrow_and_update().clone();
                     let news = AssetNews::new(&loaded, was_told);
                     was_told |= news.is_some();
-                    news.map_or_else(continue_event, |news| ConversationEvent::AssetsRead(Box::new(news.body())))
+                    news.map_or_else(continue_event, |news| ConversationEvent::ProjectNews(Box::new(news.body())))
                 }
+                Some(body) = next_of(&mut of_subagents) => ConversationEvent::ProjectNews(Box::new(body)),
+                () = self.session.inbox_full.notified() => ConversationEvent::QueueFull { waiting: self.session.pending().len() },
                 () = self.session.message_stored.notified() => ConversationEvent::InboxChanged,
                 Some(request) = requests.recv() => running.asked(&state, request),
                 event = expiry(next_expiry(&state)) => event,
             };
+        }
+    }
+
+    /// The last entry of a process that stops. Each conversation ends with its own; that of the project is in the log of the first one.
+    fn note_stop(&self) {
+        if !self.logs_assets {
+            return;
+        }
+        let body = Body::Extension(Extension { name: STOPPED.to_owned(), data: serde_json::json!({}) });
+        // All that counts is in the log without it.
+        if let Err(error) = block_in_place(|| self.session.append(&[body])) {
+            tracing::warn!(%error, "the stop is not in the log");
         }
     }
 
@@ -281,234 +282,33 @@ impl Driver {
     }
 }
 
+/// The sub-agents are those of the tools while the conversation is driven. A fault in it ends them, too.
+struct WithSubagents<'a>(&'a Driver);
+
+impl<'a> WithSubagents<'a> {
+    fn new(driver: &'a Driver) -> Self {
+        driver.tools.runner().set_subagents(driver.subagents.clone());
+        Self(driver)
+    }
+}
+
+impl Drop for WithSubagents<'_> {
+    fn drop(&mut self) {
+        self.0.tools.runner().set_subagents(None);
+        if let Some(subagents) = &self.0.subagents {
+            subagents.end_run();
+        }
+    }
+}
+
+async fn next_of(entries: &mut Option<mpsc::UnboundedReceiver<Body>>) -> Option<Body> {
+    match entries {
+        Some(entries) => entries.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// An effect whose end the conversation has by another event changes nothing.
 fn continue_event() -> ConversationEvent {
     ConversationEvent::Gone { effect: 0 }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.acknowledgements.close();
-    }
-}
-
-impl Running<'_> {
-    /// Gives the event to the conversation and carries out what it wants, up to what has to be waited for. True: it is over.
-    fn carry_out(&mut self, mut state: ConversationState, event: ConversationEvent) -> Result<(ConversationState, bool), Error> {
-        let mut events = std::collections::VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
-            let intents;
-            (state, intents) = apply(state, event);
-            for intent in intents {
-                match intent {
-                    Intent::Append(bodies) => {
-                        let entries = match self.append(&bodies) {
-                            // What another writer appended stays where it is, and the session goes on in another segment.
-                            Err(Error::ForeignAppend { file }) => {
-                                tracing::error!(file = %file.display(), "another process has written to the log");
-                                state = self.leave_segment(state)?;
-                                self.append(&bodies)?
-                            }
-                            entries => entries?,
-                        };
-                        // They come before everything else: the conversation waits for them.
-                        for entry in entries.into_iter().rev() {
-                            events.push_front(ConversationEvent::Logged(entry));
-                        }
-                        if self.driver.session.segment_bytes() >= self.driver.segment_bytes {
-                            events.push_back(ConversationEvent::SegmentFull);
-                        }
-                    }
-                    Intent::Rotate { reason, config, carried } => {
-                        let (segment, entries) = self.rotate(reason, &config, carried)?;
-                        events.push_front(ConversationEvent::Rotated { segment, entries });
-                    }
-                    Intent::ReadInbox => events.push_back(ConversationEvent::InboxRead(self.driver.session.pending())),
-                    Intent::CallModel { effect, request, summary } => self.call_model(effect, request, summary, state.tokens()),
-                    Intent::RetryModel { effect } => {
-                        if let Some(handle) = self.effects.get(&effect) {
-                            handle.retry.notify_one();
-                        }
-                    }
-                    Intent::Check { effect, calls, from } => {
-                        let decisions = block_in_place(|| self.decide(&calls, from));
-                        events.push_back(ConversationEvent::Checked { effect, decisions });
-                    }
-                    Intent::Prepare { effect, mut wanted } => {
-                        let loans = wanted.loans.take();
-                        let prepared = block_in_place(|| self.prepare(wanted));
-                        match loans {
-                            Some(request) => self.ask_loans(effect, request, prepared),
-                            None => events.push_back(ConversationEvent::Prepared { effect, prepared }),
-                        }
-                    }
-                    Intent::Run { effect, call, from } => self.run_tool(effect, call, from),
-                    Intent::End { effect } => {
-                        if let Some(handle) = self.effects.get(&effect) {
-                            handle.abort.abort();
-                            if handle.kind != EffectKind::Tool {
-                                self.driver.session.feed.discard_answer();
-                            }
-                        }
-                    }
-                    Intent::RunProgram { effect, input, session } => self.run_program(effect, input, session, state.tokens()),
-                    Intent::Acknowledge { ask, result } => self.acknowledgements.answer(ask, result),
-                    Intent::EndBackground { effect } => self.end_background(effect),
-                    Intent::Answer { ask, response } => {
-                        // The asker may be gone.
-                        if let Some(answer) = self.asks.remove(&ask) {
-                            let _ = answer.send(response);
-                        }
-                    }
-                    Intent::AnswerApproval { ask, result } => {
-                        if let Some(answer) = self.approvals.remove(&ask) {
-                            let _ = answer.send(result);
-                        }
-                    }
-                    Intent::AnswerCall { ask, result } => {
-                        if let Some(answer) = self.calls.remove(&ask) {
-                            let _ = answer.send(result);
-                        }
-                    }
-                    Intent::Wait => {
-                        self.driver.observer.on_wait();
-                        self.renew_secrets();
-                    }
-                    Intent::Exit => return Ok((state, true)),
-                }
-            }
-        }
-        Ok((state, false))
-    }
-
-    fn rotate(&self, reason: SegmentReason, config: &AgentConfig, carried: Vec<Carried>) -> Result<(String, Vec<Entry>), Error> {
-        let entries = block_in_place(|| self.driver.session.rotate(reason, config, carried))?;
-        self.driver.observer.on_entries_logged();
-        log_entries(&entries);
-        let pointer = self.driver.session.pointer();
-        let segment = pointer.as_ref().map(|pointer| pointer.segment.clone()).unwrap_or_default();
-        pointer.into_iter().for_each(|pointer| self.driver.observer.on_rotated(pointer));
-        Ok((segment, entries))
-    }
-
-    /// While nothing runs, an endpoint's other Secrets are read although a fallback has answered in its place.
-    fn renew_secrets(&self) {
-        let refused = match &self.driver.agent {
-            Agent::Builtin(model) => model.refused_for(),
-            Agent::Program(_) | Agent::Blocked(_) => None,
-        };
-        if refused.is_some_and(|refused| self.driver.secrets.due_in(refused).is_zero()) {
-            self.driver.secrets.renew();
-        }
-    }
-
-    /// Goes on in a new segment in the middle of an append.
-    fn leave_segment(&self, state: ConversationState) -> Result<ConversationState, Error> {
-        let config = state.config().map(|config| (**config).clone()).unwrap_or_default();
-        let (segment, entries) = self.rotate(SegmentReason::ForeignAppend, &config, state.carried())?;
-        Ok(apply(state, ConversationEvent::Rotated { segment, entries }).0)
-    }
-
-    fn append(&self, bodies: &[Body]) -> Result<Vec<Entry>, Error> {
-        let entries = block_in_place(|| self.driver.session.append(bodies))?;
-        self.driver.observer.on_entries_logged();
-        if entries.iter().any(|entry| matches!(entry.body, Body::RunStarted(_))) {
-            self.driver.tools.runner().start_run();
-        }
-        for entry in &entries {
-            if let Body::ToolEnded(ToolEnded { decision: Some(CallDecision { refused: Some(class), .. }), .. }) = &entry.body {
-                self.driver.observer.on_call_refused(*class);
-            }
-            if let Body::ModeSwitched(switch) = &entry.body {
-                self.driver.tools.set_mode(Some(switch.mode));
-            }
-            // It was one when it was told.
-            if let Some(Ok(policy)) = policy_of(&entry.body).map(|policy| Policy::new(&policy)) {
-                self.driver.tools.runner().set_policy(Arc::new(policy));
-            }
-        }
-        log_entries(&entries);
-        Ok(entries)
-    }
-
-    /// What the end of an effect's task means, where the effect has not said it itself.
-    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) -> Option<ConversationEvent> {
-        let id = match &ended {
-            Ok((id, ())) => *id,
-            Err(error) => error.id(),
-        };
-        let effect = self.by_task.remove(&id)?;
-        let handle = self.effects.remove(&effect)?;
-        match ended {
-            Ok(_) => None,
-            Err(error) if error.is_cancelled() => Some(ConversationEvent::Gone { effect }),
-            Err(error) => {
-                let message = format!("it broke: {error}");
-                tracing::error!(%error, "an effect of the conversation panicked");
-                Some(match handle.kind {
-                    EffectKind::Loans => ConversationEvent::Gone { effect },
-                    EffectKind::Model => {
-                        let failure = ModelFailed::new(ModelFailureKind::Unreachable, message);
-                        ConversationEvent::ModelFailed { effect, failure }
-                    }
-                    EffectKind::Tool => {
-                        let end = CallEnd {
-                            outcome: ToolOutcome::Failed,
-                            output: message,
-                            images: Vec::new(),
-                            refused: None,
-                            read: None,
-                            millis: 0,
-                        };
-                        ConversationEvent::Ended { effect, end }
-                    }
-                    EffectKind::Program => {
-                        let end = ProgramEnd::not_started(message);
-                        ConversationEvent::ProgramEnded { effect, end }
-                    }
-                })
-            }
-        }
-    }
-}
-
-fn log_entries(entries: &[Entry]) {
-    for entry in entries {
-        // Only the kind is logged, never the content: transcripts stay on the session volume.
-        tracing::info!(seq = entry.seq, kind = entry.body.kind(), call = call_id(&entry.body), "entry logged");
-    }
-}
-
-/// The id of the tool call that an entry is about.
-fn call_id(body: &Body) -> Option<&str> {
-    match body {
-        Body::ToolStarted(start) => Some(&start.call_id),
-        Body::ToolEnded(end) => Some(&end.call_id),
-        Body::ToolRequested(requested) => Some(&requested.call_id),
-        Body::ToolAsked(asked) => Some(&asked.call_id),
-        Body::ToolAnswered(answered) => Some(&answered.call_id),
-        Body::SessionStarted(_)
-        | Body::RuntimeStarted(_)
-        | Body::Input(_)
-        | Body::PeerMessage(_)
-        | Body::RunStarted(_)
-        | Body::Assistant(_)
-        | Body::RunEnded(_)
-        | Body::Notice(_)
-        | Body::SegmentStarted(_)
-        | Body::Carried(_)
-        | Body::ConfigChanged(_)
-        | Body::SystemItem(_)
-        | Body::Paused(_)
-        | Body::Resumed(_)
-        | Body::Abandoned(_)
-        | Body::RolledBack(_)
-        | Body::Rewound(_)
-        | Body::Usage(_)
-        | Body::ModeSwitched(_)
-        | Body::CompactionStarted(_)
-        | Body::CompactionEnded(_)
-        | Body::Extension(_)
-        | Body::Unknown { .. } => None,
-    }
 }

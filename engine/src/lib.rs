@@ -21,10 +21,12 @@
 //! | [`tools`] | checks and runs tool calls |
 //! | [`policy`] | says what the policy allows; it reads no disk |
 //! | `secrets` | takes secrets out of what calls return |
+//! | [`subagents`] | says what a conversation asks of its sub-agents |
 //! | [`processes`] | starts, ends and reaps programs |
 //! | [`frame`] | keeps them from what is not theirs |
 //! | [`program`] | drives a program that is the agent |
 //! | [`peers`] | what an agent asks of others; whoever embeds the engine answers it |
+//! | `peers_error` | why others have not answered |
 //! | [`tree_context`] | what the model is told of the tree |
 //! | [`foreign_json`] | JSON that another program wrote |
 //! | [`tree_git`] | keeps git from starting programs that the tree names |
@@ -51,12 +53,14 @@ pub mod model;
 pub mod open_session;
 pub mod outside_events;
 pub mod peers;
+mod peers_error;
 pub mod policy;
 pub mod processes;
 pub mod program;
 pub mod project;
 mod secrets;
 pub mod signals;
+pub mod subagents;
 pub mod tools;
 pub mod tree_context;
 pub mod tree_git;

@@ -72,6 +72,8 @@ pub struct OpenSession {
     inbox: Mutex<Inbox>,
     /// Notified when a message was stored in the inbox.
     pub message_stored: Notify,
+    /// Notified when a message was refused, because too many wait.
+    pub inbox_full: Notify,
     /// The sequence number of the last entry.
     appended: watch::Sender<u64>,
     /// What attached clients see.
@@ -114,6 +116,7 @@ impl OpenSession {
             log: Mutex::new(Some(log)),
             inbox: Mutex::new(inbox),
             message_stored: Notify::new(),
+            inbox_full: Notify::new(),
             appended: watch::channel(replay.state.last_seq).0,
         };
         let mut replay = replay;
@@ -235,8 +238,10 @@ impl OpenSession {
     /// The disk's.
     pub fn put(&self, message: InboxMessage) -> Result<PutOutcome> {
         let put = lock(&self.inbox).put(message, SystemTime::now())?;
-        if put == PutOutcome::Accepted {
-            self.message_stored.notify_one();
+        match put {
+            PutOutcome::Accepted => self.message_stored.notify_one(),
+            PutOutcome::Full { .. } => self.inbox_full.notify_one(),
+            PutOutcome::Duplicate | PutOutcome::TooOld | PutOutcome::TooLong { .. } => {}
         }
         Ok(put)
     }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use crate::children::Children;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use yoi_wire::hub::{PodList, Refusal, RestoreRequest, RestoreResponse, SendRequest, SendResponse};
+use yoi_wire::hub::{PodList, RestoreRequest, RestoreResponse, SendRequest, SendResponse};
+
+use crate::children::Children;
+pub use crate::peers_error::PeersError;
 
 /// Answers the tools ListPods, SendToPeerPod and RestorePod. Whoever embeds the engine says how the others are reached.
 pub trait Peers: fmt::Debug + Send + Sync {
@@ -50,28 +52,4 @@ impl Peers for NoPeers {
     fn restore<'a>(&'a self, _request: &'a RestoreRequest) -> BoxFuture<'a, Result<RestoreResponse, PeersError>> {
         async { Err(PeersError::NotSent { message: "there is nobody".to_owned(), retry: false }) }.boxed()
     }
-}
-
-/// Why a request to others has no answer that can be used.
-#[derive(Debug, thiserror::Error)]
-pub enum PeersError {
-    /// It was refused, with a reason.
-    #[error("{}", .0.message)]
-    Refused(Refusal),
-    /// It was not sent, so it had no effect.
-    #[error("{message}")]
-    NotSent {
-        /// Why, with all causes.
-        message: String,
-        /// Whether another try at once may get through.
-        retry: bool,
-    },
-    /// It was sent, and what became of it is not known.
-    #[error("{message}")]
-    Unanswered {
-        /// Why, with all causes.
-        message: String,
-        /// Whether another try at once may get an answer.
-        retry: bool,
-    },
 }

@@ -8,17 +8,21 @@ use globset::{GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 use serde_json::Value;
 use yoi_wire::entry::RefusalClass;
 use yoi_wire::policy::{
-    APPROVAL_SECONDS, NetworkPolicy, Pattern, PatternKind, Rule, SENSITIVE_FILES, ToolName, ToolPolicy, check_host, is_host_below,
+    APPROVAL_SECONDS, NetworkPolicy, OutsideException, Pattern, PatternKind, Rule, SENSITIVE_FILES, ToolName, ToolPolicy, check_host,
+    check_outside, check_variable, is_folder_within, is_host_below,
 };
 
 mod arguments;
 mod command;
 
-use arguments::{hosts_in, paths_in};
+use arguments::{hosts_in, paths_in, variables_in};
 use command::{SimpleCommand, simple_commands};
 
 use crate::decision::{Question, Refusal};
 use crate::secrets::Redactor;
+
+/// The name of the entry that says that a call has used an exception to what is outside of the tree. It changes nothing.
+pub const EXCEPTION: &str = "yoi/sandbox-exception";
 
 /// The manifest has a policy that this version cannot carry out.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +37,8 @@ pub struct PolicyError {
 pub enum Place {
     /// In the tree: relative to its root.
     Inside(PathBuf),
+    /// In a folder that the policy excepts, by the absolute path.
+    Excepted(PathBuf),
     /// Elsewhere, or nowhere.
     Outside,
 }
@@ -46,6 +52,8 @@ pub struct Policy {
     allow: Vec<Vec<CompiledRule>>,
     sensitive: GlobSet,
     not_sensitive: GlobSet,
+    outside: Vec<OutsideException>,
+    environment: Vec<String>,
     network: Option<NetworkPolicy>,
     redactor: Redactor,
     source: ToolPolicy,
@@ -66,6 +74,8 @@ struct Facts {
     commands: Option<Vec<SimpleCommand>>,
     /// Scheme and host; a host without a scheme has none.
     hosts: Vec<(Option<String>, String)>,
+    /// Names of variables that it sets.
+    variables: Vec<String>,
 }
 
 fn path_globs(pattern: &str) -> Result<Vec<GlobMatcher>, PolicyError> {
@@ -108,7 +118,14 @@ impl Policy {
     /// # Errors
     /// A rule of it is none.
     pub fn new(policy: &ToolPolicy) -> Result<Self, PolicyError> {
-        let ToolPolicy { deny, ask, approval_seconds, allow, sensitive, not_sensitive, network, keep_secrets, secret_variables } = policy;
+        let ToolPolicy { deny, ask, approval_seconds, allow, sensitive, not_sensitive, network, .. } = policy;
+        let ToolPolicy { outside, environment, keep_secrets, secret_variables, .. } = policy;
+        for exception in outside {
+            check_outside(exception).map_err(|why| PolicyError { rule: exception.path.clone(), why: why.to_owned() })?;
+        }
+        for name in environment {
+            check_variable(name).map_err(|why| PolicyError { rule: name.clone(), why: why.to_owned() })?;
+        }
         Ok(Self {
             deny: compile(deny)?,
             ask: compile(ask)?,
@@ -116,6 +133,8 @@ impl Policy {
             allow: allow.iter().map(|rules| compile(rules)).collect::<Result<_, _>>()?,
             sensitive: glob_set(SENSITIVE_FILES.into_iter().chain(sensitive.iter().map(String::as_str)))?,
             not_sensitive: glob_set(not_sensitive.iter())?,
+            outside: outside.clone(),
+            environment: environment.clone(),
             network: network.clone(),
             redactor: if *keep_secrets { Redactor::off() } else { Redactor::new(secret_variables, |name| std::env::var(name).ok()) },
             source: policy.clone(),
@@ -158,14 +177,25 @@ impl Policy {
         self.check_denied(&facts)?;
         self.check_allowed(&facts)?;
         self.check_network(&facts)?;
+        self.check_variables(&facts)?;
         for (given, place) in &facts.paths {
-            let leads_to_secret = matches!(place, Place::Inside(path) if self.is_sensitive(path));
+            let leads_to_secret = match place {
+                Place::Inside(path) => self.is_sensitive(path),
+                Place::Excepted(path) => self.is_sensitive(path.strip_prefix("/").unwrap_or(path)),
+                Place::Outside => false,
+            };
             if leads_to_secret || self.is_sensitive(Path::new(given.trim_start_matches('/'))) {
                 let why = format_args!("{given:?} is a file that may hold secrets, and the policy of this agent does not except it");
                 return Err(Refusal::new(RefusalClass::SensitivePathDenied, why));
             }
         }
         Ok(self.question(&facts))
+    }
+
+    /// The folder outside of the tree that the policy excepts and that a path names. Whether it leads there, the folder's own tree says.
+    #[must_use]
+    pub fn exception_of(&self, given: &str) -> Option<&OutsideException> {
+        self.outside.iter().find(|exception| is_folder_within(given, &exception.path))
     }
 
     fn is_sensitive(&self, path: &Path) -> bool {
@@ -209,6 +239,16 @@ impl Policy {
         })
     }
 
+    fn check_variables(&self, facts: &Facts) -> Result<(), Refusal> {
+        let denied: Vec<&str> = facts.variables.iter().filter(|name| !self.environment.contains(name)).map(String::as_str).collect();
+        if denied.is_empty() {
+            return Ok(());
+        }
+        let allowed = if self.environment.is_empty() { "none".to_owned() } else { self.environment.join(", ") };
+        let why = format_args!("the policy of this agent lets calls set the variables {allowed}, and not {}", denied.join(", "));
+        Err(Refusal::new(RefusalClass::EnvDenied, why))
+    }
+
     fn check_network(&self, facts: &Facts) -> Result<(), Refusal> {
         let Some(NetworkPolicy { hosts, schemes }) = &self.network else { return Ok(()) };
         let refuse = |why: String| Err(Refusal::new(RefusalClass::NetworkDenied, why));
@@ -245,7 +285,8 @@ impl Facts {
             let place = locate(&given);
             (given, place)
         };
-        Self { paths: paths.into_iter().map(located).collect(), commands, hosts: hosts_in(args, tool.uses_network()), tool }
+        let variables = variables_in(args);
+        Self { paths: paths.into_iter().map(located).collect(), commands, hosts: hosts_in(args, tool.uses_network()), variables, tool }
     }
 }
 

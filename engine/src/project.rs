@@ -22,6 +22,7 @@ use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStart
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::RunLimits;
 use yoi_wire::policy::ToolPolicy;
+use yoi_wire::subagent::SubagentTemplateError;
 
 use crate::agent_config::{Prompt, agent_config};
 use crate::assets::watch;
@@ -46,15 +47,19 @@ mod conversation;
 mod conversations;
 mod events;
 mod options;
+mod parts;
 mod projection;
+mod subagents;
 #[cfg(test)]
 mod tests;
 
 pub use budget::TokenBudget;
-pub use conversation::{Conversation, ConversationParts, running_status};
+pub use conversation::{Conversation, running_status};
 pub use conversations::Conversations;
 pub use options::ProjectOptions;
+pub use parts::{ConversationKind, ConversationParts, SubagentSource};
 pub use projection::{Projection, read_projection};
+pub use subagents::SubagentPool;
 
 /// Bytes of a segment of the log.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -97,6 +102,10 @@ pub enum ProjectError {
     ConversationName { name: String },
     #[error("there is no conversation {name}; there are {known}")]
     UnknownConversation { name: String, known: String },
+    #[error("conversation {name} is a sub-agent's: it was started for one task by another conversation, and is not started again")]
+    IsSubagent { name: String },
+    #[error(transparent)]
+    Subagent(#[from] SubagentTemplateError),
     #[error("conversation {name} runs already")]
     ConversationRuns { name: String },
     #[error("conversation {name} was not started: {limit} run beside {MAIN}, which is the most; stop one first")]
@@ -107,7 +116,9 @@ pub enum ProjectError {
     TooManyStored { name: String, limit: usize },
     #[error("conversation {MAIN} is not stopped by itself: it ends with its project")]
     MainIsNotStopped,
-    #[error("there is no projection {key:?}; there are timeline, llm_context, diagnostics, mode_runtime, pending_tool_calls")]
+    #[error(
+        "there is no projection {key:?}; there are timeline, llm_context, diagnostics, mode_runtime, pending_tool_calls, subagent_status"
+    )]
     UnknownProjection { key: String },
     #[error(transparent)]
     Approval(#[from] ApprovalRefusal),
@@ -188,6 +199,8 @@ impl Project {
         }
         let options = options.checked()?;
         Policy::new(&options.policy)?;
+        let pool = SubagentPool::new(options.subagents.clone(), &options.policy)?;
+        let subagents = (!options.subagents.is_empty()).then(|| Arc::new(pool));
         let model = Arc::new(FallbackModels::new(&options.model, &options.secrets, options.timeouts)?);
         let (instance, unframed) = instance(&options)?;
         let assets = instance.tools.runner().assets().clone();
@@ -222,13 +235,19 @@ impl Project {
             runtime: RuntimeStarted { pod_uid, manifest_digest: digest, cut_bytes: 0 },
             task: None,
             reads: LogReads::default(),
+            subagents: subagents.clone().map(|pool| pool as Arc<dyn SubagentSource>),
+            kind: ConversationKind::Own,
         };
+        if let Some(subagents) = &subagents {
+            // Before the first run, which may be one that goes on.
+            subagents.open(&lock);
+        }
         let stop = CancellationToken::new();
         if options.watch_assets {
             tokio::spawn(watch(instance.tools.runner().assets().clone(), stop.child_token()));
         }
         let main = Arc::new(Conversation::start(MAIN, lock.clone(), &parts, stop.child_token()).await?);
-        let others = match Conversations::open(lock, parts, options.conversations, stop.clone()).await {
+        let others = match Conversations::open(lock, parts, subagents, options.conversations, stop.clone()).await {
             Ok(others) => others,
             Err(error) => {
                 main.stop().await;
@@ -386,8 +405,8 @@ fn instance(options: &ProjectOptions) -> Result<(ProjectInstance, Option<String>
 
 /// Names what the model is given by the options: another one is another entry in the log.
 fn digest(options: &ProjectOptions) -> String {
-    let ProjectOptions { id, root, model, instruction, policy, limits, .. } = options;
-    let settings = serde_json::json!([id, root.to_string_lossy(), model, instruction, policy, limits]);
+    let ProjectOptions { id, root, model, instruction, policy, limits, subagents, .. } = options;
+    let settings = serde_json::json!([id, root.to_string_lossy(), model, instruction, policy, limits, subagents]);
     hex::encode(Sha256::digest(settings.to_string()))
 }
 

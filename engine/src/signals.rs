@@ -4,10 +4,16 @@
 //! What an entry becomes follows from it and from the entries before it in its segment, and a segment carries what it needs of those before. So whoever
 //! begins anywhere gets the same events, with the same ids and causes. Ids come from the log: session and sequence number.
 
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
-use yoi_session::{StoredEntry, Token};
-use yoi_wire::entry::{AgentRef, Assistant, Body, CallDecision, CompactionOutcome, Entry, RefusalClass, ToolEnded, ToolOutcome};
-use yoi_wire::signal::{CloudEvent, DATA_TYPE, SPEC_VERSION};
+use yoi_session::{StoredEntry, Token, rfc3339_millis};
+use yoi_wire::control::{Delta, DeltaKind};
+use yoi_wire::entry::{
+    AgentRef, Assistant, Body, CallDecision, CompactionOutcome, Entry, Extension, RefusalClass, RunEnded, RunOutcome, ToolEnded,
+    ToolOutcome,
+};
+use yoi_wire::signal::{CloudEvent, DATA_TYPE, DELTA_TYPE, SPEC_VERSION};
 
 mod causes;
 mod cursor;
@@ -20,8 +26,13 @@ pub use stream::{EventStream, EventsFrom};
 
 use crate::assets::signal_of;
 use crate::bounded_json::cut;
+use crate::conversation::{QUEUE_OVERFLOW, STOPPED};
+use crate::policy::EXCEPTION;
+use crate::subagents;
 use causes::Causes;
 
+/// Reasons of a run's end that are about its model. Without a reason no endpoint could be reached.
+const MODEL_FAILURES: [&str; 6] = ["ContentFilter", "ContextFull", "EmptyAnswer", "ModelRefusedHistory", "Refused", "WrittenCall"];
 /// Timeouts of one tool after which they are told of, each time again.
 const REPEATED_TIMEOUTS: u32 = 3;
 
@@ -103,6 +114,29 @@ impl Signals {
         drafts.into_iter().enumerate().map(event).collect()
     }
 
+    /// The event of a piece of an answer that is not in the log yet; `None`: it is of something else.
+    pub(crate) fn delta(&self, delta: &Delta) -> Option<CloudEvent> {
+        let data = match delta.kind {
+            DeltaKind::Text => json!({"block": delta.block, "offset": delta.offset, "text": delta.text}),
+            DeltaKind::Discarded => json!({"block": delta.block, "discarded": true}),
+            DeltaKind::Reasoning | DeltaKind::ToolCall | DeltaKind::ToolOutput | DeltaKind::Unknown => return None,
+        };
+        Some(CloudEvent {
+            specversion: SPEC_VERSION.to_owned(),
+            id: format!("{}/live/{}/{}", self.session, delta.block, delta.offset),
+            source: self.source.clone(),
+            kind: DELTA_TYPE.to_owned(),
+            subject: self.conversation.clone(),
+            time: rfc3339_millis(SystemTime::now()),
+            datacontenttype: DATA_TYPE.to_owned(),
+            data,
+            session: self.session.clone(),
+            causeid: self.causes.run(),
+            runid: self.causes.run_id(),
+            cursor: Cursor { token: self.before, taken: 0 }.to_string(),
+        })
+    }
+
     fn drafts(&mut self, entry: &Entry) -> Vec<Draft> {
         let one = |kind, cause, data| vec![Draft::main(kind, cause, data)];
         let of_run = self.causes.run();
@@ -138,7 +172,12 @@ impl Signals {
                 allowed.into_iter().chain([started]).collect()
             }
             Body::ToolEnded(end) => self.tool_end(end),
-            Body::RunEnded(end) => one("conversation.run.closed", self.causes.close_run(), json!(end)),
+            Body::RunEnded(end) => {
+                let cause = self.causes.close_run();
+                let closed = Draft::main("conversation.run.closed", cause.clone(), json!(end));
+                let failed = is_failure_of_model(end).then(|| Draft::beside("conversation.llm.failed", cause, json!(end)));
+                failed.into_iter().chain([closed]).collect()
+            }
             Body::Paused(paused) => one("conversation.run.interrupted", of_run, json!(paused)),
             Body::Resumed(resumed) => one("conversation.run.resumed", of_run, json!(resumed)),
             Body::Abandoned(abandoned) => one("conversation.cancel", of_run, json!(abandoned)),
@@ -171,10 +210,17 @@ impl Signals {
                 self.causes.restore(carried);
                 Vec::new()
             }
-            Body::Extension(extension) => match signal_of(extension).filter(|_| self.is_main) {
-                Some(kind) => one(kind, None, extension.data.clone()),
+            Body::Extension(Extension { name, data }) if name == QUEUE_OVERFLOW => one("conversation.queue.overflow", None, data.clone()),
+            Body::Extension(Extension { name, data }) if name == EXCEPTION => {
+                let call = data.get("callId").and_then(Value::as_str).unwrap_or_default();
+                one("security.sandbox_exception_used", self.causes.of_started_call(call), data.clone())
+            }
+            Body::Extension(Extension { name, data }) if name == STOPPED => one("project.stopped", None, data.clone()),
+            Body::Extension(extension) => match (signal_of(extension).filter(|_| self.is_main), subagents::signal_of(extension)) {
+                (Some(kind), _) => one(kind, None, extension.data.clone()),
+                (None, Some((kind, change))) => one(kind, of_run, change),
                 // What a later version or a program adds is in the log.
-                None => Vec::new(),
+                (None, None) => Vec::new(),
             },
             Body::SystemItem(_) | Body::Unknown { .. } => Vec::new(),
         }
@@ -229,6 +275,15 @@ impl Signals {
     }
 }
 
+/// Whether a run has ended because its model gave no answer that could be used, or had no more steps.
+fn is_failure_of_model(end: &RunEnded) -> bool {
+    match end.outcome {
+        RunOutcome::Failed => end.reason.as_deref().is_none_or(|reason| MODEL_FAILURES.contains(&reason)),
+        RunOutcome::LimitReached | RunOutcome::Truncated => true,
+        RunOutcome::Finished | RunOutcome::Interrupted | RunOutcome::Cancelled | RunOutcome::RolledBack => false,
+    }
+}
+
 /// The id of the call that an entry is about.
 fn call_of(body: &Body) -> Option<&str> {
     match body {
@@ -259,6 +314,9 @@ fn security(class: RefusalClass) -> Option<&'static str> {
         RefusalClass::SandboxViolation => Some("security.sandbox_violation"),
         RefusalClass::SensitivePathDenied => Some("security.sensitive_path_denied"),
         RefusalClass::NetworkDenied => Some("security.network_denied"),
+        RefusalClass::EnvDenied => Some("security.env_denied"),
+        RefusalClass::SubagentDenied => Some("security.subagent.spawn_denied"),
+        RefusalClass::SubagentQuota => Some("security.subagent.quota_denied"),
         RefusalClass::InvalidPath
         | RefusalClass::UnknownTool
         | RefusalClass::ToolNotExposed
@@ -279,6 +337,9 @@ fn is_of_policy(class: RefusalClass) -> bool {
         | RefusalClass::ToolNotExposed
         | RefusalClass::ToolDenied
         | RefusalClass::NotApproved
+        | RefusalClass::EnvDenied
+        | RefusalClass::SubagentDenied
+        | RefusalClass::SubagentQuota
         | RefusalClass::Unknown => true,
         RefusalClass::InvalidPath | RefusalClass::UnknownTool | RefusalClass::InvalidArgs | RefusalClass::SlotsFull => false,
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use yoi_wire::entry::{CallFrom, OfferedTool, ReadPosition, ToolCall};
+use yoi_wire::entry::{Body, CallFrom, Extension, OfferedTool, ReadPosition, RefusalClass, ToolCall};
 use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::OutsideException;
 
 mod arguments;
 mod builtin;
@@ -32,7 +33,7 @@ pub use tool::{Tool, ToolContext, TypedTool};
 pub use tool_set::ToolSet;
 
 use arguments::normalize;
-use builtin::{SHARES, SPAWN_POD, without_share};
+use builtin::{SHARES, SPAWN_POD, SPAWN_SUBAGENT, without_share};
 use read_positions::ReadPositions;
 use redacted_live::RedactedLive;
 use shell::Shell;
@@ -46,7 +47,8 @@ use crate::conversation::FolderInstructions;
 use crate::decision::{Question, Refusal};
 use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
-use crate::policy::{Place, Policy};
+use crate::policy::{EXCEPTION, Place, Policy};
+use crate::subagents::{SubagentSlot, Subagents};
 use crate::tree_context::folder_instructions;
 
 /// Bytes of the instructions of folders that the model is told at once.
@@ -72,6 +74,7 @@ impl ToolRunner {
             limits,
             policy,
             assets,
+            subagents: Arc::default(),
             unconfirmed: UnconfirmedMessages::default(),
             read: ReadPositions::default(),
         };
@@ -80,20 +83,20 @@ impl ToolRunner {
 
     /// The same tools for another conversation of the project. It has slots, commands in the background and a working directory of its own.
     fn for_another_conversation(&self) -> Self {
-        let context = self.context_beside(self.context.shell.for_another_conversation());
+        let context = self.context_beside(self.context.shell.for_another_conversation(), Arc::default());
         Self { tools: self.tools.clone(), context, slots: self.slots.of_another_conversation() }
     }
 
     /// The same tools, with the same slots and commands in the background, for a call that is none of the conversation's own: it starts in the root, and
     /// what it reads of other agents counts as read by nobody.
     fn beside_the_conversation(&self) -> Self {
-        let context = self.context_beside(self.context.shell.in_root());
+        let context = self.context_beside(self.context.shell.in_root(), self.context.subagents.clone());
         Self { tools: self.tools.clone(), context, slots: self.slots.clone() }
     }
 
     /// What calls beside those of the conversation need. Nothing is unconfirmed there, and nothing read.
-    fn context_beside(&self, shell: Shell) -> Arc<ToolContext> {
-        let ToolContext { tree, shell: _, peers, limits, policy, assets, unconfirmed: _, read: _ } = &*self.context;
+    fn context_beside(&self, shell: Shell, subagents: Arc<SubagentSlot>) -> Arc<ToolContext> {
+        let ToolContext { tree, shell: _, peers, limits, policy, assets, subagents: _, unconfirmed: _, read: _ } = &*self.context;
         Arc::new(ToolContext {
             tree: tree.clone(),
             shell: Arc::new(shell),
@@ -102,6 +105,7 @@ impl ToolRunner {
             policy: PolicyInForce::new(policy.get()),
             // Shared: all conversations of a project read one generation.
             assets: assets.clone(),
+            subagents,
             unconfirmed: UnconfirmedMessages::default(),
             read: ReadPositions::default(),
         })
@@ -112,6 +116,7 @@ impl ToolRunner {
         let mut offered = self.tools.offered(&self.context.limits);
         for tool in &mut offered {
             match tool.name.as_str() {
+                SPAWN_SUBAGENT => tool.description.push_str(&self.list_of_templates()),
                 COMMAND => tool.description.push_str(&list_of_commands(&self.assets().current(), to)),
                 // The model reads their list in its prompt.
                 SKILL if to == CallFrom::Mcp => {
@@ -125,9 +130,32 @@ impl ToolRunner {
         offered
     }
 
+    /// The templates of sub-agents, a line for each.
+    fn list_of_templates(&self) -> String {
+        let subagents = self.context.subagents.get();
+        let lines = subagents.iter().flat_map(|subagents| subagents.templates()).map(|template| {
+            format!(
+                "\n- {}: {} It has {} and {} s.",
+                template.name,
+                template.description,
+                template.tools.join(", "),
+                template.most_seconds()
+            )
+        });
+        lines.collect()
+    }
+
+    /// The sub-agents of the conversation, while it is driven.
+    pub(crate) fn set_subagents(&self, subagents: Option<Arc<dyn Subagents>>) {
+        self.context.subagents.set(subagents);
+    }
+
     /// Whether the tree has anything that the tool is for, and the agent any use for it.
     pub(crate) fn is_of_use(&self, tool: &str, to: CallFrom) -> bool {
         if builtin::FOR_CHILDREN.contains(&tool) && self.context.peers.children().is_none() {
+            return false;
+        }
+        if builtin::FOR_SUBAGENTS.contains(&tool) && self.context.subagents.get().is_none() {
             return false;
         }
         !AssetOffer::is_tool(tool) || has_use_for(&self.assets().current(), tool, to)
@@ -195,9 +223,13 @@ impl ToolRunner {
         self.context.read.restore(read);
     }
 
+    fn find(&self, name: &str) -> Result<&dyn Tool, Refusal> {
+        self.tools.find(name).ok_or_else(|| Refusal::new(RefusalClass::UnknownTool, format_args!("there is no tool {name:?}")))
+    }
+
     /// Checks whether a call fits its tool. Has no side effects.
     fn check(&self, call: &ToolCall) -> Result<(), Refusal> {
-        self.tools.find(&call.tool)?.check(&self.context, &normalize(&call.args))
+        self.find(&call.tool)?.check(&self.context, &normalize(&call.args))
     }
 
     /// The policy in force.
@@ -213,21 +245,36 @@ impl ToolRunner {
 
     /// Asks the policy about a call of any tool, a program's own included: what a person has to be asked, if anything. Has no side effects.
     fn check_policy(&self, call: &ToolCall) -> Result<Option<Question>, Refusal> {
-        let tree = &self.context.tree;
+        let (tree, policy) = (&self.context.tree, self.policy());
         let locate = |given: &str| match tree.locate(given) {
             Ok(path) => Place::Inside(path),
             Err(PathError::Io { .. }) => tree.names_of(given).map_or(Place::Outside, Place::Inside),
             Err(PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. }) => {
-                Place::Outside
+                policy.exception_of(given).and_then(|exception| excepted(exception, given)).map_or(Place::Outside, Place::Excepted)
             }
         };
-        self.policy().check(&call.tool, &call.args, &locate)
+        policy.check(&call.tool, &call.args, &locate)
+    }
+
+    /// The exceptions to what is outside of the tree that a call uses, for the log.
+    pub(crate) fn exceptions_of(&self, call: &ToolCall) -> Vec<Body> {
+        let given =
+            call.args.get("path").and_then(serde_json::Value::as_str).filter(|_| builtin::READ_OUTSIDE.contains(&call.tool.as_str()));
+        let Some(given) = given.filter(|given| matches!(self.context.tree.check(given), Err(PathError::Outside { .. }))) else {
+            return Vec::new();
+        };
+        let policy = self.policy();
+        let used = |exception: &OutsideException| {
+            let data = serde_json::json!({"callId": call.call_id, "tool": call.tool, "path": given, "reason": exception.reason});
+            Body::Extension(Extension { name: EXCEPTION.to_owned(), data })
+        };
+        policy.exception_of(given).map(used).into_iter().collect()
     }
 
     /// Runs a call when a slot is free.
     async fn run(&self, call: &ToolCall, live: &LiveOutput) -> CallResult {
         let args = normalize(&call.args);
-        let tool = match self.tools.find(&call.tool) {
+        let tool = match self.find(&call.tool) {
             Ok(tool) => tool,
             Err(refusal) => return CallResult::refused(refusal),
         };
@@ -261,10 +308,20 @@ impl ToolRunner {
         self.context.shell.background_count()
     }
 
-    /// Ends all background commands. Their processes have ended on return.
+    /// Ends all background commands and all sub-agents. Their processes have ended on return.
     pub async fn stop_all(&self) {
         self.context.shell.stop_all().await;
+        if let Some(subagents) = self.context.subagents.get() {
+            subagents.stop_all("a person ended the run that started it").await;
+        }
     }
+}
+
+/// Where a path leads within a folder that the policy excepts; `None`: out of it.
+fn excepted(exception: &OutsideException, given: &str) -> Option<std::path::PathBuf> {
+    let root = Path::new(&exception.path);
+    let located = Tree::open(root).ok()?.locate(given).ok()?;
+    Some(root.join(located))
 }
 
 impl From<PathError> for CallResult {

@@ -1,9 +1,12 @@
 //! The policy of an agent: that of its project, which its own may only narrow.
 
 use yoi_crds::condition::ConditionValue;
-use yoi_crds::policy::{Policy, PolicyNetwork, SecretsInResults, SensitiveFiles};
+use yoi_crds::policy::{OutsideFolder, Policy, PolicyNetwork, SecretsInResults, SensitiveFiles};
 use yoi_crds::reason;
-use yoi_wire::policy::{NetworkPolicy, Rule, RuleError, ToolPolicy, check_host, check_path, is_host_below};
+use yoi_wire::policy::{
+    NetworkPolicy, OutsideException, Rule, ToolPolicy, check_host, check_outside, check_path, check_variable, is_folder_within,
+    is_host_below,
+};
 
 use crate::duration::parse;
 
@@ -48,17 +51,19 @@ struct Checked {
     allow: Vec<Rule>,
     sensitive: Vec<String>,
     except: Vec<String>,
+    outside: Vec<OutsideException>,
+    environment: Vec<String>,
     network: Option<NetworkPolicy>,
     secrets: Option<SecretsInResults>,
 }
 
-fn each<T>(field: &str, lines: &[String], read: impl Fn(&str) -> Result<T, RuleError>) -> Result<Vec<T>, String> {
+fn each<T, E: std::fmt::Display>(field: &str, lines: &[String], read: impl Fn(&str) -> Result<T, E>) -> Result<Vec<T>, String> {
     let read = |(index, line): (usize, &String)| read(line).map_err(|why| format!("spec.policy.{field}[{index}]: {line:?} {why}"));
     lines.iter().enumerate().map(read).collect()
 }
 
 fn check(policy: &Policy) -> Result<Checked, String> {
-    let Policy { deny, ask, approval, allow, sensitive_files, network, secrets_in_results } = policy;
+    let Policy { deny, ask, approval, allow, sensitive_files, outside, environment, network, secrets_in_results } = policy;
     let timeout = approval.as_ref().and_then(|approval| approval.timeout.as_deref());
     let timeout = timeout.map(|text| seconds(text).map_err(|why| format!("spec.policy.approval.timeout: {why}"))).transpose()?;
     let SensitiveFiles { add, except } = sensitive_files.clone().unwrap_or_default();
@@ -68,7 +73,16 @@ fn check(policy: &Policy) -> Result<Checked, String> {
             Some(NetworkPolicy { hosts: each("network.hosts", hosts, check_host)?, schemes: schemes.clone() })
         }
     };
+    let folder = |(index, OutsideFolder { path, reason }): (usize, &OutsideFolder)| {
+        let exception = OutsideException { path: path.clone(), reason: reason.clone() };
+        match check_outside(&exception) {
+            Ok(()) => Ok(exception),
+            Err(why) => Err(format!("spec.policy.outside[{index}]: {path:?} {why}")),
+        }
+    };
     Ok(Checked {
+        outside: outside.iter().enumerate().map(folder).collect::<Result<_, _>>()?,
+        environment: each("environment", environment, |name| check_variable(name).map(|()| name.to_owned()))?,
         deny: each("deny", deny, Rule::parse)?,
         ask: each("ask", ask, Rule::parse)?,
         approval: timeout,
@@ -83,7 +97,7 @@ fn check(policy: &Policy) -> Result<Checked, String> {
 impl Checked {
     fn wire(self) -> ToolPolicy {
         let allow: Vec<Vec<String>> = self.allowed().into_iter().collect();
-        let Self { deny, ask, approval, allow: _, sensitive, except, network, secrets } = self;
+        let Self { deny, ask, approval, allow: _, sensitive, except, outside, environment, network, secrets } = self;
         ToolPolicy {
             deny: texts(deny),
             ask: texts(ask),
@@ -91,6 +105,8 @@ impl Checked {
             allow,
             sensitive,
             not_sensitive: except,
+            outside,
+            environment,
             network,
             keep_secrets: secrets == Some(SecretsInResults::Keep),
             secret_variables: Vec::new(),
@@ -125,6 +141,14 @@ impl Checked {
         if let Some((index, file)) = first_outside(&self.except, |file| base.except.contains(file)) {
             return Err(wider("sensitiveFiles.except", index, file));
         }
+        if let Some((index, folder)) =
+            first_outside(&self.outside, |folder| base.outside.iter().any(|wide| is_folder_within(&folder.path, &wide.path)))
+        {
+            return Err(wider("outside", index, &folder.path));
+        }
+        if let Some((index, name)) = first_outside(&self.environment, |name| base.environment.contains(name)) {
+            return Err(wider("environment", index, name));
+        }
         if (self.secrets, base.secrets) == (Some(SecretsInResults::Keep), Some(SecretsInResults::Redact)) {
             return Err(format!(
                 "spec.policy.secretsInResults: Keep allows more than the Redact of YoiProject {project}, which a YoiPod may only narrow"
@@ -141,6 +165,8 @@ impl Checked {
         // Both lists are asked, so that nothing runs under a wider one even where a text misleads.
         let allow = [base.allowed(), self.allowed()].into_iter().flatten().collect();
         let except = if self.except.is_empty() { base.except.clone() } else { self.except };
+        let outside = if self.outside.is_empty() { base.outside.clone() } else { self.outside };
+        let environment = if self.environment.is_empty() { base.environment.clone() } else { self.environment };
         Ok(ToolPolicy {
             deny: texts(base.deny.into_iter().chain(self.deny).collect()),
             ask: texts(base.ask.into_iter().chain(self.ask).collect()),
@@ -148,6 +174,8 @@ impl Checked {
             allow,
             sensitive: base.sensitive.into_iter().chain(self.sensitive).collect(),
             not_sensitive: except,
+            outside,
+            environment,
             network: self.network.or(base.network),
             keep_secrets: self.secrets.or(base.secrets) == Some(SecretsInResults::Keep),
             secret_variables: Vec::new(),
@@ -226,6 +254,33 @@ mod tests {
         }
         let error = narrow("site", Some(&redact), Some(&keep)).unwrap_err();
         assert!(error.starts_with("spec.policy.secretsInResults: Keep") && error.contains("YoiProject site"), "{error}");
+    }
+
+    #[test]
+    fn p17_p21_a_yoipod_excepts_only_folders_of_its_project_and_sets_only_variables_that_that_names() {
+        let project = policy(serde_json::json!({
+            "outside": [{ "path": "/usr/include", "reason": "SystemHeaders" }], "environment": ["RUST_LOG", "CI"],
+        }));
+        let narrowed = |own: serde_json::Value| narrow("site", Some(&project), Some(&policy(own)));
+        let both =
+            narrowed(serde_json::json!({ "outside": [{ "path": "/usr/include/linux", "reason": "Kernel" }], "environment": ["CI"] }))
+                .unwrap();
+        assert_eq!((both.outside[0].path.as_str(), both.outside.len(), both.environment), ("/usr/include/linux", 1, vec!["CI".to_owned()]));
+        let left_out = narrowed(serde_json::json!({ "deny": ["Write"] })).unwrap();
+        assert_eq!((left_out.outside.len(), left_out.environment.len()), (1, 2));
+        for (own, line) in [
+            (serde_json::json!({ "outside": [{ "path": "/usr", "reason": "All" }] }), "spec.policy.outside[0]: \"/usr\" allows more than"),
+            (serde_json::json!({ "environment": ["CI", "PATH"] }), "spec.policy.environment[1]: \"PATH\" allows more than"),
+            (
+                serde_json::json!({ "outside": [{ "path": "/a/../b", "reason": "R" }] }),
+                "spec.policy.outside[0]: \"/a/../b\" is no absolute path",
+            ),
+            (serde_json::json!({ "environment": ["A-B"] }), "spec.policy.environment[0]: \"A-B\" is no name of a variable"),
+        ] {
+            let error = narrowed(own.clone()).unwrap_err();
+            assert!(error.starts_with(line), "{own}: {error}");
+        }
+        assert!(narrow("site", None, Some(&project)).is_err(), "without a project nothing is excepted");
     }
 
     #[test]

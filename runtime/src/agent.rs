@@ -17,7 +17,7 @@ use yoi_engine::model::{FallbackModels, ModelError};
 use yoi_engine::open_session::{OpenSession, disk};
 use yoi_engine::policy::Policy;
 use yoi_engine::processes::ProcessSupervisor;
-use yoi_engine::project::{Conversations, ProjectError, ProjectInstance, TokenBudget};
+use yoi_engine::project::{Conversations, ProjectError, ProjectInstance, SubagentPool, TokenBudget};
 use yoi_line::{Backoff, BackoffPolicy, Dial, KeepPolicy, LineSet, RequestClient, Resolver, TextSource, Timings};
 use yoi_session::{Error as SessionError, ErrorReason, Holder, Lock};
 use yoi_wire::conversation::MAIN;
@@ -107,6 +107,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let token_folder = settings.token.parent().unwrap_or(Path::new("/"));
     let policy = watch_policy(token_folder, &manifest.policy, stop.clone()).map_err(ProjectError::from)?;
     let instance = ProjectInstance::new(processes.clone(), peers, manifest.limits, policy.borrow().source())?;
+    let subagents = SubagentPool::new(manifest.subagents.clone(), &manifest.policy)?;
     let tools = instance.tools.clone();
     let assets = tools.runner().assets();
     assets.set_settings(manifest.assets.clone());
@@ -207,6 +208,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
         policy,
         budget,
         secrets,
+        subagents: (!is_program && !manifest.subagents.is_empty()).then(|| Arc::new(subagents)),
     };
     match unusable {
         None => {
@@ -314,6 +316,7 @@ struct AgentProcess<'a> {
     policy: watch::Receiver<Arc<Policy>>,
     budget: Arc<TokenBudget>,
     secrets: Arc<SecretRestart>,
+    subagents: Option<Arc<SubagentPool>>,
 }
 
 impl AgentProcess<'_> {

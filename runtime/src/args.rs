@@ -57,6 +57,9 @@ pub struct CopyAssetsArgs {
 pub struct HookArgs {
     /// Whether the call is about to run, or has ended.
     pub moment: HookMoment,
+    /// For how many seconds a call may wait for a person before it runs. The program has to wait longer for this hook: 20 s more at least.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub wait: u64,
     #[command(flatten)]
     pub end: ProgramEnd,
 }

@@ -43,7 +43,7 @@ pub struct GatewayPeers {
 }
 
 /// What an agent may do with others.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Delegation {
     /// What merges the work of its children; absent: it may start none.
     pub merger: Option<Arc<Merger>>,

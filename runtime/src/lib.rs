@@ -26,6 +26,7 @@
 //! | `token_limit` | follows `spec.limits.tokens` while the process runs |
 //! | `annotation_file` | follows a file that holds an annotation of the Pod |
 //! | `rest` | decides when the agent goes to rest |
+//! | `refusal` | refuses a request of the gateway |
 //! | `request_gate` | closes to requests when the agent goes to rest |
 //! | [`program`] | reads the preset of an agent that is a program, and opens proxy and socket to its runs |
 //! | [`program_socket`] | is how a program's hooks and its MCP server reach this process |
@@ -59,6 +60,7 @@ pub mod program;
 pub mod program_socket;
 pub mod program_tools;
 pub mod reader;
+mod refusal;
 mod request_gate;
 mod rest;
 mod rng;

@@ -7,7 +7,7 @@ use clap::Parser;
 use rustix::process::{DumpableBehavior, set_child_subreaper, set_dumpable_behavior};
 use tracing_subscriber::EnvFilter;
 use yoi_engine::error_text::error_text;
-use yoi_runtime::args::{HookArgs, ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings};
+use yoi_runtime::args::{ReaderSettings, RuntimeCli, RuntimeCommand, RuntimeSettings};
 use yoi_runtime::hook::{self, HookError};
 use yoi_runtime::log_origin::{LogOrigin, WithOrigin};
 use yoi_runtime::model_secrets::TakenVariables;
@@ -67,12 +67,11 @@ fn run(cli: RuntimeCli, model_secrets: TakenVariables, origin: &LogOrigin) -> Re
             runtime.shutdown_background();
             done?;
         }
-        RuntimeCommand::Hook(HookArgs { moment, end }) => {
+        RuntimeCommand::Hook(args) => {
             // Every failure has the code that keeps the program from running the call.
-            let done =
-                small_runtime().map_err(HookError::Start).and_then(|runtime| runtime.block_on(hook::run(moment, &end, std::io::stdin())));
+            let done = small_runtime().map_err(HookError::Start).and_then(|runtime| runtime.block_on(hook::run(&args, std::io::stdin())));
             if let Err(error) = done {
-                eprintln!("{}", hook::sentence(moment, &error));
+                eprintln!("{}", hook::sentence(args.moment, &error));
                 return Ok(ExitCode::from(hook::BLOCKED));
             }
         }

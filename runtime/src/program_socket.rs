@@ -38,8 +38,8 @@ use run_calls::RunCalls;
 pub const MAX_LINE_BYTES: usize = 1 << 20;
 /// Name of the socket in its folder.
 const SOCKET: &str = "program.sock";
-/// Connections at once. The next one waits to be accepted.
-const MAX_CONNECTIONS: usize = 32;
+/// Connections at once. The next one waits to be accepted. Hooks of calls that wait for a person hold theirs, and of open calls there are 64 at most.
+const MAX_CONNECTIONS: usize = 96;
 /// How long a connection may take to bring its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait when no connection can be accepted, for example because no file descriptor is left.
@@ -60,7 +60,14 @@ pub struct Request {
 #[serde(tag = "method", rename_all = "camelCase")]
 pub enum Method {
     /// A tool of the program's is about to run.
-    HookBefore(HookCall),
+    HookBefore {
+        /// The call.
+        #[serde(flatten)]
+        call: HookCall,
+        /// For how many seconds the hook can wait for a person; 0: not at all.
+        #[serde(default, rename = "waitSeconds")]
+        wait_seconds: u64,
+    },
     /// A tool of the program's has ended.
     HookAfter {
         /// The call, as before it.

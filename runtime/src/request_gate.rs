@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use tokio::sync::watch;
 use yoi_wire::hub::RefusalReason;
 
-use crate::serve::refuse;
+use crate::refusal::refuse;
 
 /// The gate of a process. A clone is the same gate.
 #[derive(Clone, Debug)]

@@ -28,7 +28,7 @@ use yoi_session::{Error, InboxMessage, PutOutcome, Reader, Sender, StoredEntry, 
 use yoi_wire::assets::AssetSettings;
 use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{
-    Activity, DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, Refusal, RefusalReason, SendResponse, runtime_api,
+    Activity, DeliverRequest, MAX_MESSAGE_BODY, MAX_MESSAGE_TEXT, MessageTooLong, RefusalReason, SendResponse, runtime_api,
 };
 use yoi_wire::people::{DiffQuery, LogLine, MAX_LOG_TAIL, PatchQuery};
 
@@ -36,6 +36,7 @@ use crate::diff::{DiffError, diff, patch};
 use crate::disk_space::DiskSpaceProbe;
 use crate::git_repository::GitError;
 use crate::merge::Merger;
+use crate::refusal::refuse;
 use crate::request_gate::{RequestGate, admit};
 use crate::status::NotReady;
 
@@ -146,10 +147,6 @@ fn reading_router(read: ReadState) -> Router {
         .route(runtime_api::BUNDLE, get(bundle::get_bundle))
         .with_state(read)
         .merge(of_conversations)
-}
-
-pub(crate) fn refuse(status: StatusCode, reason: RefusalReason, message: impl Into<String>) -> Response {
-    (status, Json(Refusal { reason, message: message.into() })).into_response()
 }
 
 fn too_long(bytes: Option<usize>) -> Response {

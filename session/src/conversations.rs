@@ -13,7 +13,8 @@ use yoi_wire::conversation::is_other_name;
 use crate::disk::{Disk, OpenMode};
 use crate::{Error, Lock, Result, layout, record_file};
 
-const FILE: &str = "conversation.json";
+/// Name of the record in the folder of a conversation.
+pub const RECORD: &str = "conversation.json";
 
 /// What the volume records of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct StoredConversation {
     /// Tokens that it had used when it was stopped. Of one that runs its log says it.
     #[serde(default)]
     pub tokens: u64,
+    /// It was started by a conversation, for one task. It is not started again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub subagent: bool,
 }
 
 /// The folder of a conversation, for [`crate::current`], [`crate::Reader`] and the like.
@@ -57,7 +61,7 @@ pub fn list(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, Result<StoredCo
 /// # Errors
 /// The disk's, or [`Error::Damaged`].
 pub fn read(disk: &dyn Disk, root: &Path, name: &str) -> Result<Option<StoredConversation>> {
-    let path = folder(root, name).join(FILE);
+    let path = folder(root, name).join(RECORD);
     match disk.open(&path, OpenMode::Read) {
         Ok(file) => record_file::read(&*file, &path).map(Some),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -76,7 +80,7 @@ pub fn write(lock: &Lock, name: &str, record: StoredConversation) -> Result<()> 
         disk.create_dir(dir).map_err(Error::disk("make", dir))?;
         disk.fsync_dir(parent).map_err(Error::disk("sync", parent))?;
     }
-    record_file::write(&**disk, &dir, FILE, &record)
+    record_file::write(&**disk, &dir, RECORD, &record)
 }
 
 /// The right to write to the folder of a conversation. The lock of the volume is held as long as it.
@@ -98,7 +102,10 @@ mod tests {
         let root = dir.path();
         let volume = Lock::take(Arc::new(RealDisk), root, Holder { run_generation: 1, pod_uid: "pod".into() }).unwrap();
         assert!(list(&RealDisk, root).unwrap().is_empty());
-        let (runs, stopped) = (StoredConversation { running: true, tokens: 0 }, StoredConversation { running: false, tokens: 7 });
+        let (runs, stopped) = (
+            StoredConversation { running: true, ..StoredConversation::default() },
+            StoredConversation { tokens: 7, ..StoredConversation::default() },
+        );
         write(&volume, "b", runs).unwrap();
         write(&volume, "a", runs).unwrap();
         write(&volume, "a", stopped).unwrap();
@@ -107,7 +114,7 @@ mod tests {
         let found = |name: &str| list(&RealDisk, root).unwrap().into_iter().find(|(found, _)| found == name).map(|(_, stored)| stored);
         assert_eq!(list(&RealDisk, root).unwrap().len(), 2);
         assert_eq!((found("a").unwrap().unwrap(), found("b").unwrap().unwrap()), (stopped, runs));
-        std::fs::write(folder(root, "a").join(FILE), "no record\n").unwrap();
+        std::fs::write(folder(root, "a").join(RECORD), "no record\n").unwrap();
         assert!(matches!(found("a"), Some(Err(Error::Damaged { .. }))) && matches!(found("b"), Some(Ok(_))));
     }
 

@@ -53,4 +53,4 @@ pub use inbox::{Inbox, InboxMessage, PutOutcome, Sender, Wake};
 pub use lock::{Holder, Lock};
 pub use log::{Log, MAX_LINE, Preallocate, Replay, TornTail};
 pub use reader::{Reader, StoredEntry, Token};
-pub use timestamp::parse_rfc3339;
+pub use timestamp::{parse_rfc3339, rfc3339_millis};

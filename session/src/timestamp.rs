@@ -7,7 +7,8 @@ use jiff::Timestamp;
 /// The time in RFC 3339, UTC, cut to milliseconds: `2026-02-28T23:59:59.999Z`.
 ///
 /// A time before 1970 is written as 1970-01-01, a time after the year 9999 as the last moment of that year.
-pub(crate) fn rfc3339_millis(at: SystemTime) -> String {
+#[must_use]
+pub fn rfc3339_millis(at: SystemTime) -> String {
     let since_epoch = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = i64::try_from(since_epoch.as_millis()).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
     format!("{:.3}", time.unwrap_or(Timestamp::MAX))

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::query_value;
-use crate::hub::is_zero;
+use crate::zero::is_zero;
 
 /// The longest text that is looked for, in bytes.
 pub const MAX_SEARCH_BYTES: usize = 256;

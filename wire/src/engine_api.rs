@@ -9,7 +9,7 @@ use crate::control::ControlAction;
 use crate::entry::{OfferedTool, RefusalClass, ToolOutcome};
 use crate::hub::{MAX_MESSAGE_TEXT, MessageTooLong};
 use crate::mode::Mode;
-use crate::signal::TYPES;
+use crate::signal::{DELTA_TYPE, TYPES};
 
 /// The subresource. API servers do not end its requests after a minute.
 pub const SUBRESOURCE: &str = "proxy";
@@ -17,7 +17,7 @@ pub const SUBRESOURCE: &str = "proxy";
 pub const PREFIX: &str = "engine";
 
 /// The keys of projections that this version knows. An agent of a newer version may have more.
-pub const PROJECTIONS: [&str; 5] = ["timeline", "llm_context", "diagnostics", "mode_runtime", "pending_tool_calls"];
+pub const PROJECTIONS: [&str; 6] = ["timeline", "llm_context", "diagnostics", "mode_runtime", "pending_tool_calls", "subagent_status"];
 
 /// The subresource, with verb `create`, whose right lets a person run tools, beside that to [`SUBRESOURCE`].
 pub const TOOLS_RIGHT: &str = "tools";
@@ -51,9 +51,12 @@ pub struct EventsQuery {
     /// Those after this [`crate::signal::CloudEvent::cursor`]. Absent: from the first one on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Those of the last so many entries of the log.
+    /// The last so many of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<usize>,
+    /// With `follow`: also the pieces of an answer while it comes ([`crate::signal::DELTA_TYPE`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deltas: bool,
 }
 
 /// The tools that an agent's model is offered: of a program, those of Yoi's that the program is offered.
@@ -251,7 +254,7 @@ impl OutsideEvent {
             CANCEL => data::<NoData>(self).map(|NoData {}| EventEffect::Control(ControlAction::Cancel {})),
             RESUME => data::<NoData>(self).map(|NoData {}| EventEffect::Control(ControlAction::Resume {})),
             SWITCH_MODE => data(self).map(|ModeData { mode, force }| EventEffect::Control(ControlAction::SetMode { mode, force })),
-            kind if TYPES.contains(&kind) => Err(invalid(format!(
+            kind if TYPES.contains(&kind) || kind == DELTA_TYPE => Err(invalid(format!(
                 "{kind} is internal: the engine says it, and nobody else; from outside come {}",
                 OUTSIDE_TYPES.join(", ")
             ))),

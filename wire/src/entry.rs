@@ -22,10 +22,10 @@ pub use control::{Abandoned, ModeSwitched, Paused, Requester, Resumed, Rewound, 
 pub use decision::{CallDecision, CallFrom, RefusalClass};
 pub use prompt::{CompactionEnded, CompactionOutcome, CompactionReason, CompactionStarted, PromptItem, PromptToolResult, SystemItem};
 use raw_body::RawBody;
-pub use requested::{CarriedRequest, PastRequest, ToolRequested};
+pub use requested::{PastRequest, ToolRequested};
 pub use segment::{
-    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedMore, CarriedProgram, CarriedRun, CarriedState, CarriedTask,
-    ConfigChanged, ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
+    AgentConfig, AnsweredRequest, Carried, CarriedCall, CarriedItem, CarriedMore, CarriedProgram, CarriedRequest, CarriedRun, CarriedState,
+    CarriedTask, ConfigChanged, ModelConfig, OfferedTool, SegmentLink, SegmentReason, SegmentStarted,
 };
 
 /// The version of the entry kinds in this build. A higher one in a log is refused by a runtime and shown by a reader.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::assets::AssetsReport;
 use crate::entry::AgentRef;
 use crate::open::{NamedValue, Open};
+use crate::zero::is_zero;
 
 /// Paths that the gateway serves to runtimes.
 pub mod gateway_api {
@@ -177,10 +178,6 @@ pub struct RuntimeReport {
     /// with them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused_calls: BTreeMap<String, u64>,
-}
-
-pub(crate) fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// A session and its current segment.

@@ -31,8 +31,10 @@ pub mod preset;
 pub mod push;
 pub mod quantity;
 pub mod signal;
+pub mod subagent;
 pub mod sync;
 
 mod error_chain;
+mod zero;
 
 pub use error_chain::error_chain;

@@ -8,6 +8,7 @@ use crate::conversation::MAX_CONVERSATIONS;
 use crate::entry::AgentRef;
 use crate::policy::ToolPolicy;
 use crate::preset::Preset;
+use crate::subagent::SubagentTemplate;
 
 /// The content of `manifest.json` in the manifest ConfigMap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +45,9 @@ pub struct AgentManifest {
     /// How skills, commands and workflows are read.
     #[serde(default, skip_serializing_if = "AssetSettings::is_default")]
     pub assets: AssetSettings,
+    /// What sub-agents its conversations may start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subagents: Vec<SubagentTemplate>,
     /// Whether the agent may start others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delegation: bool,

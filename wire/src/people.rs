@@ -71,7 +71,7 @@ pub struct UsageResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// Commands of the agent that run in the background.
-    #[serde(default, skip_serializing_if = "crate::hub::is_zero")]
+    #[serde(default, skip_serializing_if = "crate::zero::is_zero")]
     pub background: u32,
 }
 

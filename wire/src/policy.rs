@@ -37,6 +37,12 @@ pub struct ToolPolicy {
     /// Files that are not sensitive, although a pattern says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_sensitive: Vec<String>,
+    /// Folders outside of the tree that Read and List may look into.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<OutsideException>,
+    /// Names of variables that a call may set for its command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<String>,
     /// Which hosts the arguments of calls may name; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkPolicy>,
@@ -54,6 +60,16 @@ impl ToolPolicy {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// A folder outside of the tree that tools may read. What may hold secrets stays closed in it, and so does what the frame closes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OutsideException {
+    /// Its absolute path.
+    pub path: String,
+    /// Why, in one CamelCase word. Each use is recorded with it.
+    pub reason: String,
 }
 
 /// Hosts and schemes that the arguments of calls may name.
@@ -179,6 +195,42 @@ pub fn check_path(pattern: &str) -> Result<String, RuleError> {
     Err(RuleError::Path(why))
 }
 
+/// Checks a folder outside of the tree.
+///
+/// # Errors
+/// Why it is none, as a clause.
+pub fn check_outside(OutsideException { path, reason }: &OutsideException) -> Result<(), &'static str> {
+    let mut letters = reason.bytes();
+    let is_word = letters.next().is_some_and(|first| first.is_ascii_uppercase()) && letters.all(|letter| letter.is_ascii_alphanumeric());
+    if !is_word || reason.len() > 64 {
+        Err("has a reason that is no word such as SharedHeaders: 1 to 64 letters and digits, the first a capital")
+    } else if !path.starts_with('/') || path.contains('\0') || path.split('/').any(|name| matches!(name, "." | "..")) {
+        Err("is no absolute path without `.` and `..`")
+    } else if path.trim_matches('/').is_empty() {
+        Err("is the root of all files: name the folder that is meant")
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether all that one folder has is in the other one, too.
+#[must_use]
+pub fn is_folder_within(narrow: &str, wide: &str) -> bool {
+    let (narrow, wide) = (narrow.trim_end_matches('/'), wide.trim_end_matches('/'));
+    narrow.strip_prefix(wide).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Checks the name of a variable.
+///
+/// # Errors
+/// Why it is none, as a clause.
+pub fn check_variable(name: &str) -> Result<(), &'static str> {
+    let mut letters = name.bytes();
+    let begins = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_');
+    let is_name = begins && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == b'_') && name.len() <= 128;
+    if is_name { Ok(()) } else { Err("is no name of a variable: letters, digits and `_`, the first no digit") }
+}
+
 /// Reads the name of a host, in lower case.
 ///
 /// # Errors
@@ -289,6 +341,32 @@ mod tests {
         ] {
             assert!(!covers(wide, narrow), "{wide} does not cover {narrow}");
         }
+    }
+
+    #[test]
+    fn p17_a_folder_outside_of_the_tree_is_an_absolute_path_with_a_reason_and_one_within_another_is_narrower() {
+        let outside = |path: &str, reason: &str| check_outside(&OutsideException { path: path.to_owned(), reason: reason.to_owned() });
+        assert_eq!(outside("/usr/include", "SharedHeaders"), Ok(()));
+        for (path, reason) in [
+            ("/", "All"),
+            ("//", "All"),
+            ("usr", "R"),
+            ("/usr/../etc", "R"),
+            ("/usr/./x", "R"),
+            ("/usr", ""),
+            ("/usr", "because"),
+            ("/usr", "No way"),
+        ] {
+            assert!(outside(path, reason).is_err(), "{path} {reason}");
+        }
+        assert!(is_folder_within("/usr/include/x", "/usr/include/") && is_folder_within("/usr", "/usr"));
+        assert!(!is_folder_within("/usr/include2", "/usr/include") && !is_folder_within("/usr", "/usr/include"));
+    }
+
+    #[test]
+    fn p21_the_name_of_a_variable_is_one_of_a_shell() {
+        assert!(["A", "_x", "RUST_LOG", "a1"].into_iter().all(|name| check_variable(name).is_ok()));
+        assert!(["", "1a", "A-B", "A=B", "A B", &"X".repeat(129)].into_iter().all(|name| check_variable(name).is_err()));
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub struct Preset {
     pub speaks: Vec<ProgramFormat>,
     /// What reads its output.
     pub parser: ParserName,
-    /// Whether its seeded files make it call `yoi-runtime hook` before and after each tool, so that a call is durable before it starts.
+    /// Whether its seeded files make it call `yoi-runtime hook` before and after each tool, so that a call is durable before it starts. With `hook before
+    /// --wait SECONDS` a call may wait so long for a person; the program has to wait 20 s longer for its hook.
     #[serde(default)]
     pub hooks: bool,
     /// Keys of the Secret in `credentialsSecretRef`, and the files in HOME that they become. The agent does not start while the first one is missing.

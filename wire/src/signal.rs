@@ -1,7 +1,7 @@
 //! Signals: what an agent's log says, as events of CloudEvents 1.0 in their JSON format.
 //!
 //! # Guarantees
-//! Each is made of one entry of the log. So whoever asks again gets the same events with the same ids, and an id that was seen before is the same event.
+//! Each is made of one entry of the log, but for those of [`DELTA_TYPE`]. So whoever asks again gets the same events with the same ids, and an id that was seen before is the same event.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,8 +11,8 @@ pub const SPEC_VERSION: &str = "1.0";
 /// The media type of [`CloudEvent::data`].
 pub const DATA_TYPE: &str = "application/json";
 
-/// All types of signals. Programs must ignore a type that they do not know: later versions have more.
-pub const TYPES: [&str; 36] = [
+/// All types of signals that the log has. Programs must ignore a type that they do not know: later versions have more.
+pub const TYPES: [&str; 47] = [
     "conversation.assistant.message",
     "conversation.cancel",
     "conversation.compaction.completed",
@@ -22,9 +22,11 @@ pub const TYPES: [&str; 36] = [
     "conversation.execution.degraded",
     "conversation.execution.started",
     "conversation.llm.completed",
+    "conversation.llm.failed",
     "conversation.llm.usage",
     "conversation.mode.switch.accepted",
     "conversation.peer.message",
+    "conversation.queue.overflow",
     "conversation.rewound",
     "conversation.rolled_back",
     "conversation.run.closed",
@@ -32,6 +34,10 @@ pub const TYPES: [&str; 36] = [
     "conversation.run.opened",
     "conversation.run.resumed",
     "conversation.started",
+    "conversation.subagent.completed",
+    "conversation.subagent.failed",
+    "conversation.subagent.started",
+    "conversation.subagent.stopped",
     "conversation.tool.completed",
     "conversation.tool.failed",
     "conversation.tool.requested",
@@ -45,11 +51,19 @@ pub const TYPES: [&str; 36] = [
     "project.assets_reload_failed",
     "project.assets_reloaded",
     "project.started",
+    "project.stopped",
+    "security.env_denied",
     "security.network_denied",
     "security.repeated_timeout_failures",
+    "security.sandbox_exception_used",
     "security.sandbox_violation",
     "security.sensitive_path_denied",
+    "security.subagent.quota_denied",
+    "security.subagent.spawn_denied",
 ];
+
+/// The type of a piece of an answer that is not in the log yet. Only who asks for such gets them, and nobody gets one again.
+pub const DELTA_TYPE: &str = "conversation.assistant.delta";
 
 /// One event. The attributes after [`Self::data`] are extensions, whose names the format wants in lower case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

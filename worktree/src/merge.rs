@@ -128,7 +128,7 @@ pub fn merge(asked: &Merge<'_>, step: &mut dyn FnMut()) -> Result<Merged, MergeE
     let source = Source::WorkTree(asked.folder.to_owned());
     // A folder in no repository is told as that.
     place(&source, asked.private)?;
-    check_free(asked.folder)?;
+    check_free(&source)?;
     let file = |path: &Path| {
         let path = path.to_owned();
         move |error| GitError::File(path, error)
@@ -149,9 +149,9 @@ pub fn merge(asked: &Merge<'_>, step: &mut dyn FnMut()) -> Result<Merged, MergeE
     let lay = |base: &str, to: &str, dry_run: bool, name: &str, step: &mut dyn FnMut()| -> Result<Applied, MergeError> {
         let private = asked.private.join(name);
         std::fs::create_dir_all(&private).map_err(file(&private))?;
-        let (folder, windows_names) = (asked.folder, asked.rules.windows_names);
+        let (source, here, windows_names) = (&source, asked.folder, asked.rules.windows_names);
         let label = asked.key;
-        Ok(apply(&Application { folder, private: &private, objects: &objects, base, theirs: to, label, windows_names, dry_run }, step)?)
+        Ok(apply(&Application { source, here, private: &private, objects: &objects, base, theirs: to, label, windows_names, dry_run }, step)?)
     };
     let would = lay(&sides.ours, &out, true, "look", &mut || {})?;
     merged.conflicts = left_alone(&would);

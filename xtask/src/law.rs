@@ -4,7 +4,7 @@
 
 use crate::command::{capture, command};
 use crate::instance::repository;
-use crate::progress;
+use crate::{module_circles, progress};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 
@@ -54,6 +54,10 @@ pub fn run() -> Result<()> {
             Some(law) => broken.extend(violations(law, &dependencies(&member)?)),
             None => broken.push(format!("{member} has no row in xtask/src/law.rs: say what it may import")),
         }
+    }
+    let circles = module_circles::violations()?;
+    if !circles.is_empty() {
+        bail!("modules of one crate may not use each other in a circle (xtask/src/module_circles.rs):\n  {}", circles.join("\n  "));
     }
     if !broken.is_empty() {
         bail!("the import law (the table at the top of xtask/src/law.rs) is broken:\n  {}", broken.join("\n  "));

@@ -16,6 +16,7 @@ mod images;
 mod install;
 mod instance;
 mod law;
+mod module_circles;
 #[cfg(test)]
 mod namespaces;
 mod packages;

@@ -5,7 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SecretRef;
+use crate::open_enum::open_enum;
 use crate::source::SUBDOMAIN;
+
+/// The tools that a sub-agent can have.
+pub const SUBAGENT_TOOLS: &str = r"^(Command|Edit|Glob|Graph|Grep|List|Read|Shell|ShellOutput|ShellStop|Skill|Write)$";
 
 /// What drives the agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -27,13 +31,67 @@ pub struct Agent {
     pub command: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 pub struct BuiltinAgent {
     /// Added to the system prompt.
     #[serde(default)]
     #[schemars(length(max = 65_536))]
     pub instruction: String,
+    /// What it may start for a part of its work, in its own process and tree, at most three at a time for each of its conversations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub subagents: Vec<Subagent>,
 }
+
+/// A template of sub-agents: a conversation with one task, which has nothing that the agent has not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Subagent {
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[x_kube(validation = ("self != 'main'", "main is the agent's own conversation"))]
+    pub name: String,
+    /// What it is for. The agent's model reads it.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"\S"))]
+    pub description: String,
+    /// Added to its system prompt.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 16_384))]
+    pub instruction: String,
+    /// The only tools that it has, e.g. `Read` and `Grep`, as far as the agent has them: none of those for other agents.
+    #[schemars(length(min = 1, max = 16), inner(length(max = 64), regex(pattern = SUBAGENT_TOOLS)))]
+    pub tools: Vec<String>,
+    /// A mode that it cannot leave; `Planning` leaves it what changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<SubagentMode>,
+    /// How long it may work, in seconds; 300 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub seconds: Option<i32>,
+    /// Model calls that it may have; those of a run of the agent when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub turns: Option<i32>,
+    /// Tokens in and out that it may use; what the agent has left when absent. What it uses counts for the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub tokens: Option<i64>,
+}
+
+/// What a conversation is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum SubagentMode {
+    /// All of its tools run.
+    Coding,
+    /// Those run that change nothing.
+    Planning,
+    /// All of its tools run, and a run has the most steps.
+    Engineering,
+    /// Of another version.
+    #[schemars(skip)]
+    Unknown,
+}
+open_enum!(SubagentMode: Coding, Planning, Engineering);
 
 /// A program that is driven as its preset says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -77,6 +135,9 @@ impl Agent {
         let Agent { builtin, cli, command } = self;
         if [builtin.is_some(), cli.is_some(), !command.is_empty()].iter().filter(|set| **set).count() != 1 {
             return Some("spec.agent");
+        }
+        if builtin.as_ref().is_some_and(|builtin| builtin.subagents.iter().any(|of| of.mode == Some(SubagentMode::Unknown))) {
+            return Some("spec.agent.builtin.subagents.mode");
         }
         cli.as_ref().filter(|cli| cli.preset.is_some() == cli.preset_from.is_some()).map(|_| "spec.agent.cli")
     }
@@ -126,6 +187,11 @@ mod tests {
         for unknown in [r#"{"cli":{}}"#, r#"{"cli":{"tomorrow":{}}}"#, r#"{"cli":{"preset":"p","presetFrom":{"name":"m"}}}"#] {
             assert_eq!(agent(unknown).unknown_field(), Some("spec.agent.cli"), "{unknown}");
         }
+        let of_mode = |mode: &str| {
+            let one = serde_json::json!({"name": "look", "description": "Looks.", "tools": ["Read"], "mode": mode});
+            agent(&serde_json::json!({"builtin": {"subagents": [one]}}).to_string()).unknown_field()
+        };
+        assert_eq!((of_mode("Planning"), of_mode("Tomorrow")), (None, Some("spec.agent.builtin.subagents.mode")));
         assert_eq!(
             agent(r#"{"cli":{"presetFrom":{"name":"m"}}}"#).cli.and_then(|cli| Some(cli.preset_from?.key)).as_deref(),
             Some("preset.yaml")

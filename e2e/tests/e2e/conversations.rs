@@ -85,3 +85,40 @@ async fn p29_an_agent_in_planning_changes_nothing_also_after_a_restart_until_a_p
     ensure!(log.contains("engineering from here on") && log.matches("tool_not_exposed").count() == 1, "{log}");
     ns.remove().await
 }
+
+/// The sub-agent says where the word is, which `main` has in its answer.
+const LED: &str = r#"
+rules:
+- when: {lastUserContains: have it looked for}
+  steps:
+  - toolCalls:
+    - { tool: SpawnSubagent, args: { template: look, task: look for the word } }
+  - toolCalls:
+    - { tool: WaitSubagents, args: { all: true } }
+  - text: It was found.
+- when: {lastUserContains: look for the word}
+  steps:
+  - toolCalls:
+    - { tool: Shell, args: { command: echo by-sub-agent > made } }
+  - text: The word is in the note.
+"#;
+
+#[tokio::test]
+async fn p38_an_agent_has_its_task_done_by_a_sub_agent_of_its_template_and_people_read_how_it_was() -> Result<()> {
+    let ns = TestNamespace::create("subagents").await?;
+    ns.create_model(LED).await?;
+    ns.create_empty_project("p").await?;
+    let look = serde_json::json!({ "name": "look", "description": "Looks for words.", "tools": ["Read", "Grep"], "mode": "Planning" });
+    let spec = serde_json::json!({ "agent": { "builtin": { "subagents": [look] } }, "task": "Now have it looked for." });
+    ns.create_agent("a", "p", spec).await?;
+    ns.wait_task_complete("a").await?;
+    let log = async |words: &[&str]| anyhow::Ok(ns.yoi(words).await?.exit_ok()?.out);
+    let (main, own) = (log(&["log", "a"]).await?, log(&["log", "a", "--conversation", "sub-1"]).await?);
+    ensure!(main.contains("sub-1") && main.contains("The word is in the note."), "{main}");
+    ensure!(own.contains("tool_not_exposed") && !own.contains("have it looked for"), "it has a tool that its template lacks: {own}");
+    let status: Value = serde_json::from_str(&log(&["projection", "a", "subagent_status", "-o", "json"]).await?)?;
+    ensure!(status[0]["name"] == "sub-1" && status[0]["state"] == "completed", "{status}");
+    let events = log(&["events", "a"]).await?;
+    ensure!(events.contains("conversation.subagent.started") && events.contains("conversation.subagent.completed"), "{events}");
+    ns.remove().await
+}

@@ -96,12 +96,18 @@ fn volumes() -> Value {
 /// Spec of a stopped agent, so that existing specimens run nothing.
 fn agent(workspace: Value, session: Value) -> Value {
     json!({
-        "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief." } }, "workspace": workspace,
+        "projectRef": { "name": "nowhere" }, "agent": { "builtin": { "instruction": "Be brief.", "subagents": [subagent()] } }, "workspace": workspace,
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
         "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4, "conversations": 4, "lifetime": "999999h" },
         "compaction": { "at": 80_000, "keep": 10_000 },
         "policy": policy(), "rest": { "after": "30m" }, "delegation": scope(), "scope": scope(),
     })
+}
+
+/// Every field of a template of sub-agents.
+fn subagent() -> Value {
+    json!({ "name": "look", "description": "Looks at files.", "instruction": "Change nothing.", "tools": ["Read", "Grep"], "mode": "Planning",
+        "seconds": 60, "turns": 8, "tokens": 100_000 })
 }
 
 fn scope() -> Value {
@@ -114,6 +120,7 @@ fn policy() -> Value {
         "deny": ["Shell(git push *)", "mcp__files__remove"], "ask": ["Shell(rm *)"], "approval": { "timeout": "30m" },
         "allow": ["Shell", "Read(docs/**)", "WebFetch(domain:example.org)"],
         "sensitiveFiles": { "add": ["*.tfstate"], "except": [".env.example"] },
+        "outside": [{ "path": "/usr/include", "reason": "SystemHeaders" }], "environment": ["RUST_LOG"],
         "network": { "hosts": ["example.org"], "schemes": ["https"] }, "secretsInResults": "Redact",
     })
 }

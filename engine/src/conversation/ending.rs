@@ -3,7 +3,7 @@
 use yoi_wire::entry::{Abandoned, Body, Paused, Requester, RolledBack, RunEnded, RunOutcome, ToolOutcome};
 use yoi_wire::mode::Mode;
 
-use super::mode::switched;
+use super::mode_switch::switched;
 use super::run::tool_ended;
 use super::{ConversationState, Effect, Intent, compaction_failed};
 

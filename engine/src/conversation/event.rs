@@ -44,6 +44,11 @@ pub enum ConversationEvent {
     SegmentFull,
     /// There may be messages in the inbox.
     InboxChanged,
+    /// A message was refused, because so many wait.
+    QueueFull {
+        /// How many.
+        waiting: usize,
+    },
     /// The messages that are in the inbox.
     InboxRead(Vec<InboxMessage>),
     /// The first piece of the model's answer has come.
@@ -127,6 +132,11 @@ pub enum ConversationEvent {
         /// The call, and whether it may begin.
         call: Box<DecidedCall>,
     },
+    /// Whoever asked about a call of the program's waits no longer.
+    ProgramCallWithdrawn {
+        /// The asker.
+        ask: AskId,
+    },
     /// The program's process has ended.
     ProgramEnded {
         /// The effect of [`Intent::RunProgram`].
@@ -175,8 +185,8 @@ pub enum ConversationEvent {
     },
     /// Another policy counts from its entry on.
     PolicyChanged(Box<PolicyChange>),
-    /// The project's assets were read, or refused: this entry says so.
-    AssetsRead(Box<Body>),
+    /// Something of the project has changed beside the conversation: its assets, or its sub-agents. This entry says so, and changes nothing.
+    ProjectNews(Box<Body>),
     /// `spec.limits.tokens` is another one now.
     TokenLimit(Option<u64>),
     /// The process was asked to stop. No effect runs any more.
@@ -192,6 +202,8 @@ pub struct DecidedCall {
     pub from: CallFrom,
     /// Whether it may begin.
     pub decision: Decision,
+    /// For how many seconds whoever asks can wait for a person; 0: not at all.
+    pub wait_seconds: u64,
 }
 
 /// How a call ended.

@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::json;
 use yoi_wire::control::{ControlDone, ControlReason};
-use yoi_wire::entry::{AgentConfig, Body, ModeSwitched, Requester, SystemItem};
+use yoi_wire::entry::{AgentConfig, Requester};
 use yoi_wire::mode::Mode;
 
 use super::ending::Ending;
+use super::mode_switch::switched;
 use super::requests::{Refused, refuse};
 use super::{ConversationState, Intent, RunPhase};
 use crate::assets::COMMAND;
@@ -24,17 +24,6 @@ const PAUSED: &str = "a run is paused, and a mode counts from the next one: let 
 #[must_use]
 pub fn is_open(mode: Option<Mode>, tool: &str, read_only: &BTreeSet<String>) -> bool {
     !mode.is_some_and(Mode::only_reads) || (read_only.contains(tool) && tool != COMMAND)
-}
-
-/// The entries by which a conversation gets a mode, and its model learns of it.
-pub(super) fn switched(mode: Mode, by: Requester) -> [Body; 2] {
-    let tools = match mode {
-        Mode::Planning => "Until it is another one, only tools that change nothing run: look, and say what should be done.",
-        Mode::Coding | Mode::Engineering => "All tools run.",
-    };
-    let text = format!("[A person has set the mode of this conversation to {mode}. {tools}]");
-    let item = SystemItem { topic: "Mode".to_owned(), data: json!({ "mode": mode }), text };
-    [Body::ModeSwitched(ModeSwitched { mode, by }), Body::SystemItem(item)]
 }
 
 impl ConversationState {

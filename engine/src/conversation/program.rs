@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use yoi_wire::entry::{Assistant, Body, CarriedProgram, Entry, Extension, Notice, PromptItem, RunOutcome, SystemItem, ToolOutcome};
+use yoi_wire::entry::{
+    Assistant, Body, CallFrom, CarriedProgram, Entry, Extension, Notice, PromptItem, RunOutcome, SystemItem, ToolCall, ToolOutcome,
+};
 
 use super::program_history;
 use super::run::tool_ended;
@@ -93,6 +95,8 @@ pub(super) struct ProgramState {
     lost: Option<(String, u64)>,
     /// Its model has answered in the open run, and the program has told of no answer since. A call may have begun that the log does not have.
     asked: bool,
+    /// Who waits for a person's answer.
+    pub(super) asking: Vec<AskingCall>,
     /// Who waits until the running append is durable.
     pub(super) unacknowledged: Vec<(AskId, Result<String, String>)>,
 }
@@ -119,6 +123,16 @@ pub(super) struct ProgramRun {
     pub resumed: bool,
 }
 
+/// Whoever waits in the program until a person has answered.
+#[derive(Clone, Debug)]
+pub(super) struct AskingCall {
+    pub ask: AskId,
+    /// By the id that it has in the log, with all its arguments: the log has the head of long ones.
+    pub call: ToolCall,
+    pub from: CallFrom,
+    pub wait_seconds: u64,
+}
+
 impl ProgramRun {
     /// The program was to go on in its session, and has neither named it nor asked its model nor done anything.
     fn never_began(&self) -> bool {
@@ -135,12 +149,19 @@ impl ProgramState {
             run: ProgramRun::default(),
             lost: None,
             asked: false,
+            asking: Vec::new(),
             unacknowledged: Vec::new(),
         }
     }
 
     pub fn carried(&self) -> CarriedProgram {
         self.carried.clone()
+    }
+
+    /// What the log says of a call that waited: it has begun, or it has ended.
+    pub(super) fn end_wait(&mut self, call_id: &str, result: &Result<String, String>) {
+        let answered = self.asking.extract_if(.., |asking| asking.call.call_id == call_id);
+        self.unacknowledged.extend(answered.map(|asking| (asking.ask, result.clone())));
     }
 
     /// The session in which the next run goes on.
@@ -227,6 +248,13 @@ impl ConversationState {
             Body::Input(_) | Body::PeerMessage(_) | Body::RolledBack(_) | Body::Rewound(_) => {
                 self.prompt.record(entry);
             }
+            // What the program's own output tells of a begin is no decision.
+            Body::ToolStarted(start) if start.decision.is_some() => program.end_wait(&start.call_id, &Ok(start.call_id.clone())),
+            Body::ToolEnded(end) => {
+                program.run.ended.insert(end.call_id.clone(), ());
+                program.run.told.take(|other| other.call_id == end.call_id);
+                program.end_wait(&end.call_id, &Err(end.output.clone()));
+            }
             Body::SessionStarted(_)
             | Body::RuntimeStarted(_)
             | Body::RunStarted(_)
@@ -234,7 +262,6 @@ impl ConversationState {
             | Body::ToolAsked(_)
             | Body::ToolAnswered(_)
             | Body::ToolStarted(_)
-            | Body::ToolEnded(_)
             | Body::Notice(_)
             | Body::SegmentStarted(_)
             | Body::ConfigChanged(_)
@@ -263,8 +290,11 @@ impl ConversationState {
 
     /// Starts the program for the open run.
     pub(super) fn go_on_with_program(&mut self, intents: &mut Vec<Intent>) {
+        if self.go_on_with_answered_calls(intents) {
+            return;
+        }
         let Some(program) = &self.program else { return };
-        if self.effects.values().any(|effect| matches!(effect, Effect::Program | Effect::Background)) {
+        if self.effects.values().any(|effect| matches!(effect, Effect::Program | Effect::ProgramCheck { .. } | Effect::Background)) {
             return;
         }
         if let Some(message) = self.token_limit_reached() {

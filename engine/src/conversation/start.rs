@@ -1,12 +1,26 @@
 //! The start of a process, what closes what the last one left, and messages out of the inbox.
 
+use serde_json::json;
 use yoi_session::inbox::{InboxMessage, Wake};
-use yoi_wire::entry::{Body, ConfigChanged, Input, InputFrom, PeerMessage, RunOutcome, SegmentReason};
+use yoi_wire::entry::{Body, ConfigChanged, Extension, Input, InputFrom, PeerMessage, RunOutcome, SegmentReason};
 
 use super::prompt::peer_text;
 use super::{ConversationEvent, ConversationState, Intent, StartInput, compaction_failed};
 
+/// The entry that says that the inbox was full and a message was refused. It changes nothing.
+pub const QUEUE_OVERFLOW: &str = "yoi/queue-overflow";
+/// The entry that says that the process was asked to stop, and nothing runs any more. It changes nothing.
+pub const STOPPED: &str = "yoi/stopped";
+
 impl ConversationState {
+    /// The sender was told. The log says it once, until messages were read.
+    pub(super) fn note_full_queue(&mut self, waiting: usize, intents: &mut Vec<Intent>) {
+        if !std::mem::replace(&mut self.told_of_full_queue, true) {
+            let data = json!({ "waiting": waiting });
+            self.append(vec![Body::Extension(Extension { name: QUEUE_OVERFLOW.to_owned(), data })], intents);
+        }
+    }
+
     /// Whether the open run can end.
     pub(super) fn is_complete(&self) -> bool {
         // What a program has said last need not be all that it wants to say.
@@ -61,6 +75,7 @@ impl ConversationState {
         if new.is_empty() || waits || self.is_paused() || self.ending.is_some() {
             return;
         }
+        self.told_of_full_queue = false;
         let mut bodies: Vec<Body> = new.iter().map(|message| with_prompt(message.body())).collect();
         if idle {
             let seq = self.log.last_seq + bodies.len() as u64 + 1;

@@ -122,7 +122,12 @@ impl Running<'_> {
 
     pub(super) fn run_tool(&mut self, effect: EffectId, call: ToolCall, from: CallFrom) {
         let (tools, session) = (self.driver.tools.clone(), self.driver.session.clone());
+        let events = self.events.clone();
         let end = async move {
+            for used in tools.runner().exceptions_of(&call) {
+                // The conversation may have ended.
+                let _ = events.send(ConversationEvent::ProjectNews(Box::new(used)));
+            }
             let started = Instant::now();
             let (id, tool) = (call.call_id.clone(), call.tool.clone());
             let live = match from {

@@ -1,7 +1,7 @@
 //! A run of the program that is the agent, and what its hooks and tools ask of it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use yoi_wire::entry::{CallFrom, OfferedTool, TokenUsage, ToolCall, ToolOutcome};
 use super::{Agent, Running};
 use crate::conversation::program::ProgramEnd;
 use crate::conversation::{AskId, CallEnd, ConversationEvent, DecidedCall, EffectId};
+use crate::decision::Decision;
 use crate::open_session::OpenSession;
 use crate::program::access::{RunBudget, UsedUp};
 use crate::program::agent::{ProgramAgent, ProgramVersion};
@@ -71,6 +72,32 @@ struct ProgramRun {
     tools: ToolGate,
     /// The proxy counts the tokens, so what the program says of them is left out.
     counted_by_proxy: AtomicBool,
+    /// Calls that wait for a person.
+    asking: AtomicUsize,
+}
+
+/// A call that may wait for a person. Dropping it before the answer says that nobody waits for it any more.
+struct Asking<'a> {
+    run: &'a ProgramRun,
+    ask: AskId,
+    answered: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn new(run: &'a ProgramRun, ask: AskId) -> Self {
+        run.asking.fetch_add(1, Ordering::Relaxed);
+        Self { run, ask, answered: false }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.run.asking.fetch_sub(1, Ordering::Relaxed);
+        if !self.answered {
+            // The conversation may have ended.
+            let _ = self.run.events.send(ConversationEvent::ProgramCallWithdrawn { ask: self.ask });
+        }
+    }
 }
 
 impl ProgramRun {
@@ -106,10 +133,18 @@ impl ProgramRun {
     }
 
     /// Has the call decided about, and waits until the decision is durable: the id that the call has in the log, or why it may not begin.
-    async fn begin_call(&self, call: ToolCall, from: CallFrom) -> Result<String, String> {
+    async fn begin_call(&self, call: ToolCall, from: CallFrom, wait_seconds: u64) -> Result<String, String> {
         let decision = block_in_place(|| self.tools.begin(&call, from));
-        let effect = self.effect;
-        self.ask(|ask| ConversationEvent::ProgramCall { effect, ask, call: Box::new(DecidedCall { call, from, decision }) }).await
+        let (ask, answer) = self.waiting.expect();
+        let mut asking = matches!(decision, Decision::Ask(_)).then(|| Asking::new(self, ask));
+        let call = Box::new(DecidedCall { call, from, decision, wait_seconds });
+        let sent = self.events.send(ConversationEvent::ProgramCall { effect: self.effect, ask, call });
+        let closed = || Err(SESSION_CLOSED.to_owned());
+        let result = if sent.is_err() { closed() } else { answer.await.unwrap_or_else(|_| closed()) };
+        if let Some(asking) = &mut asking {
+            asking.answered = true;
+        }
+        result
     }
 }
 
@@ -121,11 +156,15 @@ impl ProgramLog for ProgramRun {
     fn show(&self, text: &str) {
         self.session.feed.add(DeltaKind::Text, None, &self.tools.runner().redact(text.to_owned()));
     }
+
+    fn waits_for_person(&self) -> bool {
+        self.asking.load(Ordering::Relaxed) > 0
+    }
 }
 
 impl ProgramCalls for ProgramRun {
-    fn call_starts(&self, call: ToolCall) -> BoxFuture<'_, Result<(), String>> {
-        async { self.begin_call(call, CallFrom::Hook).await.map(|_| ()) }.boxed()
+    fn call_starts(&self, call: ToolCall, wait_seconds: u64) -> BoxFuture<'_, Result<(), String>> {
+        async move { self.begin_call(call, CallFrom::Hook, wait_seconds).await.map(|_| ()) }.boxed()
     }
 
     fn call_ended(&self, call_id: String, outcome: ToolOutcome, output: String) -> BoxFuture<'_, ()> {
@@ -135,7 +174,8 @@ impl ProgramCalls for ProgramRun {
     fn run_tool(&self, call: ToolCall) -> BoxFuture<'_, CallEnd> {
         async move {
             let begun = Instant::now();
-            let result = match self.begin_call(call.clone(), CallFrom::Mcp).await {
+            // A client of MCP tells nobody how long it waits.
+            let result = match self.begin_call(call.clone(), CallFrom::Mcp, 0).await {
                 Ok(call_id) => {
                     let result = self.tools.run(&call, CallFrom::Mcp, &LiveOutput::discard()).await;
                     let (outcome, output) = (result.outcome, result.output.clone());
@@ -210,6 +250,7 @@ impl Running<'_> {
             session: self.driver.session.clone(),
             tools: self.driver.tools.clone(),
             counted_by_proxy: AtomicBool::new(false),
+            asking: AtomicUsize::new(0),
         });
         let budget = Arc::new(Budget {
             events: self.events.clone(),

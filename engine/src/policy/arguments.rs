@@ -74,6 +74,39 @@ pub fn paths_in(args: &Value) -> Vec<String> {
     found
 }
 
+/// Names of variables that a call sets: members of an object `env` or `environment` at any depth, or what stands before `=` in the texts of such a list.
+pub fn variables_in(args: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    add_variables(args, 0, &mut found);
+    found
+}
+
+fn add_variables(value: &Value, depth: usize, found: &mut Vec<String>) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                if matches!(name.to_ascii_lowercase().as_str(), "env" | "environment") {
+                    found.extend(variables_of(member));
+                }
+                add_variables(member, depth + 1, found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| add_variables(value, depth + 1, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn variables_of(env: &Value) -> Vec<String> {
+    match env {
+        Value::Object(members) => members.keys().cloned().collect(),
+        Value::Array(values) => values.iter().filter_map(|text| Some(text.as_str()?.split('=').next()?.to_owned())).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
 /// All hosts, with the schemes of their URLs. `everywhere`: also those of URLs in texts.
 pub fn hosts_in(args: &Value, everywhere: bool) -> Vec<(Option<String>, String)> {
     let mut found = Vec::new();

@@ -10,11 +10,13 @@ use crate::conversation::CallEnd;
 /// The run of a program, as the runtime's socket sees it. Everything that comes this way is the program's own word: any process of the Pod
 /// that knows the run's token can say it.
 pub trait ProgramCalls: Send + Sync {
-    /// A tool of the program's own is about to run. Returns when the begin of the call is durable in the log.
+    /// A tool of the program's own is about to run. Returns when the begin of the call is durable in the log. A call that the policy has a person asked about
+    /// waits for the answer for at most `wait_seconds`, which is how long the program waits for its hook; 0: it is refused at once. Dropping the future ends the
+    /// wait, and the call with it.
     ///
     /// # Errors
     /// Why the call must not run, as a sentence for the program's model.
-    fn call_starts(&self, call: ToolCall) -> BoxFuture<'_, Result<(), String>>;
+    fn call_starts(&self, call: ToolCall, wait_seconds: u64) -> BoxFuture<'_, Result<(), String>>;
 
     /// A tool of the program's own has ended. `output` is what the program's model reads.
     fn call_ended(&self, call_id: String, outcome: ToolOutcome, output: String) -> BoxFuture<'_, ()>;

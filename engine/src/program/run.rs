@@ -46,6 +46,10 @@ pub trait ProgramLog: Send + Sync {
     fn say(&self, said: Vec<ProgramEvent>) -> BoxFuture<'_, ()>;
     /// Shows text that is not in the log yet.
     fn show(&self, text: &str);
+    /// Whether a call of the program waits for a person. It is not silent then by its own doing.
+    fn waits_for_person(&self) -> bool {
+        false
+    }
 }
 
 /// What a run is given.
@@ -265,10 +269,15 @@ impl<'a> Reading<'a> {
                     block_in_place(|| process.kill_tree());
                     deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
                 }
+                // A call of it that waits for a person is no silence of its own.
                 () = &mut silence, if !is_silent && status.is_none() => {
-                    is_silent = true;
-                    block_in_place(|| process.kill_tree());
-                    deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
+                    if self.log.waits_for_person() {
+                        silence.as_mut().reset(Instant::now() + self.silence);
+                    } else {
+                        is_silent = true;
+                        block_in_place(|| process.kill_tree());
+                        deadline.as_mut().reset(Instant::now() + PIPE_DRAIN_TIMEOUT);
+                    }
                 }
                 () = limit.notified(), if !used_up && status.is_none() => {
                     used_up = true;

@@ -7,105 +7,23 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use yoi_session::{InboxMessage, Lock, PutOutcome, Reader, Replay, Sender, StoredEntry, Token, Wake};
+use yoi_session::{InboxMessage, Lock, PutOutcome, Reader, Sender, StoredEntry, Token, Wake};
 use yoi_wire::approval::{ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlRequest, ControlResponse};
-use yoi_wire::conversation::{ConversationState, ConversationStatus, MAIN};
+use yoi_wire::conversation::{ConversationState, ConversationStatus};
 use yoi_wire::engine_api::{EventTaken, RunTool, ToolRun};
-use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RefusalClass, RuntimeStarted};
-use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
-use yoi_wire::manifest::Task;
+use yoi_wire::entry::{CallFrom, OfferedTool, RuntimeStarted};
 use yoi_wire::people::MAX_LOG_TAIL;
-use yoi_wire::policy::ToolPolicy;
 
 use super::ProjectError;
-use super::budget::{TokenBudget, sum};
-use crate::conversation::{CallRequest, RunSettings};
-use crate::driver::{Agent, ConversationObserver, Driver, FailedCall, ModelPatience, SecretRenewal};
+use super::parts::ConversationParts;
+use crate::conversation::CallRequest;
 use crate::error_text::error_text;
 use crate::follow::Follower;
 use crate::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads, blocking};
-use crate::model::RetryPolicy;
 use crate::open_session::{OpenSession, closed_session_reader};
 use crate::outside_events::send_event;
-use crate::policy::Policy;
 use crate::tools::ToolGate;
-
-/// Gives the one that learns what happens in the conversation of a name.
-pub type ObserverOf = Arc<dyn Fn(&str) -> Arc<dyn ConversationObserver> + Send + Sync>;
-
-/// What all conversations of a project are started with.
-#[derive(Clone)]
-pub struct ConversationParts {
-    /// The agent, as the log names it.
-    pub agent_ref: AgentRef,
-    /// What answers.
-    pub agent: Agent,
-    /// The door to the tools of [`MAIN`].
-    pub tools: ToolGate,
-    /// The tokens of all together.
-    pub budget: Arc<TokenBudget>,
-    /// Limits and sizes. Its limit of tokens is that of `budget`.
-    pub settings: RunSettings,
-    /// Waits between calls of the model.
-    pub retries: RetryPolicy,
-    /// How long calls of the model are tried.
-    pub patience: ModelPatience,
-    /// Ends the process when endpoints want other Secrets.
-    pub secrets: Arc<dyn SecretRenewal>,
-    /// Who learns what happens in them.
-    pub observe: ObserverOf,
-    /// Returns a random number in `0.0..1.0`.
-    pub random: fn() -> f64,
-    /// What calls may do, when that changes.
-    pub policy: watch::Receiver<Arc<Policy>>,
-    /// The policy that the manifest or the options name. A conversation that starts under another one says so in its log.
-    pub named_policy: ToolPolicy,
-    /// Bytes of a segment after which the next one begins.
-    pub segment_bytes: u64,
-    /// Forms system prompt, tools and model options. It may block.
-    pub form_config: Arc<dyn Fn() -> AgentConfig + Send + Sync>,
-    /// The process, as each log names it.
-    pub runtime: RuntimeStarted,
-    /// The agent's task, which [`MAIN`] has.
-    pub task: Option<Task>,
-    /// Bounds what all reads of logs hold in memory.
-    pub reads: LogReads,
-}
-
-impl ConversationParts {
-    /// What drives the conversation of this name, whose session has been opened. Its tokens count from now on.
-    #[must_use]
-    pub fn driver(&self, name: &str, session: &Arc<OpenSession>, replay: &Replay, stop: CancellationToken) -> Driver {
-        let token_limit = self.budget.open(name, sum(replay.state.tokens));
-        let tokens = *token_limit.borrow();
-        let observer =
-            CountingObserver { name: name.to_owned(), session: session.clone(), budget: self.budget.clone(), next: (self.observe)(name) };
-        Driver {
-            session: session.clone(),
-            agent: self.agent.clone(),
-            tools: if name == MAIN { self.tools.clone() } else { self.tools.for_another_conversation() },
-            retries: self.retries,
-            patience: self.patience,
-            secrets: self.secrets.clone(),
-            observer: Arc::new(observer),
-            random: self.random,
-            stop,
-            task: self.task.clone().filter(|_| name == MAIN),
-            settings: RunSettings { tokens, ..self.settings },
-            token_limit,
-            policy: self.policy.clone(),
-            logs_assets: name == MAIN,
-            named_policy: self.named_policy.clone(),
-            segment_bytes: self.segment_bytes,
-            form_config: self.form_config_of(name),
-        }
-    }
-
-    fn form_config_of(&self, name: &str) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
-        if name == MAIN { self.form_config.clone() } else { config_of_other(name, self.form_config.clone()) }
-    }
-}
 
 /// How a conversation has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -401,56 +319,4 @@ pub fn running_status(name: &str, session: &OpenSession) -> ConversationStatus {
 
 fn fault_text(fault: &tokio::task::JoinError) -> String {
     format!("a fault of this program: {fault}")
-}
-
-/// The model of a conversation beside [`MAIN`] is told that others change the tree, too.
-fn config_of_other(name: &str, form: Arc<dyn Fn() -> AgentConfig + Send + Sync>) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
-    let told = format!(
-        "This is your conversation {name:?}. You have others, which work in the same tree at the same time: files may change between two of your calls, and \
-         you do not see what is said there."
-    );
-    Arc::new(move || {
-        let mut config = form();
-        config.system.push(told.clone());
-        config
-    })
-}
-
-/// Counts the tokens of a conversation for its project.
-struct CountingObserver {
-    name: String,
-    session: Arc<OpenSession>,
-    budget: Arc<TokenBudget>,
-    next: Arc<dyn ConversationObserver>,
-}
-
-impl ConversationObserver for CountingObserver {
-    fn on_entries_logged(&self) {
-        self.next.on_entries_logged();
-    }
-
-    fn on_model_called(&self, failure: Option<FailedCall>) {
-        self.next.on_model_called(failure);
-    }
-
-    fn on_progress(&self, activity: Activity, task: Option<TaskReport>) {
-        self.budget.set_used(&self.name, sum(self.session.feed.progress().total));
-        self.next.on_progress(activity, task);
-    }
-
-    fn on_program_session(&self, lost: Option<String>) {
-        self.next.on_program_session(lost);
-    }
-
-    fn on_rotated(&self, session: SessionPointer) {
-        self.next.on_rotated(session);
-    }
-
-    fn on_call_refused(&self, class: RefusalClass) {
-        self.next.on_call_refused(class);
-    }
-
-    fn on_wait(&self) {
-        self.next.on_wait();
-    }
 }

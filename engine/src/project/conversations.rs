@@ -11,13 +11,16 @@ use yoi_session::{Error as SessionError, Lock};
 use yoi_wire::conversation::{ConversationStatus, MAIN, MAX_STORED_CONVERSATIONS, is_other_name};
 
 use super::ProjectError;
-use super::conversation::{Conversation, ConversationParts, Ending};
+use super::conversation::{Conversation, Ending};
+use super::parts::ConversationParts;
+use super::subagents::SubagentPool;
 use crate::error_text::error_text;
 use crate::log_reads::blocking;
 
 /// The conversations beside [`MAIN`].
 pub struct Conversations {
     parts: ConversationParts,
+    subagents: Option<Arc<SubagentPool>>,
     /// How many may run at a time.
     limit: usize,
     stop: CancellationToken,
@@ -40,19 +43,36 @@ impl Conversations {
     ///
     /// # Errors
     /// The volume cannot be read.
-    pub async fn open(lock: Arc<Lock>, parts: ConversationParts, limit: usize, stop: CancellationToken) -> Result<Self, SessionError> {
+    pub async fn open(
+        lock: Arc<Lock>,
+        parts: ConversationParts,
+        subagents: Option<Arc<SubagentPool>>,
+        limit: usize,
+        stop: CancellationToken,
+    ) -> Result<Self, SessionError> {
         let volume = lock.clone();
         let found = blocking(move || stored::list(&**volume.disk(), volume.root())).await?;
         let root = lock.root().to_owned();
+        if let Some(subagents) = &subagents {
+            subagents.open(&lock);
+        }
         let (lock, changing, known) = (SyncMutex::new(Some(lock)), Mutex::new(()), SyncMutex::default());
-        let all = Self { parts, limit, stop, root, lock, changing, known };
+        let all = Self { parts, subagents, limit, stop, root, lock, changing, known };
         for (name, record) in found {
             let conversation = match record {
+                Ok(StoredConversation { subagent: true, tokens, .. }) => {
+                    all.parts.budget.open(&name, tokens);
+                    if let Some(subagents) = &all.subagents {
+                        subagents.add_ended(&name, all.ended(&name, Ending::Stopped));
+                        continue;
+                    }
+                    all.ended(&name, Ending::Stopped)
+                }
                 Ok(StoredConversation { running: true, .. }) => match all.drive(&name).await {
                     Ok(conversation) => conversation,
                     Err(error) => all.ended(&name, Ending::Failed(error_text(&error))),
                 },
-                Ok(StoredConversation { running: false, tokens }) => {
+                Ok(StoredConversation { running: false, tokens, .. }) => {
                     all.parts.budget.open(&name, tokens);
                     all.ended(&name, Ending::Stopped)
                 }
@@ -72,6 +92,9 @@ impl Conversations {
             return Err(ProjectError::ConversationName { name: name.to_owned() });
         }
         let _changing = self.changing.lock().await;
+        if self.is_subagent(name).await? {
+            return Err(ProjectError::IsSubagent { name: name.to_owned() });
+        }
         let (runs, running, all) = {
             let known = self.known();
             let running = known.values().filter(|conversation| conversation.is_running()).count();
@@ -86,7 +109,7 @@ impl Conversations {
         if all > MAX_STORED_CONVERSATIONS {
             return Err(ProjectError::TooManyStored { name: name.to_owned(), limit: MAX_STORED_CONVERSATIONS });
         }
-        self.record(name, StoredConversation { running: true, tokens: self.parts.budget.used(name) }).await?;
+        self.record(name, StoredConversation { running: true, tokens: self.parts.budget.used(name), subagent: false }).await?;
         match self.drive(name).await {
             Ok(conversation) => {
                 let conversation = Arc::new(conversation);
@@ -111,12 +134,17 @@ impl Conversations {
         }
         let _changing = self.changing.lock().await;
         let conversation = self.get(name)?;
+        if self.is_subagent(name).await? {
+            // Its record says already that it does not come back.
+            conversation.stop().await;
+            return Ok(());
+        }
         // First: one that is stopped does not come back after a crash.
-        self.record(name, StoredConversation { running: false, tokens: self.parts.budget.used(name) }).await?;
+        self.record(name, StoredConversation { running: false, tokens: self.parts.budget.used(name), subagent: false }).await?;
         conversation.stop().await;
         let tokens = self.parts.budget.used(name);
         self.known().insert(name.to_owned(), Arc::new(self.ended(name, Ending::Stopped)));
-        self.record(name, StoredConversation { running: false, tokens }).await
+        self.record(name, StoredConversation { running: false, tokens, subagent: false }).await
     }
 
     /// The conversation of this name, also one that does not run.
@@ -124,6 +152,9 @@ impl Conversations {
     /// # Errors
     /// [`ProjectError::UnknownConversation`].
     pub fn get(&self, name: &str) -> Result<Arc<Conversation>, ProjectError> {
+        if let Some(subagent) = self.subagents.as_ref().and_then(|subagents| subagents.get(name)) {
+            return Ok(subagent);
+        }
         let known = self.known();
         known.get(name).cloned().ok_or_else(|| {
             let known = std::iter::once(MAIN).chain(known.keys().map(String::as_str)).collect::<Vec<_>>().join(", ");
@@ -134,7 +165,16 @@ impl Conversations {
     /// All of them, by name.
     #[must_use]
     pub fn list(&self) -> Vec<ConversationStatus> {
-        self.known().values().map(|conversation| conversation.status()).collect()
+        let of_subagents = self.subagents.as_ref().map(|subagents| subagents.list()).unwrap_or_default();
+        self.known().values().map(|conversation| conversation.status()).chain(of_subagents).collect()
+    }
+
+    /// Whether a conversation of this name is or was a sub-agent.
+    async fn is_subagent(&self, name: &str) -> Result<bool, ProjectError> {
+        let (lock, name) = (self.volume()?, name.to_owned());
+        let record = blocking(move || stored::read(&**lock.disk(), lock.root(), &name)).await;
+        // One that cannot be read is written anew.
+        Ok(matches!(record, Ok(Some(StoredConversation { subagent: true, .. }))))
     }
 
     /// Ends all, and lets go of the volume. Each goes on when the project starts again, unless it was stopped.
@@ -144,6 +184,9 @@ impl Conversations {
         self.stop.cancel();
         for conversation in all {
             conversation.stop().await;
+        }
+        if let Some(subagents) = &self.subagents {
+            subagents.close().await;
         }
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

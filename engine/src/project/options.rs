@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use yoi_wire::conversation::MAX_CONVERSATIONS;
 use yoi_wire::manifest::{CompactionLimits, ModelEndpoint, RunLimits};
 use yoi_wire::policy::ToolPolicy;
+use yoi_wire::subagent::SubagentTemplate;
 
 use super::ProjectError;
 use crate::model::{ModelSecrets, ModelTimeouts, RetryPolicy};
@@ -33,6 +34,8 @@ pub struct ProjectOptions {
     pub policy: ToolPolicy,
     /// Limits of a run and of its tools.
     pub limits: RunLimits,
+    /// What sub-agents its conversations may start.
+    pub subagents: Vec<SubagentTemplate>,
     /// The most conversations that run beside `main`.
     pub conversations: usize,
     /// When and how far the conversation is compacted.
@@ -62,6 +65,7 @@ impl ProjectOptions {
             instruction: String::new(),
             policy: ToolPolicy::default(),
             limits: RunLimits::default(),
+            subagents: Vec::new(),
             conversations: MAX_CONVERSATIONS,
             compaction: CompactionLimits::default(),
             watch_assets: false,

@@ -15,6 +15,7 @@ use super::{Conversation, ProjectError};
 use crate::bounded_json::cut;
 use crate::conversation::Prompt;
 use crate::log_reads::{BYTES_PER_READ, ENTRIES_PER_READ, LogReads};
+use crate::subagents::{SubagentStatus, subagents_of};
 
 /// Entries of a timeline.
 const TIMELINE_ENTRIES: usize = 200;
@@ -33,6 +34,8 @@ pub enum Projection {
     /// The mode, who has set it and by which request, what it closes, its limit of steps, and the open run. The limit of a conversation whose mode nobody
     /// has set is that of its agent.
     ModeRuntime,
+    /// The sub-agents of the conversation that work, and the last of those that have ended.
+    SubagentStatus,
     /// The calls of the open run that have not ended, oldest first; then those that no model asked for.
     PendingToolCalls,
 }
@@ -47,6 +50,7 @@ impl FromStr for Projection {
             "diagnostics" => Ok(Self::Diagnostics),
             "mode_runtime" => Ok(Self::ModeRuntime),
             "pending_tool_calls" => Ok(Self::PendingToolCalls),
+            "subagent_status" => Ok(Self::SubagentStatus),
             _ => Err(ProjectError::UnknownProjection { key: key.to_owned() }),
         }
     }
@@ -95,6 +99,7 @@ struct ReadLog {
     calls: BTreeMap<String, u64>,
     refused: BTreeMap<String, u64>,
     notices: BTreeMap<String, u64>,
+    subagents: Vec<SubagentStatus>,
 }
 
 impl ReadLog {
@@ -109,6 +114,11 @@ impl ReadLog {
             }
             Projection::LlmContext => self.prompt.record(&entry),
             Projection::Diagnostics => self.count(&entry.body),
+            Projection::SubagentStatus => {
+                if let Some(subagents) = subagents_of(&entry.body) {
+                    self.subagents = subagents;
+                }
+            }
             Projection::ModeRuntime | Projection::PendingToolCalls => {}
         }
     }
@@ -130,7 +140,7 @@ impl ReadLog {
     }
 
     fn project(self, of: Projection) -> Value {
-        let Self { state, prompt, last, runs, calls, refused, notices } = self;
+        let Self { state, prompt, last, runs, calls, refused, notices, subagents } = self;
         match of {
             Projection::Timeline => last.iter().map(|entry| cut(json!(entry))).collect(),
             Projection::LlmContext => {
@@ -152,6 +162,7 @@ impl ReadLog {
                     "onlyReads": mode.is_some_and(Mode::only_reads), "steps": mode.map(Mode::steps), "openRun": run,
                 })
             }
+            Projection::SubagentStatus => json!(subagents),
             Projection::PendingToolCalls => {
                 let requested = state.requested.iter().map(|requested| &requested.call);
                 let calls = state.open_calls.iter().chain(requested).map(|call| {
@@ -181,7 +192,7 @@ mod tests {
     use crate::project::tests::{Place, calls, run, says};
     use crate::project::{Project, ProjectOptions};
 
-    const ALL: [&str; 5] = ["timeline", "llm_context", "diagnostics", "pending_tool_calls", "mode_runtime"];
+    const ALL: [&str; 6] = ["timeline", "llm_context", "diagnostics", "pending_tool_calls", "mode_runtime", "subagent_status"];
 
     async fn all(conversation: &Conversation) -> Vec<String> {
         let mut found = Vec::new();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::json;
 use tempfile::TempDir;
-use yoi_test_support::in_time;
+use yoi_test_support::{eventually, in_time};
 use yoi_wire::control::{AttachLine, DeltaKind};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 use yoi_wire::manifest::{ModelEndpoint, ModelProvider};
@@ -333,6 +333,22 @@ async fn a_call_that_the_policy_wants_asked_waits_for_an_answer_in_process_too()
     assert!(place.folder("p-root").join("made").exists());
     let unknown = project.approve("jane", ApprovalRequest { call: 9999, ..request }).await.unwrap_err();
     assert!(matches!(unknown, ProjectError::Approval(ApprovalRefusal::Unknown(_))), "{unknown}");
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p69_other_conversations_go_on_while_a_call_of_one_waits_for_a_person() {
+    let place = Place::new();
+    let (url, _) = serve(vec![calls("Shell", &json!({"command": "touch made"})), says("still here"), says("done")]).await;
+    let policy = serde_json::from_value(json!({"ask": ["Shell"]})).unwrap();
+    let project = Project::start(ProjectOptions { policy, ..place.options("p", &url) }).await.unwrap();
+    let other = project.start_conversation("c").await.unwrap();
+    other.send("jane", Uuid::now_v7(), "make it").await.unwrap();
+    let waiting = eventually("the question", async || other.waiting_calls().await.unwrap().first().cloned()).await;
+    assert_eq!(outcome(&run_with(&project, "are you there?").await), RunOutcome::Finished);
+    let mut follower = other.follow(Token::Start, Some(0)).await.unwrap();
+    other.approve("jane", ApprovalRequest { call: waiting.call, approve: true, always: false, because: None }).await.unwrap();
+    assert_eq!(outcome(&run(&mut follower).await), RunOutcome::Finished);
     project.stop().await;
 }
 

@@ -94,6 +94,11 @@ impl Causes {
         call.and_then(|call| call.requested.clone()).or_else(|| self.run().filter(|_| !self.is_apart(call_id)))
     }
 
+    /// The event by which a call has begun, if it is open.
+    pub fn of_started_call(&self, call_id: &str) -> Option<String> {
+        self.calls.iter().find(|call| call.call_id == call_id)?.started.clone()
+    }
+
     /// Whether no model asked for the call, so that it is none of the run's.
     pub fn is_apart(&self, call_id: &str) -> bool {
         self.calls.iter().any(|call| call.call_id == call_id && call.is_apart)

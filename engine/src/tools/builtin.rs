@@ -22,8 +22,11 @@ mod shell_output;
 mod shell_stop;
 mod skill;
 mod spawn_pod;
+mod spawn_subagent;
 mod stop_pod;
+mod stop_subagent;
 mod wait_pods;
+mod wait_subagents;
 mod write;
 
 use super::tool::{Tool, TypedTool};
@@ -32,6 +35,8 @@ use crate::peers::PeersError;
 /// The tool by which paths are lent, where they may be.
 pub const SPAWN_POD: &str = spawn_pod::SpawnPod::NAME;
 pub use spawn_pod::{SHARES, without_share};
+/// The tools that look into folders outside of the tree that the policy excepts.
+pub const READ_OUTSIDE: [&str; 2] = [read::Read::NAME, list::List::NAME];
 
 /// The tools of an agent that may start others.
 pub const FOR_CHILDREN: [&str; 9] = [
@@ -45,6 +50,13 @@ pub const FOR_CHILDREN: [&str; 9] = [
     wait_pods::WaitPods::NAME,
     stop_pod::StopPod::NAME,
 ];
+
+/// The tools of a conversation that has templates of sub-agents.
+pub const FOR_SUBAGENTS: [&str; 3] = [SPAWN_SUBAGENT, wait_subagents::WaitSubagents::NAME, stop_subagent::StopSubagent::NAME];
+/// The tool whose description lists the templates.
+pub const SPAWN_SUBAGENT: &str = spawn_subagent::SpawnSubagent::NAME;
+/// The tools by which an agent reaches others. Its sub-agents do not.
+pub const FOR_PEERS: [&str; 2] = [list_pods::ListPods::NAME, send_to_peer_pod::SendToPeerPod::NAME];
 
 /// All of them, in the order in which the model is offered them.
 pub fn all() -> Vec<Box<dyn Tool>> {
@@ -61,6 +73,9 @@ pub fn all() -> Vec<Box<dyn Tool>> {
         Box::new(skill::Skill),
         Box::new(graph::Graph),
         Box::new(command::Command),
+        Box::new(spawn_subagent::SpawnSubagent),
+        Box::new(wait_subagents::WaitSubagents),
+        Box::new(stop_subagent::StopSubagent),
         Box::new(list_pods::ListPods),
         Box::new(send_to_peer_pod::SendToPeerPod),
         Box::new(restore_pod::RestorePod),

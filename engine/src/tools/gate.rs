@@ -1,5 +1,6 @@
 //! The one door to all tools. The model of the runtime's own loop, a program's hook, a program's MCP client and the engine's API pass it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +9,8 @@ use yoi_wire::entry::{CallFrom, OfferedTool, RefusalClass, ToolCall};
 use yoi_wire::mode::Mode;
 
 use super::ToolRunner;
+use super::arguments::MAX_MESSAGE_BYTES;
+use super::output_limit::truncate;
 use super::builtin::FOR_CHILDREN;
 use super::result::{CallResult, LiveOutput};
 use crate::assets::{COMMAND, GRAPH, SKILL};
@@ -26,6 +29,15 @@ pub struct ToolGate {
     mode: Arc<Mutex<Option<Mode>>>,
     /// A program is the agent of the conversation.
     of_program: Arc<AtomicBool>,
+    /// What a sub-agent has; `None`: the conversation is none.
+    of_subagent: Option<Arc<SubagentTools>>,
+}
+
+/// The only tools of a sub-agent.
+#[derive(Debug)]
+struct SubagentTools {
+    names: BTreeSet<String>,
+    mode: Option<Mode>,
 }
 
 impl fmt::Debug for ToolGate {
@@ -38,7 +50,13 @@ impl ToolGate {
     /// A gate before the tools of `runner`, which nothing else runs.
     #[must_use]
     pub fn new(runner: ToolRunner) -> Self {
-        Self { runner, mode: Arc::default(), of_program: Arc::default() }
+        Self { runner, mode: Arc::default(), of_program: Arc::default(), of_subagent: None }
+    }
+
+    /// The gate of a sub-agent: as that of another conversation, with these tools alone, and a mode that it cannot leave.
+    #[must_use]
+    pub fn for_subagent(&self, names: BTreeSet<String>, mode: Option<Mode>) -> Self {
+        Self { of_subagent: Some(Arc::new(SubagentTools { names, mode })), ..self.for_another_conversation() }
     }
 
     /// The gate of another conversation of the project: the same tools, tree, policy and slots of the project, and no mode yet.
@@ -92,8 +110,12 @@ impl ToolGate {
     #[must_use]
     pub fn offered_under(&self, policy: &Policy, to: CallFrom) -> Vec<OfferedTool> {
         let to = self.as_whom(to);
-        let is_offered =
-            |tool: &OfferedTool| is_exposed(&tool.name, to) && policy.exposes(&tool.name) && self.runner.is_of_use(&tool.name, to);
+        let is_offered = |tool: &OfferedTool| {
+            is_exposed(&tool.name, to)
+                && policy.exposes(&tool.name)
+                && self.runner.is_of_use(&tool.name, to)
+                && self.check_subagent(&tool.name).is_ok()
+        };
         self.runner.offered(to).into_iter().filter(is_offered).collect()
     }
 
@@ -119,7 +141,9 @@ impl ToolGate {
         if from == CallFrom::Hook {
             return self.runner.check_policy(call);
         }
-        self.runner.tools().find(&call.tool)?;
+        if self.runner.tools().find(&call.tool).is_none() {
+            return Err(self.unknown_tool(&call.tool, from));
+        }
         let as_whom = self.as_whom(from);
         if !is_exposed(&call.tool, as_whom) {
             let there_are: Vec<&str> =
@@ -127,9 +151,28 @@ impl ToolGate {
             let why = format_args!("{} is not for a program; there are {}", call.tool, there_are.join(", "));
             return Err(Refusal::new(RefusalClass::ToolNotExposed, why));
         }
+        self.check_subagent(&call.tool)?;
         self.check_mode(&call.tool)?;
         self.runner.check(call)?;
         self.runner.check_policy(call)
+    }
+
+    /// There is no such tool; there are those that whoever asks is offered now.
+    fn unknown_tool(&self, name: &str, to: CallFrom) -> Refusal {
+        let names: Vec<String> = self.offered_now(to).into_iter().map(|tool| tool.name).collect();
+        let refusal = Refusal::new(RefusalClass::UnknownTool, format_args!("there is no tool {name:?}; there are {}", names.join(", ")));
+        Refusal { message: truncate(refusal.message, MAX_MESSAGE_BYTES), ..refusal }
+    }
+
+    /// Whether the template of a sub-agent has the tool.
+    fn check_subagent(&self, tool: &str) -> Result<(), Refusal> {
+        let Some(SubagentTools { names, mode }) = self.of_subagent.as_deref() else { return Ok(()) };
+        if names.contains(tool) && is_open(*mode, tool, &self.runner.tools().read_only()) {
+            return Ok(());
+        }
+        let read_only = self.runner.tools().read_only();
+        let open: Vec<&str> = names.iter().map(String::as_str).filter(|name| is_open(*mode, name, &read_only)).collect();
+        Err(Refusal::new(RefusalClass::ToolNotExposed, format_args!("this sub-agent has only {}", open.join(", "))))
     }
 
     /// Whether the mode lets calls of a tool run.

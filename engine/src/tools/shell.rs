@@ -95,7 +95,12 @@ impl Shell {
     /// Runs a command for at most `limit`. Standard output and error come interleaved, in at most `bytes` bytes, and piece by piece at
     /// `live`. Every process of it has ended on return, and when the future is dropped.
     pub async fn run(&self, command: &str, limit: Duration, bytes: usize, live: &LiveOutput) -> CallResult {
-        let started = match self.start(command) {
+        self.run_with(command, &[], limit, bytes, live).await
+    }
+
+    /// As [`Self::run`], with these variables beside those of every command.
+    pub async fn run_with(&self, command: &str, env: &[(&str, &str)], limit: Duration, bytes: usize, live: &LiveOutput) -> CallResult {
+        let started = match self.start(command, env) {
             Ok(started) => started,
             Err(message) => return CallResult::failed(message),
         };
@@ -111,7 +116,15 @@ impl Shell {
     /// # Errors
     /// It does not start, or too many are running.
     pub fn start_background(&self, command: &str) -> Result<String, BackgroundError> {
-        self.background.start(&self.memory_kills, || self.start(command))
+        self.start_background_with(command, &[])
+    }
+
+    /// As [`Self::start_background`], with these variables beside those of every command.
+    ///
+    /// # Errors
+    /// It does not start, or too many are running.
+    pub fn start_background_with(&self, command: &str, env: &[(&str, &str)]) -> Result<String, BackgroundError> {
+        self.background.start(&self.memory_kills, || self.start(command, env))
     }
 
     /// What a background command wrote since the last call, in at most `bytes` bytes. Waits up to `wait` for something new.
@@ -155,12 +168,12 @@ impl Shell {
     }
 
     /// Starts in the working directory; in the root when that cannot be entered; in `/` when the root is closed.
-    fn start(&self, command: &str) -> Result<StartedCommand, String> {
+    fn start(&self, command: &str, env: &[(&str, &str)]) -> Result<StartedCommand, String> {
         let root = self.processes.root();
         let mut directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut note = String::new();
         loop {
-            let error = match self.start_in(&directory, command, &note) {
+            let error = match self.start_in(&directory, (command, env), &note) {
                 Ok(started) => return Ok(started),
                 Err(error) => error,
             };
@@ -188,7 +201,7 @@ impl Shell {
         }
     }
 
-    fn start_in(&self, directory: &Path, command: &str, note: &str) -> io::Result<StartedCommand> {
+    fn start_in(&self, directory: &Path, (command, env): (&str, &[(&str, &str)]), note: &str) -> io::Result<StartedCommand> {
         let (output, write) = pipe_with(PipeFlags::CLOEXEC)?;
         let stderr = write.try_clone()?;
         let output = Receiver::from_owned_fd(output)?;
@@ -196,7 +209,7 @@ impl Shell {
         let report_fd = report.as_raw_fd();
         let kills_before = self.memory_kills.count();
         let process = self.processes.start(self.script.program(), |process| {
-            process.args(self.script.args(command)).stdout(write).stderr(stderr).current_dir(directory);
+            process.envs(env.iter().copied()).args(self.script.args(command)).stdout(write).stderr(stderr).current_dir(directory);
             // SAFETY: one system call on a descriptor that is open until the program has started.
             unsafe { process.pre_exec(move || Script::pass_descriptor(report_fd)) };
         })?;

@@ -213,7 +213,8 @@ fn calls_that_only_read_say_so() {
             "Read",
             "ShellOutput",
             "Skill",
-            "WaitPods"
+            "WaitPods",
+            "WaitSubagents"
         ]
     );
 }

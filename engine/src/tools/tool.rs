@@ -1,5 +1,6 @@
 //! What a tool is.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,9 @@ use super::unconfirmed::UnconfirmedMessages;
 use crate::assets::ProjectAssets;
 use crate::children::Children;
 use crate::decision::Refusal;
+use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
+use crate::subagents::{SubagentSlot, Subagents};
 
 /// A tool that the model can call. Most tools are a [`TypedTool`], which is one of these.
 pub trait Tool: Send + Sync {
@@ -130,6 +133,8 @@ pub struct ToolContext {
     pub policy: PolicyInForce,
     /// Skills and commands of the tree.
     pub assets: Arc<ProjectAssets>,
+    /// The sub-agents of the conversation.
+    pub(super) subagents: Arc<SubagentSlot>,
     pub(super) unconfirmed: UnconfirmedMessages,
     /// How far the words of children were read.
     pub(super) read: ReadPositions,
@@ -151,9 +156,43 @@ impl ToolContext {
         self.peers.children().ok_or_else(|| Refusal::new(RefusalClass::ToolNotExposed, why))
     }
 
+    /// The sub-agents of the conversation.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(super) fn subagents(&self) -> Result<Arc<dyn Subagents>, Refusal> {
+        let why = "this conversation starts no sub-agents: its project has no templates of any, or it is one";
+        self.subagents.get().ok_or_else(|| Refusal::new(RefusalClass::ToolNotExposed, why))
+    }
+
     /// Checks that a path lies in the tree.
     pub(super) fn check_path(&self, path: &str) -> Result<(), Refusal> {
         self.tree.check(path).map_err(|error| Refusal::with_message(error.class().unwrap_or(RefusalClass::InvalidPath), error.to_string()))
+    }
+
+    /// Checks that a path lies in the tree, or in a folder outside of it that the policy excepts.
+    pub(super) fn check_readable(&self, path: &str) -> Result<(), Refusal> {
+        match self.policy.get().exception_of(path).map(|exception| Tree::open(Path::new(&exception.path))) {
+            Some(Ok(outside)) if self.tree.check(path).is_err() => outside
+                .check(path)
+                .map_err(|error| Refusal::with_message(error.class().unwrap_or(RefusalClass::InvalidPath), error.to_string())),
+            Some(_) | None => self.check_path(path),
+        }
+    }
+
+    /// As [`Self::run_on_tree`], or on a folder outside of the tree that the policy excepts and `path` names: in the frame of the agent's processes, so that
+    /// nothing is opened there that is closed.
+    pub(super) async fn read_tree(&self, path: &str, operation: impl FnOnce(&Tree) -> CallResult + Send + 'static) -> CallResult {
+        let policy = self.policy.get();
+        let outside = policy.exception_of(path).filter(|_| self.tree.check(path).is_err());
+        let Some(root) = outside.map(|exception| PathBuf::from(&exception.path)) else { return self.run_on_tree(operation).await };
+        let open = move || match Tree::open(&root) {
+            Ok(tree) => operation(&tree),
+            Err(error) => CallResult::failed(without_os_error_number(&format!("{}: {error}", root.display()))),
+        };
+        let read = self.shell.processes().run_in_frame(open);
+        let result = async { read.await.unwrap_or_else(|error| CallResult::failed(format!("the tool broke: {error}"))) };
+        with_timeout(default_time_limit(&self.limits), result).await
     }
 
     /// Checks that text for a file holds nothing that stands in the place of a secret: the model read it in a result, and the secret would be gone.

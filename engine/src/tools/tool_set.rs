@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use yoi_wire::entry::{OfferedTool, RefusalClass};
+use yoi_wire::entry::OfferedTool;
 use yoi_wire::manifest::RunLimits;
 
-use super::output_limit::truncate;
+use super::builtin;
 use super::tool::Tool;
-use super::{arguments, builtin};
-use crate::decision::Refusal;
 
 /// Tools in the order in which the model is offered them. Of two of one name the first is called.
 #[derive(Clone)]
@@ -34,16 +32,27 @@ impl ToolSet {
         self.0.iter().filter(|tool| tool.reads_only()).map(|tool| tool.name().to_owned()).collect()
     }
 
+    /// Names of the tools that a sub-agent can have.
+    #[must_use]
+    pub fn for_subagents(&self) -> BTreeSet<String> {
+        let others: Vec<&str> = builtin::FOR_SUBAGENTS.into_iter().chain(builtin::FOR_CHILDREN).chain(builtin::FOR_PEERS).collect();
+        self.0.iter().map(|tool| tool.name()).filter(|name| !others.contains(name)).map(str::to_owned).collect()
+    }
+
     /// The tool of this name.
-    ///
-    /// # Errors
-    /// There is none; the message names those that there are.
-    pub fn find(&self, name: &str) -> Result<&dyn Tool, Refusal> {
-        self.0.iter().find(|tool| tool.name() == name).map(Box::as_ref).ok_or_else(|| {
-            let names: Vec<&str> = self.0.iter().map(|tool| tool.name()).collect();
-            let refusal =
-                Refusal::new(RefusalClass::UnknownTool, format_args!("there is no tool {name:?}; there are {}", names.join(", ")));
-            Refusal { message: truncate(refusal.message, arguments::MAX_MESSAGE_BYTES), ..refusal }
-        })
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&dyn Tool> {
+        self.0.iter().find(|tool| tool.name() == name).map(Box::as_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p38_a_sub_agent_can_have_the_tools_that_an_object_may_name_and_no_others() {
+        let names: Vec<String> = ToolSet::builtin().for_subagents().into_iter().collect();
+        assert_eq!(names, yoi_wire::subagent::SUBAGENT_TOOLS);
     }
 }

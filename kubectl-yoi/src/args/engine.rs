@@ -19,7 +19,7 @@ pub struct EventsOptions {
     /// Go on showing what comes.
     #[arg(short, long)]
     pub follow: bool,
-    /// Only those of the last so many entries of the log.
+    /// Only the last so many.
     #[arg(long)]
     pub tail: Option<u64>,
     /// Only those after this cursor (from an earlier `-o json`).
@@ -108,7 +108,7 @@ pub struct ProjectionOptions {
     pub name: String,
     #[command(flatten)]
     pub of: ConversationChoice,
-    /// timeline, llm_context, diagnostics, mode_runtime or pending_tool_calls; an agent of a newer version may have more.
+    /// timeline, llm_context, diagnostics, mode_runtime, pending_tool_calls or subagent_status; an agent of a newer version may have more.
     #[arg(value_name = "KEY", value_parser = projection_key)]
     pub key: String,
 }

@@ -143,7 +143,7 @@ fn agent(program: ProgramOptions, instruction: String) -> Agent {
             Agent { cli: Some(Box::new(CliAgent { preset, preset_from, args: program_arg, credentials_secret_ref })), ..Agent::default() }
         }
         (None, None) if command => Agent { command: words, ..Agent::default() },
-        (None, None) => Agent { builtin: Some(BuiltinAgent { instruction }), ..Agent::default() },
+        (None, None) => Agent { builtin: Some(BuiltinAgent { instruction, ..BuiltinAgent::default() }), ..Agent::default() },
     }
 }
 

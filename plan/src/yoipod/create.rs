@@ -10,7 +10,6 @@ use yoi_wire::policy::ToolPolicy;
 use super::acceptance::Accepted;
 use super::yoipod_input::YoiPodInput;
 use super::{assets, manifest, pod_spec, policy_valid, rest};
-use crate::names;
 use crate::node_affinity::NodeChoice;
 use crate::settings::Settings;
 use crate::step::Step;

@@ -7,13 +7,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use yoi_crds::assets::Assets;
 use yoi_crds::name::{annotation, label};
-use yoi_crds::pod::{EnvVar, Limits, ManifestRef, Model, PodSettings};
+use yoi_crds::pod::{Agent, EnvVar, Limits, ManifestRef, Model, PodSettings, Subagent, SubagentMode};
 use yoi_crds::project::PodDefaults;
 use yoi_crds::quota::quota_bytes;
 use yoi_crds::{YoiPod, YoiPodSpec, YoiProject};
 use yoi_wire::identity::MANIFEST_FILE;
 use yoi_wire::manifest::{AgentManifest, Builtin, CompactionLimits, RunLimits, Task};
+use yoi_wire::mode::Mode;
 use yoi_wire::policy::ToolPolicy;
+use yoi_wire::subagent::SubagentTemplate;
 
 use super::assets::{self, ReadBy};
 use super::model_endpoint::wire_model;
@@ -214,9 +216,38 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
         compaction: CompactionLimits { at: compaction.at.map(i64::unsigned_abs), keep: compaction.keep.map(i64::unsigned_abs) },
         policy: ToolPolicy { secret_variables: secret_variables(&resolved.pod), ..policy.clone() },
         assets: assets::wire(resolved.assets.as_deref(), settings, ReadBy::Agent),
+        subagents: wire_subagents(&yoipod.spec.agent),
         delegation: yoipod.spec.delegation.is_some(),
         lends: reservation::lends(yoipod),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
+    }
+}
+
+/// The templates of a built-in agent's sub-agents.
+fn wire_subagents(agent: &Agent) -> Vec<SubagentTemplate> {
+    let templates = agent.builtin.iter().flat_map(|builtin| &builtin.subagents).map(|template| {
+        let Subagent { name, description, instruction, tools, mode, seconds, turns, tokens } = template;
+        SubagentTemplate {
+            name: name.clone(),
+            description: description.clone(),
+            instruction: instruction.clone(),
+            tools: tools.clone(),
+            mode: mode.map(wire_mode),
+            seconds: seconds.map(i32::unsigned_abs),
+            turns: turns.map(i32::unsigned_abs),
+            tokens: tokens.map(i64::unsigned_abs),
+            ..SubagentTemplate::default()
+        }
+    });
+    templates.collect()
+}
+
+fn wire_mode(mode: SubagentMode) -> Mode {
+    match mode {
+        SubagentMode::Coding => Mode::Coding,
+        SubagentMode::Engineering => Mode::Engineering,
+        // An object with a word of another version makes no manifest; this one closes the most.
+        SubagentMode::Planning | SubagentMode::Unknown => Mode::Planning,
     }
 }
 

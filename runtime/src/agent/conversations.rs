@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use yoi_engine::conversation::RunSettings;
 use yoi_engine::driver::{ConversationObserver, ModelPatience};
 use yoi_engine::log_reads::LogReads;
-use yoi_engine::project::{ConversationParts, Conversations, SEGMENT_BYTES, TokenBudget};
+use yoi_engine::project::{ConversationKind, ConversationParts, Conversations, SEGMENT_BYTES, SubagentSource, TokenBudget};
 use yoi_session::{Error as SessionError, Lock};
 use yoi_wire::conversation::MAIN;
 use yoi_wire::entry::RuntimeStarted;
@@ -30,7 +30,7 @@ impl AgentProcess<'_> {
 
     pub(super) async fn open_others(&self, lock: &Arc<Lock>) -> Result<(), SessionError> {
         let limit = self.settings.manifest.limits.most_conversations();
-        let others = Conversations::open(lock.clone(), self.parts(), limit, self.stop.child_token()).await?;
+        let others = Conversations::open(lock.clone(), self.parts(), self.subagents.clone(), limit, self.stop.child_token()).await?;
         self.conversations.send_replace(Some(Arc::new(others)));
         Ok(())
     }
@@ -75,6 +75,8 @@ impl AgentProcess<'_> {
             },
             task: manifest.task.clone(),
             reads: LogReads::default(),
+            subagents: self.subagents.clone().map(|pool| pool as Arc<dyn SubagentSource>),
+            kind: ConversationKind::Own,
         }
     }
 }

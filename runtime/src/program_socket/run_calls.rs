@@ -41,11 +41,11 @@ impl RunCalls {
 
     pub(super) async fn answer(&self, method: Method) -> Answer {
         match method {
-            Method::HookBefore(HookCall { call_id, tool, args }) => {
+            Method::HookBefore { call: HookCall { call_id, tool, args }, wait_seconds } => {
                 let unnamed = call_id.is_none();
                 let call = ToolCall { call_id: call_id.unwrap_or_else(|| new_id("hook")), tool, args };
                 let open = OpenCall { call_id: call.call_id.clone(), tool: call.tool.clone(), args: args_digest(&call.args) };
-                match self.calls.call_starts(call).await {
+                match self.calls.call_starts(call, wait_seconds).await {
                     Ok(()) => {
                         if unnamed {
                             self.open_call(open);

@@ -28,7 +28,7 @@ impl Told {
 }
 
 impl ProgramCalls for Told {
-    fn call_starts(&self, call: ToolCall) -> BoxFuture<'_, Result<(), String>> {
+    fn call_starts(&self, call: ToolCall, _wait_seconds: u64) -> BoxFuture<'_, Result<(), String>> {
         self.tell(format!("start {} {} {}", call.call_id, call.tool, call.args));
         let durable = if call.tool == "Forbidden" { Err("the run has ended".to_owned()) } else { Ok(()) };
         async move { durable }.boxed()
@@ -116,6 +116,10 @@ fn call(call_id: Option<&str>, tool: &str, args: Value) -> HookCall {
     HookCall { call_id: call_id.map(str::to_owned), tool: tool.to_owned(), args }
 }
 
+fn before(call: HookCall) -> Method {
+    Method::HookBefore { call, wait_seconds: 0 }
+}
+
 fn end_of(call: HookCall, output: &str) -> Method {
     Method::HookAfter { call, outcome: ToolOutcome::Succeeded, output: output.to_owned() }
 }
@@ -160,7 +164,7 @@ async fn a_link_in_the_place_of_folder_or_socket_leads_nowhere_else() {
 async fn without_the_runs_token_nothing_is_done() {
     let setup = setup();
     for token in ["", "wrong", "toke", "token "] {
-        for method in [Method::HookBefore(call(None, "T", json!({}))), Method::ListTools] {
+        for method in [before(call(None, "T", json!({}))), Method::ListTools] {
             assert!(matches!(setup.ask(token, method).await, Answer::Refused { message } if message.contains("token")), "{token:?}");
         }
     }
@@ -175,7 +179,7 @@ async fn without_the_runs_token_nothing_is_done() {
 #[tokio::test]
 async fn a_call_that_cannot_be_logged_is_refused_with_the_reason() {
     let setup = setup();
-    let refused = setup.ask("token", Method::HookBefore(call(Some("c"), "Forbidden", json!({})))).await;
+    let refused = setup.ask("token", before(call(Some("c"), "Forbidden", json!({})))).await;
     assert_eq!(refused, Answer::Refused { message: "the run has ended".to_owned() });
 }
 
@@ -183,11 +187,11 @@ async fn a_call_that_cannot_be_logged_is_refused_with_the_reason() {
 async fn calls_without_an_id_get_one_and_equal_calls_end_in_the_order_of_their_begin() {
     let setup = setup();
     let named = call(Some("toolu_1"), "Read", json!({"path": "a"}));
-    assert_eq!(setup.ask("token", Method::HookBefore(named.clone())).await, Answer::Done);
+    assert_eq!(setup.ask("token", before(named.clone())).await, Answer::Done);
     assert_eq!(setup.ask("token", end_of(named, "named")).await, Answer::Done);
     let equal = call(None, "Read", json!({"path": "a"}));
     for _ in 0..2 {
-        assert_eq!(setup.ask("token", Method::HookBefore(equal.clone())).await, Answer::Done);
+        assert_eq!(setup.ask("token", before(equal.clone())).await, Answer::Done);
     }
     for output in ["one", "two"] {
         assert_eq!(setup.ask("token", end_of(equal.clone(), output)).await, Answer::Done);

@@ -37,6 +37,7 @@ impl From<ProjectError> for Refused {
             ProjectError::UnknownConversation { .. } => (StatusCode::NOT_FOUND, RefusalReason::Invalid),
             ProjectError::ConversationName { .. } => (StatusCode::BAD_REQUEST, RefusalReason::Invalid),
             ProjectError::ConversationRuns { .. }
+            | ProjectError::IsSubagent { .. }
             | ProjectError::TooManyConversations { .. }
             | ProjectError::TooManyStored { .. }
             | ProjectError::MainIsNotStopped => (StatusCode::CONFLICT, RefusalReason::Invalid),

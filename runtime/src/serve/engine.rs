@@ -206,9 +206,14 @@ async fn stream_events(api: ReadState, conversation: &str, query: AskedQuery) ->
 async fn start(api: ReadState, conversation: &str, query: &EventsQuery) -> Result<Option<EventStream>, Error> {
     let from = EventsFrom::try_from(query)?;
     // Before the reader is made, so that no entry is missed between the two.
-    let appended = api.open_session.borrow().as_ref().map(|session| session.watch_last_seq());
+    let session = api.open_session.borrow().clone();
+    let appended = session.as_ref().map(|session| session.watch_last_seq());
     let Some(reader) = reader(&api).await? else { return Ok(None) };
-    EventStream::start(reader, (&api.agent, conversation), from, appended, api.log_reads).await.map(Some)
+    let stream = EventStream::start(reader, (&api.agent, conversation), from, appended, api.log_reads).await?;
+    match session.filter(|_| from.follow && from.deltas) {
+        Some(session) => stream.with_deltas(&session, api.stop).await.map(Some),
+        None => Ok(Some(stream)),
+    }
 }
 
 async fn project(api: ReadState, key: &str) -> Response {

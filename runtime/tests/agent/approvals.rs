@@ -113,3 +113,47 @@ async fn p70_a_denial_reaches_the_model_with_its_reason_and_its_person() {
     let last = harness.requests.lock().unwrap().last().unwrap().to_string();
     assert!(last.contains("not on a Friday"), "{last}");
 }
+
+/// What a program's hook is told of a command, and how it waits.
+const HOOKS: &str = r#"cat > /dev/null
+call() { echo "{\"tool_name\":\"Bash\",\"tool_input\":{\"command\":\"echo one $1\"},\"tool_use_id\":\"$1\"}"; }
+call t1 | $RUNTIME hook before --wait 600 && touch begun
+call t2 | $RUNTIME hook before --wait 600 2> denied || echo blocked with $? >> denied
+call t3 > input
+$RUNTIME hook before --wait 600 < input &
+while [ ! -e go-on ]; do sleep 0.02; done
+kill $!; wait $!
+call t4 | $RUNTIME hook before 2> refused
+echo done"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p69_p72_a_call_of_a_program_waits_as_long_as_its_hook_and_the_answer_reaches_the_hook() {
+    let mut harness = crate::programs::program(HOOKS, json!({"hooks": true})).await;
+    harness.manifest_settings["policy"] = json!({"ask": ["Shell(echo one*)"]});
+    let _runtime = harness.start(1, Some("go"));
+    let asked = |times: usize| {
+        move |entries: &[yoi_wire::entry::Entry]| {
+            kinds(entries).matches("ToolAsked").count() == times && kinds(entries).ends_with("ToolAsked")
+        }
+    };
+    harness.wait_until("a question", asked(1)).await;
+    harness.gateway.wait_for_report(|report| report.activity == Activity::NeedsInput).await;
+    let waits = waiting(&harness).await.calls.remove(0);
+    assert_eq!((waits.seconds, waits.tool.as_str(), &waits.args["command"]), (600, "Bash", &json!("echo one t1")));
+    assert!(!harness.tree().join("begun").exists(), "the hook has returned before the answer");
+    assert_eq!(answer(&harness, "jane", &json!({"call": waits.call, "approve": true})).await.0, StatusCode::OK);
+    harness.wait_until("the next question", asked(2)).await;
+    assert!(harness.tree().join("begun").exists());
+    let second = waiting(&harness).await.calls.remove(0).call;
+    assert_eq!(answer(&harness, "jane", &json!({"call": second, "approve": false, "because": "not on a Friday"})).await.0, StatusCode::OK);
+    harness.wait_until("the third question", asked(3)).await;
+    let denied = std::fs::read_to_string(harness.tree().join("denied")).unwrap();
+    assert_eq!(denied, "The call was not run: not_approved: the call did not run: jane denied it: not on a Friday.\nblocked with 2\n");
+    let third = waiting(&harness).await.calls.remove(0).call;
+    std::fs::write(harness.tree().join("go-on"), "").unwrap();
+    let entries = harness.wait_for_runs(1).await;
+    assert_eq!(answer(&harness, "jane", &json!({"call": third, "approve": true})).await.0, StatusCode::GONE);
+    let outcomes: Vec<String> = tool_ends(&entries).into_iter().map(|end| format!("{} {:?}", end.call_id, end.outcome)).collect();
+    assert_eq!(outcomes, ["t2 Refused", "t3 Refused", "t4 Refused", "t1 Unknown"], "{}", kinds(&entries));
+    assert!(std::fs::read_to_string(harness.tree().join("refused")).unwrap().contains("cannot wait"));
+}

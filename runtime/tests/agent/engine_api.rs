@@ -1,12 +1,14 @@
 //! The engine's calls over the line: events, projections and tools.
 
 use http::StatusCode;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use yoi_test_support::eventually;
+use yoi_test_support::{eventually, in_time};
 use yoi_wire::engine_api::{PROJECTIONS, ToolList};
 use yoi_wire::hub::runtime_api;
-use yoi_wire::signal::CloudEvent;
+use yoi_wire::signal::{CloudEvent, DELTA_TYPE};
 
+use crate::gateway::person;
 use crate::harness::Harness;
 use crate::readers::start_reader;
 
@@ -100,6 +102,23 @@ async fn p63_p67_a_run_is_followed_by_its_events_and_what_a_stopped_agent_says_o
     let timeline: Value = serde_json::from_str(&projections(&harness).await[0]).unwrap();
     assert!(timeline.as_array().unwrap().iter().any(|entry| entry["kind"] == json!("RunEnded")));
     assert_eq!(get(&harness, &other).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pieces_of_an_answer_are_events_over_the_line_for_whoever_asks_for_them() {
+    let harness = Harness::new(SCRIPT).await;
+    let _runtime = harness.start(1, None);
+    harness.gateway.wait_for_report(|report| report.ready).await;
+    let mut body = harness.gateway.events("follow=true&deltas=true").await;
+    harness.gateway.deliver("m", person(), "read the secret").await;
+    let mut seen = String::new();
+    while !(seen.contains("conversation.run.closed") && seen.ends_with("\n\n")) {
+        let frame = in_time("more events", body.frame()).await.unwrap().unwrap();
+        seen.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    let events = seen.split("\n\n").filter_map(|frame| serde_json::from_str::<CloudEvent>(frame.split_once("data: ")?.1).ok());
+    let pieces: Vec<CloudEvent> = events.filter(|event| event.kind == DELTA_TYPE).collect();
+    assert_eq!(pieces.iter().filter_map(|event| event.data["text"].as_str()).collect::<String>(), "I may not.");
 }
 
 async fn post(harness: &Harness, path: &str, body: Value) -> (StatusCode, Value) {

@@ -147,11 +147,20 @@ impl Gateway {
         self.stream(&format!("{}?{query}", runtime_api::LOG)).await
     }
 
+    /// A stream of server-sent events, as it comes.
+    pub async fn events(&self, query: &str) -> hyper::body::Incoming {
+        self.body(&format!("{}?{query}", runtime_api::EVENTS)).await
+    }
+
     async fn stream<T>(&self, path: &str) -> LineStream<T> {
+        LineStream { body: self.body(path).await, rest: Vec::new(), lines: std::marker::PhantomData }
+    }
+
+    async fn body(&self, path: &str) -> hyper::body::Incoming {
         let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
         let response = line.request(Request::get(path).body(Full::new(Bytes::new())).unwrap()).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        LineStream { body: response.into_body(), rest: Vec::new(), lines: std::marker::PhantomData }
+        response.into_body()
     }
 
     pub fn cut_line(&self) {

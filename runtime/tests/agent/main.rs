@@ -33,5 +33,6 @@ mod runs;
 mod shells;
 mod skip;
 mod steering;
+mod subagents;
 
 use endpoint::{script, server};

@@ -34,7 +34,7 @@ struct Run {
 }
 
 impl ProgramCalls for Run {
-    fn call_starts(&self, call: ToolCall) -> BoxFuture<'_, Result<(), String>> {
+    fn call_starts(&self, call: ToolCall, _wait_seconds: u64) -> BoxFuture<'_, Result<(), String>> {
         async move {
             self.log.lock().unwrap().push(json!({"begins": call}));
             self.disk.acquire().await.map_err(|_| "the disk of the session is full".to_owned())?.forget();

@@ -15,7 +15,7 @@ async fn command(words: &[&str]) -> Harness {
 }
 
 /// A program that is a script of the shell. Its model is the scripted one.
-async fn program(script: &str, more: Value) -> Harness {
+pub async fn program(script: &str, more: Value) -> Harness {
     let mut harness = Harness::new("rules:\n- steps:\n  - text: from the model\n").await;
     let mut preset = json!({
         "name": "fake", "program": "sh", "firstArgs": ["-c", script], "speaks": ["ChatCompletions"], "parser": "Text",

@@ -34,7 +34,7 @@ async fn p68_sigterm_ends_tools_closes_the_run_and_the_next_start_goes_on() {
     wait_for_begin(&harness).await;
     harness.stop(&mut runtime).await;
     let entries = harness.entries();
-    assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{}", kinds(&entries));
+    assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded Extension"), "{}", kinds(&entries));
     assert_eq!(harness.gateway.reports().last().unwrap().reason, ReportReason::Stopping, "{:?}", harness.gateway.reports());
     let file = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
     let log = std::fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();

@@ -40,9 +40,11 @@ impl LogState {
             }
             return;
         }
-        let is_asked_about = |call: &&mut OpenCall| call.call_id == asked.call_id && call.started.is_none();
+        // What a program's output tells of a call may come before its hook asks: the call has not begun then.
+        let is_asked_about =
+            |call: &&mut OpenCall| call.call_id == asked.call_id && (call.started.is_none() || asked.from == CallFrom::Hook);
         match self.open_calls.iter_mut().find(is_asked_about) {
-            Some(call) => call.question = Some(question),
+            Some(call) => (call.question, call.started) = (Some(question), None),
             None => self.open_calls.push(OpenCall {
                 call_id: asked.call_id.clone(),
                 tool: asked.tool.clone(),

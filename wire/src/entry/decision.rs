@@ -36,10 +36,16 @@ pub enum RefusalClass {
     SensitivePathDenied,
     /// The policy does not allow a host or a scheme, or no host is named.
     NetworkDenied,
+    /// The call sets variables that the policy does not name.
+    EnvDenied,
     /// A person denied it, was not there in time, or cannot be asked.
     NotApproved,
     /// The arguments do not fit the tool, or were cut off.
     InvalidArgs,
+    /// There is no such template of a sub-agent, or it has not what was asked for.
+    SubagentDenied,
+    /// As many sub-agents of the conversation work as may.
+    SubagentQuota,
     /// No slot of the conversation or of the project came free in time, or there are as many background commands as there may be.
     SlotsFull,
     /// A class of a newer version.
@@ -59,8 +65,11 @@ impl RefusalClass {
             Self::ToolDenied => "tool_denied",
             Self::SensitivePathDenied => "sensitive_path_denied",
             Self::NetworkDenied => "network_denied",
+            Self::EnvDenied => "env_denied",
             Self::NotApproved => "not_approved",
             Self::InvalidArgs => "invalid_args",
+            Self::SubagentDenied => "subagent_spawn_denied",
+            Self::SubagentQuota => "subagent_quota_denied",
             Self::SlotsFull => "slots_full",
             Self::Unknown => "refused",
         }

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::segment::CarriedCall;
 use super::{RefusalClass, Requester, ToolOutcome};
 
 /// Somebody asks for a call of a tool, by the engine's API. The decision about it follows, as that about any other call. No model reads its result.
@@ -16,16 +15,6 @@ pub struct ToolRequested {
     pub tool: String,
     /// Its arguments.
     pub args: Value,
-    /// Who asked.
-    pub by: Requester,
-}
-
-/// A call of [`ToolRequested`] that has not ended, as a segment carries it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CarriedRequest {
-    /// The call.
-    pub call: CarriedCall,
     /// Who asked.
     pub by: Requester,
 }

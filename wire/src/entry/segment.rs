@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::answer::{TokenUsage, ToolCall};
 use super::asked::{CallQuestion, PastQuestion};
-use super::control::ModeSwitched;
+use super::control::{ModeSwitched, Requester};
 use super::prompt::PromptItem;
-use super::requested::{CarriedRequest, PastRequest};
+use super::requested::PastRequest;
 use super::{ReadPosition, RunOutcome};
 use crate::control::ControlResponse;
 use crate::hub::TaskState;
@@ -285,4 +285,14 @@ pub struct AnsweredRequest {
     pub digest: String,
     /// The answer, with the request's id.
     pub response: ControlResponse,
+}
+
+/// A call of [`super::ToolRequested`] that has not ended, as a segment carries it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CarriedRequest {
+    /// The call.
+    pub call: CarriedCall,
+    /// Who asked.
+    pub by: Requester,
 }

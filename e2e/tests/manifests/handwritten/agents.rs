@@ -100,6 +100,7 @@ pub(super) fn agents(t: &mut Table) {
     t.expect_accepted("agent", a, &[("/spec/delegation", Value::Null)]);
     t.expect_accepted("agent", a, &[("/spec/limits", json!({ "children": 0, "conversations": 0 }))]);
     scopes(t);
+    subagents(t);
     // Without delegation it is refused by the admission policy, which lets the gateway alone set it.
     let born = json!({ "name": "lead", "uid": "u", "requestId": "r" });
     t.expect_refused("agent", a, &[("/spec/spawnedBy", born.clone())], "starts none: leave delegation out");
@@ -126,6 +127,34 @@ pub(super) fn agents(t: &mut Table) {
         a,
         &[("/spec/task", json!("\u{1}".repeat(65_536))), ("/spec/agent/builtin/instruction", json!("\u{1}".repeat(65_536)))],
     );
+}
+
+fn subagents(t: &mut Table) {
+    let a = "template of nothing";
+    let with = |field: &str, value: Value| {
+        let mut one = json!({ "name": "look", "description": "Looks.", "tools": ["Read"] });
+        one[field] = value;
+        json!([one])
+    };
+    let named = |name: &str| with("name", json!(name))[0].clone();
+    t.expect_accepted("agent", a, &[("/spec/agent/builtin/subagents", json!([named("look"), named("mend")]))]);
+    t.expect_refused("agent", a, &[("/spec/agent/builtin/subagents", json!([named("look"), named("look")]))], "subagents");
+    t.expect_refused("agent", a, &[("/spec/agent/builtin/subagents", with("name", json!("main")))], "agent's own conversation");
+    for (field, wrong) in [
+        ("name", json!("Look")),
+        ("description", json!(" ")),
+        ("tools", json!([])),
+        ("tools", json!(["SpawnPod"])),
+        ("tools", json!(["SpawnSubagent"])),
+        ("tools", json!(["Raed"])),
+        ("mode", json!("Chatting")),
+        ("seconds", json!(0)),
+        ("seconds", json!(3601)),
+        ("turns", json!(0)),
+        ("tokens", json!(0)),
+    ] {
+        t.expect_refused("agent", a, &[("/spec/agent/builtin/subagents", with(field, wrong))], field);
+    }
 }
 
 fn pushes(t: &mut Table) {

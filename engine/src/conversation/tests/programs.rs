@@ -11,6 +11,8 @@ use super::super::*;
 use super::simulation::{Held, Simulation, answer, message};
 use crate::program::event::ProgramEvent;
 
+mod asks;
+
 fn claude() -> Option<ProgramRole> {
     Some(ProgramRole { name: "claude".to_owned(), resumes: true, login_prompts: Vec::new() })
 }
@@ -51,7 +53,11 @@ fn succeeded() -> ProgramEvent {
 }
 
 fn decided(call: ToolCall) -> Box<DecidedCall> {
-    Box::new(DecidedCall { decision: super::simulation::decision(&call), from: CallFrom::Hook, call })
+    decided_within(call, CallFrom::Hook, 0)
+}
+
+fn decided_within(call: ToolCall, from: CallFrom, wait_seconds: u64) -> Box<DecidedCall> {
+    Box::new(DecidedCall { decision: super::simulation::decision(&call), from, call, wait_seconds })
 }
 
 fn exit(exit: ProgramExit) -> ProgramEnd {
@@ -144,7 +150,7 @@ fn a_program_without_sessions_of_its_own_begins_anew_each_time() {
 }
 
 #[test]
-fn a_call_that_the_policy_has_a_person_asked_about_is_refused_to_a_program_which_cannot_wait() {
+fn a_call_that_the_policy_has_a_person_asked_about_is_refused_where_nobody_can_wait() {
     let mut simulation = running();
     let refused = simulation.hook(1, call("ask-a")).unwrap().unwrap_err();
     assert!(refused.starts_with("not_approved: ") && refused.contains("Shell(a)") && refused.contains("cannot wait"), "{refused}");

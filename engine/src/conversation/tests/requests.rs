@@ -285,3 +285,24 @@ fn resume_calls_a_model_again_that_waits_for_a_person_and_the_task_is_not_lost()
     );
     let _ = failed(ModelFailureKind::Unreachable);
 }
+
+#[test]
+fn p37_a_full_inbox_is_in_the_log_once_until_messages_were_read() {
+    let mut simulation = Simulation { hold: true, ..Simulation::new(vec![answer("done"), answer("read")]) };
+    simulation.run_process();
+    let overflows = |simulation: &Simulation| {
+        let is_one = |entry: &&Entry| matches!(&entry.body, Body::Extension(extension) if extension.name == QUEUE_OVERFLOW);
+        simulation.log.iter().filter(is_one).count()
+    };
+    simulation.inbox.push(message("m"));
+    simulation.wake();
+    for _ in 0..3 {
+        simulation.send(ConversationEvent::QueueFull { waiting: 256 });
+    }
+    assert_eq!(overflows(&simulation), 1, "{}", simulation.kinds());
+    simulation.end(0);
+    simulation.settle();
+    assert!(simulation.inbox.is_empty(), "{}", simulation.kinds());
+    simulation.send(ConversationEvent::QueueFull { waiting: 256 });
+    assert_eq!(overflows(&simulation), 2, "it is full once more");
+}

@@ -7,9 +7,11 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use super::passing::ResponseBody;
-use super::request_body::MAX_BODY_BYTES;
 use crate::model::format::WireFormat;
 use crate::program::access::UsedUp;
+
+/// Bytes of a request.
+pub(super) const MAX_BODY_BYTES: usize = 32 << 20;
 
 /// Why the proxy answers itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

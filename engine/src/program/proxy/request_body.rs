@@ -14,10 +14,9 @@ use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::refusal::Refusal;
+use super::refusal::{MAX_BODY_BYTES, Refusal};
 use crate::model::format::WireFormat;
 
-pub(super) const MAX_BODY_BYTES: usize = 32 << 20;
 /// Bytes of a body that is too large which are read and dropped, so that the program reads the answer instead of a closed connection.
 const MAX_DROPPED_BYTES: usize = 256 << 20;
 /// Fields of a request. Formats have some thirty.

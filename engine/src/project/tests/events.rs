@@ -67,7 +67,81 @@ async fn p45_p63_the_events_of_a_run_come_once_each_in_the_logs_order_also_to_wh
     while let Some(more) = in_time("the end", late.next()).await {
         more.unwrap();
     }
-    assert_eq!(all(&project, "main", follow).await[..whole.len()], whole);
+    let stopped = all(&project, "main", follow).await;
+    assert_eq!(stopped[..whole.len()], whole);
+    let ends: Vec<&str> = stopped[whole.len()..].iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(ends, ["project.stopped"], "it comes once, as the last one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p37_a_message_that_a_full_inbox_refuses_is_told_to_its_sender_and_is_an_event() {
+    let place = Place::new();
+    // The model does not answer, so that messages wait.
+    let project = Project::start(place.options("p", &silent_url().await)).await.unwrap();
+    let mut events = project.events("main", EventsFrom { follow: true, ..EventsFrom::default() }).await.unwrap().unwrap();
+    let refused = loop {
+        match project.send("jane", Uuid::now_v7(), "x").await {
+            Ok(()) => {}
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, ProjectError::InboxFull { .. }), "{refused}");
+    let overflow = async {
+        loop {
+            let found = events.next().await.unwrap().unwrap();
+            if let Some(event) = found.into_iter().find(|event| event.kind == "conversation.queue.overflow") {
+                return event;
+            }
+        }
+    };
+    assert!(in_time("the event", overflow).await.data["waiting"].as_u64().unwrap() > 0);
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pieces_of_an_answer_come_before_its_event_to_who_asks_for_them_and_to_nobody_again() {
+    let place = Place::new();
+    let pieces = ["One ", "two ", "three."].map(|text| json!({"content": text}));
+    let (url, _) = serve(vec![streamed(&pieces, "stop")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    let from = EventsFrom { follow: true, deltas: true, ..EventsFrom::default() };
+    let mut events = project.events("main", from).await.unwrap().unwrap();
+    run_with(&project, "count").await;
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|event: &CloudEvent| event.kind != "conversation.run.closed") {
+        seen.extend(in_time("more events", events.next()).await.unwrap().unwrap());
+    }
+    let at = |kind: &str| seen.iter().position(|event| event.kind == kind).unwrap();
+    let deltas: Vec<&CloudEvent> = seen.iter().filter(|event| event.kind == "conversation.assistant.delta").collect();
+    let text: String = deltas.iter().filter_map(|event| event.data["text"].as_str()).collect();
+    assert_eq!(text, "One two three.");
+    assert!(
+        at("conversation.assistant.delta") > at("conversation.run.opened")
+            && at("conversation.assistant.delta") < at("conversation.assistant.message")
+    );
+    assert!(deltas.iter().all(|event| event.runid.is_some() && event.cursor.parse::<Cursor>().is_ok()));
+    // Those of the log are what they are without them, and whoever goes on after a piece misses none.
+    let logged: Vec<CloudEvent> = seen.iter().filter(|event| event.kind != "conversation.assistant.delta").cloned().collect();
+    assert_eq!(all(&project, "main", EventsFrom::default()).await, logged);
+    let after: Cursor = deltas[0].cursor.parse().unwrap();
+    let later = all(&project, "main", EventsFrom { after, ..EventsFrom::default() }).await;
+    assert_eq!(later, logged[logged.len() - later.len()..]);
+    assert!(later.iter().any(|event| event.kind == "conversation.assistant.message"));
+    project.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_events_are_as_many_as_were_asked_for_whatever_entries_they_are_of() {
+    let place = Place::new();
+    let (url, _) = serve(vec![calls("Write", &json!({"path": "note", "content": "x"})), says("done")]).await;
+    let project = Project::start(place.options("p", &url)).await.unwrap();
+    run_with(&project, "write a note").await;
+    let whole = all(&project, "main", EventsFrom::default()).await;
+    for tail in 1..=whole.len() + 2 {
+        let last = all(&project, "main", EventsFrom { tail: Some(tail), ..EventsFrom::default() }).await;
+        assert_eq!(last, whole[whole.len().saturating_sub(tail)..], "the last {tail}");
+    }
+    project.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

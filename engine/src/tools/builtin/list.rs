@@ -46,11 +46,12 @@ impl TypedTool for List {
     }
 
     fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
-        context.check_path(args.path())
+        context.check_readable(args.path())
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
-        context.run_on_tree(move |tree| list(tree, args.path())).await
+        let path = args.path().to_owned();
+        context.read_tree(&path, move |tree| list(tree, args.path())).await
     }
 }
 

@@ -58,12 +58,13 @@ impl TypedTool for Read {
     }
 
     fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
-        context.check_path(&args.path)
+        context.check_readable(&args.path)
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
         let bytes = context.output_bytes();
-        context.run_on_tree(move |tree| read(tree, &args, bytes)).await
+        let path = args.path.clone();
+        context.read_tree(&path, move |tree| read(tree, &args, bytes)).await
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use yoi_wire::entry::RefusalClass;
 use yoi_wire::manifest::RunLimits;
+use yoi_wire::policy::check_variable;
 
 use crate::decision::Refusal;
 use crate::tools::arguments::{invalid, not_empty, not_null};
@@ -31,9 +32,30 @@ pub struct Args {
     #[serde(default, deserialize_with = "not_null")]
     #[schemars(range(min = 1, max = 3600))]
     timeout_seconds: Option<NonZeroU64>,
+    /// Variables for this command, each as NAME=value. Only those that the agent's policy names may be set.
+    #[serde(default)]
+    env: Vec<String>,
     /// Start the command and return its id at once. It runs until it ends, ShellStop ends it, or the agent stops.
     #[serde(default)]
     background: bool,
+}
+
+impl Args {
+    /// Names and values of the variables.
+    fn variables(&self) -> Result<Vec<(&str, &str)>, Refusal> {
+        let variable = |(place, text): (usize, &'_ String)| {
+            let Some((name, value)) = text.split_once('=') else { return Err(invalid(format_args!("/env/{place}: is not NAME=value"))) };
+            check_variable(name).map_err(|why| invalid(format_args!("/env/{place}: {name:?} {why}")))?;
+            if value.contains('\0') {
+                return Err(invalid(format_args!("/env/{place}: a value has no NUL")));
+            }
+            Ok(place)
+        };
+        for one in self.env.iter().enumerate() {
+            variable(one)?;
+        }
+        Ok(self.env.iter().filter_map(|text| text.split_once('=')).collect())
+    }
 }
 
 impl TypedTool for Shell {
@@ -51,6 +73,7 @@ impl TypedTool for Shell {
     }
 
     fn check(&self, _context: &ToolContext, args: &Args) -> Result<(), Refusal> {
+        args.variables()?;
         match args.timeout_seconds {
             Some(seconds) if seconds.get() > MAX_SECONDS => Err(invalid(format_args!("/timeoutSeconds: must be at most {MAX_SECONDS}"))),
             Some(_) if args.background => {
@@ -65,11 +88,15 @@ impl TypedTool for Shell {
     }
 
     async fn run(&self, context: &ToolContext, args: Args, live: &LiveOutput) -> CallResult {
+        let variables = match args.variables() {
+            Ok(variables) => variables,
+            Err(refusal) => return CallResult::refused(refusal),
+        };
         if !args.background {
             let limit = TypedTool::time_limit(self, &context.limits, &args);
-            return context.shell.run(&args.command, limit, context.output_bytes(), live).await;
+            return context.shell.run_with(&args.command, &variables, limit, context.output_bytes(), live).await;
         }
-        match context.shell.start_background(&args.command) {
+        match context.shell.start_background_with(&args.command, &variables) {
             Ok(id) => CallResult::succeeded(format!("started in the background as {id}; read it with ShellOutput, end it with ShellStop")),
             Err(error @ BackgroundError::Full { .. }) => {
                 CallResult::refused(Refusal::with_message(RefusalClass::SlotsFull, error.to_string()))

@@ -216,3 +216,67 @@ fn p74_every_list_of_allowed_calls_counts() {
     assert_eq!(fixture.class("Shell", json!({"command": "git push"}), CallFrom::Model), Some(RefusalClass::ToolDenied));
     assert_eq!(fixture.class("Write", json!({"path": "a", "content": ""}), CallFrom::Model), Some(RefusalClass::ToolNotExposed));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p17_a_folder_outside_that_the_policy_excepts_is_read_and_recorded_with_its_reason_and_its_secrets_stay_closed() {
+    let outside = tempfile::tempdir().unwrap();
+    let root = outside.path().canonicalize().unwrap();
+    for (name, text) in [("shared/header.h", "int shared;"), ("shared/.env", "KEY=x"), ("other/file", "other")] {
+        std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        std::fs::write(root.join(name), text).unwrap();
+    }
+    symlink(root.join("other"), root.join("shared/link")).unwrap();
+    symlink(".env", root.join("shared/innocent")).unwrap();
+    let exception =
+        yoi_wire::policy::OutsideException { path: root.join("shared").display().to_string(), reason: "SharedHeaders".to_owned() };
+    let fixture = Fixture::with_policy(&ToolPolicy { outside: vec![exception], ..ToolPolicy::default() });
+    let at = |name: &str| json!({"path": root.join(name)});
+    assert!(fixture.succeed("Read", at("shared/header.h")).await.contains("int shared;"));
+    assert!(fixture.succeed("List", at("shared")).await.contains("header.h"));
+    let used = fixture.gate.runner().exceptions_of(&call("Read", at("shared/header.h")));
+    let used = serde_json::to_value(&used).unwrap();
+    assert_eq!((&used[0]["body"]["name"], &used[0]["body"]["data"]["reason"]), (&json!("yoi/sandbox-exception"), &json!("SharedHeaders")));
+    fixture.write("plain", "text");
+    assert!(fixture.gate.runner().exceptions_of(&call("Read", json!({"path": "plain"}))).is_empty());
+    let (sensitive, violation) = (Some(RefusalClass::SensitivePathDenied), Some(RefusalClass::SandboxViolation));
+    for (tool, name, class) in [
+        ("Read", "shared/.env", sensitive),
+        ("Read", "shared/innocent", sensitive),
+        ("Read", "shared/link/file", violation),
+        ("Read", "shared/../other/file", violation),
+        ("Read", "other/file", violation),
+        ("List", "", violation),
+        // It is for those that look alone.
+        ("Write", "shared/new", violation),
+        ("Grep", "shared", violation),
+    ] {
+        let more = json!({"path": root.join(name), "content": "x", "pattern": "x"});
+        let args: Value = match tool {
+            "Write" => json!({"path": more["path"], "content": "x"}),
+            "Grep" => json!({"path": more["path"], "pattern": "x"}),
+            _ => json!({"path": more["path"]}),
+        };
+        assert_eq!(fixture.class(tool, args, CallFrom::Model), class, "{tool} {name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p21_a_command_gets_the_variables_that_the_policy_names_and_a_call_with_others_is_refused_by_their_names() {
+    let fixture = Fixture::with_policy(&ToolPolicy { environment: vec!["CI".to_owned(), "LEVEL".to_owned()], ..ToolPolicy::default() });
+    let command = |env: &[&str]| json!({"command": "echo [$CI] [$LEVEL] [$OTHER]", "env": env});
+    let output = fixture.succeed("Shell", command(&["CI=yes", "LEVEL=a b=c"])).await;
+    assert!(output.starts_with("[yes] [a b=c] []\n"), "{output}");
+    assert!(fixture.succeed("Shell", command(&[])).await.starts_with("[] [] []\n"), "they are those of one command");
+    let refusal = fixture.refuse("Shell", command(&["CI=1", "OTHER=x", "LD_PRELOAD=y"]));
+    assert_eq!(refusal.class, RefusalClass::EnvDenied);
+    assert!(refusal.message.ends_with("lets calls set the variables CI, LEVEL, and not OTHER, LD_PRELOAD"), "{}", refusal.message);
+    let none = Fixture::new();
+    assert_eq!(none.class("Shell", command(&["CI=1"]), CallFrom::Model), Some(RefusalClass::EnvDenied));
+    // As other programs and servers write it, at any depth.
+    for args in [json!({"command": "ls", "env": {"PATH": "."}}), json!({"server": {"environment": {"PATH": "."}}})] {
+        assert_eq!(fixture.class("mcp__run__start", args.clone(), CallFrom::Hook), Some(RefusalClass::EnvDenied), "{args}");
+    }
+    for bad in ["CI", "1A=x", "=x"] {
+        assert_eq!(fixture.class("Shell", command(&[bad]), CallFrom::Model), Some(RefusalClass::InvalidArgs), "{bad}");
+    }
+}

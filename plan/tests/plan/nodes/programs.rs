@@ -10,7 +10,9 @@ use yoi_plan::settings::Settings;
 use yoi_plan::step::Plan;
 use yoi_plan::{ObservedPod, yoipod};
 use yoi_wire::manifest::{AgentManifest, Program};
+use yoi_wire::mode::Mode;
 use yoi_wire::preset::Preset;
+use yoi_wire::subagent::SUBAGENT_TOOLS;
 
 use crate::nodes::manifests::{after_run, change, made_map, made_pod, new_agent};
 use crate::nodes::*;
@@ -172,6 +174,17 @@ fn the_manifest_says_how_the_program_is_driven_and_holds_nothing_of_its_login() 
     let command = manifest(&agent(json!({"command": ["make", "test"]}), Value::Null)).program;
     assert_eq!(command, Some(Program { command: vec!["make".into(), "test".into()], ..Program::default() }));
     assert_eq!(manifest(&agent(json!({"builtin": {}}), Value::Null)).program, None);
+}
+
+#[test]
+fn p38_the_manifest_has_the_templates_of_sub_agents_and_each_passes_the_check_of_the_runtime() {
+    let look = json!({"name": "look", "description": "Looks.", "tools": SUBAGENT_TOOLS, "mode": "Planning", "seconds": 60, "turns": 8, "tokens": 9});
+    let found = manifest(&agent(json!({"builtin": {"subagents": [look]}}), Value::Null)).subagents;
+    assert_eq!(yoi_wire::subagent::check_templates(&found), Ok(()));
+    let [template] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((template.name.as_str(), template.mode), ("look", Some(Mode::Planning)));
+    assert_eq!((template.seconds, template.turns, template.tokens), (Some(60), Some(8), Some(9)));
+    assert_eq!(yoi_crds::pod::SUBAGENT_TOOLS, format!("^({})$", SUBAGENT_TOOLS.join("|")), "what the schema takes");
 }
 
 #[test]
