@@ -203,6 +203,7 @@ impl Project {
         let subagents = (!options.subagents.is_empty()).then(|| Arc::new(pool));
         let model = Arc::new(FallbackModels::new(&options.model, &options.secrets, options.timeouts)?);
         let (instance, unframed) = instance(&options)?;
+        instance.tools.runner().set_templates(&options.subagents);
         let assets = instance.tools.runner().assets().clone();
         blocking(move || assets.look()).await;
         let (policy, policies) = tokio::sync::watch::channel(instance.tools.runner().policy());

@@ -4,7 +4,7 @@
 //! tools and policy, reads nothing of the conversation that started it, and ends with the run that started it at the latest.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -133,20 +133,42 @@ pub enum SpawnError {
     Failed(String),
 }
 
-/// The sub-agents of a conversation, for its tools, while it is driven.
+/// The sub-agents of a conversation, for its tools.
 #[derive(Debug, Default)]
-pub struct SubagentSlot(Mutex<Option<Arc<dyn Subagents>>>);
+pub struct SubagentSlot {
+    /// Known before the conversation is driven: what the model is offered is formed by them.
+    templates: OnceLock<Arc<[SubagentTemplate]>>,
+    /// While it is driven.
+    subagents: Mutex<Option<Arc<dyn Subagents>>>,
+}
 
 impl SubagentSlot {
+    /// That of another conversation of the same project.
+    #[must_use]
+    pub fn of_another_conversation(&self) -> Self {
+        Self { templates: self.templates.clone(), subagents: Mutex::default() }
+    }
+
+    /// Says once which templates there are.
+    pub fn set_templates(&self, templates: &[SubagentTemplate]) {
+        self.templates.get_or_init(|| templates.into());
+    }
+
+    /// The templates from which the conversation may start some.
+    #[must_use]
+    pub fn templates(&self) -> &[SubagentTemplate] {
+        self.templates.get().map_or(&[], |templates| templates)
+    }
+
     /// `None`: the conversation has none.
     pub fn set(&self, subagents: Option<Arc<dyn Subagents>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = subagents;
+        *self.subagents.lock().unwrap_or_else(PoisonError::into_inner) = subagents;
     }
 
     /// `None`: the conversation has none.
     #[must_use]
     pub fn get(&self) -> Option<Arc<dyn Subagents>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.subagents.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

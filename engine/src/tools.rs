@@ -7,6 +7,7 @@ use std::sync::Arc;
 use yoi_wire::entry::{Body, CallFrom, Extension, OfferedTool, ReadPosition, RefusalClass, ToolCall};
 use yoi_wire::manifest::RunLimits;
 use yoi_wire::policy::OutsideException;
+use yoi_wire::subagent::SubagentTemplate;
 
 mod arguments;
 mod builtin;
@@ -83,7 +84,8 @@ impl ToolRunner {
 
     /// The same tools for another conversation of the project. It has slots, commands in the background and a working directory of its own.
     fn for_another_conversation(&self) -> Self {
-        let context = self.context_beside(self.context.shell.for_another_conversation(), Arc::default());
+        let context =
+            self.context_beside(self.context.shell.for_another_conversation(), Arc::new(self.context.subagents.of_another_conversation()));
         Self { tools: self.tools.clone(), context, slots: self.slots.of_another_conversation() }
     }
 
@@ -132,8 +134,7 @@ impl ToolRunner {
 
     /// The templates of sub-agents, a line for each.
     fn list_of_templates(&self) -> String {
-        let subagents = self.context.subagents.get();
-        let lines = subagents.iter().flat_map(|subagents| subagents.templates()).map(|template| {
+        let lines = self.context.subagents.templates().iter().map(|template| {
             format!(
                 "\n- {}: {} It has {} and {} s.",
                 template.name,
@@ -143,6 +144,11 @@ impl ToolRunner {
             )
         });
         lines.collect()
+    }
+
+    /// Says once from which templates the conversations of the project may start sub-agents.
+    pub fn set_templates(&self, templates: &[SubagentTemplate]) {
+        self.context.subagents.set_templates(templates);
     }
 
     /// The sub-agents of the conversation, while it is driven.
@@ -155,7 +161,7 @@ impl ToolRunner {
         if builtin::FOR_CHILDREN.contains(&tool) && self.context.peers.children().is_none() {
             return false;
         }
-        if builtin::FOR_SUBAGENTS.contains(&tool) && self.context.subagents.get().is_none() {
+        if builtin::FOR_SUBAGENTS.contains(&tool) && self.context.subagents.templates().is_empty() {
             return false;
         }
         !AssetOffer::is_tool(tool) || has_use_for(&self.assets().current(), tool, to)

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn c2_without_a_delegation_of_paths_nothing_is_lent_and_a_program_lends_nothing() {
+    fn c2_c26_without_a_delegation_of_paths_nothing_is_lent_and_a_program_lends_nothing() {
         let docs = share("docs", SharedAccess::Write, true);
         let refused = reserve(&lender(json!({})), &tree(vec![]), ("child", "r"), &docs).unwrap_err();
         assert_eq!(refused.reason, RefusalReason::NoDelegation);

@@ -119,6 +119,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let is_program = manifest.program.is_some();
     // Before its conversation is driven, which sets it, too.
     tools.set_of_program(is_program);
+    if !is_program {
+        tools.runner().set_templates(&manifest.subagents);
+    }
     let (program, unusable) = match setup {
         Ok(setup) => (setup.map(|setup| Arc::new(setup.agent(&settings, &processes))), None),
         Err(failure) => (None, Some(failure)),

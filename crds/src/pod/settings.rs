@@ -42,7 +42,7 @@ pub struct PodSettings {
     /// As of a Pod. It counts beside the nodes that hold the tree or can make it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "scheduling::affinity")]
-    pub affinity: Option<Affinity>,
+    pub affinity: Option<Box<Affinity>>,
     /// As of a Pod. Those of a project's defaults count when a node is chosen for its first base.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "scheduling::tolerations")]
@@ -56,7 +56,7 @@ pub struct PodSettings {
     #[schemars(schema_with = "volumes::mounts")]
     pub volume_mounts: Vec<VolumeMount>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub security_context: Option<SecuritySettings>,
+    pub security_context: Option<Box<SecuritySettings>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]

@@ -62,7 +62,7 @@ fn states(tree: &AgentWorkspace) -> Vec<ClaimState> {
 }
 
 #[tokio::test]
-async fn a_lead_does_not_write_what_it_has_lent_until_its_child_is_stopped() -> Result<()> {
+async fn c7_a_lead_does_not_write_what_it_has_lent_until_its_child_is_stopped() -> Result<()> {
     let ns = TestNamespace::create("loans").await?;
     ns.create_model(SCRIPT).await?;
     ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Btrfs" })).await?;

@@ -86,7 +86,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
-            affinity: Some(context.nodes.affinity(settings.affinity.as_ref())),
+            affinity: Some(context.nodes.affinity(settings.affinity.as_deref())),
             automount_service_account_token: Some(false),
             containers: vec![container(&context)],
             enable_service_links: Some(false),
@@ -101,7 +101,7 @@ pub(crate) fn pod(context: PodContext<'_>) -> Pod {
             node_selector: (!settings.node_selector.is_empty()).then(|| settings.node_selector.clone()),
             restart_policy: Some("Always".to_owned()),
             runtime_class_name: settings.runtime_class_name.clone(),
-            security_context: Some(pod_security(context.owner, settings.security_context.as_ref())),
+            security_context: Some(pod_security(context.owner, settings.security_context.as_deref())),
             termination_grace_period_seconds: Some(30),
             tolerations: non_empty(settings.tolerations.clone()),
             volumes: Some(volumes(&context)),

@@ -109,7 +109,8 @@ fn of_object(link: &Path, info: Option<&Path>, view: &View) -> Option<String> {
             Ok(_) | Err(_) => told(),
         },
         // Of another namespace, or a mount that was taken off and is still in use.
-        None if !matches!(kind, FileType::Directory | FileType::RegularFile) || has_no_name || !view.may_be_of_tree(&found) => None,
+        None if !is_folder && (kind != FileType::RegularFile || has_no_name || !view.may_be_lent(&found)) => None,
+        None if is_folder && !view.may_be_of_tree(&found) => None,
         None => {
             let is_read_only = statvfs(link).is_ok_and(|of| of.f_flag.contains(StatVfsMountFlags::RDONLY));
             if is_read_only { None } else { told() }

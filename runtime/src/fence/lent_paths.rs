@@ -1,6 +1,7 @@
 //! The paths that are lent, as this container sees them.
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Statx};
@@ -10,6 +11,8 @@ use super::mounts::{Mount, Mounts, identity, stat};
 
 /// So many files with several names are compared.
 const MOST_LINKED: usize = 100_000;
+/// So many files below the paths are remembered, in some 25 MB, if anything is held of which only the inode tells what it is.
+const MOST_FILES: usize = 1_000_000;
 /// The deepest folder that is looked into.
 const MAX_DEPTH: usize = 256;
 
@@ -32,6 +35,9 @@ pub(super) struct View {
     pub memory_device: Option<(u32, u32)>,
     /// The mount namespace of this process.
     pub namespace: PathBuf,
+    lent: Vec<PathBuf>,
+    /// The files below the paths; `None`: they cannot all be known.
+    files: OnceCell<Option<HashSet<(u32, u32, u64)>>>,
 }
 
 impl LentPaths {
@@ -76,6 +82,8 @@ impl LentPaths {
             memory_device: memory.map(|stat| (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev))),
             namespace,
             mounts,
+            lent: self.paths.iter().map(|path| self.tree.join(path)).collect(),
+            files: OnceCell::new(),
         })
     }
 
@@ -144,8 +152,35 @@ impl View {
         mount.device == self.device && mount.root.starts_with(&self.root)
     }
 
-    /// Whether something may be of the tree, of which only the device is known.
+    /// Whether a folder may be of the tree, of which only the device is known: on some file systems others have it, too.
     pub fn may_be_of_tree(&self, found: &Statx) -> bool {
         (found.stx_dev_major, found.stx_dev_minor) == self.tree_device
+    }
+
+    /// Whether a file may be one of those that are lent, whatever the path is by which it was opened.
+    pub fn may_be_lent(&self, found: &Statx) -> bool {
+        self.may_be_of_tree(found) && self.files.get_or_init(|| self.list()).as_ref().is_none_or(|files| files.contains(&identity(found)))
+    }
+
+    fn list(&self) -> Option<HashSet<(u32, u32, u64)>> {
+        let (mut files, mut left) = (HashSet::new(), self.lent.clone());
+        while let Some(path) = left.pop() {
+            let found = match stat(&path, false) {
+                Ok(found) => found,
+                Err(Errno::NOENT) => continue,
+                Err(_) => return None,
+            };
+            if FileType::from_raw_mode(u32::from(found.stx_mode)) == FileType::Directory {
+                for entry in std::fs::read_dir(&path).ok()? {
+                    left.push(entry.ok()?.path());
+                }
+            } else {
+                files.insert(identity(&found));
+            }
+            if files.len() + left.len() > MOST_FILES {
+                return None;
+            }
+        }
+        Some(files)
     }
 }

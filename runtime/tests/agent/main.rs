@@ -13,6 +13,7 @@ mod degraded;
 mod diffs;
 mod endpoints;
 mod engine_api;
+mod fences;
 mod frame;
 mod gateway;
 mod generated_history;

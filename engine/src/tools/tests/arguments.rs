@@ -12,7 +12,7 @@ fn p22_bad_arguments_are_refused_with_their_path() {
         (
             "Shell",
             json!({"command": "ls", "cwd": "/"}),
-            "/cwd: unknown field `cwd`, expected one of `command`, `timeoutSeconds`, `background`",
+            "/cwd: unknown field `cwd`, expected one of `command`, `timeoutSeconds`, `env`, `background`",
         ),
         ("Shell", json!({"command": "ls", "timeoutSeconds": 3601}), "/timeoutSeconds: must be at most 3600"),
         (

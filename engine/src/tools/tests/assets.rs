@@ -118,7 +118,7 @@ async fn a_program_gets_the_skills_and_commands_of_its_teams_sets_by_tools_and_r
     let set =
         AssetSet { name: "configmap/team".to_owned(), folder: team.path().to_str().unwrap().to_owned(), fetched: false, optional: false };
     fixture.gate.runner().assets().set_settings(AssetSettings { sets: vec![set], ..AssetSettings::default() });
-    assert_eq!(names(&fixture, CallFrom::Mcp), ["Skill", "Command", "ListPods", "SendToPeerPod"]);
+    assert_eq!(names(&fixture, CallFrom::Mcp), ["Skill", "Command", "ListPods", "SendToPeerPod", "RestorePod"]);
     let description = |to| fixture.gate.offered(to).into_iter().find(|tool| tool.name == "Skill").unwrap().description;
     assert!(description(CallFrom::Mcp).ends_with(" Skills:\n- review: Review a change."), "{}", description(CallFrom::Mcp));
     assert!(!description(CallFrom::Model).contains("Review a change"), "the model has the list in its prompt");
