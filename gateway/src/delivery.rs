@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn an_outcome_is_spelled_as_on_the_wire() {
         use RefusalReason::{
-            AlreadyLive, AlreadyRunning, InboxFull, Invalid, Limit, NameTaken, NoDelegation, NotAChild, NotAPeer, NotAnAgent, NotGit, NotLent,
-            NotMade, NotRestorable, NotUp, NotVisible, PathHeld, ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
+            AlreadyLive, AlreadyRunning, InboxFull, Invalid, Limit, NameTaken, NoDelegation, NotAChild, NotAPeer, NotAnAgent, NotGit,
+            NotLent, NotMade, NotRestorable, NotUp, NotVisible, PathHeld, ReceiverFailed, Resting, Unacknowledged, Unreachable, Waking,
         };
         let of_messages =
             [NotAnAgent, NotVisible, NotAPeer, Unreachable, InboxFull, Invalid, ReceiverFailed, Unacknowledged, Resting, Waking];

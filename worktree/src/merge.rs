@@ -151,7 +151,10 @@ pub fn merge(asked: &Merge<'_>, step: &mut dyn FnMut()) -> Result<Merged, MergeE
         std::fs::create_dir_all(&private).map_err(file(&private))?;
         let (source, here, windows_names) = (&source, asked.folder, asked.rules.windows_names);
         let label = asked.key;
-        Ok(apply(&Application { source, here, private: &private, objects: &objects, base, theirs: to, label, windows_names, dry_run }, step)?)
+        Ok(apply(
+            &Application { source, here, private: &private, objects: &objects, base, theirs: to, label, windows_names, dry_run },
+            step,
+        )?)
     };
     let would = lay(&sides.ours, &out, true, "look", &mut || {})?;
     merged.conflicts = left_alone(&would);

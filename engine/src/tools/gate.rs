@@ -10,8 +10,8 @@ use yoi_wire::mode::Mode;
 
 use super::ToolRunner;
 use super::arguments::MAX_MESSAGE_BYTES;
-use super::output_limit::truncate;
 use super::builtin::FOR_CHILDREN;
+use super::output_limit::truncate;
 use super::result::{CallResult, LiveOutput};
 use crate::assets::{COMMAND, GRAPH, SKILL};
 use crate::conversation::is_open;

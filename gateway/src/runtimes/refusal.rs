@@ -22,7 +22,9 @@ impl From<Refusal> for RefusalResponse {
             RefusalReason::NotAnAgent => StatusCode::UNAUTHORIZED,
             RefusalReason::NotVisible | RefusalReason::NotAChild => StatusCode::NOT_FOUND,
             RefusalReason::NotAPeer | RefusalReason::NoDelegation | RefusalReason::Limit | RefusalReason::NotLent => StatusCode::FORBIDDEN,
-            RefusalReason::AlreadyRunning | RefusalReason::NameTaken | RefusalReason::PathHeld | RefusalReason::NotGit => StatusCode::CONFLICT,
+            RefusalReason::AlreadyRunning | RefusalReason::NameTaken | RefusalReason::PathHeld | RefusalReason::NotGit => {
+                StatusCode::CONFLICT
+            }
             RefusalReason::AlreadyLive | RefusalReason::NotRestorable => StatusCode::CONFLICT,
             RefusalReason::Unreachable | RefusalReason::Resting | RefusalReason::Waking => StatusCode::SERVICE_UNAVAILABLE,
             RefusalReason::InboxFull => StatusCode::TOO_MANY_REQUESTS,

@@ -29,6 +29,9 @@ pub struct InitOptions {
     /// Secret with the credentials of the repository: username and password, or ssh-privatekey and known_hosts.
     #[arg(long, value_name = "SECRET", value_parser = subdomain)]
     pub git_secret: Option<String>,
+    /// Let agents have this working tree as it is: the project takes it, and `run` in this clone sends it first. A folder without git always does.
+    #[arg(long)]
+    pub sync: bool,
     /// Where agents see the tree; where it is on this machine when absent.
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,

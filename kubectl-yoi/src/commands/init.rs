@@ -119,7 +119,7 @@ async fn made(
         Some(tree) => (Origin::Folder, String::new(), tree.root.clone(), Vec::new()),
         None => {
             let Repository { root, url, branch, notes } = repository::read(args).await?;
-            (Origin::Git { url: url.clone(), branch, secret: args.git_secret.clone() }, url, root, notes)
+            (Origin::Git { url: url.clone(), branch, secret: args.git_secret.clone(), sync: args.sync }, url, root, notes)
         }
     };
     let root = tree_root.to_str().map(str::to_owned).unwrap_or_else(|| tree_root.to_string_lossy().into_owned());

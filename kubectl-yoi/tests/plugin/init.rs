@@ -68,6 +68,9 @@ async fn a_clone_becomes_a_project_that_is_only_printed() -> Result<()> {
         "{yaml:?}"
     );
     ensure!(scene.server.requests().is_empty() && !scene.clone().join(".git/yoi").exists(), "it only prints");
+    let with_tree = scene.run(&["init", "-o", "json", "--sync"]).await?.expect_code(0)?;
+    ensure!(with_tree.json()?["spec"]["source"]["git"]["sync"] == json!({}), "{with_tree:?}");
+    ensure!(!with_tree.err.contains("not committed"), "agents get it: {with_tree:?}");
     scene.run(&["init", "--context", "c"]).await?.expect_code(2)?;
     scene.run(&["init", "--program", "claude"]).await?.expect_code(2)?;
     Ok(())

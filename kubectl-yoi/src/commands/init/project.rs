@@ -14,7 +14,7 @@ use crate::show::quoted_path;
 /// Where agents get the tree from.
 pub enum Origin {
     /// A branch on a server.
-    Git { url: String, branch: String, secret: Option<String> },
+    Git { url: String, branch: String, secret: Option<String>, sync: bool },
     /// Only this machine has it, and sends it.
     Folder,
 }
@@ -94,8 +94,8 @@ pub fn build(inputs: Inputs) -> Result<(YoiProject, Vec<String>), CloneRefusal> 
 }
 
 fn source(origin: Origin, namespace: Option<&str>) -> Result<ProjectSource, CloneRefusal> {
-    let (url, branch, secret) = match origin {
-        Origin::Git { url, branch, secret } => (url, branch, secret),
+    let (url, branch, secret, sync) = match origin {
+        Origin::Git { url, branch, secret, sync } => (url, branch, secret, sync.then_some(SyncSource {})),
         Origin::Folder => {
             let empty = EmptySource { sync: Some(SyncSource {}) };
             return Ok(ProjectSource { empty: Some(empty), ..ProjectSource::default() });
@@ -109,7 +109,8 @@ fn source(origin: Origin, namespace: Option<&str>) -> Result<ProjectSource, Clon
         let message = "the address begins with http:// or git://, where credentials would go in the clear";
         return Err(refusal(message, "give its https:// or ssh:// address: --url URL; or leave --git-secret out"));
     }
-    let git = GitSource { url, ref_: Some(branch), credentials_secret_ref: secret.map(|name| SecretRef { name }), ..GitSource::default() };
+    let git =
+        GitSource { url, ref_: Some(branch), credentials_secret_ref: secret.map(|name| SecretRef { name }), sync, ..GitSource::default() };
     Ok(ProjectSource { git: Some(Box::new(git)), ..ProjectSource::default() })
 }
 
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     fn origin(url: &str, branch: &str, secret: Option<&str>) -> Origin {
-        Origin::Git { url: url.to_owned(), branch: branch.to_owned(), secret: secret.map(str::to_owned) }
+        Origin::Git { url: url.to_owned(), branch: branch.to_owned(), secret: secret.map(str::to_owned), sync: false }
     }
 
     fn inputs() -> Inputs {

@@ -50,7 +50,8 @@ pub async fn read(args: &InitOptions) -> Result<Repository, CloneRefusal> {
     let on_server = merge.as_deref().and_then(|name| name.strip_prefix("refs/heads/")).unwrap_or(&branch).to_owned();
     check_ref(&on_server)?;
     let mut notes = Vec::new();
-    if local.as_ref() == Some(&branch) {
+    // What is sent need not be there.
+    if local.as_ref() == Some(&branch) && !args.sync {
         notes = not_on_server(remote.as_deref(), &branch, &on_server).await?;
     }
     Ok(Repository { root, url, branch: on_server, notes })
@@ -132,7 +133,7 @@ async fn not_on_server(remote: Option<&str>, branch: &str, on_server: &str) -> R
     let paths = status.out.split('\0').filter(|entry| !entry.is_empty()).count();
     if status.success && paths > 0 {
         let paths = if paths == 1 { "1 changed path is".to_owned() } else { format!("{} changed paths are", count(paths as u64)) };
-        notes.push(format!("{paths} not committed, and agents get what is pushed"));
+        notes.push(format!("{paths} not committed, and agents get what is pushed, or with --sync the tree as it is"));
     }
     Ok(notes)
 }
