@@ -123,6 +123,7 @@ call t3 > input
 $RUNTIME hook before --wait 600 < input &
 while [ ! -e go-on ]; do sleep 0.02; done
 kill $!; wait $!
+while [ ! -e go-further ]; do sleep 0.02; done
 call t4 | $RUNTIME hook before 2> refused
 echo done"#;
 
@@ -151,6 +152,8 @@ async fn p69_p72_a_call_of_a_program_waits_as_long_as_its_hook_and_the_answer_re
     assert_eq!(denied, "The call was not run: not_approved: the call did not run: jane denied it: not on a Friday.\nblocked with 2\n");
     let third = waiting(&harness).await.calls.remove(0).call;
     std::fs::write(harness.tree().join("go-on"), "").unwrap();
+    harness.wait_until("the end of the call whose hook is gone", |entries| tool_ends(entries).len() == 2).await;
+    std::fs::write(harness.tree().join("go-further"), "").unwrap();
     let entries = harness.wait_for_runs(1).await;
     assert_eq!(answer(&harness, "jane", &json!({"call": third, "approve": true})).await.0, StatusCode::GONE);
     let outcomes: Vec<String> = tool_ends(&entries).into_iter().map(|end| format!("{} {:?}", end.call_id, end.outcome)).collect();

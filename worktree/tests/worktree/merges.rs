@@ -121,7 +121,7 @@ fn d12_what_both_changed_in_other_lines_is_merged_and_head_and_index_stay() {
 
 #[test]
 fn d12_with_a_conflict_nothing_is_merged_and_its_paths_are_listed() {
-    let base = [("a", Some("1")), ("b", Some("1")), ("c", Some("1")), (".gitignore", Some("*.log\n"))];
+    let base = [("a", Some("1")), ("b", Some("1")), ("c", Some("1")), (".gitignore", Some("x.log\n"))];
     let family = Family::new(&base, &[]);
     let (parent, child) = (family.parent(), family.child());
     edit(&child, &[("a", Some("theirs")), ("b", None), ("c", Some("2")), ("n", Some("of the child"))]);

@@ -101,9 +101,10 @@ impl ConversationSubagents {
     /// Says in the log how all are, and what is new.
     fn announce(&self, all: &[Subagent], change: Option<&SubagentStatus>) {
         let statuses: Vec<SubagentStatus> = all.iter().map(|one| one.status.clone()).collect();
-        let entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        // The conversation may have ended.
-        let _ = entries.as_ref().map(|entries| entries.send(entry_of(&statuses, change)));
+        if let Some(entries) = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            // The conversation may have ended.
+            let _ = entries.send(entry_of(&statuses, change));
+        }
         self.0.changed.send_modify(|times| *times += 1);
     }
 

@@ -38,11 +38,11 @@ fn at_question() -> (Simulation, u64) {
 }
 
 fn last_output(simulation: &Simulation) -> String {
-    let ends = simulation.log.iter().filter_map(|entry| match &entry.body {
+    let mut ends = simulation.log.iter().filter_map(|entry| match &entry.body {
         Body::ToolEnded(end) => Some(end.output.clone()),
         _ => None,
     });
-    ends.last().unwrap_or_default()
+    ends.next_back().unwrap_or_default()
 }
 
 #[test]
