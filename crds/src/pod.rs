@@ -75,7 +75,7 @@ pub use status::{
 #[x_kube(validation = ("has(self.spawnedBy) == has(oldSelf.spawnedBy) && (!has(self.spawnedBy) || self.spawnedBy == oldSelf.spawnedBy)",
     "spawnedBy is immutable"))]
 #[x_kube(validation = ("!has(self.spawnedBy) || !has(self.delegation)", "an agent that another one has started starts none: leave delegation out"))]
-#[x_kube(validation = ("!has(self.spawnedBy) || !has(self.spawnedBy.rules) || (has(self.scope) && self.scope == self.spawnedBy.rules)",
+#[x_kube(validation = ("!has(self.spawnedBy) || !has(self.spawnedBy.rules) || (has(self.scope) && dyn(self.scope) == dyn(self.spawnedBy.rules))",
     "the scope of an agent that works in its parent's tree is what it was lent, and does not change"))]
 #[x_kube(validation = ("!has(self.ttlAfterFinished) || self.completion == 'Stop' || has(self.limits.lifetime)",
     "ttlAfterFinished needs completion Stop or limits.lifetime: else the agent never ends by itself"))]

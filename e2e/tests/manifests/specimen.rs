@@ -135,10 +135,22 @@ fn prepared(mut project: Value) -> Value {
     project["prepare"] = prepare();
     project["assets"] = json!({ "dirs": [".jido", ".jido_code"], "strict": true, "watch": false,
         "from": [{ "configMap": { "name": "team.assets" } }, { "configMap": { "name": "house" } },
-            { "name": "team", "git": { "url": "https://git.example/team.git", "ref": "v1", "credentialsSecretRef": { "name": "clone-key" },
-                "caRef": { "name": "cas", "key": "ca.crt" }, "path": ".claude" } },
-            { "name": "all", "image": { "reference": "registry.example/all@sha256:abc", "path": "opt/agents" } }] });
+            git_set(), image_set()] });
     project["warm"] = json!({ "sessions": 2, "claimTemplate": { "storageClassName": "plain", "size": "1Gi" } });
+    project
+}
+
+fn git_set() -> Value {
+    json!({ "name": "team", "git": { "url": "https://git.example/team.git", "ref": "v1", "credentialsSecretRef": { "name": "clone-key" },
+        "caRef": { "name": "cas", "key": "ca.crt" }, "path": ".claude" } })
+}
+
+fn image_set() -> Value {
+    json!({ "name": "all", "image": { "reference": "registry.example/all@sha256:abc", "path": "opt/agents" } })
+}
+
+fn with_set(mut project: Value, set: Value) -> Value {
+    project["assets"] = json!({ "from": [set] });
     project
 }
 
@@ -179,6 +191,8 @@ pub fn all() -> Vec<Specimen> {
     let mut all = vec![
         of(Kind::YoiProject, "git", "p-git", prepared(project(json!({ "git": git })))),
         of(Kind::YoiProject, "refreshed", "", project(json!({ "git": refreshed }))),
+        of(Kind::YoiProject, "sets of a repository", "", with_set(project(json!({ "empty": {} })), git_set())),
+        of(Kind::YoiProject, "sets of an image", "", with_set(project(json!({ "empty": {} })), image_set())),
         of(Kind::YoiProject, "synced", "", project(json!({ "git": synced }))),
         of(Kind::YoiProject, "empty", "p-empty", project(json!({ "empty": {} }))),
         of(Kind::YoiProject, "synced from nowhere", "", project(json!({ "empty": { "sync": {} } }))),
