@@ -12,34 +12,46 @@ pub const NAMESPACE: &str = "yoi-example";
 
 /// The files in their order; after each, what must come true, and what people read meanwhile. bob sends to
 /// alice, so she must run first. carol forks alice's tree, so alice must have done her work first.
-const STAGES: [Stage; 6] = [
+const STAGES: [Stage; 7] = [
     Stage {
         file: "1-surroundings",
         goals: &[("deployment/git", "Available"), ("pod/scripted-model", "Ready")],
         now: "a git server and a scripted model start",
-        is_fork: false,
+        needs: Needs::Nothing,
     },
-    Stage { file: "2-project", goals: &[("yoiproject/yoi", "Ready")], now: "the project's tree is cloned and sealed", is_fork: false },
+    Stage {
+        file: "2-project",
+        goals: &[("yoiproject/yoi", "Ready")],
+        now: "the project's tree is cloned and sealed",
+        needs: Needs::Nothing,
+    },
     Stage {
         file: "3-alice",
         goals: &[("yoipod/alice", "TaskComplete"), ("yoipod/alice", "Ready")],
         now: "alice edits, builds and commits in her tree",
-        is_fork: false,
+        needs: Needs::Nothing,
     },
     Stage {
         file: "4-bob-and-the-peer",
         // bob's script goes on only when the message is in alice's inbox.
         goals: &[("yoipeer/alice.bob", "Ready"), ("yoipod/bob", "TaskComplete")],
         now: "bob writes to alice",
-        is_fork: false,
+        needs: Needs::Nothing,
     },
     Stage {
         file: "5-carol-a-fork-of-alice",
         goals: &[("yoipod/carol", "TaskComplete")],
         now: "carol goes on in a fork of alice's tree",
-        is_fork: true,
+        needs: Needs::Fork,
     },
-    Stage { file: "6-ci", goals: &[("job/ci", "Complete")], now: "a CI job builds in a tree of its own", is_fork: false },
+    Stage { file: "6-ci", goals: &[("job/ci", "Complete")], now: "a CI job builds in a tree of its own", needs: Needs::Nothing },
+    Stage {
+        file: "7-erin-and-her-children",
+        // Her script goes on only when frank's work is merged.
+        goals: &[("yoipod/erin", "TaskComplete")],
+        now: "erin splits her work between frank and gina",
+        needs: Needs::ForkWhileAtWork,
+    },
 ];
 
 /// Where alice's commits are pushed to: the plugin's default for her name.
@@ -54,7 +66,16 @@ struct Stage {
     /// Objects and the condition that each must come to.
     goals: &'static [(&'static str, &'static str)],
     now: &'static str,
-    is_fork: bool,
+    needs: Needs,
+}
+
+/// What a stage needs of alice's tree, and so of every tree there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Needs {
+    Nothing,
+    Fork,
+    /// A fork of a tree whose agent goes on meanwhile.
+    ForkWhileAtWork,
 }
 
 /// How a fork of a tree in use is made where its parent is.
@@ -83,12 +104,12 @@ pub fn start(kubectl: &Kubectl, images: &References, plugin: &Path) -> Result<()
     // A Job cannot be changed, and a workspace that is on its way out would take the new Job's claim with it.
     let ci = ["delete", "job/ci", "agentworkspace/ci", "--ignore-not-found", "--wait", "--timeout=120s"];
     kubectl.run(["--namespace", NAMESPACE].into_iter().chain(ci)).with_context(|| kubectl.diagnostics(NAMESPACE))?;
-    let mut left_out = false;
-    for Stage { file, goals, now, is_fork } in STAGES {
+    let mut left_out = Vec::new();
+    for Stage { file, goals, now, needs } in STAGES {
         let parent = ["get", "agentworkspace/alice", "-o", "jsonpath={.status.provider.selected}"];
-        let forks = if is_fork { forks(&in_namespace(kubectl, &parent)?) } else { Forks::Live };
-        if forks == Forks::Never {
-            left_out = true;
+        let forks = if needs == Needs::Nothing { Forks::Live } else { forks(&in_namespace(kubectl, &parent)?) };
+        if forks == Forks::Never || (needs == Needs::ForkWhileAtWork && forks == Forks::AtRest) {
+            left_out.push(file);
             continue;
         }
         step.progress(now);
@@ -113,13 +134,15 @@ pub fn start(kubectl: &Kubectl, images: &References, plugin: &Path) -> Result<()
     }
     step.progress("alice's commit is pushed");
     push(kubectl, plugin)?;
-    let done = if left_out { "alice and bob have done their tasks" } else { "every agent has done its task" };
+    let done = if left_out.is_empty() { "every agent has done its task" } else { "those that were started have done their tasks" };
     step.done(format!("{done}, and branch {BRANCH} of the example's git server has alice's commit"));
-    if left_out {
-        progress::note(
-            "alice's tree is a plain copy, which cannot be forked, so carol, a fork of it, is left out; \
-             `--set shim.loopBtrfs.enabled=true` gives each node a Btrfs in a file",
-        );
+    if !left_out.is_empty() {
+        progress::note(&format!(
+            "trees here are not forked while their agents work, so {} of examples/fleet {} left out; `--set shim.loopBtrfs.enabled=true` gives each \
+             node a Btrfs in a file",
+            left_out.join(" and "),
+            if left_out.len() == 1 { "is" } else { "are" },
+        ));
     }
     Ok(())
 }
