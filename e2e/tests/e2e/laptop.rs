@@ -207,7 +207,7 @@ async fn w45_a_folder_without_git_becomes_an_agents_tree_and_what_is_committed_c
     ensure!(shell(&ns, &folder, state).await?.exit_ok()?.out == before, "something of the folder has changed");
     let seen = crate::tool_output::last(&ns, "a").await?;
     let lines: Vec<&str> = seen.lines().map(str::trim).collect();
-    ensure!(lines == [".gitignore", "noise", "plain.txt", "sub/b", "person", "2200000"], "{seen}");
+    ensure!(lines == [".gitignore", "noise", "plain.txt", "sub/b", "person", "2200000", "[exit code 0]"], "{seen}");
 
     let diff = shell(&ns, &sub, &format!("{yoi} diff a")).await?.exit_ok()?;
     ensure!(diff.out.contains("of-agent.txt") && !diff.out.contains("noise"), "{diff:?}");

@@ -121,7 +121,7 @@ async fn p68_an_agent_stops_in_seconds_and_closes_its_log_whatever_its_command_d
         // They are killed, and the kernel takes them away after that.
         wait_until("the end of its processes", || living_processes(&mark).is_empty().then_some(()));
         let entries = harness.entries();
-        assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded"), "{name}: {}", kinds(&entries));
+        assert!(kinds(&entries).ends_with("ToolStarted ToolEnded RunEnded Extension"), "{name}: {}", kinds(&entries));
         assert_eq!((tool_ends(&entries)[0].outcome, outcomes(&entries)), (ToolOutcome::Unknown, vec![RunOutcome::Interrupted]), "{name}");
         let folder = std::fs::read_dir(harness.session().join("sessions")).unwrap().next().unwrap().unwrap().path();
         let log = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some()).unwrap();

@@ -166,7 +166,7 @@ async fn an_agent_that_cannot_reach_its_endpoint_stops_at_once_and_goes_on_with_
         assert_user_sentence(&report.message);
         assert_responsive(&harness, "lost").await;
         harness.stop(&mut runtime).await;
-        assert!(kinds(&harness.entries()).ends_with("Notice RunEnded"), "{}", kinds(&harness.entries()));
+        assert!(kinds(&harness.entries()).ends_with("Notice RunEnded Extension"), "{}", kinds(&harness.entries()));
         assert!(!harness.stderr().contains("sk-secret"));
         let harness = Harness { model_url: right, ..harness };
         let _runtime = harness.start(2, Some("go"));
