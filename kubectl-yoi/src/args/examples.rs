@@ -129,7 +129,7 @@ pub const RESTORE: &str = "Examples:
   kubectl yoi restore -l team=blue";
 pub const FORK: &str = "Examples:
   kubectl yoi fork alice alice-2 --task \"Try the other way.\"
-  kubectl yoi fork alice alice-2 --wait && kubectl yoi send alice-2 \"What would you do?\"";
+  kubectl yoi fork alice alice-2 --wait      # then: kubectl yoi send alice-2 \"What would you do?\"";
 pub const MERGE: &str = "Examples:
   kubectl yoi merge child --dry-run               # into the agent that has started it
   kubectl yoi merge child
