@@ -56,7 +56,7 @@ pub const FOR_SUBAGENTS: [&str; 3] = [SPAWN_SUBAGENT, wait_subagents::WaitSubage
 /// The tool whose description lists the templates.
 pub const SPAWN_SUBAGENT: &str = spawn_subagent::SpawnSubagent::NAME;
 /// The tools by which an agent reaches others. Its sub-agents do not.
-pub const FOR_PEERS: [&str; 2] = [list_pods::ListPods::NAME, send_to_peer_pod::SendToPeerPod::NAME];
+pub const FOR_PEERS: [&str; 3] = [list_pods::ListPods::NAME, send_to_peer_pod::SendToPeerPod::NAME, restore_pod::RestorePod::NAME];
 
 /// All of them, in the order in which the model is offered them.
 pub fn all() -> Vec<Box<dyn Tool>> {

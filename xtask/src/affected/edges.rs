@@ -45,6 +45,7 @@ pub const EDGES: &[Edge] = &[
     code("plan/tests/populate/main.rs", "runtime/tests/agent/generated_history.rs"),
     code("runtime/tests/agent/main.rs", "e2e/src/bin/scripted-model/"),
     code("runtime/tests/agent/harness.rs", "e2e/src/bin/scripted-model/example.yaml"),
+    code("runtime/tests/fence/main.rs", "runtime/tests/agent/skip.rs"),
     code("runtime/tests/paths/main.rs", "runtime/tests/agent/skip.rs"),
     code("session/tests/session/recorded_logs.rs", "runtime/tests/recorded-logs/"),
     code("watch-cache/src/lib.rs", "watch-cache/tests/watch_cache/example.rs"),
