@@ -37,7 +37,7 @@
 //! The conversation alone decides, so the model keeps no state and may be restarted. The model looks at user messages from the newest to
 //! the oldest, and for each at the rules from the first to the last. The first match is the rule. The step's index is the number of
 //! assistant turns after that user message, less `turn`. A rule without such a step is an error, because the test must notice a run that
-//! its script does not cover. Peers' messages are user messages too. A user message that no rule matches is skipped.
+//! its script does not cover. Peers' messages are user messages too. A user message is skipped that no rule matches, or one with `steps: []`.
 //! An agent that has several messages to read puts them into one, with blank lines between; `textsApart` undoes that.
 //!
 //! # Faults
@@ -246,7 +246,7 @@ impl Script {
         }) {
             let turns = conversation.items[place..].iter().filter(|item| matches!(item, Item::Assistant(_))).count();
             let matching = self.rules.iter().enumerate().find(|(_, rule)| rule.when.matches(conversation, user, turns));
-            let Some((number, rule)) = matching else { continue };
+            let Some((number, rule)) = matching.filter(|(_, rule)| !rule.steps.is_empty()) else { continue };
             let name = rule.name.clone().unwrap_or_else(|| format!("rule-{number}"));
             let at = turns - rule.when.turn;
             let last = rule.steps.last().filter(|_| rule.repeat);

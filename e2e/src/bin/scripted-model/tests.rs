@@ -256,3 +256,12 @@ fn what_an_agent_put_into_one_message_is_parted_at_blank_lines_and_nothing_else_
     let items: Vec<String> = conversation.items.iter().map(|item| format!("{item:?}")).collect();
     assert_eq!(items, [r#"User("pass 1")"#, r#"User("number 2\nmore")"#, r#"Result("pass 1\n\nnumber 2\nmore")"#]);
 }
+
+#[test]
+fn a_message_that_a_rule_without_steps_matches_is_skipped() {
+    let text = "rules: [{when: {lastUserContains: aside}, steps: []}, {when: {lastUserContains: work}, steps: [{text: One.}, {text: Two.}]}, {steps: [{text: What?}]}]";
+    let script: script::Script = serde_yaml::from_str(text).unwrap();
+    let items = vec![Item::User("work".to_owned()), Item::Assistant("One.".to_owned()), Item::User("an aside".to_owned())];
+    let conversation = Conversation { items, ..Conversation::default() };
+    assert_eq!(script.next(&conversation).unwrap().step.text, "Two.");
+}
