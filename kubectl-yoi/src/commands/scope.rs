@@ -122,6 +122,8 @@ fn loans_text(name: &str, delegation: Option<&Delegation>, loans: &[LoanOfAgent]
             (Some(true), _) => "yes".to_owned(),
             (_, Some(why)) => format!("no: {}", show::one_line(why)),
             (Some(false), None) => "no".to_owned(),
+            // The node forgets a loan once it has opened its paths.
+            (None, None) if *state == ClaimState::Released => "no".to_owned(),
             (None, None) => "not known".to_owned(),
         };
         let (paths, holder) = (written.collect::<Vec<_>>().join(", "), format!("{}{gone}", holder.name));

@@ -109,6 +109,8 @@ fn merged(name: &str, outcome: &MergeOutcome) -> String {
     let head = match (path_count, dry_run) {
         (0, _) if commit.is_none() => format!("{name} has changed nothing."),
         (0, _) => format!("Your tree has all that {name} has done."),
+        (1, true) => format!("1 path would be merged from {name}, without a conflict."),
+        (1, false) => format!("1 path was merged from {name} into your tree. Nothing is committed."),
         (count, true) => format!("{count} paths would be merged from {name}, without a conflict."),
         (count, false) => format!("{count} paths were merged from {name} into your tree. Nothing is committed."),
     };
