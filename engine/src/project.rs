@@ -2,10 +2,7 @@
 //!
 //! The runtime of a Pod shares [`ProjectInstance`] with it. [`crate::engine::Engine`] keeps several.
 
-mod assets;
-
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,40 +11,41 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use yoi_session::{Error as SessionError, Holder, Lock, Token};
-use yoi_wire::approval::{ApprovalRefusal, ApprovalRequest, ApprovalResponse, WaitingCall};
+use yoi_wire::approval::{ApprovalRequest, ApprovalResponse, WaitingCall};
 use yoi_wire::control::{ControlAction, ControlResponse};
 use yoi_wire::conversation::{ConversationStatus, MAIN};
-use yoi_wire::engine_api::{RunTool, RunToolRefusal, ToolRun};
+use yoi_wire::engine_api::{RunTool, ToolRun};
 use yoi_wire::entry::{AgentConfig, AgentRef, CallFrom, OfferedTool, RuntimeStarted};
 use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
 use yoi_wire::manifest::RunLimits;
 use yoi_wire::policy::ToolPolicy;
-use yoi_wire::subagent::SubagentTemplateError;
 
 use crate::agent_config::{Prompt, agent_config};
 use crate::assets::watch;
 use crate::conversation::RunSettings;
 use crate::driver::{Agent, ConversationObserver, FailedCall, ModelPatience, SecretRenewal};
 use crate::follow::Follower;
-use crate::frame::{Frame, FrameError, FrameSupport};
+use crate::frame::{Frame, FrameSupport};
 use crate::log_reads::{LogReads, blocking};
-use crate::model::{FallbackModels, ModelError};
+use crate::model::FallbackModels;
 use crate::open_session::disk;
-use crate::outside_events::SendEventError;
 use crate::peers::{NoPeers, Peers};
-use crate::policy::{Policy, PolicyError};
+use crate::policy::Policy;
 use crate::processes::ProcessSupervisor;
 use crate::tools::shell::Shell;
 use crate::tools::tree::Tree;
 use crate::tools::{ToolGate, ToolRunner};
 use crate::tree_context::tree_context;
 
+mod assets;
 mod budget;
 mod conversation;
 mod conversations;
+mod error;
 mod events;
 mod options;
 mod parts;
+mod progress_observer;
 mod projection;
 mod subagents;
 #[cfg(test)]
@@ -56,6 +54,7 @@ mod tests;
 pub use budget::TokenBudget;
 pub use conversation::{Conversation, running_status};
 pub use conversations::Conversations;
+pub use error::ProjectError;
 pub use options::ProjectOptions;
 pub use parts::{ConversationKind, ConversationParts, SubagentSource};
 pub use projection::{Projection, read_projection};
@@ -68,71 +67,6 @@ const LOCAL: &str = "local";
 /// Folders of the record beside log and inbox.
 const HOME: &str = "home";
 const TEMP: &str = "tmp";
-
-/// Why a project cannot be started or asked.
-#[derive(Debug, thiserror::Error)]
-pub enum ProjectError {
-    #[error("{id:?} is no id of a project: 1 to 63 lower-case letters, digits and `-`, which is neither first nor last")]
-    Id { id: String },
-    #[error("project {id} runs already in this engine; stop it first")]
-    AlreadyStarted { id: String },
-    #[error("there is no project {id} in this engine")]
-    Unknown { id: String },
-    #[error("failed to use the folder {} as the root of the project", path.display())]
-    Root { path: PathBuf, source: io::Error },
-    #[error("{} cannot hold the record of the project: {why}", path.display())]
-    State { path: PathBuf, why: String },
-    #[error("failed to make {}", path.display())]
-    Folder { path: PathBuf, source: io::Error },
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    #[error("failed to put the agent's programs into their frame")]
-    Frame(#[from] FrameError),
-    #[error("failed to use the record of the project")]
-    Session(#[from] SessionError),
-    #[error("a project needs a tokio runtime with several threads: its log blocks while it is written")]
-    OneThread,
-    #[error("conversation {conversation} does not run: {why}")]
-    Ended { conversation: String, why: String },
-    #[error(
-        "{name:?} is no name for another conversation: 1 to 63 lower-case letters, digits and `-`, which is neither first nor last, and not {MAIN:?}"
-    )]
-    ConversationName { name: String },
-    #[error("there is no conversation {name}; there are {known}")]
-    UnknownConversation { name: String, known: String },
-    #[error("conversation {name} is a sub-agent's: it was started for one task by another conversation, and is not started again")]
-    IsSubagent { name: String },
-    #[error(transparent)]
-    Subagent(#[from] SubagentTemplateError),
-    #[error("conversation {name} runs already")]
-    ConversationRuns { name: String },
-    #[error("conversation {name} was not started: {limit} run beside {MAIN}, which is the most; stop one first")]
-    TooManyConversations { name: String, limit: usize },
-    #[error(
-        "conversation {name} was not started: there are {limit} beside {MAIN}, the stopped ones among them, which is the most; start one of them again"
-    )]
-    TooManyStored { name: String, limit: usize },
-    #[error("conversation {MAIN} is not stopped by itself: it ends with its project")]
-    MainIsNotStopped,
-    #[error(
-        "there is no projection {key:?}; there are timeline, llm_context, diagnostics, mode_runtime, pending_tool_calls, subagent_status"
-    )]
-    UnknownProjection { key: String },
-    #[error(transparent)]
-    Approval(#[from] ApprovalRefusal),
-    #[error(transparent)]
-    RunTool(#[from] RunToolRefusal),
-    #[error(transparent)]
-    SendEvent(#[from] SendEventError),
-    #[error("the message was not taken: {limit} messages wait to be read")]
-    InboxFull { limit: usize },
-    #[error("the message was not taken: it has more than {limit} bytes")]
-    TooLong { limit: usize },
-    #[error("the message was not taken: its id is more than an hour old, and ids of that time are forgotten")]
-    TooOld,
-}
 
 /// What the conversations of a project share: its processes, its tree, and the door to its tools.
 #[derive(Clone)]

@@ -14,10 +14,8 @@ use uuid::Uuid;
 use yoi_wire::bundle::{BundleHead, MAX_BUNDLE_BYTES, MAX_BUNDLE_HEAD};
 use yoi_wire::error_chain;
 use yoi_wire::hub::{Refusal, RefusalReason};
-use yoi_wire::merge::{MAX_MERGE_PATHS, MAX_ORDER, MergeConflict, MergeOrder, MergeOutcome, MergeStrategy, MergedPath, WORK};
-use yoi_worktree::{
-    ApplyError, CaptureError, CheckError, Conflict, ConflictWhy, Favour, Limits, Merge, MergeError, Merged, Outcome, Rules, Why, merge,
-};
+use yoi_wire::merge::{MAX_ORDER, MergeConflict, MergeOrder, MergeOutcome, MergeStrategy, MergedPath, WORK};
+use yoi_worktree::{ApplyError, CaptureError, CheckError, ConflictWhy, Favour, Limits, Merge, MergeError, Merged, Rules, Why, merge};
 
 /// Bytes of what has changed in the tree, and of what git does not track in it. More is most likely the output of a build that nobody ignores.
 const MAX_CHANGED: u64 = 1 << 30;
@@ -128,26 +126,10 @@ fn outcome(merged: Merged, dry_run: bool, mut notes: Vec<String>) -> MergeOutcom
         notes.push(format!("what was merged could not be remembered, so that the next merge may find conflicts in it: {why}"));
     }
     let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-    let change = |outcome: &Outcome| match outcome {
-        Outcome::Added => "Added",
-        Outcome::Changed => "Changed",
-        Outcome::Deleted => "Deleted",
-        Outcome::Same | Outcome::LeftAlone(_) => "Same",
-    };
-    let (conflict_count, path_count) = (conflicts.len() as u64, paths.len() as u64);
-    let conflicts =
-        conflicts.iter().take(MAX_MERGE_PATHS).map(|Conflict { path, why }| MergeConflict { path: text(path), why: sentence(why) });
-    let paths =
-        paths.iter().take(MAX_MERGE_PATHS).map(|path| MergedPath { path: text(&path.path), change: change(&path.outcome).to_owned() });
-    MergeOutcome {
-        commit: Some(theirs),
-        dry_run,
-        conflicts: conflicts.collect(),
-        conflict_count,
-        paths: paths.collect(),
-        path_count,
-        notes,
-    }
+    let conflicts = conflicts.iter().map(|conflict| MergeConflict { path: text(&conflict.path), why: sentence(&conflict.why) });
+    // A conflict leaves a path alone, so that none of these is one.
+    let paths = paths.iter().map(|path| MergedPath { path: text(&path.path), change: path.outcome.name().to_owned() });
+    MergeOutcome::new(theirs, dry_run, conflicts.collect(), paths.collect(), notes)
 }
 
 fn sentence(why: &ConflictWhy) -> String {

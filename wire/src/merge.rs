@@ -93,6 +93,18 @@ pub struct MergeOutcome {
     pub notes: Vec<String>,
 }
 
+impl MergeOutcome {
+    /// Of a merge whose conflicts and paths are all given: as many are named as fit, and all are counted.
+    #[must_use]
+    pub fn new(commit: String, dry_run: bool, conflicts: Vec<MergeConflict>, paths: Vec<MergedPath>, notes: Vec<String>) -> Self {
+        let (conflict_count, path_count) = (conflicts.len() as u64, paths.len() as u64);
+        let (mut conflicts, mut paths) = (conflicts, paths);
+        conflicts.truncate(MAX_MERGE_PATHS);
+        paths.truncate(MAX_MERGE_PATHS);
+        Self { commit: Some(commit), dry_run, conflicts, conflict_count, paths, path_count, notes }
+    }
+}
+
 /// A path that was merged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -90,6 +90,20 @@ pub enum Outcome {
     LeftAlone(Why),
 }
 
+impl Outcome {
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Outcome::Added => "Added",
+            Outcome::Changed => "Changed",
+            Outcome::Deleted => "Deleted",
+            Outcome::Same => "Same",
+            Outcome::LeftAlone(_) => "LeftAlone",
+        }
+    }
+}
+
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {

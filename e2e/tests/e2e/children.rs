@@ -7,7 +7,7 @@ use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_crds::pod::DesiredState;
 use yoi_e2e::test_namespace::{TestNamespace, uid};
-use yoi_wire::entry::{Body, RunOutcome};
+use yoi_wire::entry::Body;
 
 use crate::tool_output;
 
@@ -36,19 +36,6 @@ rules:
   - text: Ended.
 "#;
 
-/// Sends a message to the lead, and returns what its tools have put out once its run has ended.
-async fn outputs_after(ns: &TestNamespace, message: &str) -> Result<Vec<String>> {
-    let before = ns.log("lead").await?.len();
-    ns.yoi(&["send", "lead", message]).await?.exit_ok()?;
-    ns.wait_log("lead", message, |log| {
-        let new = log.iter().skip(before).map(|line| &line.entry.body);
-        let ended = new.clone().any(|body| matches!(body, Body::RunEnded(run) if run.outcome == RunOutcome::Finished));
-        let outputs = new.filter_map(|body| if let Body::ToolEnded(end) = body { Some(end.output.clone()) } else { None });
-        ended.then(|| outputs.collect())
-    })
-    .await
-}
-
 #[tokio::test]
 async fn a_lead_starts_a_child_in_a_fork_of_its_tree_reads_it_over_a_restart_and_stops_it() -> Result<()> {
     let ns = TestNamespace::create("children").await?;
@@ -68,7 +55,7 @@ async fn a_lead_starts_a_child_in_a_fork_of_its_tree_reads_it_over_a_restart_and
     let seen = tool_output::last(&ns, "child").await?;
     ensure!(seen.contains("lead\nchild"), "the child sees {seen}");
 
-    let outputs = outputs_after(&ns, "look at it").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "look at it").await?;
     ensure!(outputs.len() == 3 && outputs[0].contains("The child has done it."), "{outputs:?}");
     // What only reads may end in any order.
     ensure!(outputs.iter().any(|output| output.contains("from-child")), "{outputs:?}");
@@ -82,12 +69,12 @@ async fn a_lead_starts_a_child_in_a_fork_of_its_tree_reads_it_over_a_restart_and
     })
     .await?;
     ns.wait_agent_ready("lead").await?;
-    let outputs = outputs_after(&ns, "look at it").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "look at it").await?;
     ensure!(outputs[0].contains("It has said nothing new"), "{outputs:?}");
 
     let list = ns.yoi(&["ls", "agents"]).await?.exit_ok()?.out;
     ensure!(list.lines().any(|line| line.trim_start().starts_with("└ child") && line.contains("lead")), "{list}");
-    let outputs = outputs_after(&ns, "end it").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "end it").await?;
     ensure!(outputs[0].contains("is being stopped"), "{outputs:?}");
     ns.wait_for::<YoiPod, _>("child", "stopped", |child| {
         child
@@ -98,7 +85,7 @@ async fn a_lead_starts_a_child_in_a_fork_of_its_tree_reads_it_over_a_restart_and
     })
     .await?;
     // A stopped child is read all the same.
-    let outputs = outputs_after(&ns, "look at it").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "look at it").await?;
     ensure!(outputs[0].contains("child is Stopped") && outputs.iter().any(|output| output.contains("from-child")), "{outputs:?}");
 
     // Nobody else says whose child an agent is.
@@ -167,7 +154,7 @@ async fn d12_a_lead_merges_its_childs_work_and_restores_it() -> Result<()> {
     ns.wait_task_complete("lead").await?;
     ns.wait_task_complete("child").await?;
 
-    let outputs = outputs_after(&ns, "merge it").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "merge it").await?;
     ensure!(outputs.len() == 6, "{outputs:?}");
     ensure!(outputs[1].contains("1 paths: late") && outputs[1].contains("finished"), "{}", outputs[1]);
     ensure!(outputs[2].contains("sed -i s/1/one/") && outputs[2].contains("The child has done it."), "{}", outputs[2]);
@@ -178,21 +165,21 @@ async fn d12_a_lead_merges_its_childs_work_and_restores_it() -> Result<()> {
     let merged = ns.yoi(&["merge", "child"]).await?.exit_ok()?.out;
     ensure!(merged.contains("the tree of lead has all that child has done"), "{merged}");
 
-    outputs_after(&ns, "end it").await?;
+    tool_output::of_run(&ns, "lead", "end it").await?;
     // One that is not up in time, as on a busy machine, is stopped again.
     for tries_left in (0..5).rev() {
         ns.wait_for::<YoiPod, _>("child", "stopped", |child| {
             child.filter(|child| child.status.as_ref().is_some_and(|status| status.pod.is_none())).map(drop)
         })
         .await?;
-        let outputs = outputs_after(&ns, "restore it").await?;
+        let outputs = tool_output::of_run(&ns, "lead", "restore it").await?;
         ensure!(outputs[0].contains("Stopped; restorable"), "{}", outputs[0]);
         if outputs[1].contains("child is restored") {
             break;
         }
         ensure!(tries_left > 0 && outputs[1].contains("was stopped again"), "{}", outputs[1]);
     }
-    outputs_after(&ns, "give it more").await?;
+    tool_output::of_run(&ns, "lead", "give it more").await?;
     ns.wait_log("child", "an answer after the restore", |log| {
         let says = |body: &Body| matches!(body, Body::Assistant(answer) if answer.text.contains("The child is back."));
         log.iter().any(|line| says(&line.entry.body)).then_some(())

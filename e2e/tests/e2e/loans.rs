@@ -6,7 +6,7 @@ use serde_json::json;
 use yoi_crds::workspace::ClaimState;
 use yoi_crds::{AgentWorkspace, YoiPod};
 use yoi_e2e::test_namespace::{TestNamespace, uid};
-use yoi_wire::entry::{Body, RunOutcome};
+use yoi_wire::entry::Body;
 
 use crate::tool_output;
 
@@ -44,19 +44,6 @@ rules:
   - text: Written.
 "#;
 
-/// Sends a message to the lead, and returns what its tools have put out once its run has ended.
-async fn outputs_after(ns: &TestNamespace, message: &str) -> Result<Vec<String>> {
-    let before = ns.log("lead").await?.len();
-    ns.yoi(&["send", "lead", message]).await?.exit_ok()?;
-    ns.wait_log("lead", message, |log| {
-        let new = log.iter().skip(before).map(|line| &line.entry.body);
-        let ended = new.clone().any(|body| matches!(body, Body::RunEnded(run) if run.outcome == RunOutcome::Finished));
-        let outputs = new.filter_map(|body| if let Body::ToolEnded(end) = body { Some(end.output.clone()) } else { None });
-        ended.then(|| outputs.collect())
-    })
-    .await
-}
-
 fn states(tree: &AgentWorkspace) -> Vec<ClaimState> {
     tree.status.iter().flat_map(|status| &status.claims).map(|claim| claim.state).collect()
 }
@@ -92,14 +79,14 @@ async fn c7_a_lead_does_not_write_what_it_has_lent_until_its_child_is_stopped() 
     ensure!(shown.lines().any(|line| line.contains("docs") && line.contains("child") && line.contains("Active")), "{shown}");
 
     // What is held is not lent twice, and nobody else writes who holds it.
-    let outputs = outputs_after(&ns, "lend them again").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "lend them again").await?;
     ensure!(outputs[0].contains("No agent was started") && outputs[0].contains("child holds it"), "{outputs:?}");
     let forged = json!({ "status": { "claims": [] } });
     let refused = ns.api::<AgentWorkspace>().patch_status("lead", &PatchParams::default(), &Patch::Merge(&forged)).await.err();
     let refused = refused.context("a user has taken a claim away")?.to_string();
     ensure!(refused.contains("only the Yoi gateway and the Yoi operator write the claims"), "{refused}");
 
-    let outputs = outputs_after(&ns, "end the child").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "end the child").await?;
     ensure!(outputs[0].contains("is being stopped"), "{outputs:?}");
     ns.wait_for::<AgentWorkspace, _>("lead", "its paths back", |tree| {
         let tree = tree?;
@@ -108,7 +95,7 @@ async fn c7_a_lead_does_not_write_what_it_has_lent_until_its_child_is_stopped() 
         (is_back && is_open).then_some(())
     })
     .await?;
-    let outputs = outputs_after(&ns, "write it yourself").await?;
+    let outputs = tool_output::of_run(&ns, "lead", "write it yourself").await?;
     ensure!(outputs[0].starts_with("back\n"), "{outputs:?}");
     let told = ns.log("lead").await?;
     let told = told.iter().filter(|line| matches!(&line.entry.body, Body::SystemItem(item) if item.topic == "Loan")).count();

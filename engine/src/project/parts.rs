@@ -6,14 +6,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use yoi_session::Replay;
 use yoi_wire::conversation::MAIN;
-use yoi_wire::entry::{AgentConfig, AgentRef, RefusalClass, RuntimeStarted};
-use yoi_wire::hub::{Activity, SessionPointer, TaskReport};
+use yoi_wire::entry::{AgentConfig, AgentRef, RuntimeStarted};
 use yoi_wire::manifest::Task;
 use yoi_wire::policy::ToolPolicy;
 
 use super::budget::{TokenBudget, sum};
+use super::progress_observer::ProgressObserver;
 use crate::conversation::RunSettings;
-use crate::driver::{Agent, ConversationObserver, Driver, FailedCall, ModelPatience, SecretRenewal};
+use crate::driver::{Agent, ConversationObserver, Driver, ModelPatience, SecretRenewal};
 use crate::log_reads::LogReads;
 use crate::model::RetryPolicy;
 use crate::open_session::OpenSession;
@@ -98,8 +98,12 @@ impl ConversationParts {
             ConversationKind::Subagent { used_before, tokens } => self.budget.open_within(name, used, used_before, tokens),
         };
         let tokens = *token_limit.borrow();
-        let observer =
-            CountingObserver { name: name.to_owned(), session: session.clone(), budget: self.budget.clone(), next: (self.observe)(name) };
+        let (of_name, counted, budget) = (name.to_owned(), session.clone(), self.budget.clone());
+        let count_tokens = move |task| {
+            budget.set_used(&of_name, sum(counted.feed.progress().total));
+            task
+        };
+        let observer = ProgressObserver { next: (self.observe)(name), on_task: count_tokens };
         Driver {
             session: session.clone(),
             agent: self.agent.clone(),
@@ -146,43 +150,4 @@ fn config_of_other(name: &str, form: Arc<dyn Fn() -> AgentConfig + Send + Sync>)
         config.system.push(told.clone());
         config
     })
-}
-
-/// Counts the tokens of a conversation for its project.
-struct CountingObserver {
-    name: String,
-    session: Arc<OpenSession>,
-    budget: Arc<TokenBudget>,
-    next: Arc<dyn ConversationObserver>,
-}
-
-impl ConversationObserver for CountingObserver {
-    fn on_entries_logged(&self) {
-        self.next.on_entries_logged();
-    }
-
-    fn on_model_called(&self, failure: Option<FailedCall>) {
-        self.next.on_model_called(failure);
-    }
-
-    fn on_progress(&self, activity: Activity, task: Option<TaskReport>) {
-        self.budget.set_used(&self.name, sum(self.session.feed.progress().total));
-        self.next.on_progress(activity, task);
-    }
-
-    fn on_program_session(&self, lost: Option<String>) {
-        self.next.on_program_session(lost);
-    }
-
-    fn on_rotated(&self, session: SessionPointer) {
-        self.next.on_rotated(session);
-    }
-
-    fn on_call_refused(&self, class: RefusalClass) {
-        self.next.on_call_refused(class);
-    }
-
-    fn on_wait(&self) {
-        self.next.on_wait();
-    }
 }

@@ -4,11 +4,12 @@ mod assets;
 mod calls;
 mod events;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tempfile::TempDir;
 use yoi_test_support::{eventually, in_time};
+use yoi_wire::approval::ApprovalRefusal;
 use yoi_wire::control::{AttachLine, DeltaKind};
 use yoi_wire::entry::{Body, Entry, RunOutcome};
 use yoi_wire::manifest::{ModelEndpoint, ModelProvider};

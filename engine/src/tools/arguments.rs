@@ -1,5 +1,7 @@
 //! Reads the arguments of a call into the tool's type.
 
+use std::time::Duration;
+
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -8,8 +10,29 @@ use yoi_wire::entry::RefusalClass;
 use super::output_limit::truncate;
 use crate::decision::Refusal;
 
+/// How long a tool that waits does so at most, in seconds.
+const MOST_WAIT_SECONDS: u32 = 3600;
+/// How long when its argument is left out. The schemas of these tools say both.
+const DEFAULT_WAIT_SECONDS: u32 = 300;
+
 /// Bytes of a message about wrong arguments, which repeats parts of them.
 pub const MAX_MESSAGE_BYTES: usize = 1024;
+
+/// How long a tool waits that has this argument.
+pub fn wait_time(wait_seconds: Option<u32>) -> Duration {
+    Duration::from_secs(u64::from(wait_seconds.unwrap_or(DEFAULT_WAIT_SECONDS)))
+}
+
+/// Checks that argument.
+///
+/// # Errors
+/// It is longer than a tool waits.
+pub fn check_wait(wait_seconds: Option<u32>) -> Result<(), Refusal> {
+    if wait_seconds.is_some_and(|seconds| seconds > MOST_WAIT_SECONDS) {
+        return Err(invalid(format_args!("/waitSeconds: must be at most {MOST_WAIT_SECONDS}")));
+    }
+    Ok(())
+}
 
 /// Checks and reads the arguments of a call.
 ///

@@ -77,24 +77,24 @@ fn up() -> Value {
     json!({"runGeneration": 1, "session": {"id": "s", "segment": "g"}, "pod": {"name": "a-1", "uid": "pod"}})
 }
 
-struct World {
+struct LoanScene {
     tree: Value,
     child: Option<Arc<YoiPod>>,
     pods: Vec<Arc<ObservedPod>>,
     not_ready: bool,
 }
 
-impl World {
+impl LoanScene {
     fn new(claim: Value, covered: bool) -> Self {
-        World { tree: tree(json!([claim]), covered), child: None, pods: Vec::new(), not_ready: false }
+        LoanScene { tree: tree(json!([claim]), covered), child: None, pods: Vec::new(), not_ready: false }
     }
 
     fn with_child(self, spec: &Value, status: Value) -> Self {
-        World { child: Some(child(spec, status).yoipod), ..self }
+        LoanScene { child: Some(child(spec, status).yoipod), ..self }
     }
 
     fn with_pod(self, pod: Arc<ObservedPod>) -> Self {
-        World { pods: vec![pod], ..self }
+        LoanScene { pods: vec![pod], ..self }
     }
 
     fn plan(&self) -> Plan<yoi_crds::AgentWorkspaceStatus> {
@@ -117,8 +117,8 @@ impl World {
 #[test]
 fn a_claim_is_active_once_its_child_is_there_and_its_node_has_the_paths_covered() {
     let nothing = json!({});
-    assert_eq!(World::new(claim("Fenced", 5), true).next(), None, "the child is not made yet");
-    let made = |covered| World::new(claim("Fenced", 5), covered).with_child(&nothing, json!({}));
+    assert_eq!(LoanScene::new(claim("Fenced", 5), true).next(), None, "the child is not made yet");
+    let made = |covered| LoanScene::new(claim("Fenced", 5), covered).with_child(&nothing, json!({}));
     assert_eq!(made(false).next(), Some(ClaimState::Fenced), "the cover is gone, as after a reboot, and it has its child's UID");
     let written = made(true).written().expect("claims");
     assert_eq!((written[0].state, written[0].holder.uid.as_deref()), (ClaimState::Active, Some("a")));
@@ -127,7 +127,7 @@ fn a_claim_is_active_once_its_child_is_there_and_its_node_has_the_paths_covered(
     assert!(of.uid == "tree" && resource_version == "7" && plan.status.is_none(), "by compare-and-swap");
     // Only the gateway says that the lender's runtime has nothing open there.
     assert_eq!(
-        World::new(claim("Reserved", 5), true).with_child(&nothing, json!({})).written().map(|claims| claims[0].state),
+        LoanScene::new(claim("Reserved", 5), true).with_child(&nothing, json!({})).written().map(|claims| claims[0].state),
         Some(ClaimState::Reserved)
     );
 }
@@ -136,21 +136,21 @@ fn a_claim_is_active_once_its_child_is_there_and_its_node_has_the_paths_covered(
 fn an_active_claim_names_the_pod_that_may_mount_the_tree() {
     let mut active = held("Active");
     active["holder"] = json!({"name": "a", "uid": "a"});
-    let written = World::new(active, true).with_child(&json!({}), up()).with_pod(runs()).written().expect("claims");
+    let written = LoanScene::new(active, true).with_child(&json!({}), up()).with_pod(runs()).written().expect("claims");
     assert_eq!((written[0].state, written[0].holder.pod_uid.as_deref()), (ClaimState::Active, Some("pod")));
-    assert_eq!(World::new(held("Active"), true).with_child(&json!({}), up()).with_pod(runs()).written(), None);
+    assert_eq!(LoanScene::new(held("Active"), true).with_child(&json!({}), up()).with_pod(runs()).written(), None);
 }
 
 #[test]
 fn c15_a_loan_whose_child_was_never_made_is_given_up_by_time_and_by_a_new_pod_of_the_lender() {
     for state in ["Reserved", "Fenced"] {
-        let waits = World::new(claim(state, 60), true);
+        let waits = LoanScene::new(claim(state, 60), true);
         assert_eq!(waits.next(), None, "{state}");
         assert!(waits.plan().requeue_after.is_some_and(|after| after.as_secs() <= 60), "{state}");
-        let late = World::new(claim(state, 121), true).written().expect("claims");
+        let late = LoanScene::new(claim(state, 121), true).written().expect("claims");
         assert_eq!(late[0].state, ClaimState::Reclaiming, "{state}");
         assert!(late[0].message.as_deref().is_some_and(|why| why.contains("was not made")), "{:?}", late[0].message);
-        let mut restarted = World::new(claim(state, 5), true);
+        let mut restarted = LoanScene::new(claim(state, 5), true);
         restarted.tree["status"]["podUID"] = json!("pod-lead-2");
         assert_eq!(restarted.next(), Some(ClaimState::Reclaiming), "{state}");
     }
@@ -158,7 +158,7 @@ fn c15_a_loan_whose_child_was_never_made_is_given_up_by_time_and_by_a_new_pod_of
 
 #[test]
 fn c18_a_loan_with_a_child_outlives_a_restart_of_its_lender() {
-    let mut world = World::new(held("Active"), true).with_child(&json!({}), up()).with_pod(runs());
+    let mut world = LoanScene::new(held("Active"), true).with_child(&json!({}), up()).with_pod(runs());
     world.tree["status"]["podUID"] = json!("pod-lead-2");
     assert_eq!(world.next(), None);
 }
@@ -166,34 +166,34 @@ fn c18_a_loan_with_a_child_outlives_a_restart_of_its_lender() {
 #[test]
 fn c20_c25_a_child_that_is_stopped_or_deleted_keeps_its_paths_until_its_pod_is_gone() {
     let stopped = json!({"desiredState": "Stopped"});
-    let going = World::new(held("Active"), true).with_child(&stopped, up()).with_pod(runs());
+    let going = LoanScene::new(held("Active"), true).with_child(&stopped, up()).with_pod(runs());
     assert_eq!(going.next(), Some(ClaimState::Reclaiming));
-    assert_eq!(World::new(held("Reclaiming"), true).with_child(&stopped, up()).with_pod(runs()).next(), None, "its Pod is there");
-    let gone = World::new(held("Reclaiming"), true).with_child(&stopped, up());
+    assert_eq!(LoanScene::new(held("Reclaiming"), true).with_child(&stopped, up()).with_pod(runs()).next(), None, "its Pod is there");
+    let gone = LoanScene::new(held("Reclaiming"), true).with_child(&stopped, up());
     let plan = gone.plan();
     let [Step::ConfirmGone { kind: Kind::Pod, name, of, .. }, Step::SetClaims { claims, .. }] = &plan.steps[..] else {
         panic!("{:?}", plan.steps)
     };
     assert_eq!((name.as_str(), of.as_str(), claims[0].state), ("a-1", "a", ClaimState::Released), "the API server itself is asked first");
     // Of a node that does not answer nobody knows.
-    assert_eq!(World { not_ready: true, ..World::new(held("Reclaiming"), true).with_child(&stopped, up()) }.next(), None);
+    assert_eq!(LoanScene { not_ready: true, ..LoanScene::new(held("Reclaiming"), true).with_child(&stopped, up()) }.next(), None);
     // An object that is gone, however that came.
-    assert_eq!(World::new(held("Active"), true).next(), Some(ClaimState::Reclaiming));
+    assert_eq!(LoanScene::new(held("Active"), true).next(), Some(ClaimState::Reclaiming));
 }
 
 #[test]
 fn c14_what_is_back_stays_so_and_is_forgotten_without_its_lender() {
-    let back = World::new(held("Released"), true).with_child(&json!({"desiredState": "Stopped"}), up());
+    let back = LoanScene::new(held("Released"), true).with_child(&json!({"desiredState": "Stopped"}), up());
     assert_eq!(back.written(), None, "the lender reads of it first");
     assert_eq!(
-        World::new(held("Released"), true).with_child(&json!({}), up()).written(),
+        LoanScene::new(held("Released"), true).with_child(&json!({}), up()).written(),
         None,
         "a child that is started again gets nothing"
     );
-    let mut abandoned = World::new(held("Released"), true);
+    let mut abandoned = LoanScene::new(held("Released"), true);
     abandoned.tree["status"]["claims"][0]["lender"] = json!({"name": "lead", "uid": "a former one"});
     assert_eq!(abandoned.written(), Some(Vec::new()));
-    let mut deleted = World::new(held("Active"), true).with_child(&json!({}), up()).with_pod(runs());
+    let mut deleted = LoanScene::new(held("Active"), true).with_child(&json!({}), up()).with_pod(runs());
     deleted.tree["metadata"]["deletionTimestamp"] = json!(ago(1));
     assert_eq!(deleted.next(), Some(ClaimState::Reclaiming), "a tree that is being deleted");
 }
@@ -204,8 +204,9 @@ fn c8_a_child_that_does_not_come_up_gives_back_what_it_was_lent_with_its_last_wo
         json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"exitCode": 1, "startedAt": ago(since), "finishedAt": ago(since), "message": "no such file: agent\n"}}})
     };
-    let world =
-        |container: Value, status: Value| World::new(held("Active"), true).with_child(&json!({}), status).with_pod(pod_of_child(container));
+    let world = |container: Value, status: Value| {
+        LoanScene::new(held("Active"), true).with_child(&json!({}), status).with_pod(pod_of_child(container))
+    };
     let young = json!({"runGeneration": 1});
     assert_eq!(world(ended(9), young.clone()).next(), None);
     assert_eq!(world(ended(9), young.clone()).plan().requeue_after.map(|after| after.as_secs()), Some(1));
@@ -234,7 +235,7 @@ fn from_every_state_a_claim_comes_to_active_or_back_and_stays_there() {
             }
             for has_pod in [true, false] {
                 let case = format!("{state}, {spec:?}, with a Pod: {has_pod}");
-                let mut world = World::new(held(state), true);
+                let mut world = LoanScene::new(held(state), true);
                 if let Some(spec) = &spec {
                     world = world.with_child(spec, up());
                 }

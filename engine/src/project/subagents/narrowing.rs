@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use yoi_wire::entry::RefusalClass;
-use yoi_wire::hub::{Activity, SessionPointer, TaskReport, TaskState};
+use yoi_wire::hub::{TaskReport, TaskState};
 use yoi_wire::subagent::SubagentTemplate;
 
-use crate::driver::{ConversationObserver, FailedCall};
+use crate::driver::ConversationObserver;
 use crate::error_text::error_text;
 use crate::policy::Policy;
+use crate::project::progress_observer::ProgressObserver;
 use crate::subagents::{SubagentState, SubagentStatus};
 
 /// How the task of a sub-agent has ended, once it has.
@@ -32,7 +32,8 @@ pub(super) async fn follow_policy(
     }
 }
 
-pub(super) fn told(template: &SubagentTemplate, status: &SubagentStatus) -> String {
+/// What the model of a sub-agent reads before its task.
+pub(super) fn system_text(template: &SubagentTemplate, status: &SubagentStatus) -> String {
     let mut text = format!(
         "You are the sub-agent {:?}. Another conversation of this agent has started you for one task, for at most {} s. It works in the same tree at the same \
          time. When you are done, answer with all that it needs to know: your last answer is all that it reads of you.",
@@ -45,51 +46,24 @@ pub(super) fn told(template: &SubagentTemplate, status: &SubagentStatus) -> Stri
     text
 }
 
-/// Learns the end of the task, and passes all on.
-pub(super) struct TaskObserver {
-    pub(super) next: Arc<dyn ConversationObserver>,
-    pub(super) end: Arc<watch::Sender<TaskEnd>>,
-}
-
-impl ConversationObserver for TaskObserver {
-    fn on_entries_logged(&self) {
-        self.next.on_entries_logged();
-    }
-
-    fn on_model_called(&self, failure: Option<FailedCall>) {
-        self.next.on_model_called(failure);
-    }
-
-    fn on_progress(&self, activity: Activity, task: Option<TaskReport>) {
-        let end = task.as_ref().and_then(|task| match task.state.known()? {
+/// Learns how the task ends. Nobody else is told of it: it is no task of the agent.
+pub(super) fn of_task(next: Arc<dyn ConversationObserver>, end: Arc<watch::Sender<TaskEnd>>) -> impl ConversationObserver {
+    let on_task = move |task: Option<TaskReport>| {
+        let ended = task.and_then(|task| match task.state.known()? {
             TaskState::Succeeded => Some((SubagentState::Completed, None)),
-            TaskState::Failed => Some((SubagentState::Failed, task.reason.clone())),
+            TaskState::Failed => Some((SubagentState::Failed, task.reason)),
             TaskState::Submitted | TaskState::Running => None,
         });
-        if end.is_some() {
-            self.end.send_if_modified(|known| {
-                known.is_none() && {
-                    *known = end;
-                    true
+        if ended.is_some() {
+            end.send_if_modified(|known| {
+                let is_first = known.is_none();
+                if is_first {
+                    *known = ended;
                 }
+                is_first
             });
         }
-        self.next.on_progress(activity, None);
-    }
-
-    fn on_program_session(&self, lost: Option<String>) {
-        self.next.on_program_session(lost);
-    }
-
-    fn on_rotated(&self, session: SessionPointer) {
-        self.next.on_rotated(session);
-    }
-
-    fn on_call_refused(&self, class: RefusalClass) {
-        self.next.on_call_refused(class);
-    }
-
-    fn on_wait(&self) {
-        self.next.on_wait();
-    }
+        None
+    };
+    ProgressObserver { next, on_task }
 }

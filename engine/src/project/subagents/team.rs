@@ -18,7 +18,7 @@ use yoi_wire::entry::{Body, CallFrom, RefusalClass};
 use yoi_wire::manifest::Task;
 use yoi_wire::subagent::{MAX_SUBAGENTS, SubagentTemplate};
 
-use super::narrowing::{TaskEnd, TaskObserver, follow_policy, told};
+use super::narrowing::{TaskEnd, follow_policy, of_task, system_text};
 use super::{SubagentPool, Taken, prepare_place, record};
 use crate::conversation::RunSettings;
 use crate::decision::Refusal;
@@ -208,7 +208,7 @@ impl ConversationSubagents {
         let named_policy = policy.source().clone();
         let (narrowed, policies) = watch::channel(policy);
         tokio::spawn(follow_policy(parts.policy.clone(), template.clone(), narrowed, stop.clone()));
-        let (form, gate, told) = (parts.form_config.clone(), tools.clone(), told(template, status));
+        let (form, gate, text) = (parts.form_config.clone(), tools.clone(), system_text(template, status));
         let (observe, (end, ended)) = (parts.observe.clone(), watch::channel(None));
         let end = Arc::new(end);
         let turns = [template.turns, template.mode.map(|mode| mode.steps())].into_iter().flatten();
@@ -216,13 +216,11 @@ impl ConversationSubagents {
             kind: ConversationKind::Subagent { used_before, tokens: template.tokens },
             subagents: None,
             settings: RunSettings { turns_per_run: turns.fold(parts.settings.turns_per_run, u32::min), ..parts.settings },
-            observe: Arc::new(move |name: &str| -> Arc<dyn ConversationObserver> {
-                Arc::new(TaskObserver { next: observe(name), end: end.clone() })
-            }),
+            observe: Arc::new(move |name: &str| -> Arc<dyn ConversationObserver> { Arc::new(of_task(observe(name), end.clone())) }),
             form_config: Arc::new(move || {
                 let mut config = form();
                 config.tools = gate.offered(CallFrom::Model);
-                config.system.push(told.clone());
+                config.system.push(text.clone());
                 config
             }),
             tools,

@@ -1,7 +1,7 @@
 //! Calls of tools that no model asked for, and events from outside.
 
 use serde_json::{Value, json};
-use yoi_wire::engine_api::{EventRefusal, EventTaken, ToolRunEnd};
+use yoi_wire::engine_api::{EventRefusal, EventTaken, RunToolRefusal, ToolRunEnd};
 use yoi_wire::entry::{RefusalClass, ToolOutcome};
 
 use super::*;

@@ -12,12 +12,9 @@ use super::peers_error_sentence;
 use crate::children::Children;
 use crate::decision::Refusal;
 use crate::peers::PeersError;
-use crate::tools::arguments::invalid;
+use crate::tools::arguments::{check_wait, invalid, wait_time};
 use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
-
-const DEFAULT_SECONDS: u32 = 300;
-const MOST_SECONDS: u32 = 3600;
 
 /// Waits until children have nothing to do.
 pub struct WaitPods;
@@ -37,12 +34,6 @@ pub struct Args {
     wait_seconds: Option<u32>,
 }
 
-impl Args {
-    fn wait(&self) -> Duration {
-        Duration::from_secs(u64::from(self.wait_seconds.unwrap_or(DEFAULT_SECONDS)))
-    }
-}
-
 impl TypedTool for WaitPods {
     type Args = Args;
     const NAME: &'static str = "WaitPods";
@@ -58,14 +49,12 @@ impl TypedTool for WaitPods {
         if args.names.is_empty() || args.names.len() > MAX_WAITED {
             return Err(invalid(format_args!("/names: name 1 to {MAX_WAITED} agents")));
         }
-        if args.wait_seconds.is_some_and(|seconds| seconds > MOST_SECONDS) {
-            return Err(invalid(format_args!("/waitSeconds: must be at most {MOST_SECONDS}")));
-        }
+        check_wait(args.wait_seconds)?;
         context.children().map(drop)
     }
 
     fn time_limit(&self, limits: &RunLimits, args: &Args) -> Duration {
-        default_time_limit(limits) + args.wait()
+        default_time_limit(limits) + wait_time(args.wait_seconds)
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
@@ -82,7 +71,7 @@ impl TypedTool for WaitPods {
 
 /// Asks again as long as there is time: the gateway lets a request wait for some seconds.
 async fn wait(children: &dyn Children, args: &Args) -> Result<WaitResponse, PeersError> {
-    let deadline = Instant::now() + args.wait();
+    let deadline = Instant::now() + wait_time(args.wait_seconds);
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_secs();
         let request = WaitRequest { names: args.names.clone(), all: args.all, seconds: left.min(MAX_WAIT_SECONDS) };
@@ -99,5 +88,5 @@ fn sentence(response: &WaitResponse, args: &Args) -> String {
         format!("{name} is {state}{why}")
     });
     let lines = lines.collect::<Vec<_>>().join("\n");
-    if response.met { lines } else { format!("[Nothing came of it within {} s.]\n{lines}", args.wait().as_secs()) }
+    if response.met { lines } else { format!("[Nothing came of it within {} s.]\n{lines}", wait_time(args.wait_seconds).as_secs()) }
 }

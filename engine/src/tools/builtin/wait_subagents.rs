@@ -5,15 +5,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use yoi_wire::manifest::RunLimits;
-use yoi_wire::subagent::MAX_SECONDS;
 
 use crate::decision::Refusal;
 use crate::subagents::{SubagentResult, SubagentState};
-use crate::tools::arguments::invalid;
+use crate::tools::arguments::{check_wait, wait_time};
 use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
-
-const DEFAULT_SECONDS: u32 = 300;
 
 /// Waits for sub-agents, and gives their answers.
 pub struct WaitSubagents;
@@ -34,12 +31,6 @@ pub struct Args {
     wait_seconds: Option<u32>,
 }
 
-impl Args {
-    fn wait(&self) -> Duration {
-        Duration::from_secs(u64::from(self.wait_seconds.unwrap_or(DEFAULT_SECONDS)))
-    }
-}
-
 impl TypedTool for WaitSubagents {
     type Args = Args;
     const NAME: &'static str = "WaitSubagents";
@@ -50,14 +41,12 @@ impl TypedTool for WaitSubagents {
     }
 
     fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
-        if args.wait_seconds.is_some_and(|seconds| seconds > MAX_SECONDS) {
-            return Err(invalid(format_args!("/waitSeconds: must be at most {MAX_SECONDS}")));
-        }
+        check_wait(args.wait_seconds)?;
         context.subagents().map(drop)
     }
 
     fn time_limit(&self, limits: &RunLimits, args: &Args) -> Duration {
-        default_time_limit(limits) + args.wait()
+        default_time_limit(limits) + wait_time(args.wait_seconds)
     }
 
     async fn run(&self, context: &ToolContext, args: Args, _live: &LiveOutput) -> CallResult {
@@ -65,7 +54,7 @@ impl TypedTool for WaitSubagents {
             Ok(subagents) => subagents,
             Err(refusal) => return CallResult::refused(refusal),
         };
-        match subagents.wait(&args.names, args.all, args.wait()).await {
+        match subagents.wait(&args.names, args.all, wait_time(args.wait_seconds)).await {
             Ok(results) if results.is_empty() => CallResult::succeeded("No sub-agent was started."),
             Ok(results) => CallResult::succeeded(results.iter().map(sentence).collect::<Vec<_>>().join("\n\n")),
             Err(refusal) => CallResult::refused(refusal),

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use kube::ResourceExt;
 use yoi_crds::YoiPod;
 use yoi_wire::bundle::{InnerRepository, MAX_BUNDLE_BYTES};
-use yoi_wire::merge::{MAX_MERGE_PATHS, MergeConflict, MergeOutcome, MergedPath, WORK};
-use yoi_worktree::{ConflictWhy, Favour, Limits, Merge, Merged, Outcome, Rules, merge};
+use yoi_wire::merge::{MergeConflict, MergeOutcome, MergedPath, WORK};
+use yoi_worktree::{ConflictWhy, Favour, Limits, Merge, Merged, Rules, merge};
 
 use super::OPERATION;
 use crate::args::{MergeOptions, MergeSide};
@@ -78,24 +78,8 @@ fn outcome(merged: Merged, dry_run: bool, mut notes: Vec<String>) -> MergeOutcom
         ConflictWhy::Git(kind) => format!("both have changed it: {kind}"),
         ConflictWhy::Tree(why) => why_left_alone(why),
     };
-    let change = |outcome: &Outcome| match outcome {
-        Outcome::Added => "Added",
-        Outcome::Changed => "Changed",
-        Outcome::Deleted => "Deleted",
-        Outcome::Same | Outcome::LeftAlone(_) => "Same",
-    };
-    let (conflict_count, path_count) = (conflicts.len() as u64, paths.len() as u64);
-    let conflicts =
-        conflicts.iter().take(MAX_MERGE_PATHS).map(|conflict| MergeConflict { path: text(&conflict.path), why: why(&conflict.why) });
-    let paths =
-        paths.iter().take(MAX_MERGE_PATHS).map(|path| MergedPath { path: text(&path.path), change: change(&path.outcome).to_owned() });
-    MergeOutcome {
-        commit: Some(theirs),
-        dry_run,
-        conflicts: conflicts.collect(),
-        conflict_count,
-        paths: paths.collect(),
-        path_count,
-        notes,
-    }
+    let conflicts = conflicts.iter().map(|conflict| MergeConflict { path: text(&conflict.path), why: why(&conflict.why) });
+    // A conflict leaves a path alone, so that none of these is one.
+    let paths = paths.iter().map(|path| MergedPath { path: text(&path.path), change: path.outcome.name().to_owned() });
+    MergeOutcome::new(theirs, dry_run, conflicts.collect(), paths.collect(), notes)
 }

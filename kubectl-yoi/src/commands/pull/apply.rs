@@ -157,18 +157,12 @@ fn text_of(path: &Path) -> String {
 }
 
 fn path_result(path: &AppliedPath) -> PathResult {
-    let (outcome, why) = match &path.outcome {
-        Outcome::Added => ("Added", None),
-        Outcome::Changed => ("Changed", None),
-        Outcome::Deleted => ("Deleted", None),
-        Outcome::Same => ("Same", None),
-        Outcome::LeftAlone(why) => ("LeftAlone", Some(why)),
-    };
+    let why = if let Outcome::LeftAlone(why) = &path.outcome { Some(why) } else { None };
     let is_text = std::str::from_utf8(&path.path).is_ok();
     PathResult {
         path: String::from_utf8_lossy(&path.path).into_owned(),
         path_hex: (!is_text).then(|| path.path.iter().map(|byte| format!("{byte:02x}")).collect()),
-        outcome,
+        outcome: path.outcome.name(),
         reason: why.map(reason),
         message: why.map(|why| show::one_line(&message(why))),
         kept: path.kept.as_deref().map(text_of),

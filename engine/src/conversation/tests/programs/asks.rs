@@ -13,7 +13,7 @@ fn no(call: u64, because: &str) -> ApprovalRequest {
 }
 
 impl Simulation {
-    /// A hook that can wait, and what it was told so far.
+    /// A hook that can wait, and the answer that it has so far.
     fn waiting_hook(&mut self, ask: AskId, call: ToolCall) -> Option<Result<String, String>> {
         self.asked_by(ask, call, CallFrom::Hook, 45)
     }
@@ -21,10 +21,10 @@ impl Simulation {
     fn asked_by(&mut self, ask: AskId, call: ToolCall, from: CallFrom, seconds: u64) -> Option<Result<String, String>> {
         let effect = self.effect();
         self.send(ConversationEvent::ProgramCall { effect, ask, call: decided_within(call, from, seconds) });
-        self.told(ask)
+        self.hook_answer(ask)
     }
 
-    fn told(&self, ask: AskId) -> Option<Result<String, String>> {
+    fn hook_answer(&self, ask: AskId) -> Option<Result<String, String>> {
         self.acknowledged.iter().find(|(other, _)| *other == ask).map(|(_, result)| result.clone())
     }
 }
@@ -59,7 +59,7 @@ fn p69_a_call_of_a_program_waits_as_long_as_its_hook_and_begins_when_a_person_sa
     // Other calls go on meanwhile.
     assert_eq!(simulation.waiting_hook(2, call("two")), Some(Ok("two".to_owned())));
     assert_eq!(simulation.approve("jane", yes(question)).unwrap().answer.by, "jane");
-    assert_eq!(simulation.told(1), Some(Ok("ask-a".to_owned())));
+    assert_eq!(simulation.hook_answer(1), Some(Ok("ask-a".to_owned())));
     assert!(simulation.kinds().ends_with("ToolAnswered ToolStarted"), "{}", simulation.kinds());
     let decision = simulation.log.iter().rev().find_map(|entry| match &entry.body {
         Body::ToolStarted(start) => start.decision.clone(),
@@ -77,7 +77,7 @@ fn p69_a_call_of_a_program_waits_as_long_as_its_hook_and_begins_when_a_person_sa
 fn p72_a_denial_the_end_of_its_time_and_a_withdrawn_tool_block_the_call_with_the_reason() {
     let (mut denied, question) = at_question();
     denied.approve("jane", no(question, "not on a Friday")).unwrap();
-    let told = denied.told(1).unwrap().unwrap_err();
+    let told = denied.hook_answer(1).unwrap().unwrap_err();
     assert_eq!(told, "not_approved: the call did not run: jane denied it: not on a Friday");
     assert_eq!((last_output(&denied), denied.tool_outcomes()), (told, vec![("ask-a".to_owned(), ToolOutcome::Refused)]));
     // The program tells of it once more, as a call that failed.
@@ -87,13 +87,13 @@ fn p72_a_denial_the_end_of_its_time_and_a_withdrawn_tool_block_the_call_with_the
 
     let (mut late, question) = at_question();
     late.send(ConversationEvent::ApprovalExpired { question });
-    assert!(late.told(1).unwrap().unwrap_err().contains("nobody answered within 45 s"));
+    assert!(late.hook_answer(1).unwrap().unwrap_err().contains("nobody answered within 45 s"));
     assert!(matches!(late.approve("jane", yes(question)), Err(ApprovalRefusal::Over(_))));
 
     let (mut withdrawn, question) = at_question();
     withdrawn.withdrawn.push("ask-a".to_owned());
     withdrawn.approve("jane", yes(question)).unwrap();
-    assert_eq!(withdrawn.told(1), Some(Err("withdrawn".to_owned())));
+    assert_eq!(withdrawn.hook_answer(1), Some(Err("withdrawn".to_owned())));
     assert!(!withdrawn.kinds().contains("ToolStarted"), "{}", withdrawn.kinds());
 }
 
@@ -110,7 +110,7 @@ fn a_hook_that_goes_away_takes_its_question_with_it() {
     simulation.send(ConversationEvent::ProgramCallWithdrawn { ask: 2 });
     let question = simulation.waiting()[0];
     simulation.approve("jane", yes(question)).unwrap();
-    assert_eq!(simulation.told(3), Some(Ok("ask-b".to_owned())));
+    assert_eq!(simulation.hook_answer(3), Some(Ok("ask-b".to_owned())));
     // After its answer it changes nothing.
     let entries = simulation.log.len();
     simulation.send(ConversationEvent::ProgramCallWithdrawn { ask: 3 });
@@ -153,9 +153,9 @@ fn what_a_program_tells_of_a_call_before_its_hook_asks_is_no_begin_and_what_it_t
     simulation.send(ConversationEvent::ProgramCall { effect, ask: 1, call: Box::new(decided) });
     let question = simulation.waiting()[0];
     simulation.say(vec![started("ask-a")]);
-    assert_eq!((simulation.told(1), simulation.waiting()), (None, vec![question]));
+    assert_eq!((simulation.hook_answer(1), simulation.waiting()), (None, vec![question]));
     simulation.approve("jane", yes(question)).unwrap();
-    assert_eq!(simulation.told(1), Some(Ok("ask-a".to_owned())));
+    assert_eq!(simulation.hook_answer(1), Some(Ok("ask-a".to_owned())));
     simulation.say(vec![ended("ask-a")]);
     assert!(simulation.kinds().ends_with("Assistant ToolStarted ToolAsked ToolAnswered ToolStarted ToolEnded"), "{}", simulation.kinds());
 }
