@@ -144,8 +144,8 @@ impl Driver {
     /// # Errors
     /// An append failed. Nothing that depends on it was done. The caller opens the session again.
     pub async fn drive(&self, replay: Replay, runtime: RuntimeStarted) -> Result<(), Error> {
-        let told = replay.entries.iter().rev().find_map(|entry| subagents_of(&entry.body)).unwrap_or_default();
-        let entries = self.subagents.as_ref().map(|subagents| subagents.begin(told));
+        let logged = replay.entries.iter().rev().find_map(|entry| subagents_of(&entry.body)).unwrap_or_default();
+        let entries = self.subagents.as_ref().map(|subagents| subagents.begin(logged));
         let with_subagents = WithSubagents::new(self);
         let ended = self.drive_conversation(replay, runtime, entries).await;
         if let Some(subagents) = &self.subagents {

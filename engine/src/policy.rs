@@ -34,7 +34,7 @@ pub struct PolicyError {
 
 /// Where a path leads, every link followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PathTarget {
     /// In the tree: relative to its root.
     Inside(PathBuf),
     /// In a folder that the policy excepts, by the absolute path.
@@ -69,7 +69,7 @@ struct CompiledRule {
 /// The parts of a call that rules are about.
 struct Facts {
     tool: ToolName,
-    paths: Vec<(String, Place)>,
+    paths: Vec<(String, PathTarget)>,
     /// `None`: a command that cannot be read.
     commands: Option<Vec<SimpleCommand>>,
     /// Scheme and host; a host without a scheme has none.
@@ -172,7 +172,7 @@ impl Policy {
     ///
     /// # Errors
     /// Why the call may not begin.
-    pub fn check(&self, tool: &str, args: &Value, locate: &dyn Fn(&str) -> Place) -> Result<Option<Question>, Refusal> {
+    pub fn check(&self, tool: &str, args: &Value, locate: &dyn Fn(&str) -> PathTarget) -> Result<Option<Question>, Refusal> {
         let facts = Facts::new(tool, args, locate);
         self.check_denied(&facts)?;
         self.check_allowed(&facts)?;
@@ -180,9 +180,9 @@ impl Policy {
         self.check_variables(&facts)?;
         for (given, place) in &facts.paths {
             let leads_to_secret = match place {
-                Place::Inside(path) => self.is_sensitive(path),
-                Place::Excepted(path) => self.is_sensitive(path.strip_prefix("/").unwrap_or(path)),
-                Place::Outside => false,
+                PathTarget::Inside(path) => self.is_sensitive(path),
+                PathTarget::Excepted(path) => self.is_sensitive(path.strip_prefix("/").unwrap_or(path)),
+                PathTarget::Outside => false,
             };
             if leads_to_secret || self.is_sensitive(Path::new(given.trim_start_matches('/'))) {
                 let why = format_args!("{given:?} is a file that may hold secrets, and the policy of this agent does not except it");
@@ -269,7 +269,7 @@ impl Policy {
 }
 
 impl Facts {
-    fn new(tool: &str, args: &Value, locate: &dyn Fn(&str) -> Place) -> Self {
+    fn new(tool: &str, args: &Value, locate: &dyn Fn(&str) -> PathTarget) -> Self {
         let tool = ToolName::of_call(tool);
         let mut paths = paths_in(args);
         // A search that names no folder is one of the whole tree.
@@ -302,7 +302,8 @@ fn allows(rules: &[CompiledRule], facts: &Facts) -> bool {
             !commands.is_empty() && commands.iter().all(is_allowed)
         }),
         PatternKind::Path => {
-            let is_allowed = |place: &Place| matches!(place, Place::Inside(path) if rules.iter().any(|rule| rule.matches_path(path)));
+            let is_allowed =
+                |place: &PathTarget| matches!(place, PathTarget::Inside(path) if rules.iter().any(|rule| rule.matches_path(path)));
             !facts.paths.is_empty() && facts.paths.iter().all(|(_, place)| is_allowed(place))
         }
         PatternKind::Host => {
@@ -333,7 +334,7 @@ impl CompiledRule {
     }
 
     fn matches_part(&self, facts: &Facts) -> bool {
-        let place = |place: &Place| matches!(place, Place::Inside(path) if self.matches_path(path));
+        let place = |place: &PathTarget| matches!(place, PathTarget::Inside(path) if self.matches_path(path));
         // A program is denied by its name, wherever it is.
         let command = |text: &str| self.matches_command(text) || without_folder(text).is_some_and(|text| self.matches_command(&text));
         match &self.rule.pattern {

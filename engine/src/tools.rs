@@ -48,7 +48,7 @@ use crate::conversation::FolderInstructions;
 use crate::decision::{Question, Refusal};
 use crate::error_text::without_os_error_number;
 use crate::peers::Peers;
-use crate::policy::{EXCEPTION, Place, Policy};
+use crate::policy::{EXCEPTION, PathTarget, Policy};
 use crate::subagents::{SubagentSlot, Subagents};
 use crate::tree_context::folder_instructions;
 
@@ -253,11 +253,12 @@ impl ToolRunner {
     fn check_policy(&self, call: &ToolCall) -> Result<Option<Question>, Refusal> {
         let (tree, policy) = (&self.context.tree, self.policy());
         let locate = |given: &str| match tree.locate(given) {
-            Ok(path) => Place::Inside(path),
-            Err(PathError::Io { .. }) => tree.names_of(given).map_or(Place::Outside, Place::Inside),
-            Err(PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. }) => {
-                policy.exception_of(given).and_then(|exception| excepted(exception, given)).map_or(Place::Outside, Place::Excepted)
-            }
+            Ok(path) => PathTarget::Inside(path),
+            Err(PathError::Io { .. }) => tree.names_of(given).map_or(PathTarget::Outside, PathTarget::Inside),
+            Err(PathError::Outside { .. } | PathError::Loop { .. } | PathError::NotAPath { .. } | PathError::Changed { .. }) => policy
+                .exception_of(given)
+                .and_then(|exception| excepted(exception, given))
+                .map_or(PathTarget::Outside, PathTarget::Excepted),
         };
         policy.check(&call.tool, &call.args, &locate)
     }

@@ -8,7 +8,7 @@ use yoi_wire::entry::{CallFrom, ToolCall};
 use yoi_wire::policy::ToolPolicy;
 
 use crate::decision::{Decision, Refusal};
-use crate::policy::{Place, Policy};
+use crate::policy::{PathTarget, Policy};
 use crate::tools::ToolGate;
 use crate::tools::output_limit::truncate;
 
@@ -231,7 +231,7 @@ impl OwnRules {
     fn check(&self, call: &ToolCall) -> Result<(), String> {
         match self {
             Self::Policy(policy) => {
-                let inside = |given: &str| Place::Inside(given.into());
+                let inside = |given: &str| PathTarget::Inside(given.into());
                 match policy.check(&call.tool, &call.args, &inside) {
                     Ok(_) => Ok(()),
                     Err(Refusal { .. }) => Err("the allowed-tools of the command do not name it".to_owned()),

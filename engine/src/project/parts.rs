@@ -141,13 +141,13 @@ impl ConversationParts {
 
 /// The model of a conversation beside [`MAIN`] is told that others change the tree, too.
 fn config_of_other(name: &str, form: Arc<dyn Fn() -> AgentConfig + Send + Sync>) -> Arc<dyn Fn() -> AgentConfig + Send + Sync> {
-    let told = format!(
+    let text = format!(
         "This is your conversation {name:?}. You have others, which work in the same tree at the same time: files may change between two of your calls, and \
          you do not see what is said there."
     );
     Arc::new(move || {
         let mut config = form();
-        config.system.push(told.clone());
+        config.system.push(text.clone());
         config
     })
 }

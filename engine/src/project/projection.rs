@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::model::test_server::serve;
-    use crate::project::tests::{Place, calls, run, says};
+    use crate::project::tests::{Folders, calls, run, says};
     use crate::project::{Project, ProjectOptions};
 
     const ALL: [&str; 6] = ["timeline", "llm_context", "diagnostics", "pending_tool_calls", "mode_runtime", "subagent_status"];
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn p31_projections_are_bounded_and_another_reader_of_the_same_log_gets_the_same_bytes() {
-        let place = Place::new();
+        let place = Folders::new();
         let long = "x".repeat(5000);
         let (url, _) = serve(vec![calls("Write", &json!({"path": "note", "content": long})), says("done")]).await;
         let project = Project::start(place.options("p", &url)).await.unwrap();
@@ -228,7 +228,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_call_that_waits_for_a_person_is_pending_until_it_has_ended() {
-        let place = Place::new();
+        let place = Folders::new();
         let (url, _) = serve(vec![calls("Shell", &json!({"command": "echo one"})), says("done")]).await;
         let policy = serde_json::from_value(json!({"ask": ["Shell"]})).unwrap();
         let project = Project::start(ProjectOptions { policy, ..place.options("p", &url) }).await.unwrap();

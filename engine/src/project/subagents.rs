@@ -26,33 +26,34 @@ use crate::subagents::SpawnError;
 use crate::tools::ToolSet;
 
 /// The most that run in a project at a time: three of each of 17 conversations.
-const MAX_PLACES: usize = 51;
+const MAX_RUNNING: usize = 51;
 
 /// The templates of a project, and the conversations of all sub-agents in it.
 #[derive(Debug)]
 pub struct SubagentPool {
     templates: Vec<SubagentTemplate>,
-    places: Mutex<Places>,
-    /// Changes with each place that is left.
-    left: watch::Sender<u64>,
+    names: Mutex<Names>,
+    /// Changes with each name that is free again.
+    freed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct Names {
     /// The right to write to the volume; `None`: nothing starts.
     volume: Option<Arc<Lock>>,
-    by_name: BTreeMap<String, Place>,
+    by_name: BTreeMap<String, NameUse>,
 }
 
+/// What a name is used for. The next sub-agent takes one that is free.
 #[derive(Debug, Default)]
-struct Place {
+struct NameUse {
     is_taken: bool,
     /// The last one that had it.
     conversation: Option<Arc<Conversation>>,
 }
 
-/// A place for a sub-agent.
-struct Taken {
+/// A name that a new sub-agent has taken.
+struct TakenName {
     name: String,
     volume: Arc<Lock>,
     /// Tokens of those that had it before.
@@ -75,58 +76,58 @@ impl SubagentPool {
             }
             Policy::new(&template.narrowed(policy))?;
         }
-        Ok(Self { templates, places: Mutex::default(), left: watch::channel(0).0 })
+        Ok(Self { templates, names: Mutex::default(), freed: watch::channel(0).0 })
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sub-agents may be started from now on.
     pub(super) fn open(&self, volume: &Arc<Lock>) {
-        self.places().volume = Some(volume.clone());
+        self.names().volume = Some(volume.clone());
     }
 
     /// One of an earlier process, which has ended with that.
     pub(super) fn add_ended(&self, name: &str, conversation: Conversation) {
-        self.places().by_name.insert(name.to_owned(), Place { is_taken: false, conversation: Some(Arc::new(conversation)) });
+        self.names().by_name.insert(name.to_owned(), NameUse { is_taken: false, conversation: Some(Arc::new(conversation)) });
     }
 
     /// The conversation of the last sub-agent of this name.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Conversation>> {
-        self.places().by_name.get(name)?.conversation.clone()
+        self.names().by_name.get(name)?.conversation.clone()
     }
 
     pub(super) fn list(&self) -> Vec<ConversationStatus> {
-        self.places().by_name.values().filter_map(|place| Some(place.conversation.as_ref()?.status())).collect()
+        self.names().by_name.values().filter_map(|name| Some(name.conversation.as_ref()?.status())).collect()
     }
 
     /// Ends all, and lets go of the volume.
     pub(super) async fn close(&self) {
-        let mut left = self.left.subscribe();
+        let mut freed = self.freed.subscribe();
         let running: Vec<_> = {
-            let mut places = self.places();
-            places.volume = None;
-            places.by_name.values().filter(|place| place.is_taken).filter_map(|place| place.conversation.clone()).collect()
+            let mut names = self.names();
+            names.volume = None;
+            names.by_name.values().filter(|name| name.is_taken).filter_map(|name| name.conversation.clone()).collect()
         };
         for conversation in running {
             conversation.stop().await;
         }
-        // Each lets go of the volume before it leaves its place.
-        while self.places().by_name.values().any(|place| place.is_taken) {
-            if left.changed().await.is_err() {
+        // Each lets go of the volume before it gives its name back.
+        while self.names().by_name.values().any(|name| name.is_taken) {
+            if freed.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    /// Takes the first free place. Reads the volume.
-    fn take(&self) -> Result<Taken, SpawnError> {
-        let mut places = self.places();
-        let Some(volume) = places.volume.clone() else { return Err(SpawnError::Failed("its agent is being stopped".to_owned())) };
-        for number in 1..=MAX_PLACES {
+    /// Takes the first free name. Reads the volume.
+    fn take(&self) -> Result<TakenName, SpawnError> {
+        let mut names = self.names();
+        let Some(volume) = names.volume.clone() else { return Err(SpawnError::Failed("its agent is being stopped".to_owned())) };
+        for number in 1..=MAX_RUNNING {
             let name = format!("sub-{number}");
-            if places.by_name.get(&name).is_some_and(|place| place.is_taken) {
+            if names.by_name.get(&name).is_some_and(|name| name.is_taken) {
                 continue;
             }
             let tokens = match stored::read(&**volume.disk(), volume.root(), &name) {
@@ -135,26 +136,27 @@ impl SubagentPool {
                 // A conversation of a person's, or a record that cannot be read.
                 Ok(Some(StoredConversation { subagent: false, .. })) | Err(_) => continue,
             };
-            places.by_name.entry(name.clone()).or_default().is_taken = true;
-            return Ok(Taken { name, volume, tokens });
+            names.by_name.entry(name.clone()).or_default().is_taken = true;
+            return Ok(TakenName { name, volume, tokens });
         }
-        Err(SpawnError::Failed(format!("{MAX_PLACES} sub-agents work in this project, which is the most")))
+        Err(SpawnError::Failed(format!("{MAX_RUNNING} sub-agents work in this project, which is the most")))
     }
 
     fn set_conversation(&self, name: &str, conversation: Arc<Conversation>) {
-        self.places().by_name.entry(name.to_owned()).or_default().conversation = Some(conversation);
+        self.names().by_name.entry(name.to_owned()).or_default().conversation = Some(conversation);
     }
 
-    fn leave(&self, name: &str) {
-        if let Some(place) = self.places().by_name.get_mut(name) {
-            place.is_taken = false;
+    /// Gives the name back.
+    fn free(&self, name: &str) {
+        if let Some(name) = self.names().by_name.get_mut(name) {
+            name.is_taken = false;
         }
-        self.left.send_modify(|times| *times += 1);
+        self.freed.send_modify(|times| *times += 1);
     }
 }
 
-/// Empties the folder of a place but for its record, which has the tokens, and writes that.
-fn prepare_place(volume: &Lock, name: &str, tokens: u64) -> Result<(), ProjectError> {
+/// Empties the folder of a name but for its record, which has the tokens, and writes that.
+fn prepare_folder(volume: &Lock, name: &str, tokens: u64) -> Result<(), ProjectError> {
     let folder = stored::folder(volume.root(), name);
     clear(&folder).map_err(|source| ProjectError::Folder { path: folder, source })?;
     Ok(stored::write(volume, name, record(tokens))?)

@@ -40,9 +40,9 @@ pub(super) fn calls(tool: &str, args: &serde_json::Value) -> Answer {
 }
 
 /// Folders of projects, which go with it.
-pub(super) struct Place(pub(super) TempDir);
+pub(super) struct Folders(pub(super) TempDir);
 
-impl Place {
+impl Folders {
     pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -112,7 +112,7 @@ fn offers(request: &str, tool: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_policy_counts_from_the_next_turn_in_every_conversation_without_a_start_and_one_that_cannot_be_read_changes_nothing() {
-    let place = Place::new();
+    let place = Folders::new();
     let write = calls("Write", &json!({"path": "note", "content": "x"}));
     let (url, seen) = serve(vec![says("one"), write.clone(), says("two"), write.clone(), says("three"), write, says("four")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
@@ -149,7 +149,7 @@ async fn another_policy_counts_from_the_next_turn_in_every_conversation_without_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mode_closes_tools_of_one_conversation_and_is_in_its_status_and_projection() {
-    let place = Place::new();
+    let place = Folders::new();
     let write = calls("Write", &json!({"path": "note", "content": "x"}));
     let (url, seen) = serve(vec![write, says("done")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
@@ -171,7 +171,7 @@ async fn a_mode_closes_tools_of_one_conversation_and_is_in_its_status_and_projec
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_project_works_in_its_folder_and_a_later_start_goes_on_with_its_conversation() {
-    let place = Place::new();
+    let place = Folders::new();
     let write = calls("Write", &json!({"path": "note", "content": "by the agent"}));
     let (url, seen) = serve(vec![write, says("done"), says("again")]).await;
     let engine = Engine::default();
@@ -191,7 +191,7 @@ async fn a_project_works_in_its_folder_and_a_later_start_goes_on_with_its_conver
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p3_p4_what_cannot_be_started_is_refused_by_name_and_makes_nothing() {
-    let place = Place::new();
+    let place = Folders::new();
     let url = silent_url().await;
     let engine = Engine::default();
     let good = || place.options("p", &url);
@@ -232,7 +232,7 @@ async fn p3_p4_what_cannot_be_started_is_refused_by_name_and_makes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p5_p60_two_projects_on_one_folder_have_their_own_policy_and_record_and_one_ends_without_the_other() {
-    let place = Place::new();
+    let place = Folders::new();
     let (first_url, _) = serve(vec![says("from the first"), says("still here")]).await;
     let (second_url, second_seen) = serve(vec![says("from the second")]).await;
     let engine = Engine::default();
@@ -253,7 +253,7 @@ async fn p5_p60_two_projects_on_one_folder_have_their_own_policy_and_record_and_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p68_a_stop_ends_the_run_as_interrupted_and_no_process_is_left_and_the_id_can_be_started_again() {
-    let place = Place::new();
+    let place = Folders::new();
     let sleep = calls("Shell", &json!({"command": "echo $$ > pid; echo started; sleep 600"}));
     let (url, _) = serve(vec![sleep, says("never asked")]).await;
     let engine = Engine::default();
@@ -284,7 +284,7 @@ async fn programs_of_a_project_reach_neither_its_record_nor_what_is_closed_nor_f
         println!("not run: this kernel has no Landlock");
         return;
     }
-    let place = Place::new();
+    let place = Folders::new();
     std::fs::write(place.folder("keys").join("id"), "a key").unwrap();
     let (keys, beside) = (place.folder("keys"), place.folder("beside"));
     let state = place.0.path().canonicalize().unwrap().join("p-state");
@@ -308,7 +308,7 @@ async fn programs_of_a_project_reach_neither_its_record_nor_what_is_closed_nor_f
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_the_policy_wants_asked_waits_for_an_answer_in_process_too() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, _) = serve(vec![calls("Shell", &json!({"command": "touch made"})), says("done")]).await;
     let policy = serde_json::from_value(json!({"ask": ["Shell"]})).unwrap();
     let project = Project::start(ProjectOptions { policy, ..place.options("p", &url) }).await.unwrap();
@@ -339,7 +339,7 @@ async fn a_call_that_the_policy_wants_asked_waits_for_an_answer_in_process_too()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p69_other_conversations_go_on_while_a_call_of_one_waits_for_a_person() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, _) = serve(vec![calls("Shell", &json!({"command": "touch made"})), says("still here"), says("done")]).await;
     let policy = serde_json::from_value(json!({"ask": ["Shell"]})).unwrap();
     let project = Project::start(ProjectOptions { policy, ..place.options("p", &url) }).await.unwrap();
@@ -355,7 +355,7 @@ async fn p69_other_conversations_go_on_while_a_call_of_one_waits_for_a_person() 
 
 #[tokio::test]
 async fn a_runtime_of_one_thread_is_refused() {
-    let place = Place::new();
+    let place = Folders::new();
     let error = Project::start(place.options("p", "http://127.0.0.1:1/v1")).await.unwrap_err();
     assert!(matches!(error, ProjectError::OneThread), "{error}");
 }

@@ -13,7 +13,7 @@ use super::*;
 use crate::driver::{ConversationObserver, FailedCall};
 use crate::engine::Engine;
 use crate::model::test_server::{serve, serve_by};
-use crate::project::tests::{Answer, Place, calls, outcome, output, run, says, silent_url, streamed};
+use crate::project::tests::{Answer, Folders, calls, outcome, output, run, says, silent_url, streamed};
 use crate::project::{Project, ProjectOptions};
 
 async fn run_with(conversation: &Conversation, text: &str) -> Vec<Entry> {
@@ -64,7 +64,7 @@ async fn texts(conversation: &Conversation) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_conversations_work_side_by_side_in_one_tree_and_neither_reads_the_others_messages() {
-    let place = Place::new();
+    let place = Folders::new();
     let answers = vec![
         ("wait for the other", shell("mkfifo gate; echo ready > ready; read line < gate; echo heard $line")),
         ("let the first go on", shell("until test -e ready; do :; done; echo a-word > gate")),
@@ -92,7 +92,7 @@ async fn two_conversations_work_side_by_side_in_one_tree_and_neither_reads_the_o
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_conversation_stays_readable_and_only_what_was_not_stopped_starts_with_its_project() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, seen) = serve_by(by_text(vec![("sleep", shell("echo $$ > pid; echo started; sleep 600"))])).await;
     let engine = Engine::default();
     let project = engine.start_project(place.options("p", &url)).await.unwrap();
@@ -152,7 +152,7 @@ impl ConversationObserver for Fault {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p60_a_conversation_that_breaks_or_whose_record_is_gone_harms_no_other_and_the_list_says_why() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, _) = serve_by(|_| says("done")).await;
     let mut project = Project::start(place.options("p", &url)).await.unwrap();
     let observe = project.others.parts.observe.clone();
@@ -193,7 +193,7 @@ async fn p60_a_conversation_that_breaks_or_whose_record_is_gone_harms_no_other_a
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p40_conversations_of_one_name_in_two_projects_share_no_event() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, _) = serve_by(|_| says("done")).await;
     let engine = Engine::default();
     let mut logs = Vec::new();
@@ -217,7 +217,7 @@ async fn p40_conversations_of_one_name_in_two_projects_share_no_event() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_started_or_stopped_is_refused_by_name() {
-    let place = Place::new();
+    let place = Folders::new();
     let options = ProjectOptions { conversations: 2, ..place.options("p", &silent_url().await) };
     let project = Project::start(options).await.unwrap();
     for name in ["", "main", "-a", "A", "../a", &"x".repeat(64)] {
@@ -242,7 +242,7 @@ async fn what_cannot_be_started_or_stopped_is_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tokens_of_a_project_are_those_of_all_its_conversations_also_of_the_stopped_ones() {
-    let place = Place::new();
+    let place = Folders::new();
     let costs = |text: &str| {
         let mut answer = streamed(&[json!({"content": text})], "stop");
         let usage = json!({"choices": [], "usage": {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}});

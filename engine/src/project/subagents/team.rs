@@ -19,7 +19,7 @@ use yoi_wire::manifest::Task;
 use yoi_wire::subagent::{MAX_SUBAGENTS, SubagentTemplate};
 
 use super::narrowing::{TaskEnd, follow_policy, of_task, system_text};
-use super::{SubagentPool, Taken, prepare_place, record};
+use super::{SubagentPool, TakenName, prepare_folder, record};
 use crate::conversation::RunSettings;
 use crate::decision::Refusal;
 use crate::driver::ConversationObserver;
@@ -140,7 +140,7 @@ impl ConversationSubagents {
             let mut all = self.all();
             if let Err(refusal) = quota(&all) {
                 drop(all);
-                self.0.pool.leave(&taken.name);
+                self.0.pool.free(&taken.name);
                 return Err(SpawnError::Refused(refusal));
             }
             all.retain(|one| one.status.name != status.name);
@@ -168,7 +168,7 @@ impl ConversationSubagents {
             Err(error) => {
                 self.all().retain(|one| one.status.name != name);
                 drop(volume);
-                self.0.pool.leave(&name);
+                self.0.pool.free(&name);
                 Err(SpawnError::Failed(error_text(&error)))
             }
         }
@@ -176,17 +176,17 @@ impl ConversationSubagents {
 
     async fn drive(
         &self,
-        taken: Taken,
+        taken: TakenName,
         template: &SubagentTemplate,
         status: &SubagentStatus,
         task: String,
         stop: &CancellationToken,
     ) -> Result<(Conversation, watch::Receiver<TaskEnd>), ProjectError> {
-        let Taken { name, volume, tokens } = taken;
+        let TakenName { name, volume, tokens } = taken;
         let (parts, ended) = self.parts_of(template, status, task, tokens, stop)?;
         let lock = stored::lock(&volume, &name);
         let of = name.clone();
-        blocking(move || prepare_place(&volume, &of, tokens)).await?;
+        blocking(move || prepare_folder(&volume, &of, tokens)).await?;
         Ok((Conversation::start(&name, lock, &parts, stop.child_token()).await?, ended))
     }
 
@@ -259,7 +259,7 @@ impl ConversationSubagents {
             tracing::warn!(error = error_text(&error), subagent = name, "tokens of a sub-agent are not recorded");
         }
         self.finish(&name, state, why, words);
-        self.0.pool.leave(&name);
+        self.0.pool.free(&name);
     }
 
     /// How those of these names are, once the condition holds or the time is over.

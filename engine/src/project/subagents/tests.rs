@@ -12,7 +12,7 @@ use yoi_wire::mode::Mode;
 
 use super::*;
 use crate::model::test_server::{Seen, serve_by};
-use crate::project::tests::{Answer, Place as Folders, calls, outcome, run, says};
+use crate::project::tests::{Answer, Folders, calls, outcome, run, says};
 use crate::project::{Project, ProjectOptions, Projection};
 use crate::signals::EventsFrom;
 
@@ -153,7 +153,7 @@ async fn p38_an_unlisted_template_a_fourth_one_and_a_tool_outside_are_refused_an
     let stopped = by_api(&running, "StopSubagent", json!({"name": "sub-2"})).await.output.unwrap();
     assert_eq!(stopped, "sub-2 was ended: its conversation has ended it. It said nothing.");
     let again = spawn(&running, json!({})).await.output.unwrap();
-    assert!(again.starts_with("sub-2 has begun"), "its place is taken by the next one: {again}");
+    assert!(again.starts_with("sub-2 has begun"), "its name is taken by the next one: {again}");
     assert_eq!(running.conversations().len(), 6, "{:?}", running.conversations());
     running.stop().await;
     drop((running, other));

@@ -41,7 +41,7 @@ fn end(entries: &[Entry]) -> (RunOutcome, Option<&str>, &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_model_is_told_of_skills_and_loads_one_through_the_door_and_a_new_one_counts_from_the_next_run() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     write(&root, ".claude/skills/deploy/SKILL.md", SKILL);
     let (url, seen) = serve(vec![calls("Skill", &json!({"name": "deploy"})), says("done"), says("two"), says("three")]).await;
@@ -65,7 +65,7 @@ async fn the_model_is_told_of_skills_and_loads_one_through_the_door_and_a_new_on
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_without_skills_offers_no_tool_for_them() {
-    let place = Place::new();
+    let place = Folders::new();
     let hidden = "---\nname: own\ndescription: For people.\ndisable-model-invocation: true\n---\nDo it.\n";
     write(&place.folder("p-root"), ".claude/skills/own/SKILL.md", hidden);
     let (url, seen) = serve(vec![calls("Skill", &json!({"name": "own"})), says("done")]).await;
@@ -78,7 +78,7 @@ async fn a_tree_without_skills_offers_no_tool_for_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p59_p62_the_model_asks_the_graph_through_the_door_from_the_run_on_in_which_the_tree_has_one() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     let (url, seen) =
         serve(vec![says("none"), calls("Graph", &json!({"query": "node", "node": "build"})), says("done"), says("gone")]).await;
@@ -107,7 +107,7 @@ fn paths_of_instructions(entries: &[Entry]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instructions_of_a_folder_are_told_once_after_a_call_there_the_outermost_first_and_as_the_policy_lets() {
-    let place = Place::new();
+    let place = Folders::new();
     let (root, outside) = (place.folder("p-root"), place.folder("outside"));
     write(&root, "crates/AGENTS.md", "Use tabs.\n");
     write(&root, "crates/a/CLAUDE.md", "Run make in here.\n");
@@ -137,7 +137,7 @@ async fn instructions_of_a_folder_are_told_once_after_a_call_there_the_outermost
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p46_p59_a_command_is_expanded_once_and_literally_and_its_calls_pass_the_door() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     write(&root, ".claude/commands/review.md", "---\ndescription: Review.\n---\nReview $ARGUMENTS by hand. See !`git status` first.\n");
     write(&root, ".gemini/commands/ask.toml", "prompt = \"Answer {{args}} from @{facts.txt} and @{.env}.\"\n");
@@ -171,7 +171,7 @@ async fn p46_p59_a_command_is_expanded_once_and_literally_and_its_calls_pass_the
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p56_allowed_tools_of_a_command_narrow_its_own_calls_and_never_widen_the_policy() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     write(&root, ".claude/commands/wide.md", "---\nallowed-tools: Bash(*)\n---\nFirst !`rm -r x` then work.\n");
     write(&root, ".claude/commands/narrow.md", "---\nallowed-tools: Bash(git status)\n---\nFirst !`git status` and !`ls` then work.\n");
@@ -189,7 +189,7 @@ async fn p56_allowed_tools_of_a_command_narrow_its_own_calls_and_never_widen_the
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p12_an_invalid_command_and_one_without_its_parameter_fail_the_run_by_name_without_the_model() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     let typed = "---\nname: ship\ndescription: Ship.\njido:\n  schema:\n    target:\n      type: string\n      required: true\n---\nShip {{target}}.\n";
     write(&root, ".jido/commands/ship.md", typed);
@@ -210,7 +210,7 @@ async fn p12_an_invalid_command_and_one_without_its_parameter_fail_the_run_by_na
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p57_whoever_calls_a_workflow_or_the_command_that_starts_it_is_told_that_none_is_run() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     let workflow = "---\nname: review\nversion: 1.0.0\n---\n## Steps\n### one\n- **type**: agent\n- **agent**: builder\n";
     write(&root, ".jido/workflows/review.md", workflow);
@@ -237,7 +237,7 @@ async fn p57_whoever_calls_a_workflow_or_the_command_that_starts_it_is_told_that
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p6_a_strict_reload_keeps_the_generation_of_before_and_a_lenient_one_lists_the_bad_file() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     write(&root, ".claude/skills/deploy/SKILL.md", SKILL);
     let project = Project::start(place.options("p", &silent_url().await)).await.unwrap();
@@ -255,7 +255,7 @@ async fn p6_a_strict_reload_keeps_the_generation_of_before_and_a_lenient_one_lis
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p7_what_changes_in_a_watched_tree_counts_without_a_run_also_in_folders_that_are_new() {
-    let place = Place::new();
+    let place = Folders::new();
     let root = place.folder("p-root");
     let options = ProjectOptions { watch_assets: true, ..place.options("p", &silent_url().await) };
     let project = Project::start(options).await.unwrap();
@@ -281,7 +281,7 @@ async fn p7_what_changes_in_a_watched_tree_counts_without_a_run_also_in_folders_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p61_what_leads_out_of_the_tree_loops_or_is_no_file_is_refused_by_name_and_the_rest_loads() {
-    let place = Place::new();
+    let place = Folders::new();
     let (root, outside) = (place.folder("p-root"), place.folder("outside"));
     write(&outside, "SKILL.md", SKILL);
     write(&root, ".agents/skills/deploy/SKILL.md", SKILL);

@@ -22,7 +22,7 @@ async fn kinds(conversation: &Conversation) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p67_a_call_of_the_library_passes_the_gate_of_the_models_calls_and_starts_in_the_root_whatever_the_model_did() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, seen) = serve(vec![calls("Shell", &json!({"command": "mkdir deep; cd deep; sleep 600 & echo moved"})), says("done")]).await;
     let policy = serde_json::from_value(json!({"deny": ["Shell(rm *)"]})).unwrap();
     let project = Project::start(ProjectOptions { policy, ..place.options("p", &url) }).await.unwrap();
@@ -62,7 +62,7 @@ async fn p67_a_call_of_the_library_passes_the_gate_of_the_models_calls_and_start
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p67_a_call_that_the_policy_wants_asked_waits_for_a_person_and_its_id_gets_its_end_later() {
-    let place = Place::new();
+    let place = Folders::new();
     let policy = serde_json::from_value(json!({"ask": ["Shell"]})).unwrap();
     let project = Project::start(ProjectOptions { policy, ..place.options("p", &silent_url().await) }).await.unwrap();
     let other = project.start_conversation("c").await.unwrap();
@@ -97,7 +97,7 @@ async fn p67_a_call_that_the_policy_wants_asked_waits_for_a_person_and_its_id_ge
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p30_p67_events_from_outside_do_what_they_say_once_and_what_is_none_is_refused_by_name() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, _) = serve(vec![says("hello")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
     let main = project.conversation(MAIN).unwrap();

@@ -17,7 +17,7 @@ async fn all(project: &Project, conversation: &str, from: EventsFrom) -> Vec<Clo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p45_p63_the_events_of_a_run_come_once_each_in_the_logs_order_also_to_who_reads_late_or_begins_anywhere() {
-    let place = Place::new();
+    let place = Folders::new();
     let write = calls("Write", &json!({"path": "note", "content": "x".repeat(5000)}));
     let (url, _) = serve(vec![write, says("done")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
@@ -75,7 +75,7 @@ async fn p45_p63_the_events_of_a_run_come_once_each_in_the_logs_order_also_to_wh
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p37_a_message_that_a_full_inbox_refuses_is_told_to_its_sender_and_is_an_event() {
-    let place = Place::new();
+    let place = Folders::new();
     // The model does not answer, so that messages wait.
     let project = Project::start(place.options("p", &silent_url().await)).await.unwrap();
     let mut events = project.events("main", EventsFrom { follow: true, ..EventsFrom::default() }).await.unwrap().unwrap();
@@ -100,7 +100,7 @@ async fn p37_a_message_that_a_full_inbox_refuses_is_told_to_its_sender_and_is_an
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pieces_of_an_answer_come_before_its_event_to_who_asks_for_them_and_to_nobody_again() {
-    let place = Place::new();
+    let place = Folders::new();
     let pieces = ["One ", "two ", "three."].map(|text| json!({"content": text}));
     let (url, _) = serve(vec![streamed(&pieces, "stop")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
@@ -132,7 +132,7 @@ async fn pieces_of_an_answer_come_before_its_event_to_who_asks_for_them_and_to_n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_events_are_as_many_as_were_asked_for_whatever_entries_they_are_of() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, _) = serve(vec![calls("Write", &json!({"path": "note", "content": "x"})), says("done")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
     run_with(&project, "write a note").await;
@@ -146,7 +146,7 @@ async fn the_last_events_are_as_many_as_were_asked_for_whatever_entries_they_are
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p67_what_there_is_not_is_a_named_error_and_nothing_is_logged() {
-    let place = Place::new();
+    let place = Folders::new();
     let (url, _) = serve(vec![says("done")]).await;
     let project = Project::start(place.options("p", &url)).await.unwrap();
     run_with(&project, "hello").await;
