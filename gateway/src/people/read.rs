@@ -12,6 +12,7 @@ use http_body_util::{BodyDataStream, BodyExt, Empty, Limited};
 use serde::Deserialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use yoi_line::LineHandle;
 use yoi_wire::hub::Refusal;
 use yoi_wire::people::WaitsFor;
 
@@ -23,6 +24,8 @@ use crate::readers::NoReader;
 
 /// The longest refusal of a runtime, in bytes.
 const MAX_REFUSAL: usize = 64 * 1024;
+/// How long the end of a line is waited for whose request failed. Both come from one connection, so that it is short.
+const BROKEN_LINE_WAIT: Duration = Duration::from_secs(1);
 /// Seconds that a request waits for a reader.
 const MAX_READER_WAIT: u64 = 20;
 
@@ -66,24 +69,24 @@ pub async fn read_from_runtime(
     let broken = |why: String| {
         ApiFailure::new(StatusCode::SERVICE_UNAVAILABLE, format!("YoiPod {namespace}/{name} did not answer: {why}; try again")).about(name)
     };
-    let mut request = Request::new(Empty::<Bytes>::new());
-    *request.uri_mut() = path.parse::<Uri>().map_err(|error| broken(error.to_string()))?;
-    let wakes_for = match &when_stopped {
-        WhenStopped::Woken(by) => Some(by.as_str()),
-        WhenStopped::Reader(_) | WhenStopped::Nobody => None,
+    let path = path.parse::<Uri>().map_err(|error| broken(error.to_string()))?;
+    let ask = async |line: &LineHandle| {
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.uri_mut() = path.clone();
+        let answer = timeout(gateway.settings.answer_timeout, line.request(request)).await;
+        answer.map_err(|_| broken(format!("nothing came within {}", crate::seconds(gateway.settings.answer_timeout))))
     };
-    let (line, is_reader) = match (gateway.delivery.line_to(record, wakes_for).await, &when_stopped) {
-        (Ok(line), _) => (line, false),
-        (Err(_), WhenStopped::Reader(wait)) if record.is_stopped => {
-            let line = gateway.readers.line_to(record, wait.duration()).await;
-            (line.map_err(|why| no_reader(namespace, name, &why))?, true)
+    let (line, is_reader) = line_to(gateway, record, &when_stopped).await?;
+    let (answer, is_reader) = match ask(&line).await? {
+        Ok(answer) => (answer, is_reader),
+        // A connection that broke before the answer came, as when a Pod is replaced. A read may be asked twice.
+        Err(_) if timeout(BROKEN_LINE_WAIT, line.closed()).await.is_ok() => {
+            let known = gateway.agents.by_uid(&record.name.uid);
+            let (line, is_reader) = line_to(gateway, known.as_deref().unwrap_or(record), &when_stopped).await?;
+            (ask(&line).await?.map_err(|error| broken(yoi_wire::error_chain(&error)))?, is_reader)
         }
-        (Err(_), WhenStopped::Reader(_) | WhenStopped::Nobody) => return Err(unreachable(record)),
-        (Err(refusal), WhenStopped::Woken(_)) => return Err(no_line(record, &refusal)),
+        Err(error) => return Err(broken(yoi_wire::error_chain(&error))),
     };
-    let answer = timeout(gateway.settings.answer_timeout, line.request(request)).await;
-    let answer = answer.map_err(|_| broken(format!("nothing came within {}", crate::seconds(gateway.settings.answer_timeout))))?;
-    let answer = answer.map_err(|error| broken(yoi_wire::error_chain(&error)))?;
     if answer.status().is_success() {
         let body = Body::new(answer.into_body());
         return Ok(if is_reader { gateway.readers.keep_during(record.name.clone(), body) } else { body });
@@ -100,6 +103,23 @@ pub async fn read_from_runtime(
         }
         Err(_) => broken(format!("its runtime said {status}")),
     })
+}
+
+/// The line of the runtime, or of the reader, and whether it is the reader's.
+async fn line_to(gateway: &GatewayState, record: &AgentRecord, when_stopped: &WhenStopped) -> Result<(LineHandle, bool), ApiFailure> {
+    let wakes_for = match when_stopped {
+        WhenStopped::Woken(by) => Some(by.as_str()),
+        WhenStopped::Reader(_) | WhenStopped::Nobody => None,
+    };
+    match (gateway.delivery.line_to(record, wakes_for).await, when_stopped) {
+        (Ok(line), _) => Ok((line, false)),
+        (Err(_), WhenStopped::Reader(wait)) if record.is_stopped => {
+            let line = gateway.readers.line_to(record, wait.duration()).await;
+            Ok((line.map_err(|why| no_reader(&record.name.namespace, &record.name.name, &why))?, true))
+        }
+        (Err(_), WhenStopped::Reader(_) | WhenStopped::Nobody) => Err(unreachable(record)),
+        (Err(refusal), WhenStopped::Woken(_)) => Err(no_line(record, &refusal)),
+    }
 }
 
 /// The failure of an agent whose answer cannot be read.

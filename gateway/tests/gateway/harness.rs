@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use yoi_gateway::{GatewaySettings, Ports, run};
@@ -183,6 +183,7 @@ impl TestCluster {
             hold: Mutex::default(),
             release: Notify::new(),
             log: Mutex::default(),
+            log_held: watch::Sender::default(),
             log_queries: Mutex::default(),
             attach: Mutex::default(),
             steering: Mutex::default(),
@@ -340,11 +341,13 @@ pub struct RuntimeState {
     got: mpsc::UnboundedSender<DeliverRequest>,
     /// Messages come and are refused: it has closed its inbox.
     pub resting: Mutex<bool>,
-    /// Acknowledgements wait for `release`.
+    /// Acknowledgements and logs wait for `release`.
     pub hold: Mutex<bool>,
     pub release: Notify,
     /// The next log response.
     pub log: Mutex<Option<Body>>,
+    /// How many logs wait.
+    pub log_held: watch::Sender<u32>,
     /// The queries of those who read the log.
     pub log_queries: Mutex<Vec<String>>,
     /// The next response to an attached client.
@@ -384,6 +387,10 @@ async fn inbox(State(state): State<Arc<RuntimeState>>, Json(message): Json<Deliv
 
 async fn log(State(state): State<Arc<RuntimeState>>, RawQuery(query): RawQuery) -> Body {
     state.log_queries.lock().unwrap().push(query.unwrap_or_default());
+    if *state.hold.lock().unwrap() {
+        state.log_held.send_modify(|held| *held += 1);
+        state.release.notified().await;
+    }
     state.log.lock().unwrap().take().unwrap_or_else(|| Body::from("{}\n"))
 }
 

@@ -171,6 +171,26 @@ async fn a_followed_log_comes_line_by_line_and_ends_upstream_when_its_reader_lea
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_read_whose_connection_breaks_before_the_answer_is_asked_again_on_the_next_one() {
+    let cluster = TestCluster::new();
+    cluster.agent("a", "u-a", "p-a");
+    cluster.api.allow("alice", "get log");
+    let replica = cluster.replica().await;
+    let a = cluster.runtime(&[&replica], "token-p-a").await;
+    *a.state.hold.lock().unwrap() = true;
+    let mut held = a.state.log_held.subscribe();
+    let path = format!("{A}/log");
+    let reading = cluster.request(&replica, "alice", "GET", &path, None);
+    let restart = async {
+        wait_for("the first question", held.wait_for(|held| *held == 1)).await.unwrap();
+        cluster.runtime(&[&replica], "token-p-a").await
+    };
+    let ((status, body), restarted) = wait_for("the log", async { tokio::join!(reading, restart) }).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    assert_eq!(restarted.state.log_queries.lock().unwrap().len(), 1, "asked of the restarted runtime");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_reads_nothing_makes_the_writer_wait() {
     let cluster = TestCluster::new();
     cluster.agent("a", "u-a", "p-a");
