@@ -13,6 +13,7 @@ pub mod change_list;
 mod csi_service;
 pub mod data_root;
 pub mod error;
+pub mod first_reports;
 pub mod health;
 pub mod keyed_locks;
 pub mod loans;

@@ -393,6 +393,10 @@ reasons! {
     @person LOG_NEWER = "LogNewer",
         "Let the newer version run it: upgrade the charts again.",
         "helm upgrade yoi-operator charts/yoi-operator -n yoi-system --reuse-values";
+    /// Somebody has written into a warm session claim before the agent took it. The agent gets a claim of its own; this one stays as it is, and no agent uses it.
+    @!SESSION_NOT_EMPTY = "SessionNotEmpty",
+        "Nothing: another Pod follows with a claim of its own. Whoever may make Pods in the namespace can mount claims there.",
+        "kubectl describe pvc -n $NAMESPACE";
     /// Replayed and locked.
     REPLAYED = "Replayed";
     /// The model endpoint does not answer, or what it sends cannot be used. While the run is open it is asked again by itself.

@@ -16,6 +16,20 @@ pub fn beside<T>(write: impl FnOnce() -> T) -> T {
     LINES.suspend(write)
 }
 
+/// How long nothing is said of what is waited for. Most waits are over by then.
+pub const QUIET: Duration = Duration::from_secs(1);
+
+/// Awaits `work`, and says after a while what is waited for.
+pub async fn unless_over_soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    if let Ok(done) = tokio::time::timeout(QUIET, &mut work).await {
+        return done;
+    }
+    let mut progress = Progress::start();
+    progress.set(what);
+    work.await
+}
+
 pub struct Progress {
     shown: Shown,
     begun: Instant,

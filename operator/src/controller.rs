@@ -63,8 +63,7 @@ impl Context {
     /// Returns how much longer a status waits before it is written; `None` for one that is written now, or says nothing new.
     fn status_wait<K: Reconciled>(&self, object: &K, subject: &LogSubject, status: &K::Status) -> Option<Duration> {
         let (kind, namespace, name) = (&subject.kind, &subject.namespace, &subject.name);
-        let may_wait = report::may_wait(object.current_status(), status);
-        let wait = may_wait.then(|| self.progress.remaining(kind, namespace, name, Instant::now())).flatten();
+        let wait = object.status_may_wait(status).then(|| self.progress.remaining(kind, namespace, name, Instant::now())).flatten();
         if wait.is_none() {
             self.progress.forget(kind, namespace, name);
         }
@@ -79,6 +78,11 @@ pub trait Reconciled:
     type Status: OwnedFields + Send + Sync;
 
     fn current_status(&self) -> Option<&Self::Status>;
+
+    /// Whether only people look at what this status says anew.
+    fn status_may_wait(&self, status: &Self::Status) -> bool {
+        report::may_wait(self.current_status(), status)
+    }
 
     fn log_subject(&self) -> LogSubject {
         LogSubject::of(self, None)

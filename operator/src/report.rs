@@ -15,6 +15,7 @@ use yoi_crds::reason::condition;
 use yoi_crds::sync::SyncStatus;
 use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
 use yoi_plan::conditions::{Conditions, condition_events, is_progress};
+use yoi_plan::names::is_warm_claim;
 
 use crate::apply;
 use crate::log_subject::{LogSubject, log_for};
@@ -52,6 +53,15 @@ impl OwnedFields for YoiPeerStatus {
 }
 
 impl OwnedFields for AgentWorkspaceStatus {
+    /// Until a node is named, nobody reads what the tree will be: the Pod of its agent is made from the specs, and no shim has it yet.
+    fn without_progress(&self) -> Self {
+        let status = AgentWorkspaceStatus { conditions: Vec::new(), ..self.clone() };
+        match self.node_name {
+            Some(_) => status,
+            None => AgentWorkspaceStatus { observed_generation: None, owner: None, path: None, quota_bytes: None, ..status },
+        }
+    }
+
     fn owned_fields(&self) -> Self {
         let AgentWorkspaceStatus {
             observed_generation,
@@ -91,8 +101,17 @@ impl OwnedFields for AgentWorkspaceStatus {
 }
 
 impl OwnedFields for YoiPodStatus {
+    /// Until the first run has its number, which comes with its Pod, a claim of the agent's own is found by its name. A warm one is taken only once the
+    /// status names it.
     fn without_progress(&self) -> Self {
-        YoiPodStatus { workspace: None, parent: None, children: None, conditions: Vec::new(), ..self.clone() }
+        let status = YoiPodStatus { workspace: None, parent: None, children: None, conditions: Vec::new(), ..self.clone() };
+        match self.run_generation {
+            Some(_) => status,
+            None => {
+                let session_claim_name = self.session_claim_name.clone().filter(|name| is_warm_claim(name));
+                YoiPodStatus { observed_generation: None, session_claim_name, ..status }
+            }
+        }
     }
 
     fn owned_fields(&self) -> Self {

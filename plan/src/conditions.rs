@@ -154,6 +154,8 @@ pub fn is_progress(before: &[Condition], after: &[Condition]) -> bool {
     let is_true = |c: &Condition| c.status == ConditionStatus::True;
     let was_true = |type_: &str| find(before, type_).is_some_and(is_true);
     let waits = |c: &Condition| match c.type_.as_str() {
+        // Why no warm claim is taken stands nowhere else, and the next round may decide otherwise.
+        condition::SESSION_READY if c.reason == reason::NO_WARM_SESSION => find(before, &c.type_).is_some_and(|b| b.reason == c.reason),
         // Ready follows them at once.
         condition::WORKSPACE_READY | condition::SESSION_READY => is_true(c) || !was_true(&c.type_),
         // An answer to whoever wrote the spec.
@@ -231,6 +233,10 @@ mod tests {
             let after = conditions(&urgent);
             assert!(!is_progress(&before, &after), "{after:?}");
         }
+        let cold = (condition::SESSION_READY, ConditionValue::no(reason::NO_WARM_SESSION, "none is free"));
+        let without = conditions(&[accepted.clone(), pending.clone()]);
+        let with = conditions(&[accepted.clone(), pending.clone(), cold]);
+        assert!(!is_progress(&without, &with) && is_progress(&with, &with));
         let had_tree = conditions(&[accepted.clone(), pending.clone(), has_tree]);
         assert!(!is_progress(&had_tree, &conditions(&[accepted, pending, waits])), "the tree is gone");
     }

@@ -159,6 +159,16 @@ impl ObservedPod {
         self.containers.iter().find(|container| container.name == name)?.started_at
     }
 
+    /// Whether the kubelet has said that the container of this name was started at least once.
+    pub(crate) fn was_started(&self, name: &str) -> bool {
+        let container = self.containers.iter().find(|container| container.name == name);
+        container.is_some_and(|of| match of.state {
+            ContainerState::Running | ContainerState::Terminated(_) => true,
+            // Of a container that was lost with its node the kubelet knows no times, but says so.
+            ContainerState::Waiting { .. } => of.started_at.is_some() || of.last_words.is_some(),
+        })
+    }
+
     /// What the container of this name said when it ended last; `None` while it runs.
     pub(crate) fn last_words(&self, name: &str) -> Option<&str> {
         self.containers.iter().find(|container| container.name == name)?.last_words.as_deref()

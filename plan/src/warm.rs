@@ -19,7 +19,8 @@
 //! - What cannot be had stops no agent: it gets a claim of its own, as without this.
 //!
 //! # Caveats
-//! Whoever may make Pods in the namespace can mount a warm claim, as every other claim there, and write into it.
+//! Whoever may make Pods in the namespace can mount a warm claim, as every other claim there, and write into it. No object tells that. The runtime of the
+//! agent that takes it finds what is there, touches nothing and reports it, and the agent gets a claim of its own.
 
 mod bucket;
 mod claim;
@@ -55,7 +56,7 @@ const RETRY: Duration = Duration::from_secs(60);
 /// How soon more are made, when some are missing.
 const REFILL: Duration = Duration::from_secs(1);
 /// So many characters of a refusal are told.
-const MOST_MESSAGE: usize = 600;
+pub(crate) const MOST_MESSAGE: usize = 600;
 /// So many wait to be bound at the same time: a provisioner has few hands.
 const MOST_UNBOUND: usize = 4;
 

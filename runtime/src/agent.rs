@@ -37,6 +37,7 @@ use crate::gateway_peers::{Delegation, GatewayPeers};
 use crate::git_defaults;
 use crate::log_origin::LogOrigin;
 use crate::merge::Merger;
+use crate::new_session::not_empty;
 use crate::policy_watch::watch_policy;
 use crate::program::{program_setup, report_program};
 use crate::request_gate::RequestGate;
@@ -76,7 +77,9 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let gate = RequestGate::default();
     let manifest = &settings.manifest;
     let root = PathBuf::from(&manifest.path);
-    let setup = program_setup(&settings);
+    // Before a program's HOME is made there.
+    let not_empty = settings.new_session.then(|| not_empty(&settings.session, &settings.pod_uid)).flatten();
+    let setup = not_empty.map_or_else(|| program_setup(&settings), Err);
     let program_home = setup.as_ref().ok().and_then(|setup| setup.as_ref()?.home.clone());
     let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env);
     let scope = frame::enter(&mut processes, frame::of_agent(&settings, program_home.as_deref()), settings.frame);
@@ -219,7 +222,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
             process.run_sessions().await;
         }
         Some(failure) => {
-            tracing::error!(reason = failure.reason.as_str(), message = failure.message, "program not usable");
+            tracing::error!(reason = failure.reason.as_str(), message = failure.message, "program or session volume not usable");
             status.set_session_state(SessionState::Broken(failure));
             // The process stays up, so that people can read the log and the reason.
             stop.cancelled().await;

@@ -148,6 +148,8 @@ pub struct AgentArgs {
     run_generation: u64,
     #[arg(long, hide = true, env = env::POD_UID)]
     pod_uid: String,
+    #[arg(long, hide = true, env = env::NEW_SESSION)]
+    new_session: bool,
     #[arg(long, hide = true, env = "YOI_MODEL_BACKOFF_MS", default_value_t = 1000)]
     model_backoff_ms: u64,
     /// Three numbers of milliseconds: until the head of an answer, between two chunks of it, for all of it.
@@ -180,6 +182,8 @@ pub struct RuntimeSettings {
     pub shim_socket: PathBuf,
     pub run_generation: u64,
     pub pod_uid: String,
+    /// Nothing may be on the session volume that this Pod has not written.
+    pub new_session: bool,
     pub retries: RetryPolicy,
     pub timeouts: ModelTimeouts,
     pub secret_restart: Duration,
@@ -223,6 +227,7 @@ impl RuntimeSettings {
             shim_socket: args.mounts.shim_socket,
             run_generation: args.run_generation,
             pod_uid: args.pod_uid,
+            new_session: args.new_session,
             retries: RetryPolicy { first: Duration::from_millis(args.model_backoff_ms), ..RetryPolicy::default() },
             timeouts: args.model_timeouts_ms.map_or_else(ModelTimeouts::default, |millis| model_timeouts(&millis)),
             secret_restart: Duration::from_secs(args.secret_restart_seconds),

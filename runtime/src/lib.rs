@@ -55,6 +55,7 @@ pub mod log_origin;
 pub mod merge;
 pub mod merge_process;
 pub mod model_secrets;
+mod new_session;
 mod policy_watch;
 pub mod program;
 pub mod program_socket;

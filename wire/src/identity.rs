@@ -75,6 +75,8 @@ pub mod env {
     pub const RUN_GENERATION: &str = "YOI_RUN_GENERATION";
     /// UID of this Pod, by the downward API.
     pub const POD_UID: &str = "YOI_POD_UID";
+    /// `true` in the first Pod of an agent whose session volume stood ready before: nothing may be on it that this Pod has not written.
+    pub const NEW_SESSION: &str = "YOI_NEW_SESSION";
     /// JSON of [`crate::manifest::ReaderManifest`], in the container of a reader.
     pub const READER: &str = "YOI_READER";
     /// The model endpoint's key, from the user's Secret; absent when there is none. Never handed to a tool.

@@ -40,9 +40,15 @@ pub enum Benchmark {
     Runtime,
     /// What a program costs as an agent: proxy, frame, memory, and a task of programs from npm
     Programs,
-    /// All of the five that follow, or those of them that are named too
+    /// All of the eight that follow, or those of them that are named too
     Cluster,
     Agents,
+    /// Agents that take warm session claims, alone and many at once
+    Warm,
+    /// `kubectl yoi run` until the agent's first word
+    FirstWord,
+    /// A message to an agent that rests, and what agents cost that rest
+    Rest,
     /// What an attached person waits for
     Attach,
     Claims,
@@ -50,8 +56,8 @@ pub enum Benchmark {
     Objects,
 }
 use Benchmark::{
-    Agents, Assets, Attach, Capture, Claims, Cluster, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Runtime,
-    Session, Tools, Workspace, Zfs,
+    Agents, Assets, Attach, Capture, Claims, Cluster, FirstWord, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Rest,
+    Runtime, Session, Tools, Warm, Workspace, Zfs,
 };
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
@@ -69,8 +75,16 @@ const ALONE: [(Benchmark, &str, &str, &[&str]); 10] = [
 ];
 /// Parts of the benchmark of `workspace` that need the guest's kernel.
 const IN_GUEST: [(Benchmark, &str); 2] = [(Zfs, "zfs"), (ProvidersZfs, "providers-zfs")];
-const PARTS: [(Benchmark, &str); 5] =
-    [(Agents, "agents"), (Attach, "attach"), (Claims, "claims"), (Messages, "messages"), (Objects, "objects")];
+const PARTS: [(Benchmark, &str); 8] = [
+    (Agents, "agents"),
+    (Warm, "warm"),
+    (FirstWord, "first-word"),
+    (Rest, "rest"),
+    (Attach, "attach"),
+    (Claims, "claims"),
+    (Messages, "messages"),
+    (Objects, "objects"),
+];
 
 /// The parts of the cluster benchmark to run. None means that no cluster is needed.
 fn parts(wanted: &[Benchmark], keep: bool) -> Result<Vec<&'static str>> {
@@ -203,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_part_is_reason_enough_for_a_cluster_and_the_cluster_alone_means_every_part() {
-        let all = ["agents", "attach", "claims", "messages", "objects"];
+        let all = ["agents", "warm", "first-word", "rest", "attach", "claims", "messages", "objects"];
         let parts = |wanted: &[Benchmark]| parts(wanted, false).unwrap();
         assert_eq!(parts(&[]), all);
         assert_eq!(parts(&[Workspace, Cluster]), all);

@@ -11,12 +11,14 @@ use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::Instrument;
 use yoi_crds::AgentWorkspace;
 use yoi_watch_cache::Queued;
 
 use super::error::Error;
+use super::first_reports::FirstReports;
 use super::orphans;
 use super::provisioning::{self, Next, ProvisionOutcome};
 use super::state::{ShimState, StateInputs};
@@ -33,6 +35,7 @@ const SLOW_CREATION: Duration = Duration::from_secs(1);
 struct ControllerContext {
     state: Arc<ShimState>,
     reporter: WorkspaceReporter,
+    first_reports: FirstReports,
     /// Failures in a row by the name of the object.
     failures: Mutex<HashMap<String, u32>>,
 }
@@ -69,7 +72,8 @@ pub async fn run(state: Arc<ShimState>, client: Client, inputs: StateInputs) {
     let (triggers, store) = yoi_watch_cache::queue(events);
     let orphans = orphans::run(state.clone(), client.clone(), received);
     let reporter = WorkspaceReporter::new(client, &state.node);
-    let context = Arc::new(ControllerContext { reporter, failures: Mutex::default(), state: state.clone() });
+    let context =
+        Arc::new(ControllerContext { reporter, first_reports: FirstReports::default(), failures: Mutex::default(), state: state.clone() });
     let controller = Controller::for_stream(triggers, store)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_on(UnboundedReceiverStream::new(inputs.requeued))
@@ -118,6 +122,12 @@ async fn reconcile_workspace(ws: Arc<AgentWorkspace>, context: &ControllerContex
     };
     let ProvisionOutcome { update, next } = done?;
     let latest = || state.workspaces.get(uid).unwrap_or_else(|| ws.clone());
+    let update = match context.first_reports.settle(&latest(), uid, update, Instant::now()) {
+        Ok(update) => update,
+        // The mount wakes this before.
+        Err(wait) if next == Next::AwaitChange => return Ok(Action::requeue(wait)),
+        Err(_) => return Ok(Action::requeue(context.next_backoff(&object_name(&ws)))),
+    };
     context.reporter.apply(&state.workspaces, &latest(), update, Timestamp::now()).await?;
     match next {
         Next::AwaitChange => Ok(context.clear_failures(&object_name(&ws))),

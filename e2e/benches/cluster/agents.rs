@@ -18,9 +18,9 @@ const BAR: f64 = 1.15;
 const OVERLAY_PAIRS: usize = 100;
 const OVERLAY_BAR: f64 = 1.1;
 
-type Step = (&'static str, &'static str, fn(&Value) -> bool);
+pub type Step = (&'static str, &'static str, fn(&Value) -> bool);
 
-const REPORTED: Step = ("runtime reports ready", "agent", |o| o["status"]["report"]["ready"] == true);
+pub const REPORTED: Step = ("runtime reports ready", "agent", |o| o["status"]["report"]["ready"] == true);
 /// Steps in their usual order. Each time counts from the apply.
 const OURS: [Step; 9] = [
     ("workspace made", "workspace", |_| true),
@@ -53,12 +53,12 @@ pub async fn run() -> Result<Vec<Row>> {
     let mut last = Samples::default();
     // The first pair warms up image, caches and connections, and does not count.
     for n in 0..=PAIRS {
-        let took = time_agent(&ns, ("p", &format!("a{n}")), &trace, (n > 0).then_some(&mut our_steps)).await?;
+        let took = time_agent(&ns, ("p", &format!("a{n}")), &trace, (n > 0).then_some((&OURS[..], &mut our_steps))).await?;
         if n > 0 {
-            ours.add(took.0);
-            last.add(took.0.saturating_sub(took.1));
+            ours.add(took.ready);
+            last.add(took.ready.saturating_sub(took.reported));
         }
-        let took = time_plain_pod(&ns, &format!("b{n}"), &trace, (n > 0).then_some(&mut bare_steps)).await?;
+        let took = time_plain_pod(&ns, &format!("b{n}"), true, &trace, (n > 0).then_some((&BARE[..], &mut bare_steps))).await?;
         if n > 0 {
             bare.add(took);
         }
@@ -91,9 +91,9 @@ async fn on_each_provider(ns: &TestNamespace, trace: &Trace) -> Result<(Samples,
     // The first pair warms up, and does not count.
     for n in 0..=OVERLAY_PAIRS {
         for (project, samples) in [("overlay", &mut overlay), ("btrfs", &mut btrfs)] {
-            let (ready, _) = time_agent(ns, (project, &format!("{project}{n}")), trace, None).await?;
+            let took = time_agent(ns, (project, &format!("{project}{n}")), trace, None).await?;
             if n > 0 {
-                samples.add(ready);
+                samples.add(took.ready);
             }
         }
         eprint!("\r  {n} of {OVERLAY_PAIRS} pairs of providers ");
@@ -102,13 +102,20 @@ async fn on_each_provider(ns: &TestNamespace, trace: &Trace) -> Result<(Samples,
     Ok((overlay, btrfs))
 }
 
-/// Returns the time to Ready and the time to the runtime's report.
-async fn time_agent(
-    ns: &TestNamespace,
-    (project, name): (&str, &str),
-    trace: &Trace,
-    steps: Option<&mut Vec<Samples>>,
-) -> Result<(Duration, Duration)> {
+/// What an agent took from its apply on.
+pub struct AgentStart {
+    pub ready: Duration,
+    pub reported: Duration,
+    /// Versions of the YoiPod and of its tree, until the YoiPod was seen Ready.
+    pub writes: usize,
+}
+
+/// Steps, and the samples of each.
+pub type Steps<'a> = (&'a [Step], &'a mut Vec<Samples>);
+
+const READY: Step = ("Ready", "agent", |o| is_true(o, "Ready"));
+
+pub async fn time_agent(ns: &TestNamespace, (project, name): (&str, &str), trace: &Trace, steps: Option<Steps<'_>>) -> Result<AgentStart> {
     let object: YoiPod = serde_json::from_value(json!({
         "apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "metadata": { "name": name },
         "spec": { "projectRef": { "name": project }, "agent": { "builtin": { "instruction": "Wait." } }, "session": { "retain": "Delete" } },
@@ -117,21 +124,23 @@ async fn time_agent(
     let since = Instant::now();
     ns.api::<YoiPod>().create(&PostParams::default(), &object).await?;
     ns.wait_condition::<YoiPod>(name, "Ready", ConditionStatus::True).await?;
-    let took = since.elapsed();
+    let ready = since.elapsed();
+    wait_seen(trace, since, name, &READY).await?;
+    let writes = trace.versions("agent", name) + trace.versions("workspace", name);
     let reported = wait_seen(trace, since, name, &REPORTED).await?;
-    if let Some(steps) = steps {
-        for (samples, step) in steps.iter_mut().zip(&OURS) {
+    if let Some((steps, all)) = steps {
+        for (samples, step) in all.iter_mut().zip(steps) {
             samples.add(wait_seen(trace, since, name, step).await?);
         }
     }
     ns.api::<YoiPod>().delete(name, &DeleteParams::default()).await?;
     ns.wait_gone::<YoiPod>(name).await?;
     ns.wait_gone::<PersistentVolumeClaim>(&format!("{name}-session")).await?;
-    Ok((took, reported))
+    Ok(AgentStart { ready, reported, writes })
 }
 
 /// Waits until the trace has seen `step`. Its watches may be a little behind the watch that waited for Ready.
-async fn wait_seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<Duration> {
+pub async fn wait_seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Result<Duration> {
     let begun = Instant::now();
     loop {
         if let Some(at) = trace.first(since, step.1, name, step.2) {
@@ -142,11 +151,14 @@ async fn wait_seen(trace: &Trace, since: Instant, name: &str, step: &Step) -> Re
     }
 }
 
-async fn time_plain_pod(ns: &TestNamespace, name: &str, trace: &Trace, steps: Option<&mut Vec<Samples>>) -> Result<Duration> {
+/// Times a plain Pod of the agents' image, with a claim as a session has one or without.
+pub async fn time_plain_pod(ns: &TestNamespace, name: &str, with_claim: bool, trace: &Trace, steps: Option<Steps<'_>>) -> Result<Duration> {
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
     }))?;
+    let mut volume = if with_claim { json!({ "persistentVolumeClaim": { "claimName": name } }) } else { json!({ "emptyDir": {} }) };
+    volume["name"] = json!("session");
     let pod: Pod = serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": {
@@ -158,23 +170,27 @@ async fn time_plain_pod(ns: &TestNamespace, name: &str, trace: &Trace, steps: Op
                 "securityContext": { "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] } },
                 "volumeMounts": [{ "name": "session", "mountPath": "/session" }],
             }],
-            "volumes": [{ "name": "session", "persistentVolumeClaim": { "claimName": name } }],
+            "volumes": [volume],
         },
     }))?;
     trace.clear();
     let since = Instant::now();
-    ns.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await?;
+    if with_claim {
+        ns.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await?;
+    }
     ns.api::<Pod>().create(&PostParams::default(), &pod).await?;
     ns.wait_pod_ready(name).await?;
     let took = since.elapsed();
-    if let Some(steps) = steps {
-        for (samples, step) in steps.iter_mut().zip(&BARE) {
+    if let Some((steps, all)) = steps {
+        for (samples, step) in all.iter_mut().zip(steps) {
             samples.add(wait_seen(trace, since, name, step).await?);
         }
     }
     ns.api::<Pod>().delete(name, &DeleteParams::default()).await?;
     ns.wait_gone::<Pod>(name).await?;
-    ns.api::<PersistentVolumeClaim>().delete(name, &DeleteParams::default()).await?;
-    ns.wait_gone::<PersistentVolumeClaim>(name).await?;
+    if with_claim {
+        ns.api::<PersistentVolumeClaim>().delete(name, &DeleteParams::default()).await?;
+        ns.wait_gone::<PersistentVolumeClaim>(name).await?;
+    }
     Ok(took)
 }

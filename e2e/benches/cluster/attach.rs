@@ -4,15 +4,12 @@
 //! Both sides of a pair go through the API server: the person through the aggregated API to the agent, the other client through the proxy to the
 //! model's Pod. Pairs take turns, so that what else the cluster does slows both.
 
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use axum::http::Request;
 use futures::{AsyncBufReadExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use yoi_e2e::test_namespace::TestNamespace;
 use yoi_wire::control::{AttachLine, ControlAction, ControlRequest, ControlResponse, DeltaKind};
@@ -20,37 +17,17 @@ use yoi_wire::entry::Body;
 use yoi_wire::people::{GROUP, VERSION};
 
 use crate::measure::{Row, Samples};
+use crate::plugin::Plugin;
 
 const ANSWERS: usize = 20;
 const FIRST_LINES: usize = 30;
 const LAST_DELTA_BAR: f64 = 1.1;
 const FIRST_LINE_BAR: f64 = 1.5;
-/// No answer and no line takes longer.
+/// No answer takes longer.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Milliseconds between two pieces of the answer.
 const BETWEEN_PIECES: usize = 10;
 const WORDS: usize = 200;
-
-/// The plugin, attached to the agent or reading its log, by its lines.
-struct Plugin {
-    _child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Plugin {
-    fn start(ns: &TestNamespace, words: &[&str]) -> Result<Self> {
-        let mut command = Command::new(std::env::var("YOI_KUBECTL_YOI").context("YOI_KUBECTL_YOI is not set")?);
-        command.args(["-n", &ns.name]).args(words).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().context("failed to start the plugin")?;
-        let lines = BufReader::new(child.stdout.take().context("the plugin has no output")?).lines();
-        Ok(Plugin { _child: child, lines })
-    }
-
-    async fn line(&mut self) -> Result<String> {
-        let line = timeout(LONGEST, self.lines.next_line()).await.context("the plugin prints nothing")??;
-        line.context("the plugin has ended")
-    }
-}
 
 pub async fn run() -> Result<Vec<Row>> {
     let ns = TestNamespace::create("bench-attach").await?;

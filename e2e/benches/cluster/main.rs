@@ -6,13 +6,17 @@
 mod agents;
 mod attach;
 mod claims;
+mod first_word;
 #[allow(dead_code, reason = "the security tests use the rest of it")]
 #[path = "../../tests/security/gateway_client.rs"]
 mod gateway_client;
 mod measure;
 mod messages;
 mod objects;
+mod plugin;
+mod rest;
 mod trace;
+mod warm;
 mod writes;
 
 use anyhow::{Result, ensure};
@@ -37,6 +41,15 @@ async fn main() -> Result<()> {
     }
     if is_wanted("objects") {
         failed.extend(write_rows("objects", objects::run().await));
+    }
+    if is_wanted("warm") {
+        failed.extend(write_rows("warm", warm::run().await));
+    }
+    if is_wanted("first-word") {
+        failed.extend(write_rows("first-word", first_word::run().await));
+    }
+    if is_wanted("rest") {
+        failed.extend(write_rows("rest", rest::run().await));
     }
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     Ok(())

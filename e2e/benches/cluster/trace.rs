@@ -1,5 +1,6 @@
 //! Records when watches of one namespace saw which state of each object.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,21 @@ impl Trace {
         let named = |object: &Value| object["metadata"]["name"].as_str().is_some_and(|n| n.starts_with(name));
         let hit = seen.iter().find(|s| s.at >= since && s.kind == kind && named(&s.object) && is(&s.object))?;
         Some(hit.at - since)
+    }
+
+    /// Returns how many versions of the object were seen, in other words how often it was written: what two writes within one delivery leave out is few.
+    pub fn versions(&self, kind: &str, name: &str) -> usize {
+        let seen = self.seen.lock().expect("no holder panics");
+        let of = seen.iter().filter(|s| s.kind == kind && s.object["metadata"]["name"] == name);
+        of.map(|s| s.object["metadata"]["resourceVersion"].to_string()).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Returns how many objects of this kind, whose names begin with `prefix`, have satisfied `is`.
+    pub fn count(&self, kind: &str, prefix: &str, is: impl Fn(&Value) -> bool) -> usize {
+        let seen = self.seen.lock().expect("no holder panics");
+        let of = seen.iter().filter(|s| s.kind == kind && is(&s.object));
+        let names = of.filter_map(|s| s.object["metadata"]["name"].as_str()).filter(|name| name.starts_with(prefix));
+        names.collect::<BTreeSet<_>>().len()
     }
 
     pub fn clear(&self) {

@@ -86,3 +86,33 @@ async fn an_agent_takes_a_warm_session_goes_to_its_node_and_another_follows() ->
     ns.wait_condition::<YoiProject>("p", "Ready", ConditionStatus::True).await?;
     ns.remove().await
 }
+
+#[tokio::test]
+async fn a_warm_session_that_a_pod_wrote_into_is_used_by_no_agent_and_stays_as_it_is() -> Result<()> {
+    let ns = TestNamespace::create("warm-written").await?;
+    ns.create_model("rules: [{ steps: [{ text: hello }] }]").await?;
+    ns.create_empty_project("p").await?;
+    ns.merge_patch::<YoiProject>("p", &json!({ "spec": { "warm": { "sessions": 1 } } })).await?;
+    let first = wait_warm(&ns, 1, "").await?.into_iter().next().context("a warm claim")?;
+    let closed = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    let writer = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "writer" }, "spec": {
+        "restartPolicy": "Never", "automountServiceAccountToken": false,
+        "securityContext": { "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000, "seccompProfile": { "type": "RuntimeDefault" } },
+        "containers": [{ "name": "writer", "image": ns.image("agent")?, "imagePullPolicy": "Never", "command": ["sh", "-c", "echo mine > /session/notes.txt"],
+            "securityContext": closed, "volumeMounts": [{ "name": "session", "mountPath": "/session" }] }],
+        "volumes": [{ "name": "session", "persistentVolumeClaim": { "claimName": first.name } }] } });
+    ns.apply(&writer.to_string()).await?;
+    ns.wait_for::<Pod, ()>("writer", "ended well", |pod| (pod?.status.as_ref()?.phase.as_deref() == Some("Succeeded")).then_some(()))
+        .await?;
+
+    ns.create_agent("a", "p", json!({ "session": { "retain": "Delete" } })).await?;
+    ns.wait_agent_ready("a").await?;
+    let agent: YoiPod = ns.get("a").await?;
+    let status = agent.status.clone().unwrap_or_default();
+    ensure!(status.session_claim_name.as_deref() == Some("a-session"), "{status:?}");
+    ensure!(ns.event_count("YoiPod", "a", "NoWarmSession").await? > 0, "nobody is told");
+    let written: PersistentVolumeClaim = ns.get(&first.name).await?;
+    ensure!(uid(&written) == first.uid && written.metadata.deletion_timestamp.is_none(), "{written:?}");
+    wait_warm(&ns, 1, &first.uid).await?;
+    ns.remove().await
+}

@@ -12,12 +12,10 @@ use yoi_crds::reason::{Reason, Recovery, condition};
 
 use super::{Cluster, NamespacedObject};
 use crate::error::{self, Error};
-use crate::progress::Progress;
+use crate::progress::{Progress, QUIET};
 use crate::remedy;
 use crate::show;
 
-/// How long a wait shows nothing. Most have passed by then the states that say nothing, such as that nobody has looked at an object that was just made.
-const QUIET: Duration = Duration::from_secs(1);
 /// For how long a reason must hold that only a person can fix. A cause that somebody is just making is not fixed yet.
 const PERSON_GRACE: Duration = Duration::from_secs(5);
 /// As [`PERSON_GRACE`], where another try may help.
@@ -119,7 +117,8 @@ impl Cluster {
         let mut why = "nothing was heard of it".to_owned();
         let mut held = Held::default();
         let end = Instant::now() + timeout;
-        let (shown_from, mut is_unshown) = (Instant::now() + QUIET, false);
+        // By then most have passed the states that say nothing, such as that nobody has looked at an object that was just made.
+        let (shown_from, mut is_unshown) = (Instant::now() + QUIET, true);
         loop {
             let next = tokio::select! {
                 next = stream.next() => next,

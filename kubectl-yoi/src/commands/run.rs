@@ -18,6 +18,7 @@ use super::{peer, rm};
 use crate::args::{ModelApiName, ModelOptions, ModelWireFormat, OutputFormat, ProgramOptions, RunOptions, SyncOptions};
 use crate::cluster::Cluster;
 use crate::error::{Error, RefusalKind};
+use crate::progress::unless_over_soon;
 use crate::show;
 
 /// How long a YoiPeer of a former agent of the name may take to go.
@@ -37,8 +38,13 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
             format!("the project of {} is not named, and this folder is no clone that has one", cluster.display_name::<YoiPod>(&args.name));
         return Err(Error::Usage { message, next });
     };
-    let project: YoiProject = cluster.get(&project_name).await?;
-    check(cluster, &args, &project_name, &project).await?;
+    let checked = async {
+        let project: YoiProject = cluster.get(&project_name).await?;
+        check(cluster, &args, &project_name, &project).await?;
+        Ok::<_, Error>(project)
+    };
+    let what = cluster.display_name::<YoiProject>(&project_name);
+    let project = unless_over_soon(&format!("{what}: the API server is asked for it"), checked).await?;
     if syncs_first(&args, &project) && cluster.dry_run.is_none() {
         let tree = SyncOptions {
             project: Some(project_name.clone()),
@@ -54,7 +60,8 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     let (wait, follows, timeout, peers) = (args.wait, args.follow, args.timeout, args.peer.clone());
     let (name, spec) = (args.name.clone(), spec(args, &project_name)?);
     let has_task = spec.task.is_some();
-    let made = cluster.create(&YoiPod::new(&name, spec)).await?;
+    let shown = cluster.display_name::<YoiPod>(&name);
+    let made = unless_over_soon(&format!("{shown}: the API server makes it"), cluster.create(&YoiPod::new(&name, spec))).await?;
     let title = format!("yoipod.yoi.dev/{name}");
     if cluster.dry_run.is_some() {
         return show::object(output, &made, &title, &format!("{title} created{}", cluster.dry_run_mark()));

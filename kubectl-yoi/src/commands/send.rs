@@ -13,7 +13,7 @@ use yoi_wire::people::PersonMessage;
 use crate::args::{OutputFormat, SendOptions};
 use crate::cluster::Cluster;
 use crate::error::{Error, NextStep, RefusalKind};
-use crate::progress::Progress;
+use crate::progress::{Progress, unless_over_soon};
 use crate::session_log::LogReader;
 use crate::show;
 use message_run::{MessageRun, RunEnd};
@@ -25,7 +25,8 @@ pub async fn send(cluster: &Cluster, output: Option<OutputFormat>, args: &SendOp
     // Read before the message is sent, so that nothing of its run is missed. A message that was sent before may stand anywhere.
     let after = if args.wait && !repeated { last_token(cluster, &args.name).await? } else { None };
     let message = PersonMessage { message_id: id.clone(), text };
-    let sent: SendResponse = match cluster.post(&args.name, "message", &message).await {
+    let what = format!("{}: the message is on its way", cluster.display_name::<YoiPod>(&args.name));
+    let sent: SendResponse = match unless_over_soon(&what, cluster.post(&args.name, "message", &message)).await {
         Ok(sent) => sent,
         Err(Error::Unreachable { operation, message, next: _ }) => {
             // It may have arrived all the same.

@@ -14,6 +14,7 @@ use super::selection::agent_names;
 use crate::args::{DesiredStateOptions, OutputFormat, StartOptions, StopOptions};
 use crate::cluster::{Cluster, Wait, blocked};
 use crate::error::Error;
+use crate::progress::unless_over_soon;
 use crate::{remedy, show};
 
 pub async fn stop(cluster: &Cluster, output: Option<OutputFormat>, args: &StopOptions) -> Result<(), Error> {
@@ -93,7 +94,8 @@ async fn start_one(cluster: &Cluster, name: &str, refresh: Option<&str>) -> Resu
 pub async fn wake(cluster: &Cluster, name: &str, pod: &YoiPod) {
     if cluster.dry_run.is_none() && yoi_plan::yoipod::may_be_woken(pod) {
         // Without the right to attach, or when that takes long, the wait for the agent or its conditions say how it is.
-        let _ = cluster.stream_now(name, "attach", "tail=0").await;
+        let what = format!("{}: it rests, and is woken", cluster.display_name::<YoiPod>(name));
+        let _ = unless_over_soon(&what, cluster.stream_now(name, "attach", "tail=0")).await;
     }
 }
 

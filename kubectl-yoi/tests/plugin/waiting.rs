@@ -140,6 +140,8 @@ async fn run_follow_shows_what_the_agent_says_when_it_comes_and_ends_with_its_ta
     stream.send(assistant_line(1, at, "first words"))?;
     let line = running.line().await?;
     ensure!(line.ends_with("first words"), "{line}");
+    // Nothing comes any more, so it is said what is waited for.
+    running.error_line("YoiPod ns/a: the model works").await?;
     // The log tells what goes on now, and lines about what is waited for would stand between its lines. What a person has to do is told.
     let mut goes_on = with("False");
     goes_on["status"]["conditions"][0]["message"] = json!("goes on");

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
+use yoi_crds::condition::find;
+use yoi_crds::reason::{self, condition};
 use yoi_crds::{
     AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
 };
@@ -14,7 +16,7 @@ use yoi_plan::{meta, nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use super::{Context, Maintained, Reconciled};
 use crate::log_subject::LogSubject;
-use crate::observe;
+use crate::{observe, report};
 
 impl Reconciled for YoiProject {
     type Status = YoiProjectStatus;
@@ -35,6 +37,12 @@ impl Reconciled for AgentWorkspace {
         self.status.as_ref()
     }
 
+    /// A Pod that cannot be made before the path is known waits for nothing else.
+    fn status_may_wait(&self, status: &AgentWorkspaceStatus) -> bool {
+        let is_path_news = status.path.is_some() && self.tree_path().is_none();
+        !is_path_news && report::may_wait(self.status.as_ref(), status)
+    }
+
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
         workspace::plan(&observe::workspace(&context.caches, self), &context.settings, now)
     }
@@ -45,6 +53,13 @@ impl Reconciled for YoiPod {
 
     fn current_status(&self) -> Option<&YoiPodStatus> {
         self.status.as_ref()
+    }
+
+    /// Whoever has made an agent hears at once why it gets no Pod.
+    fn status_may_wait(&self, status: &YoiPodStatus) -> bool {
+        let is_first = self.status.as_ref().is_none_or(|before| find(&before.conditions, condition::READY).is_none());
+        let pod_follows = find(&status.conditions, condition::READY).is_some_and(|ready| ready.reason == reason::STARTING);
+        (!is_first || pod_follows) && report::may_wait(self.status.as_ref(), status)
     }
 
     fn log_subject(&self) -> LogSubject {

@@ -58,7 +58,37 @@ fn progress_waits_and_what_others_act_on_does_not() {
     assert!(!may_wait(json!({"runGeneration": 2, "conditions": [pending("PodPending")]})));
     assert!(!may_wait(json!({"runGeneration": 1, "pod": {"name": "a-1", "uid": "u"}, "conditions": [pending("PodPending")]})));
     assert!(!may_wait(json!({"runGeneration": 1, "conditions": [pending("ApplyFailed")]})), "a person has to hear of it");
-    assert!(!report::may_wait(None, &status(progress)), "no Pod is made before the run has its number");
+    assert!(!report::may_wait(None, &status(progress)), "the number of a run is no progress");
+}
+
+#[test]
+fn an_agents_first_status_waits_for_its_pod_unless_it_names_a_warm_claim() {
+    let ready = json!({"type": "Ready", "status": "False", "reason": "Starting", "message": "it starts", "lastTransitionTime": "t"});
+    let first = |more: Value| {
+        let mut of = json!({"observedGeneration": 1, "workspace": {"name": "a"}, "conditions": [ready]});
+        of.as_object_mut().expect("a map").extend(more.as_object().cloned().expect("a map"));
+        report::may_wait(None, &status(of))
+    };
+    assert!(first(json!({"sessionClaimName": "a-session"})));
+    assert!(!first(json!({"sessionClaimName": "warm.x-session"})));
+    assert!(!first(json!({"sessionClaimName": "a-session", "runGeneration": 1, "pod": {"name": "a-1", "uid": "u"}})));
+    let warm = status(json!({"sessionClaimName": "warm.x-session", "conditions": [ready]}));
+    let given_up = status(json!({"sessionClaimName": "a-session", "conditions": [ready]}));
+    assert!(!report::may_wait(Some(&warm), &given_up), "the claim is made once the status does not name the warm one");
+}
+
+#[test]
+fn a_trees_first_status_waits_for_its_node() {
+    let ready =
+        json!({"type": "Ready", "status": "False", "reason": "WaitingForConsumer", "message": "it waits", "lastTransitionTime": "t"});
+    let first = |more: Value| {
+        let mut of = json!({"observedGeneration": 1, "path": "/w", "owner": {"uid": 1, "gid": 1}, "quotaBytes": 5, "conditions": [ready]});
+        of.as_object_mut().expect("a map").extend(more.as_object().cloned().expect("a map"));
+        report::may_wait(None, &made::<yoi_crds::AgentWorkspaceStatus>(of))
+    };
+    assert!(first(json!({})));
+    assert!(!first(json!({"nodeName": "n", "podUID": "u"})));
+    assert!(!first(json!({"claimName": "a"})), "Pods of others mount the claim");
 }
 
 #[tokio::test]

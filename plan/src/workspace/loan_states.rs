@@ -22,7 +22,7 @@ use crate::step::{Kind, Plan, Step};
 use crate::stored::Stored;
 use crate::tree;
 use crate::yoipod::pod_spec::CONTAINER;
-use crate::yoipod::{has_ended, is_stopped_for_good};
+use crate::yoipod::{FIRST_RUN, has_ended, is_stopped_for_good};
 
 /// How long a loan waits for its holder to be made. A request for one ends long before.
 const MADE_WITHIN: Duration = Duration::from_secs(120);
@@ -70,7 +70,7 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, seen: &Observed, now: Timestamp) 
         };
         let next = scope::next(state, seen);
         if next == Some(ClaimState::Released) {
-            steps.extend(holder.object.and_then(confirm_last_pod_gone));
+            steps.extend(holder.object.map(confirm_last_pod_gone));
         }
         claims.push(updated(claim, next, holder));
     }
@@ -160,14 +160,14 @@ fn is_heard_of(input: &WorkspaceInput<'_>, claim: &Claim) -> bool {
 }
 
 /// The step that has the holder's last Pod gone, in case it was made and is not observed yet.
-fn confirm_last_pod_gone(holder: Stored<'_, YoiPod>) -> Option<Step> {
-    let run = holder.get().status.as_ref()?.run_generation?;
-    Some(Step::ConfirmGone {
+fn confirm_last_pod_gone(holder: Stored<'_, YoiPod>) -> Step {
+    let run = holder.get().status.as_ref().and_then(|status| status.run_generation);
+    Step::ConfirmGone {
         kind: Kind::Pod,
         namespace: holder.namespace().to_owned(),
-        name: names::pod(holder.name(), run),
+        name: names::pod(holder.name(), run.unwrap_or(FIRST_RUN)),
         of: holder.uid().as_str().to_owned(),
-    })
+    }
 }
 
 fn updated(claim: &Claim, next: Option<ClaimState>, seen: HolderSeen<'_>) -> Claim {

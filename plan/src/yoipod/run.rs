@@ -24,6 +24,8 @@ use crate::step::Step;
 use crate::stored::{Stored, delete_all};
 use crate::{meta, names};
 
+/// The run generation of an agent's first Pod.
+pub(crate) const FIRST_RUN: i64 = 1;
 /// How long a Pod may wait for one of the nodes with the base, before one follows that may go to others.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node that a Pod went to may take until its shim offers what the tree needs: a node that an autoscaler made has none at first.
@@ -346,8 +348,8 @@ fn start<'a>(
     record: RunRecord,
     now: jiff::Timestamp,
 ) -> RunPlan<'a> {
-    let generation = record.run_generation.unwrap_or(1);
-    let record = RunRecord { run_generation: Some(generation), ..record };
+    // Before its first Pod the status names no number: the first one is known, and one write names it with that Pod.
+    let generation = record.run_generation.unwrap_or(FIRST_RUN);
     let waits = |why, steps| RunPlan::new(RunState::Waits(why), steps, record.clone());
     if let Some(lost) = lost_tree::why(input) {
         return waits(lost, Vec::new());
@@ -374,8 +376,8 @@ fn start<'a>(
     let Some(tree) = create::ShownTree::new(workspace) else {
         return waits(no_path_yet(workspace), Vec::new());
     };
-    // The status names the run generation before a Pod bears it, and a Pod can only use a claim that exists.
-    let is_recorded = input.before.run_generation == Some(generation) && input.before.pod.is_none();
+    // The status names the run generation before another Pod than the first bears it, and a Pod can only use a claim that exists.
+    let is_recorded = input.before.run_generation == record.run_generation && input.before.pod.is_none();
     if !is_recorded || !session.is_there {
         return RunPlan { no_room, ..RunPlan::new(RunState::Starting, Vec::new(), record) };
     }

@@ -17,6 +17,7 @@ use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
 use crate::step::{Kind, Step};
 use crate::stored::Stored;
+use crate::warm::MOST_MESSAGE;
 
 /// Annotation of a session claim: UID of the YoiPod that it was made for. A later YoiPod of the same name does not get that session.
 pub const MADE_FOR: &str = "yoi.dev/yoipod-uid";
@@ -108,9 +109,20 @@ fn decide(input: &YoiPodInput<'_>, choice: Choice<'_>, settings: &Settings) -> S
     }
 }
 
-/// Gives back a warm claim that was taken and whose node has no room for the Pod, with that Pod. A claim of its own follows.
+/// Gives back a warm claim that was taken and whose node has no room for the Pod, with that Pod. A claim of its own follows. One that somebody has written
+/// into stays as it is, because that may be somebody's data; it is another agent's never more.
 pub(super) fn give_back(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<SessionPlan> {
     let SessionClaim::Own(Some(claim)) = input.session_claim else { return None };
+    if let Some(written) = warm_session::written_into(input, claim, pod) {
+        // A condition has room for 1,024 characters.
+        let written: String = written.chars().take(MOST_MESSAGE).collect();
+        return Some(SessionPlan {
+            steps: pod.delete().into_iter().collect(),
+            claim_name: Some(names::session_claim(input.yoipod.name())),
+            is_there: false,
+            cold: Some(format!("warm session claim {} is not used: {written}; a claim of its own is bound with its Pod", claim.name())),
+        });
+    }
     let node = warm_session::node_without_room(input, claim, pod)?;
     Some(SessionPlan {
         steps: pod.delete().into_iter().chain(claim.delete()).collect(),

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
+use yoi_wire::hub::ReportReason;
+
 use super::acceptance::Accepted;
 use super::placement::Placement;
 use super::run;
@@ -80,6 +82,16 @@ fn volume_of<'a>(input: &YoiPodInput<'a>, claim: Stored<'_, PersistentVolumeClai
 pub(super) fn may_be_given_back(input: &YoiPodInput<'_>, claim: Stored<'_, PersistentVolumeClaim>) -> bool {
     let has_run = input.before.report.is_some() || input.before.session.is_some() || input.own_pods.iter().any(|pod| pod.node.is_some());
     names::is_warm_claim(claim.name()) && !has_run
+}
+
+/// What the runtime says of a warm claim into which somebody has written before the agent took it; `None` when nobody has, as far as is known.
+pub(super) fn written_into<'a>(
+    input: &'a YoiPodInput<'_>,
+    claim: Stored<'_, PersistentVolumeClaim>,
+    pod: Stored<'_, ObservedPod>,
+) -> Option<&'a str> {
+    let report = input.before.report.as_ref().filter(|report| report.pod_uid == pod.uid().as_str())?;
+    (report.reason == ReportReason::SessionNotEmpty && names::is_warm_claim(claim.name())).then_some(report.message.as_str())
 }
 
 /// In the scheduler's words, why the Pod does not get a node with this claim; `None` for a Pod that has one or waits for its first look, and for a claim

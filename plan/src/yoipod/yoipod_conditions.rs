@@ -309,7 +309,8 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &Ru
     if let Some(gone) = lost_node::gone(input).filter(|_| pod.node.is_none()) {
         return gone;
     }
-    if let Some(mut why) = not_running(pod, pod_spec::CONTAINER, run.unschedulable) {
+    let why_not_running = not_running(pod, pod_spec::CONTAINER, run.unschedulable).filter(|_| !is_ahead_of_kubelet(pod, report));
+    if let Some(mut why) = why_not_running {
         if let Some(tree) = lost_node::closed(input, pod) {
             why.message = format!("{tree}. {}", why.message);
         }
@@ -338,6 +339,12 @@ fn pod_ready(input: &YoiPodInput<'_>, workspace_ready: &ConditionValue, run: &Ru
         Some(r) => value_of(ConditionStatus::False, r.reason.as_str(), &r.message),
         None => ConditionValue::no(reason::STARTING, "the runtime has started and not yet reported"),
     }
+}
+
+/// Whether the runtime says that it is ready before the kubelet says that its container runs: nothing but that container has the Pod's token.
+fn is_ahead_of_kubelet(pod: Stored<'_, ObservedPod>, report: Option<&LastReport>) -> bool {
+    let is_ready = report.is_some_and(|report| report.ready);
+    is_ready && pod.node.is_some() && pod.phase == PodPhase::Other && !pod.was_started(pod_spec::CONTAINER)
 }
 
 /// Why the Pod's one container is not running; `None` when it is. `unschedulable` as in [`RunPlan`].

@@ -4,7 +4,7 @@ use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
 use super::yoipod_input::YoiPodInput;
-use super::{loan, push, reader, session};
+use super::{loan, push, reader, run, session};
 use crate::names;
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
@@ -24,12 +24,13 @@ pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
         return Plan::only(yoipod.remove_finalizer(finalizer::NODE_DATA).into_iter().collect());
     };
     let mut steps = session::last_steps(input);
-    steps.extend(input.before.run_generation.map(|run| Step::ConfirmGone {
+    // The status names the first run only with its Pod, which may have been made a moment ago.
+    steps.push(Step::ConfirmGone {
         kind: Kind::Pod,
         namespace: yoipod.namespace().to_owned(),
-        name: names::pod(yoipod.name(), run),
+        name: names::pod(yoipod.name(), input.before.run_generation.unwrap_or(run::FIRST_RUN)),
         of: yoipod.uid().as_str().to_owned(),
-    }));
+    });
     steps.extend(reader::confirm_gone(input));
     steps.extend(push::confirm_gone(input));
     steps.push(last);

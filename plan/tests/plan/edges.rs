@@ -245,12 +245,18 @@ fn deleted(retain: &str, owners: Value) -> yoipod::Observed {
 fn h3_a_session_to_keep_has_no_owner_before_its_yoipod_goes() {
     let owned = json!([{"apiVersion": "yoi.dev/v1alpha1", "kind": "YoiPod", "name": "a", "uid": "a", "controller": true, "blockOwnerDeletion": true}]);
     let steps = yoipod::plan(&deleted("Retain", owned.clone()), &settings(), now()).steps;
-    assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.is_empty()), "{steps:?}");
+    assert!(
+        matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::ConfirmGone { .. }, Step::RemoveFinalizer { .. }] if owners.is_empty()),
+        "{steps:?}"
+    );
     let steps = yoipod::plan(&deleted("Delete", Value::Null), &settings(), now()).steps;
-    assert!(matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1), "{steps:?}");
+    assert!(
+        matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::ConfirmGone { .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1),
+        "{steps:?}"
+    );
     let steps = yoipod::plan(&deleted("Delete", owned), &settings(), now()).steps;
     assert!(
-        matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1),
+        matches!(&steps[..], [Step::OwnClaim { owners, .. }, Step::ConfirmGone { .. }, Step::RemoveFinalizer { .. }] if owners.len() == 1),
         "set again: what was observed may be old: {steps:?}"
     );
 }

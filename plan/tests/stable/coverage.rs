@@ -200,6 +200,9 @@ const STEPS: &[&str] = &[
     "Delete Pod",
     "Delete WorkspaceNode",
     "SetNodeCondition",
+    "MakeWarmClaim",
+    "TakeWarmClaim",
+    "DeleteUnchanged",
 ];
 
 #[derive(Clone, Default)]
@@ -272,7 +275,7 @@ impl Coverage {
 }
 
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of Pods of an earlier
-/// version, scopes, loans, warm claims and namespaces that go in `tests/plan`.
+/// version, scopes, loans, warm claims that are refused and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::ASSETS_NOT_FETCHED,
     reason::ASSETS_PARTLY_READ,
@@ -296,9 +299,7 @@ const NOT_HERE: &[Reason] = &[
     reason::LOAN_RECLAIMING,
     reason::LOAN_RETURNED,
     reason::POLICY_AT_NEXT_START,
-    reason::NO_WARM_SESSION,
-    reason::SESSIONS_WARM,
-    reason::WARMING,
+    reason::SESSION_NOT_EMPTY,
     reason::WARM_OFF,
     reason::WARM_REFUSED,
     reason::NAMESPACE_TERMINATING,

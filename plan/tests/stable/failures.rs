@@ -1,11 +1,13 @@
 //! Failures of machines, containers, shims, network policies and the namespace.
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateWaiting, Pod};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateWaiting, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use yoi_crds::WorkspaceNode;
-use yoi_crds::name::TOPOLOGY_NODE;
-use yoi_plan::meta::{deleting, uid};
+use yoi_crds::name::{TOPOLOGY_NODE, label};
+use yoi_plan::meta::{deleting, label as label_of, uid};
 
 use crate::cluster::{Cluster, Machine};
 use crate::host_sources::{self, Folder};
@@ -33,9 +35,10 @@ pub fn fail(c: &mut Cluster, random: &mut Random) {
 }
 
 /// From now on Kubernetes misses what happens to the claims of ours that are being deleted. It may miss other claims' events, too, but the operator does
-/// nothing about those.
+/// nothing about those. A claim that stood ready and that no agent took had no Pod whose end could be missed.
 pub fn missed_ends(c: &mut Cluster) {
-    let going = c.now.claims.values().filter(|x| deleting(&x.metadata) && c.ours.contains_key(uid(&x.metadata)));
+    let had_pod = |x: &&Arc<PersistentVolumeClaim>| label_of(&x.metadata, label::WARM).is_none();
+    let going = c.now.claims.values().filter(had_pod).filter(|x| deleting(&x.metadata) && c.ours.contains_key(uid(&x.metadata)));
     let going: Vec<_> = going.map(|x| (uid(&x.metadata).to_owned(), x.metadata.resource_version.clone())).collect();
     if !going.is_empty() {
         c.coverage.feature("claim: Kubernetes misses the end of its last Pod");

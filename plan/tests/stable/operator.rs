@@ -326,7 +326,7 @@ impl Operator {
         let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
         let forked = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
         let parents = [project.as_ref().map(|p| uid(&p.metadata)), workspace.as_ref().map(|w| uid(&w.metadata))];
-        let session_claim = view.claims.get(&session_claim_name(&object)).cloned();
+        let session_claim = view.claims.get(&session_claim_name(&object)).cloned().or_else(|| warm::former(view, &object));
         let volume = session_claim.as_ref().and_then(|c| view.volumes.get(c.spec.as_ref()?.volume_name.as_ref()?));
         let mine = |meta: &ObjectMeta| label_of(meta, label::YOIPOD) == Some(title);
         let seen = yoipod::Observed {

@@ -9,22 +9,19 @@ use yoi_crds::name::{annotation::SELECTED_NODE, label};
 use yoi_crds::warm::Warm;
 use yoi_crds::{YoiPod, YoiProject};
 use yoi_plan::meta::{annotation, controlled_by, deleting, label as label_of, name, uid};
+use yoi_plan::names::is_warm_claim;
 use yoi_plan::warm::class::Classes;
 use yoi_plan::warm::{Candidates, Made, Observed};
-use yoi_plan::yoipod::session_claim_name;
+use yoi_plan::yoipod::{MADE_FOR, session_claim_name};
 
 use crate::cluster::{Cluster, Objects};
 use crate::kubernetes::{LOCAL, provision};
 use crate::users::{Random, made};
 
-/// Whether projects of the worlds ask for warm claims. These worlds have never run: whoever turns this on adds the steps, the feature and the reasons of
-/// warm claims to what `coverage` asks for.
-const ON: bool = false;
-
 /// What a project asks for. It draws nothing of its own, so that the worlds stay as they are.
 pub fn any(random: &Random) -> Option<Box<Warm>> {
     let warm = json!({"sessions": random.0 / 3 % 3, "claimTemplate": {"storageClassName": LOCAL, "size": "2Gi"}});
-    (ON && random.0.is_multiple_of(3)).then(|| Box::new(made(warm)))
+    random.0.is_multiple_of(3).then(|| Box::new(made(warm)))
 }
 
 fn classes() -> Classes {
@@ -65,6 +62,16 @@ pub fn candidates(view: &Objects, yoipod: &YoiPod, project: Option<&YoiProject>)
     let claims: Vec<_> = view.claims.values().filter(|claim| of_project(claim) && !is_chosen(claim)).cloned().collect();
     let volumes = claims.iter().filter_map(|claim| view.volumes.get(claim.spec.as_ref()?.volume_name.as_ref()?)).cloned().collect();
     Candidates { claims, volumes, classes: classes() }
+}
+
+/// What the operator sees as the agent's claim while its status names none and there is none of its name: one that was warm, and that a former agent of the
+/// name has left.
+pub fn former(view: &Objects, yoipod: &YoiPod) -> Option<Arc<PersistentVolumeClaim>> {
+    let is_undecided = yoipod.spec.session.claim_name.is_none() && yoipod.status.as_ref().is_none_or(|s| s.session_claim_name.is_none());
+    let of_name = |claim: &&Arc<PersistentVolumeClaim>| label_of(&claim.metadata, label::YOIPOD) == Some(name(&yoipod.metadata));
+    let was_warm =
+        |claim: &&Arc<PersistentVolumeClaim>| is_warm_claim(name(&claim.metadata)) && annotation(&claim.metadata, MADE_FOR).is_some();
+    view.claims.values().filter(|_| is_undecided).filter(of_name).find(was_warm).cloned()
 }
 
 /// The provisioner makes the volume of a claim whose node is chosen, while that node answers.

@@ -11,7 +11,7 @@ use yoi_wire::hub::{ReportAccepted, ReportReason, RuntimeReport, gateway_api};
 use super::RuntimeStatus;
 use crate::rng::random_fraction;
 
-/// How long the first report waits for the end of the start. Less than the time after which the gateway says of an open line that its agent lives.
+/// How long the first report waits for the end of the start, and for the lines. Less than the time after which the gateway says of an open line that its agent lives.
 const STARTING_DELAY: Duration = Duration::from_millis(300);
 
 async fn send_report(caller: &RequestClient, report: &RuntimeReport) -> Result<ReportAccepted, CallError> {
@@ -30,9 +30,14 @@ pub async fn send_reports(
 ) {
     let policy = BackoffPolicy { first: Duration::from_millis(250), cap: Duration::from_secs(15), settled: Duration::ZERO };
     let (mut backoff, mut reports) = (Backoff::new(policy), status.subscribe());
-    // A start that is over in a moment is one report: each is a write of the object.
+    // A start that is over in a moment is one report: each is a write of the object. It follows on the lines, so that whoever reads in the object that the
+    // agent is ready reaches it by each gateway.
+    let started = async {
+        let _ = reports.wait_for(|report| report.reason != ReportReason::Starting).await;
+        let _ = lines.wait_for(LineSetState::all_up).await;
+    };
     tokio::select! {
-        _ = timeout(STARTING_DELAY, reports.wait_for(|report| report.reason != ReportReason::Starting)) => {}
+        _ = timeout(STARTING_DELAY, started) => {}
         () = final_report.cancelled() => {}
     }
     loop {

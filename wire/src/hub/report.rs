@@ -170,6 +170,8 @@ pub enum ReportReason {
     ReplayFailed,
     /// A newer version wrote the session.
     LogNewer,
+    /// The session volume was to be empty, and is not.
+    SessionNotEmpty,
     /// The session volume is full.
     DiskFull,
     /// The session volume refuses reads or writes.
@@ -202,6 +204,7 @@ impl ReportReason {
             ReportReason::SessionLocked => "SessionLocked",
             ReportReason::ReplayFailed => "ReplayFailed",
             ReportReason::LogNewer => "LogNewer",
+            ReportReason::SessionNotEmpty => "SessionNotEmpty",
             ReportReason::DiskFull => "DiskFull",
             ReportReason::DiskFailed => "DiskFailed",
             ReportReason::SecretMissing => "SecretMissing",
@@ -224,6 +227,7 @@ impl NamedValue for ReportReason {
         ReportReason::SessionLocked,
         ReportReason::ReplayFailed,
         ReportReason::LogNewer,
+        ReportReason::SessionNotEmpty,
         ReportReason::DiskFull,
         ReportReason::DiskFailed,
         ReportReason::SecretMissing,

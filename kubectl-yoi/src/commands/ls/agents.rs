@@ -34,7 +34,7 @@ fn restorable(pod: &YoiPod) -> String {
         Some(
             ReportReason::Replayed | ReportReason::Starting | ReportReason::Stopping | ReportReason::Resting | ReportReason::SessionLocked,
         )
-        | Some(ReportReason::DiskFull | ReportReason::DiskFailed | ReportReason::SecretMissing)
+        | Some(ReportReason::SessionNotEmpty | ReportReason::DiskFull | ReportReason::DiskFailed | ReportReason::SecretMissing)
         | Some(ReportReason::ModelUnreachable | ReportReason::ModelRefused | ReportReason::ModelRefusedHistory)
         | Some(ReportReason::ProgramMissing | ReportReason::PresetInvalid | ReportReason::ModelFormatNotSpoken)
         | None => "yes".to_owned(),

@@ -19,7 +19,7 @@ use crate::commands::approvals::needs_input;
 use crate::commands::push;
 use crate::commands::stop_start::not_ready;
 use crate::error::Error;
-use crate::progress::Progress;
+use crate::progress::{Progress, unless_over_soon};
 use crate::session_log::LogReader;
 use crate::show;
 
@@ -63,7 +63,8 @@ pub async fn wait(
         let (end, outcome) = wait_for_push(cluster, name, timeout.saturating_sub(begun.elapsed())).await?;
         (agent, pushed) = (end, Some(outcome));
     }
-    let answer = last_words(cluster, name).await.answer;
+    let what = format!("{}: its last words are read", cluster.display_name::<YoiPod>(name));
+    let answer = unless_over_soon(&what, last_words(cluster, name)).await.answer;
     let mut sentences = Vec::new();
     if let Some(answer) = answer.as_ref().filter(|_| followed.is_none()) {
         sentences.push(show::visible(answer).trim_end().to_owned());
@@ -84,12 +85,14 @@ async fn wait_for(
     followed: Option<&AtomicBool>,
 ) -> Result<YoiPod, Error> {
     let goal = if has_task { "task done" } else { "ready" };
-    let (mut progress, what) = (Progress::start(), cluster.display_name::<YoiPod>(name));
-    // What a person has to do is told beside the log, too.
+    let (mut progress, what) = (Some(Progress::start()), cluster.display_name::<YoiPod>(name));
+    // What a person has to do is told beside the log, too. The rest tells whoever shows the log.
     let is_for_person = Cell::new(false);
     let tell = |why: &str| {
         if is_for_person.get() || !followed.is_some_and(|begun| begun.load(Ordering::Relaxed)) {
-            progress.set(&format!("{what}: {why}"));
+            progress.get_or_insert_with(Progress::start).set(&format!("{what}: {why}"));
+        } else {
+            progress = None;
         }
     };
     let until = |pod: Option<&YoiPod>| {

@@ -499,3 +499,31 @@ fn settings_that_cannot_be_are_refused_with_a_sentence() {
         assert!(accepted.message.contains(words), "{}", accepted.message);
     }
 }
+
+/// The kubelet tells of a container some tenths of a second after it has started it, and nothing but that container has the Pod's token.
+#[test]
+fn an_agent_is_ready_with_its_report_before_the_kubelet_says_that_it_runs_and_not_once_its_container_has_ended() {
+    let ready = |phase: &str, state: Value, former: Value, report: bool| {
+        let container =
+            json!({"name": "agent", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state, "lastState": former});
+        let pod = json!({"phase": phase, "containerStatuses": [container]});
+        let mut seen = agent(&[], nodes(vec![("a", plain(1))]), Some((bound_to("a"), pod)), "Creating");
+        let claim = Arc::make_mut(seen.session_claim.as_mut().expect("a claim"));
+        claim.status = Some(made(json!({"phase": "Bound"})));
+        let tree = Arc::make_mut(seen.workspace.as_mut().expect("a tree"));
+        tree.status = Some(made(json!({"nodeName": "a", "conditions": [is("Ready", "True", "AllMet", "")]})));
+        let reported = json!({"podUID": "pod", "runGeneration": 1, "ready": report, "reason": "Replayed", "message": "m"});
+        Arc::make_mut(&mut seen.yoipod).status.get_or_insert_default().report = Some(made(reported));
+        condition(&status(run(&seen)).conditions, "Ready").reason.clone()
+    };
+    let creating = || json!({"waiting": {"reason": "ContainerCreating"}});
+    assert_eq!(ready("Pending", creating(), json!({}), true), "AllMet");
+    assert_eq!(ready("Running", json!({"running": {}}), json!({}), true), "AllMet");
+    assert_ne!(ready("Pending", creating(), json!({}), false), "AllMet", "it is not ready");
+    let crashed = json!({"terminated": {"exitCode": 1, "startedAt": ago(9), "finishedAt": ago(5)}});
+    assert_eq!(ready("Running", json!({"waiting": {"reason": "CrashLoopBackOff"}}), crashed.clone(), true), "PodNotRunning");
+    assert_ne!(ready("Pending", creating(), crashed, true), "AllMet", "it was of a container that has ended");
+    let lost = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "could not be located"}});
+    assert_ne!(ready("Pending", creating(), lost, true), "AllMet", "it was of a container that is lost");
+    assert_eq!(ready("Failed", creating(), json!({}), true), "PodNotRunning");
+}

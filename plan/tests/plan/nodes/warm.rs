@@ -346,3 +346,21 @@ fn a_warm_claim_whose_node_has_no_room_is_given_back_with_the_pod_unless_the_age
     agent.spec.session.retain = yoi_crds::pod::SessionRetain::Delete;
     assert_eq!(taken(&goes_along).2, strings(&[]));
 }
+
+#[test]
+fn a_warm_claim_that_somebody_wrote_into_is_left_and_the_agent_gets_one_of_its_own() {
+    let mut seen = taker(vec![taken_claim()], Some("c"), two());
+    let bases = seen.bases.clone();
+    let running = json!({"phase": "Running", "containerStatuses": [{"name": "agent", "state": {"running": {}}, "image": "i", "imageID": "", "ready": true, "restartCount": 0}]});
+    seen.pods = agent(&bases, seen.nodes.clone(), Some((json!({"nodeName": "b"}), running)), "Creating").pods;
+    let status = Arc::make_mut(&mut seen.yoipod).status.get_or_insert_default();
+    status.pod = Some(made(json!({"name": "x-1", "uid": "pod"})));
+    status.report = Some(made(
+        json!({"podUID": "pod", "runGeneration": 1, "ready": false, "reason": "SessionNotEmpty", "message": "notes.txt is on it"}),
+    ));
+    let (name, reason, done) = taken(&seen);
+    assert_eq!((name.as_deref(), reason.as_str(), done), (Some("x-session"), "NoWarmSession", strings(&["delete pod"])));
+    let status = Arc::make_mut(&mut seen.yoipod).status.get_or_insert_default();
+    status.report.as_mut().expect("a report").pod_uid = "former".to_owned();
+    assert_eq!(taken(&seen).0.as_deref(), Some("warm.c-session"), "a former Pod said so");
+}
