@@ -7,6 +7,7 @@ pub mod host_root;
 pub mod listener;
 pub mod log_context;
 pub mod protocol;
+mod read_aheads;
 mod root_slot;
 pub mod service;
 
@@ -98,7 +99,8 @@ pub fn run(args: &MounterArgs) -> Result<(), MounterError> {
         zfs: args.zfs(),
     };
     let service = MounterService::new(args.node_name.clone(), config, &args.kubelet_dir)?
-        .with_host_sources(args.host_sources.clone(), args.host_sources_dir.clone());
+        .with_host_sources(args.host_sources.clone(), args.host_sources_dir.clone())
+        .with_read_ahead(args.read_ahead_files);
     listener::run(&args.mounter_socket, service).map_err(|source| MounterError::Serve { path: args.mounter_socket.clone(), source })
 }
 

@@ -30,6 +30,14 @@ impl Commits {
         Self::read(gateway, record, wait, runtime_api::BUNDLE.to_owned()).await
     }
 
+    /// The same with the base that they begin at, where the runtime can do that.
+    ///
+    /// # Errors
+    /// As [`Commits::of`].
+    pub async fn of_push(gateway: &GatewayState, record: &AgentRecord, wait: ReaderWait) -> Result<Self, ApiFailure> {
+        Self::read(gateway, record, wait, format!("{}?whole=true", runtime_api::BUNDLE)).await
+    }
+
     /// The same with what is not committed, as one commit more.
     ///
     /// # Errors

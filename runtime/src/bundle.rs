@@ -151,6 +151,14 @@ pub async fn bundle_since(
         let stream = repository.pack(&PACKING, &commit, base)?;
         return Ok(Bundle { head, begin, stream: Some(stream) });
     }
+    if query.whole
+        && let Some(base) = base
+        && let Some(objects) = repository.whole_objects(&commit, base).await?
+    {
+        let begin = bundle_header(&commit, &name, Some(base));
+        let stream = repository.pack_objects(&PACKING, &objects)?;
+        return Ok(Bundle { head, begin, stream: Some(stream) });
+    }
     let named: Vec<&str> = [name.as_str()].into_iter().chain(excluded.as_deref()).collect();
     let stream = repository.stream(&[&PACKING[..], &["bundle", "create", "--quiet", "-"], &named[..]].concat())?;
     Ok(Bundle { head, begin: Vec::new(), stream: Some(stream) })

@@ -20,6 +20,7 @@ use yoi_engine::tree_git;
 mod place;
 mod private_folder;
 pub(crate) mod untracked;
+mod whole;
 mod work;
 
 use crate::hidden_paths::HiddenPaths;

@@ -50,6 +50,7 @@ mod probe;
 mod projects;
 mod provider;
 mod quota;
+mod read_ahead;
 mod reflink;
 mod remove;
 mod sealed_sizes;
@@ -75,6 +76,7 @@ pub use plan::{ProviderChoice, ProviderOffer, ProviderRequest, ProviderUnavailab
 pub use probe::{KernelFacts, Probe, RootFailure};
 pub use provider::Provider;
 pub use quota::{Quota, QuotaState, QuotaTooSmall};
+pub use read_ahead::read_ahead;
 pub use trees::TreeDir;
 pub use uid::{ParseUidError, SHARDS, Uid};
 pub use zfs::{DatasetFolder, DatasetName, ParseDatasetNameError, ZfsOptions};

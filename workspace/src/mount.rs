@@ -80,6 +80,15 @@ impl TargetRoot {
         }
     }
 
+    /// Opens what is mounted at `target` for reading; `None` if it is missing.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open_mounted(&self, target: &Path) -> Result<Option<OwnedFd>, SysError> {
+        let Some(at) = self.open_target(target)? else { return Ok(None) };
+        Ok(Some(crate::dir::open(at, c".").step("open the mount")?))
+    }
+
     /// Opens the parent of `target`, and returns it with the last component; `None` if the parent is missing.
     fn open_parent<'a>(&self, target: &'a Path) -> Result<Option<(OwnedFd, &'a std::ffi::OsStr)>, SysError> {
         let bad = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "a target is a relative path of plain names");

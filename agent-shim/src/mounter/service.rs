@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use yoi_workspace::loopback::LoopError;
-use yoi_workspace::mount::{self, Cover, CoverError, MountError, TargetRoot};
+use yoi_workspace::mount::{self, BindOutcome, Cover, CoverError, MountError, TargetRoot};
 use yoi_workspace::mountinfo::Mount;
 use yoi_workspace::plan::DiskStep;
 use yoi_workspace::{ChangeLimits, CloneAccess, DataRoot, ErrorReason, ExpectedRoot, KernelFacts, PublishError, SysError, Uid, mountinfo};
 
 use super::protocol::{MountedContent, MounterRefusal, Mounts, PublishedMount, Request, Response};
+use super::read_aheads::ReadAheads;
 use super::root_slot::{MountedAnew, RootSlot};
 use super::{DataRootConfig, MAX_CHANGE_LISTS, MounterError};
 use crate::args::driver_dir;
@@ -48,6 +49,7 @@ pub struct MounterService {
     host_sources_dir: PathBuf,
     /// One lock for each volume that is being mounted or unmounted.
     volumes: Mutex<HashMap<PodVolume, Arc<Mutex<()>>>>,
+    read_aheads: ReadAheads,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +133,25 @@ impl MounterService {
         let (root, change_lists, volumes) = (RootSlot::new(config), AtomicUsize::new(0), Mutex::default());
         let (host_sources, host_sources_dir) = (HostSources::default(), PathBuf::new());
         let driver_dir = driver_dir(&real);
-        Ok(MounterService { node, root, change_lists, targets, driver_dir, kubelet_dir: real, host_sources, host_sources_dir, volumes })
+        let read_aheads = ReadAheads::new(0);
+        Ok(MounterService {
+            node,
+            root,
+            change_lists,
+            targets,
+            driver_dir,
+            kubelet_dir: real,
+            host_sources,
+            host_sources_dir,
+            volumes,
+            read_aheads,
+        })
+    }
+
+    /// Reads so many files of each tree that is published, see [`yoi_workspace::read_ahead`].
+    #[must_use]
+    pub fn with_read_ahead(self, files: usize) -> Self {
+        MounterService { read_aheads: ReadAheads::new(files), ..self }
     }
 
     /// Lets trees be made from these folders of the host. Under the name of each, `dir` holds the folder that contains it.
@@ -250,6 +270,7 @@ impl MounterService {
     fn publish(&self, tree: Uid, volume: &PodVolume, access: CloneAccess, covers: &[Cover]) -> Result<Response, ServiceError> {
         self.with_volume_lock(volume, || {
             let (target, read_only) = (volume.below_kubelet(), access == CloneAccess::ReadOnly);
+            let mut is_new = false;
             if self.root.has_failed() {
                 // Each further mount would keep the data root from being mounted anew. A mount that is there already stays.
                 let at = volume.target(&self.kubelet_dir);
@@ -258,10 +279,17 @@ impl MounterService {
                     return Err(ServiceError::ReadOnly { tree });
                 }
             } else {
-                self.root()?.publish(tree, &self.targets, &target, read_only || mount::root_is_read_only(covers))?;
+                let outcome = self.root()?.publish(tree, &self.targets, &target, read_only || mount::root_is_read_only(covers))?;
+                is_new = outcome == BindOutcome::Mounted;
             }
             // The kubelet starts no container before the answer, so nobody has seen the tree without them.
             mount::lay_covers(&self.targets, &target, read_only, covers)?;
+            if is_new
+                && self.read_aheads.is_on()
+                && let Ok(Some(root)) = self.targets.open_mounted(&target)
+            {
+                self.read_aheads.begin(tree, volume, root);
+            }
             Ok(Response::Done)
         })
     }
@@ -285,6 +313,7 @@ impl MounterService {
 
     fn unpublish(&self, volume: &PodVolume) -> Result<Response, ServiceError> {
         self.with_volume_lock(volume, || {
+            self.read_aheads.end(volume);
             let target = volume.target(&self.kubelet_dir);
             let table = mountinfo::read().map_err(ServiceError::MountTable)?;
             // A Pod may outlive the data root that its tree is of. What such a mount shows may be unmounted all the same.

@@ -50,7 +50,11 @@ pub fn mounter(dir: &Path, pool: &Path, name: &str) -> Arc<MounterClient> {
 }
 
 pub fn mounter_on(dir: &Path, disk: DataRootConfig, name: &str) -> Arc<MounterClient> {
-    let service = MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap();
+    serve(dir, MounterService::new(NODE.to_owned(), disk, &dir.join("kubelet")).unwrap(), name)
+}
+
+/// A client of this mounter, which serves until the process ends.
+fn serve(dir: &Path, service: MounterService, name: &str) -> Arc<MounterClient> {
     let socket = dir.join(name).with_extension("sock");
     let inode = || socket.metadata().ok().map(|m| std::os::unix::fs::MetadataExt::ino(&m));
     let (served, before) = (socket.clone(), inode());
@@ -148,6 +152,34 @@ async fn a_tree_is_made_mounted_once_unmounted_and_destroyed() {
     deleted["metadata"] = json!({ "deletionTimestamp": "2026-11-21T00:00:00Z" });
     assert_eq!(provision(&shim.state, &workspace(2, deleted), uid(2)).await.unwrap().next, Next::RemoveFinalizer);
     assert_eq!(line.inventory().await.unwrap().entries.len(), 1, "the base");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_that_is_being_read_ahead_is_unmounted_at_once() {
+    let Some(disk) = RealDisk::new() else { return };
+    let config = DataRootConfig { data_root: disk.dir.path().join("pool"), loop_size: None, simple_quota: false, zfs: None };
+    let service = MounterService::new(NODE.to_owned(), config, &disk.dir.path().join("kubelet")).unwrap().with_read_ahead(usize::MAX);
+    let shim = prepare_on(disk.dir.path(), &serve(disk.dir.path(), service, "reading")).await;
+    base(&shim).await;
+    provision(&shim.state, &workspace(2, clone_of_base()), uid(2)).await.unwrap();
+    shim.apply_event(kube::runtime::watcher::Event::Apply(workspace(2, clone_of_base())));
+    let mut node = shim.node().await;
+    let tree = shim.tree(7, 2);
+    let at = Path::new(&tree.target_path).to_owned();
+    std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+    node.node_publish_volume(tree.clone()).await.unwrap();
+    for folder in 0..20 {
+        std::fs::create_dir(at.join(folder.to_string())).unwrap();
+        for file in 0..100 {
+            std::fs::write(at.join(format!("{folder}/{file}")), "").unwrap();
+        }
+    }
+    for _ in 0..20 {
+        node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();
+        assert!(!at.exists());
+        node.node_publish_volume(tree.clone()).await.unwrap();
+    }
+    node.node_unpublish_volume(shim.unpublish(7, "tree")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,7 +33,7 @@ pub async fn bundle(
     wait: Result<Query<ReaderWait>, QueryRejection>,
 ) -> Result<Response, ApiFailure> {
     let record = target.resolve(&gateway, &user, "get", "bundle").await?;
-    let Query(BundleQuery { branch, work }) = query.map_err(bad_query)?;
+    let Query(BundleQuery { branch, work, whole: _ }) = query.map_err(bad_query)?;
     let Query(wait) = wait.map_err(bad_query)?;
     let mut path = runtime_api::BUNDLE.to_owned();
     if let Some(branch) = branch {

@@ -44,7 +44,7 @@ pub async fn commits(
     let Some(record) = gateway.agents.by_uid(&caller.agent.uid) else {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{} is gone, or not seen yet", caller.agent)).into_response();
     };
-    match Commits::of(&gateway, &record, ReaderWait::default()).await {
+    match Commits::of_push(&gateway, &record, ReaderWait::default()).await {
         Ok(commits) if refuses(&record, &commits.head) => (StatusCode::CONFLICT, UNPUBLISHED.to_owned()).into_response(),
         Ok(commits) => match head_line(&commits.head) {
             Some(line) if is_there(&record, &commits.head, at.as_deref()) => Body::from(line).into_response(),

@@ -472,8 +472,12 @@ pub fn refusal<T: std::fmt::Debug>(answer: Result<T, CallError>) -> (u16, Refusa
 }
 
 async fn commits(State(state): State<Arc<RuntimeState>>, uri: http::Uri) -> Vec<u8> {
-    let query = || format!("{{\"query\":{:?}}}", uri.query().unwrap_or_default()).into_bytes();
-    state.commits.lock().unwrap().clone().unwrap_or_else(query)
+    let query = uri.query().unwrap_or_default();
+    match state.commits.lock().unwrap().clone() {
+        Some(commits) if query == "whole=true" => [&commits, &b" and the base"[..]].concat(),
+        Some(commits) => commits,
+        None => format!("{{\"query\":{query:?}}}").into_bytes(),
+    }
 }
 
 async fn fence(State(state): State<Arc<RuntimeState>>, Json(request): Json<FenceRequest>) -> Json<FenceResponse> {

@@ -166,10 +166,10 @@ async fn the_pod_that_pushes_gets_the_commits_and_nothing_else_and_no_other_gets
     }
     let get = async |token: &str| cluster.get_of_runtimes(&replica, token, gateway_api::PUSH).await;
     let (status, body) = get("token-p-p").await;
-    assert_eq!((status, body), (StatusCode::OK, format!("{} {} 1 1\n# v2 git bundle\nthe\nbytes", commit(), "ba".repeat(20))));
+    assert_eq!((status, body), (StatusCode::OK, format!("{} {} 1 1\n# v2 git bundle\nthe\nbytes and the base", commit(), "ba".repeat(20))));
     // The branch is at another commit, or at this one, of which then no byte is sent.
     let at = async |commit: &str| cluster.get_of_runtimes(&replica, "token-p-p", &format!("{}?at={commit}", gateway_api::PUSH)).await.1;
-    assert!(at(&"e0".repeat(20)).await.ends_with("the\nbytes"));
+    assert!(at(&"e0".repeat(20)).await.ends_with("the\nbytes and the base"));
     assert_eq!(at(&commit()).await, format!("{} {} 1 1\n", commit(), "ba".repeat(20)));
     let (status, body) = get("token-p-a").await;
     assert!(status == StatusCode::FORBIDDEN && body.contains("runs it, and pushes nothing"), "{body}");

@@ -82,6 +82,72 @@ fn commits_come_onto_a_new_branch_and_the_token_is_nowhere_else() {
     assert_eq!(site.branch("yoi/a"), next);
 }
 
+/// The paths that were asked of the project's server since `from` requests, and whether a user was given.
+fn asked(site: &Site, from: usize) -> Vec<String> {
+    let requests = site.server.requests();
+    requests[from..].iter().filter(|request| !request.contains("/v1/push")).map(|request| request.replace("/private/p.git/", "")).collect()
+}
+
+/// By hand there is one more, without a user, which the server refuses.
+const ONE_CONNECTION: [&str; 2] = ["GET info/refs user", "POST git-receive-pack user"];
+
+#[test]
+fn a_push_takes_what_git_push_takes_when_the_bundle_holds_the_base_and_a_branch_is_there() {
+    let site = site("one");
+    let agent = site.agent();
+    let commit = agent.write("src/f1.txt", "changed").write("copy/f2.txt", "2\n".repeat(50)).commit("mine");
+    site.server.answer_pushers(200, agent.sound_answer());
+    assert_eq!(site.pusher("yoi/a").expect_pushed(), format!("{commit} - 0"));
+    assert_eq!(asked(&site, 0), ONE_CONNECTION);
+    site.project.git(&["fsck", "--strict"]);
+    // The branch goes on while the project does, too.
+    site.project.write("other", "1").commit("the project's");
+    let pod = |branch: &str| site.pusher(branch).with("BASE", &agent.base);
+    let next = agent.write("src/f1.txt", "changed again").commit("more");
+    site.server.answer_pushers(200, agent.sound_answer());
+    let before = site.server.requests().len();
+    assert_eq!(pod("yoi/a").expect_pushed(), format!("{next} {commit} 0"));
+    assert_eq!(asked(&site, before), ONE_CONNECTION);
+    // With a lease it goes back.
+    agent.git(&["reset", "--quiet", "--hard", &agent.base]);
+    let other = agent.write("src/f3.txt", "another").commit("instead");
+    site.server.answer_pushers(200, agent.sound_answer());
+    assert_eq!(pod("yoi/a").with("EXPECTED", &next).expect_pushed(), format!("{other} {next} 0"));
+    assert_eq!(site.branch("yoi/a"), other);
+    site.project.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn a_bundle_that_lacks_the_base_or_a_part_of_it_is_pushed_with_that_of_the_server() {
+    let site = site("parts");
+    let agent = site.agent();
+    let commit = agent.write("src/f1.txt", "changed").write("new/f", "new").commit("mine");
+    let tree = agent.git(&["rev-parse", &format!("{}:src", agent.base)]);
+    let answers = [
+        ("thin", agent.thin_answer()),
+        ("base", agent.answer_without(|line| line.starts_with(&agent.base)).unwrap()),
+        ("folder", agent.answer_without(|line| line.starts_with(&tree)).unwrap()),
+    ];
+    for (branch, answer) in answers {
+        site.server.answer_pushers(200, answer);
+        assert_eq!(site.pusher(branch).expect_pushed(), format!("{commit} - 0"), "{branch}");
+        site.project.git(&["fsck", "--strict"]);
+        site.project.git(&["update-ref", "-d", &format!("refs/heads/{branch}")]);
+        site.collect_garbage();
+    }
+    // What lacks a file of the agent's own is not sound, and is not pushed.
+    let blob = agent.git(&["rev-parse", "HEAD:new/f"]);
+    site.server.answer_pushers(200, agent.answer_without(|line| line.starts_with(&blob)).unwrap());
+    let before = site.refs();
+    let (code, words) = site.pusher("yoi/a").run();
+    assert_ne!(code, 0, "{words}");
+    assert_eq!(site.refs(), before);
+    // No branch is at the base any more.
+    site.project.write("other", "1").commit("the project's");
+    site.server.answer_pushers(200, agent.sound_answer());
+    assert_eq!(site.pusher("yoi/a").with("BASE", &agent.base).expect_pushed(), format!("{commit} - 0"));
+}
+
 #[test]
 fn exactly_the_commit_that_was_asked_for_is_pushed_though_the_agent_has_gone_on() {
     let site = site("exact");
@@ -193,7 +259,7 @@ fn a_base_that_cannot_be_fetched_now_is_tried_again_and_not_called_another_histo
     let site = site("base-breaks");
     let agent = site.agent();
     let commit = agent.write("a", "1").commit("mine");
-    site.server.answer_pushers(200, agent.sound_answer());
+    site.server.answer_pushers(200, agent.thin_answer());
     site.server.break_fetches(2);
     let (code, words) = site.pusher("yoi/a").run();
     assert_eq!(code, 75, "{words}");

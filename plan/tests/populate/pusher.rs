@@ -1,8 +1,9 @@
 //! A pusher Pod as a process, the agent whose commits it pushes, and the gateway that it gets them from.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use yoi_plan::yoipod::push::SCRIPT;
@@ -79,9 +80,48 @@ impl AgentTree {
         [line.into_bytes(), fs::read(path).unwrap()].concat()
     }
 
-    /// As the runtime makes it.
+    /// As the runtime makes it: with the base and the folders that lead to the changes, where each commit's parents are the base or such commits.
     pub fn sound_answer(&self) -> Vec<u8> {
+        self.answer_without(|_| false).unwrap_or_else(|| self.thin_answer())
+    }
+
+    /// As runtimes of former versions make it.
+    pub fn thin_answer(&self) -> Vec<u8> {
         self.answer(&["HEAD", &format!("^{}", self.base)])
+    }
+
+    /// The sound answer without these lines of the list of its objects; `None` where a parent is neither the base nor among the commits.
+    pub fn answer_without(&self, left_out: impl Fn(&str) -> bool) -> Option<Vec<u8>> {
+        let commits = self.git(&["rev-list", "--parents", "HEAD", &format!("^{}", self.base)]);
+        let own: Vec<&str> = commits.lines().filter_map(|line| line.split(' ').next()).collect();
+        if !commits.split_whitespace().all(|hash| hash == self.base || own.contains(&hash)) {
+            return None;
+        }
+        let roots = |hash: &str| [hash.to_owned(), self.git(&["rev-parse", &format!("{hash}^{{tree}}")])];
+        let mut objects: Vec<String> = own.iter().chain([&&*self.base]).flat_map(|hash| roots(hash)).collect();
+        let compare = ["diff-tree", "--stdin", "-r", "-t", "-m", "--root", "--raw", "--no-abbrev", "--no-renames"];
+        let changes = String::from_utf8(self.git_with(&compare, &(own.join("\n") + "\n"))).unwrap();
+        for (entry, path) in changes.lines().filter_map(|line| line.strip_prefix(':')?.split_once('\t')) {
+            let [old_mode, new_mode, old, new, _] = entry.split(' ').collect::<Vec<_>>()[..] else { panic!("{entry}") };
+            objects.extend((old_mode == "040000").then(|| format!("{old} {path}")));
+            objects.extend((!["000000", "160000"].contains(&new_mode)).then(|| format!("{new} {path}")));
+        }
+        objects.retain(|line| !left_out(line));
+        let pack = self.git_with(&["pack-objects", "--stdout", "--delta-base-offset", "--quiet"], &(objects.join("\n") + "\n"));
+        let header = format!("{} {} {} 0\n# v2 git bundle\n-{}\n{0} HEAD\n\n", self.head(), self.base, own.len(), self.base);
+        Some([header.into_bytes(), pack].concat())
+    }
+
+    fn git_with(&self, args: &[&str], input: &str) -> Vec<u8> {
+        let mut git = Command::new("git");
+        git.current_dir(&self.folder).args(args).env("GIT_CONFIG_NOSYSTEM", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = git.spawn().unwrap();
+        let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_owned());
+        let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());
+        let done = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        assert!(done.status.success(), "git {args:?}");
+        done.stdout
     }
 }
 
@@ -165,8 +205,8 @@ impl Pusher {
 
     /// What the Pod's end says: commit, where the branch was, and the paths that are not committed.
     pub fn expect_pushed(&self) -> String {
-        let (code, words) = self.run();
-        assert_eq!(code, 0, "{words}");
+        let (code, words, log) = self.run_with_log();
+        assert_eq!(code, 0, "{words}\n{log}");
         words
     }
 

@@ -77,6 +77,38 @@ async fn generated_histories_leave_the_tree_object_by_object_and_nothing_else_do
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_whole_bundle_is_checked_without_the_base_and_pushed_from_there_object_by_object() {
+    let harness = Harness::new(EXAMPLE).await;
+    for folder in ["deep/in/it", "beside"] {
+        std::fs::create_dir_all(harness.tree().join(folder)).unwrap();
+        std::fs::write(harness.tree().join(folder).join("f"), folder).unwrap();
+    }
+    let base = repository(&harness);
+    let server = harness.dir.path().join("server");
+    git_in(harness.dir.path(), &["clone", "-q", "--bare", "tree", "server"]);
+    let _runtime = started(&harness).await;
+    let mut share = Share::one_in(5);
+    for seed in (0..histories(40)).filter(|_| share.takes_next()) {
+        let history = GeneratedHistory::new(seed, &base);
+        history.import(&harness.tree());
+        let (head, bytes) = bundle(&harness, &format!("?branch={}&whole=true", query_value(&history.branch))).await;
+        let (commit, name) = (head.commit.unwrap(), head.name);
+        let end = bytes.windows(2).position(|two| two == b"\n\n").unwrap() + 2;
+        assert_eq!(String::from_utf8_lossy(&bytes[..end]), format!("# v2 git bundle\n-{base}\n{commit} {name}\n\n"), "seed {seed}");
+        let checked = harness.dir.path().join(format!("checked-{seed}"));
+        git_in(harness.dir.path(), &["init", "-q", "--bare", checked.to_str().unwrap()]);
+        std::fs::write(checked.join("pack"), &bytes[end..]).unwrap();
+        git_in(&checked, &["index-pack", "--fsck-objects", "-o", "objects/pack/pack-w.idx", "pack"]);
+        std::fs::rename(checked.join("pack"), checked.join("objects/pack/pack-w.pack")).unwrap();
+        std::fs::write(checked.join("shallow"), format!("{base}\n")).unwrap();
+        git_in(&checked, &["rev-list", "--quiet", "--objects", &commit, &format!("^{base}")]);
+        git_in(&checked, &["push", "-q", server.to_str().unwrap(), &format!("{commit}:{name}")]);
+        assert!(objects_of(&server, &name) == objects_of(&harness.tree(), &name), "seed {seed}: other objects");
+    }
+    git_in(&server, &["fsck", "--full", "--strict"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bundle_says_what_is_not_committed_and_is_empty_without_commits() {
     let harness = Harness::new(EXAMPLE).await;
     let base = repository(&harness);

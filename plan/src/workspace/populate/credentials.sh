@@ -1,4 +1,4 @@
-# Credentials come from the files of a Secret. Only git's credential helper, ssh and report() open them.
+# Credentials come from the files of a Secret. Only git's credential helper, ssh, report() and the write_token() of a push open them.
 must_hold="it must hold username and password for https (a token is a password), or ssh-privatekey and known_hosts for ssh"
 
 # Whether the URL $1 is fetched by ssh.
