@@ -91,6 +91,14 @@ impl LocalCluster {
         Ok(self.nodes().await?.iter().filter(|node| untainted(node)).map(ResourceExt::name_any).collect())
     }
 
+    /// Returns the names of all nodes, in their order.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn node_names(&self) -> Result<Vec<String>> {
+        Ok(self.nodes().await?.iter().map(ResourceExt::name_any).collect())
+    }
+
     /// Tests make Node objects without a machine, too; those are left out.
     async fn nodes(&self) -> Result<Vec<Node>> {
         let nodes = Api::<Node>::all(Client::try_default().await?).list(&ListParams::default()).await?.items;

@@ -2,7 +2,8 @@
 //!
 //! # Guarantees
 //! * Whoever lends has what is lent covered from before the loan is said to be covered until it is back and no Pod of its holder has the tree mounted.
-//! * A holder's Pod mounts the tree only by a claim that is Active and names it, and while the lender's Pod has the paths covered.
+//! * A holder's Pod mounts the tree only by a claim that is Active and names it, and while every Pod of the lender that is there has the paths covered. Where
+//!   there is none, as of one that rests, the next one has them covered from its start.
 //!
 //! A view of the API server may be an old one. What this node has mounted is not: a loan counts for as long as the tree is mounted by it.
 
@@ -154,16 +155,16 @@ pub fn holder_admission(ws: &AgentWorkspace, pod: Uid) -> Option<HolderAdmission
 
 /// Why what is lent of a tree cannot be said to be closed on this node; `None`: nothing hinders. `strangers` are those of [`strangers`].
 #[must_use]
-pub fn hindrance(ws: &AgentWorkspace, lenders: &[LendingVolume], strangers: &[PodVolume]) -> Option<String> {
+pub fn hindrance(ws: &AgentWorkspace, strangers: &[PodVolume]) -> Option<String> {
     let owner = ws.status.as_ref().and_then(|status| status.pod_uid.as_deref());
-    match strangers.first().map(|volume| volume.pod.to_string()) {
-        Some(pod) if owner == Some(&*pod) => {
-            Some("the lender's Pod was started before its agent might lend: start the agent anew".to_owned())
-        }
-        Some(pod) => Some(format!("the Pod with UID {pod} can write the tree, and paths are not closed to it: delete that Pod")),
-        None => lenders.is_empty().then(|| "no Pod of the lender has the tree mounted on its node".to_owned()),
-    }
+    strangers.first().map(|volume| volume.pod.to_string()).map(|pod| match owner == Some(&*pod) {
+        true => "the lender's Pod was started before its agent might lend: start the agent anew".to_owned(),
+        false => format!("the Pod with UID {pod} can write the tree, and paths are not closed to it: delete that Pod"),
+    })
 }
+
+/// Why nothing is lent anew where no Pod of the lender is: what is at a path, and whether it can be closed, is seen only in such a Pod's view.
+pub const NOBODY_LENDS: &str = "no Pod of the lender has the tree mounted on its node";
 
 /// The volumes by which a Pod can write the tree, although it neither lends nor holds by a loan that counts. `shown` is what is mounted of the tree. While there
 /// are any, no cover is taken off: a record that was lost may have been a holder's.

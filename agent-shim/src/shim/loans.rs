@@ -50,7 +50,7 @@ async fn settle_locked(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
         lenders.into_iter().filter(|lender| shown.iter().any(|mount| mount.volume == lender.volume)).collect();
     let lent = Lent { lenders, records, shown };
     let strangers = loans::strangers(&lent.lenders, &all, &lent.records, &lent.shown);
-    let hindrance = loans::hindrance(ws, &lent.lenders, &strangers);
+    let hindrance = loans::hindrance(ws, &strangers);
     let mut report = LoanReport::default();
     let mut closed: Vec<&NodeLoan> = all.iter().filter(|loan| loan.is_settled).collect();
     let broken = cover(state, &lent, &closed, false).await?.err().map(|refused| refused.message);
@@ -63,6 +63,7 @@ async fn settle_locked(state: &ShimState, ws: &AgentWorkspace, uid: Uid) -> Resu
         let refused = match (&why_not, loan.is_settled) {
             (Some(why), _) => Some(why.clone()),
             (None, true) => None,
+            (None, false) if lent.lenders.is_empty() => Some(loans::NOBODY_LENDS.to_owned()),
             (None, false) => {
                 closed.push(loan);
                 let refused = cover(state, &lent, &closed, true).await?.err();
@@ -185,7 +186,7 @@ pub async fn mount_of(
     if let Some(HolderAdmission::Admit { loan, covers, rules }) =
         ws.as_deref().filter(|_| !is_mounted).and_then(|ws| loans::holder_admission(ws, volume.pod))
     {
-        // What the status says was so. This is so now, and stays so while the lock is held.
+        // What the status says was so. This is so now, and stays so while the lock is held. The record has a later Pod of the lender covered.
         let report = match &ws {
             Some(ws) => settle_locked(state, ws, tree).await?,
             None => LoanReport::default(),

@@ -112,13 +112,81 @@ async fn a_holder_mounts_the_tree_only_by_an_active_claim_that_names_its_pod_and
     let (code, why) = refusal(by("Active", &[covered("l")]), 9).await;
     assert!(code == Code::Aborted && why.contains("is for the Pod with UID"), "no claim names it: {why}");
     // The status says so, and it is not so any more.
-    node.node_unpublish_volume(shim.unpublish(LENDER, "tree")).await.unwrap();
-    shim.apply_event(Event::Apply(by("Active", &[covered("l")])));
-    let gone = node.node_publish_volume(shim.tree(HOLDER, 1)).await.unwrap_err();
-    assert_eq!((gone.code(), gone.message()), (Code::Aborted, "loan l is not closed to its lender"));
+    shim.mounter.refuse_kind.lock().unwrap().insert("cover", ErrorReason::CoverRefused);
+    shim.state.views.forget(&volume(LENDER, "tree"));
+    let open = refusal(by("Active", &[covered("l")]), HOLDER).await;
+    assert_eq!(open, (Code::Aborted, "loan l is not closed to its lender".to_owned()));
     assert!(views(&shim).iter().all(|view| !view.starts_with("publish 1")));
-    let report = seen(&shim, by("Active", &[covered("l")])).await;
-    assert!(!report[0].covered && report[0].message.as_deref().unwrap().contains("no Pod of the lender"), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_works_while_its_lender_rests_and_the_lenders_next_pod_is_covered_from_its_start() {
+    let shim = lending_shim().await;
+    let active = lent(json!([claim("l", "src/a", "Active")]), &[covered("l")]);
+    seen(&shim, active.clone()).await;
+    let mut node = shim.node().await;
+    node.node_unpublish_volume(shim.unpublish(LENDER, "tree")).await.unwrap();
+    assert_eq!(seen(&shim, active).await, [covered("l")], "no Pod of the lender is there, and the next one sees the path read-only");
+    shim.mounter.take_requests();
+    node.node_publish_volume(shim.tree(HOLDER, 1)).await.unwrap();
+    assert_eq!(views(&shim), ["publish 1 .=ReadOnly src/a=Writable"]);
+    // What is at another path nobody knows until the lender runs.
+    let more = lent(json!([claim("l", "src/a", "Active"), claim("m", "docs", "Reserved")]), &[covered("l")]);
+    let report = seen(&shim, more).await;
+    assert!(report[0].covered && report[1].message.as_deref().unwrap().contains("no Pod of the lender"), "{report:?}");
+    // The claim that this node sees is gone. The Pod of its holder is not.
+    shim.apply_event(Event::Apply(lent(json!([]), &[covered("l")])));
+    shim.mounter.take_requests();
+    node.node_publish_volume(shim.lending_tree(LENDER, 1)).await.unwrap();
+    assert_eq!(views(&shim), ["publish 0 src=Writable src/a=ReadOnly"]);
+}
+
+#[tokio::test]
+async fn a_shim_that_is_killed_between_a_cover_and_its_report_lays_nothing_twice_and_opens_nothing() {
+    let shim = lending_shim().await;
+    let by = |state: &str, loans: &[LoanView]| lent(json!([claim("l", "src/a", state)]), loans);
+    assert_eq!(seen(&shim, by("Reserved", &[])).await, [covered("l")]);
+    // The cover lies, and the status never said so.
+    let mut shim = shim.restart();
+    shim.mounter.take_requests();
+    assert_eq!(seen(&shim, by("Reserved", &[])).await, [covered("l")]);
+    let closed = "src=Writable src/a=ReadOnly";
+    assert_eq!(views(&shim), ["cover".to_owned(), format!("cover and check {closed}"), format!("uncover {closed}")]);
+    // Whenever it is killed from then on, it says the same of what lies there, and asks for nothing less.
+    for state in ["Reserved", "Fenced", "Active", "Reclaiming"] {
+        shim = shim.restart();
+        shim.mounter.take_requests();
+        assert_eq!(seen(&shim, by(state, &[covered("l")])).await, [covered("l")], "{state}");
+        assert_eq!(views(&shim), [format!("cover {closed}"), format!("uncover {closed}")], "{state}");
+    }
+    // It is killed before it has opened what is back.
+    shim = shim.restart();
+    shim.mounter.take_requests();
+    assert_eq!(seen(&shim, lent(json!([]), &[covered("l")])).await, []);
+    assert_eq!(views(&shim), ["cover", "uncover"]);
+}
+
+#[tokio::test]
+async fn a_shim_that_starts_while_a_holder_works_keeps_the_path_closed_by_the_holders_record_and_without_it() {
+    let shim = lending_shim().await;
+    let active = lent(json!([claim("l", "src/a", "Active")]), &[covered("l")]);
+    seen(&shim, active).await;
+    shim.node().await.node_publish_volume(shim.tree(HOLDER, 1)).await.unwrap();
+    // Meanwhile the claim went through to its end.
+    let over = || lent(json!([]), &[covered("l")]);
+    let shim = shim.restart();
+    shim.mounter.take_requests();
+    assert_eq!(seen(&shim, over()).await, [covered("l")]);
+    assert!(views(&shim).iter().all(|view| view.ends_with("src=Writable src/a=ReadOnly")));
+    // The kubelet starts anew, and asks again for what runs.
+    shim.node().await.node_publish_volume(shim.tree(HOLDER, 1)).await.unwrap();
+    assert_eq!(views(&shim), ["publish 1 .=ReadOnly src/a=Writable"]);
+    // A record that is lost leaves a Pod that can write the tree, and nobody knows by what right.
+    shim.state.publish_records.remove(&volume(HOLDER, "tree")).await.unwrap();
+    let shim = shim.restart();
+    shim.mounter.take_requests();
+    seen(&shim, over()).await;
+    assert!(views(&shim).iter().all(|view| !view.starts_with("uncover")), "{:?}", views(&shim));
 }
 
 #[tokio::test(start_paused = true)]

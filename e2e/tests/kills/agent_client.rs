@@ -106,6 +106,23 @@ impl AgentClient {
         });
     }
 
+    /// Starts only a sender in `tasks`, with pauses in which the agent comes to rest. Who follows the log of one that rests has a reader made for it.
+    pub fn start_with_pauses(self: &Arc<Self>, client: &Client, tasks: &mut JoinSet<()>, mut rng: SeededRng) {
+        let (this, to) = (self.clone(), client.clone());
+        tasks.spawn(async move {
+            loop {
+                if this.wanted.load(Ordering::SeqCst) {
+                    this.send(&to).await;
+                    this.wanted.store(false, Ordering::SeqCst);
+                } else if this.busy.load(Ordering::SeqCst) {
+                    this.send(&to).await;
+                    sleep(rng.millis(0, 4000)).await;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+
     /// Sends one message under one id, again and again until it is acknowledged.
     async fn send(&self, client: &Client) {
         self.in_flight.store(true, Ordering::SeqCst);
@@ -166,11 +183,17 @@ impl AgentClient {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
+    /// Returns that a message is under way, or `None`.
+    pub fn unacknowledged(&self) -> Option<String> {
+        let is_under_way = self.in_flight.load(Ordering::SeqCst) || self.wanted.load(Ordering::SeqCst);
+        is_under_way.then(|| format!("a message to {} is not acknowledged", self.agent))
+    }
+
     /// Returns what this agent still has to do, as far as the reader knows, or `None`.
     pub fn pending(&self) -> Option<String> {
         let agent = &self.agent;
-        if self.in_flight.load(Ordering::SeqCst) || self.wanted.load(Ordering::SeqCst) {
-            return Some(format!("a message to {agent} is not acknowledged"));
+        if let Some(unacknowledged) = self.unacknowledged() {
+            return Some(unacknowledged);
         }
         let lines: Vec<LogLine> = lock(&self.read).iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let known: std::collections::BTreeSet<&str> = lines.iter().filter_map(|line| input_id(&line.entry.body)).collect();

@@ -178,15 +178,20 @@ impl Churn {
         }
         let known = ["claim", "fork", "last"].map(|what| self.name(what));
         for extra in workspaces.iter().filter(|w| w.spec.base.is_none()).map(ResourceExt::name_any) {
-            if !known.contains(&extra) && extra != AT_REST && !crate::workload::AGENTS.contains(&extra.as_str()) {
+            if !known.contains(&extra) && extra != AT_REST && !is_of_workload(&extra) {
                 pending.push(format!("AgentWorkspace {extra} is still there"));
             }
         }
-        for extra in yoipods.iter().map(ResourceExt::name_any).filter(|name| !crate::workload::AGENTS.contains(&name.as_str())) {
+        for extra in yoipods.iter().map(ResourceExt::name_any).filter(|name| !is_of_workload(name)) {
             pending.push(format!("YoiPod {extra} is still there"));
         }
         pending
     }
+}
+
+/// Whether an agent of this name stays as long as the workload.
+fn is_of_workload(name: &str) -> bool {
+    name == crate::resting::RESTING || crate::workload::AGENTS.contains(&name)
 }
 
 pub fn pod_ready(pod: &Pod) -> bool {

@@ -15,7 +15,7 @@ use yoi_test_support::limit;
 
 use crate::churn::{Churn, pod_ready};
 use crate::workload::{AGENTS, Workload};
-use crate::{endpoints, node_status};
+use crate::{endpoints, node_status, resting};
 
 #[derive(Clone, Debug, Default)]
 pub struct Convergence {
@@ -118,6 +118,8 @@ async fn observe(workload: &Workload, churn: &Churn) -> Result<ClusterView> {
     }
     pending.extend(workload.agent_clients.iter().filter_map(|agent_client| agent_client.pending()));
     pending.extend(workload.persons.iter().filter_map(|person| person.pending()));
+    // What it was sent is done once it rests again.
+    pending.extend(workload.resting.client.unacknowledged().or_else(|| resting::pending(&yoipods, &own)));
     for pod in pods.iter().filter(|p| ["yoi-system", "yoi-node"].contains(&p.namespace().unwrap_or_default().as_str())) {
         if !pod_ready(pod) {
             pending.push(format!("Pod {} is not Ready", pod.name_any()));

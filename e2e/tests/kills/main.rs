@@ -1,8 +1,8 @@
 //! Promise: whatever process is killed, stopped or cut off, at any moment, no acknowledged message and no log entry is lost, no tool call runs
 //! twice, everything converges, and nothing is left over.
 //!
-//! Three agents work, clients send messages and read logs, a person steers and attaches to each agent, and objects come and go (`workload`,
-//! `agent_client`, `person`, `churn`). Each round injects one
+//! Three agents work, clients send messages and read logs, a person steers and attaches to each agent, objects come and go, and a fourth agent rests and is
+//! woken by messages (`workload`, `agent_client`, `person`, `churn`, `resting`). Each round injects one
 //! fault at random moments (`faults`) and waits until everything is as requested (`convergence`). Then it compares the logs with what clients
 //! got (`checks`), and node and API server with the objects that exist (`objects`, `inventory`). A round fails with a sentence for each
 //! broken promise and the seed that repeats it.
@@ -31,8 +31,10 @@ mod partition;
 mod person;
 mod power;
 mod reboot;
+mod resting;
 mod rng;
 mod table;
+mod two_writers;
 mod workload;
 
 use std::time::Instant;
@@ -90,6 +92,14 @@ async fn nothing_is_lost_doubled_or_left_over_whatever_is_killed() -> Result<()>
                 let again = format!("YOI_KILL_SEED={seed} YOI_KILL_ROUNDS={rounds} YOI_KILL_KINDS={}", only.unwrap_or_default());
                 bail!("round {} ({}) broke {} promises; again: {again}\n  {}", round + 1, kind.name(), broken.len(), broken.join("\n  "));
             }
+        }
+        let broken = workload.violations_of_resting().await?;
+        if !broken.is_empty() {
+            table.print();
+            if let Err(error) = workload.remove().await {
+                println!("failed to remove its workload: {error:#}");
+            }
+            bail!("{} promises to the agent that rests are broken:\n  {}", broken.len(), broken.join("\n  "));
         }
         let last = Churn::new(kinds.len() as u64 - 1, workload.provider);
         last.remove(&workload.ns).await?;

@@ -1,15 +1,17 @@
 //! Commands in the node: its processes and its disks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use anyhow::{Context, Result};
 use yoi_e2e::local_cluster::LocalCluster;
 
-/// The node that everything runs on: the first one.
+/// A node: the first one, on which everything runs where there is no other, or another one.
 #[derive(Clone)]
 pub struct Node {
     cluster: LocalCluster,
+    /// `None`: the first one.
+    name: Option<String>,
     /// Path of the data root in the node.
     pub data_root: String,
 }
@@ -89,7 +91,14 @@ impl fmt::Display for Component {
 impl Node {
     pub fn from_environment() -> Result<Node> {
         let data_root = std::env::var("YOI_DATA_ROOT").context("YOI_DATA_ROOT is not set")?;
-        Ok(Node { cluster: LocalCluster::from_environment()?, data_root })
+        Ok(Node { cluster: LocalCluster::from_environment()?, name: None, data_root })
+    }
+
+    /// Returns the nodes of the cluster by their names.
+    pub async fn all() -> Result<BTreeMap<String, Node>> {
+        let first = Node::from_environment()?;
+        let names = first.cluster.node_names().await?;
+        Ok(names.into_iter().map(|name| (name.clone(), Node { name: Some(name), ..first.clone() })).collect())
     }
 
     /// Runs a script in the node and returns its standard output. `$ROOT` is the data root.
@@ -97,7 +106,11 @@ impl Node {
     /// # Errors
     /// When it fails, with its output.
     pub async fn sh(&self, script: &str) -> Result<String> {
-        let output = self.cluster.run_on_first_node(&format!("export ROOT='{}'\n{script}", self.data_root)).await?;
+        let script_in_it = format!("export ROOT='{}'\n{script}", self.data_root);
+        let output = match &self.name {
+            Some(name) => self.cluster.run_on_node(name, &script_in_it).await?,
+            None => self.cluster.run_on_first_node(&script_in_it).await?,
+        };
         Ok(output.exit_ok().with_context(|| format!("failed in the node: {script}"))?.out)
     }
 

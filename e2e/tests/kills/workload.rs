@@ -1,4 +1,4 @@
-//! The workload of a run: three agents, two of them peers, a scripted model, and clients that send messages.
+//! The workload of a run: three agents, two of them peers, one more that rests, a scripted model, and clients that send messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use crate::node::Node;
 use crate::objects::{self, ObjectName};
 use crate::person::Person;
 use crate::power::Disk;
+use crate::resting::{RESTING, RestingAgent};
 use crate::rng::SeededRng;
 
 pub const AGENTS: [&str; 3] = ["a", "b", "c"];
@@ -79,6 +80,7 @@ pub struct Workload {
     pub agent_clients: Vec<Arc<AgentClient>>,
     /// One for each agent, in the same order.
     pub persons: Vec<Arc<Person>>,
+    pub resting: RestingAgent,
     /// UIDs of the agents' trees.
     pub trees: BTreeMap<&'static str, String>,
     /// The provider that made them.
@@ -122,6 +124,7 @@ impl Workload {
         ns.apply(&churn::workspace(churn::AT_REST, &at_rest).to_string()).await?;
         ns.wait_condition::<AgentWorkspace>(churn::AT_REST, "Ready", ConditionStatus::True).await?;
         ns.wait_condition::<YoiPeer>("a.b", "Ready", ConditionStatus::True).await?;
+        let resting = RestingAgent::create(&ns).await?;
         let agent_clients: Vec<_> = AGENTS.iter().map(|agent| AgentClient::new(&ns.name, agent)).collect();
         let mut tasks = JoinSet::new();
         for agent_client in &agent_clients {
@@ -131,11 +134,25 @@ impl Workload {
         for person in &persons {
             person.start(&ns.client, &mut tasks, &rng.branch(&format!("person of {}", person.agent)));
         }
+        resting.start(&ns.client, &mut tasks, rng.branch(RESTING));
         // The disk's mounts and volumes exist as long as the workload.
         let with_disk = NodeInventory::collect(&client, node).await?;
         let before = before.with(disk.iter().flat_map(|disk| with_disk.matching(&disk.name)));
         let first_objects = objects::list(&ns).await?;
-        Ok(Workload { ns, node: node.clone(), disk, agent_clients, persons, trees, provider, before, first_objects, other_runtimes, tasks })
+        Ok(Workload {
+            ns,
+            node: node.clone(),
+            disk,
+            agent_clients,
+            persons,
+            resting,
+            trees,
+            provider,
+            before,
+            first_objects,
+            other_runtimes,
+            tasks,
+        })
     }
 
     pub fn set_busy(&self, on: bool) {
@@ -145,6 +162,7 @@ impl Workload {
         for person in &self.persons {
             person.set_busy(on);
         }
+        self.resting.client.set_busy(on);
     }
 
     /// Requests one more message to each agent.
@@ -152,6 +170,7 @@ impl Workload {
         for agent_client in &self.agent_clients {
             agent_client.request_message();
         }
+        self.resting.client.request_message();
     }
 
     /// Returns a sentence for each promise that the logs show as broken.
@@ -180,6 +199,11 @@ impl Workload {
         }
         violations.extend(self.node.uppers_mounted_twice().await?);
         Ok(violations)
+    }
+
+    /// The same of the agent that rests. A reader is left for two minutes.
+    pub async fn violations_of_resting(&self) -> Result<Vec<String>> {
+        self.resting.violations(&self.ns.client, &self.node, &self.model_inputs().await?).await
     }
 
     /// Returns the whole log. Retries only while Kubernetes' own endpoints lead to no gateway.
@@ -252,7 +276,7 @@ impl Workload {
         let Workload { ns, node, disk, before, other_runtimes, .. } = self;
         let client = ns.client.clone();
         // A session outlives its YoiPod; nothing needs these sessions after the run.
-        for agent in AGENTS {
+        for agent in AGENTS.into_iter().chain([RESTING]) {
             crate::churn::delete::<YoiPod>(&ns, agent).await?;
         }
         ns.remove_and_wait().await?;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use yoi_gateway::GatewaySettings;
 use yoi_line::{CallError, RequestClient};
+use yoi_plan::reservation::LoanRequest;
 use yoi_wire::children::{LoansRequest, LoansResponse, SharedAccess, SharedPath, SpawnRequest, SpawnResponse};
 use yoi_wire::fence::{FenceRequest, FenceResponse, HoldingProcess};
 use yoi_wire::hub::{RefusalReason, gateway_api};
@@ -150,6 +152,33 @@ async fn what_the_node_cannot_close_or_a_process_still_holds_is_given_back_with_
     assert!(!cluster.api.exists("yoipods", "ns", "child"));
     // The same request is over for good.
     assert_eq!(refusal_reason(spawn(&lead, "child", "r-2", &["docs/guide"]).await), (403, RefusalReason::NotLent));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_gateway_died_goes_on_at_another_one_from_where_its_claim_stands() {
+    for (state, times_fenced) in [("Reserved", 1), ("Fenced", 0)] {
+        let cluster = cluster();
+        let lender = serde_json::from_value(cluster.api.get("yoipods", "ns", "lead")).unwrap();
+        let share = [SharedPath { path: "lib".to_owned(), access: SharedAccess::Write, recursive: true }];
+        let request = LoanRequest { lender: &lender, pod_uid: "p-l", holder: "child", request_id: "r-1", share: &share };
+        let claims = request.reserve(&serde_json::from_value(tree(&cluster)).unwrap(), Timestamp::now()).unwrap();
+        change_tree(&cluster, |tree| {
+            tree["status"]["claims"] = json!(claims);
+            tree["status"]["claims"][0]["state"] = json!(state);
+        });
+        let (_replica, runtime, lead) = start(&cluster, quick_settings()).await;
+        let closes = async {
+            if state == "Reserved" {
+                node(&cluster, true, None).await;
+            }
+        };
+        let (made, ()) = wait_for("the child", async { tokio::join!(spawn(&lead, "child", "r-1", &["lib"]), closes) }).await;
+        assert_eq!(made.unwrap().loan, Some(claims[0].loan.clone()), "{state}");
+        assert_eq!(states(&cluster), ["Fenced"], "{state}");
+        assert_eq!(runtime.state.fences.lock().unwrap().len(), times_fenced, "{state}");
+        // Another call does not get what this one holds.
+        assert_eq!(refusal_reason(spawn(&lead, "other", "r-2", &["lib"]).await), (409, RefusalReason::PathHeld));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,10 @@ pub const ROUNDS_VARIABLE: &str = "YOI_KILL_ROUNDS";
 /// The test that plays the rounds.
 pub const ROUNDS_TEST: &str = "e2e/kills::nothing_is_lost_doubled_or_left_over_whatever_is_killed";
 
+/// The test in whose rounds lender and holder of a path write while processes die, and the environment variable that says how many.
+pub const WRITERS_TEST: &str = "e2e/kills::two_writers::lender_and_holder_never_both_write_whatever_dies_between_two_states_of_a_loan";
+pub const WRITERS_VARIABLE: &str = "YOI_WRITER_ROUNDS";
+
 /// What earlier lanes leave for later ones.
 pub struct Clusters<'a> {
     compiled: &'a Compiled,

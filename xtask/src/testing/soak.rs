@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// A part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// 100 rounds of kills on each of two file systems: an hour and a quarter
+    /// 100 rounds of kills on each of two file systems, and 30 of two writers at a lent path: two hours
     Rounds,
     /// Each planted fault, built and looked for: two hours
     Planted,
@@ -34,6 +34,7 @@ pub enum Part {
 const ALL: [Part; 7] = [Part::Rounds, Part::Planted, Part::Power, Part::Long, Part::Abuse, Part::Guest, Part::Benches];
 
 const ROUNDS: u32 = 100;
+const WRITERS_ROUNDS: u32 = 30;
 /// Tests whose loops are longer here, or that are only here: the last takes over twenty minutes of the API server.
 const LONG: [&str; 3] =
     ["e2e/replacement::attached", "e2e/e2e::refresh", "e2e/manifests::p3_the_api_server_rust_and_the_operator_agree_on_every_manifest"];
@@ -62,11 +63,12 @@ pub fn run(parts: &[Part]) -> Result<ExitCode> {
         ("YOI_ATTACHMENTS", "200".to_owned()),
         ("YOI_REFRESHES", "50".to_owned()),
         (clusters::ROUNDS_VARIABLE, ROUNDS.to_string()),
+        (clusters::WRITERS_VARIABLE, WRITERS_ROUNDS.to_string()),
     ]);
     let setting = Setting { table: &table, times: &times, slowness: slowness::measure()?, outcomes: &outcomes, environment };
     let mut filters = vec![];
     if has(Part::Rounds) {
-        filters.push(clusters::ROUNDS_TEST.to_owned());
+        filters.extend([clusters::ROUNDS_TEST, clusters::WRITERS_TEST].map(str::to_owned));
     }
     if has(Part::Long) {
         filters.extend(LONG.map(str::to_owned));

@@ -1,0 +1,227 @@
+//! Promise: while a path is lent, lender and holder never both write below it, whatever process dies between any two states of the loan; afterwards
+//! the path is the lender's again, and nothing is left.
+//!
+//! Two witnesses, one in each Pod, try every 10 ms in every way that there is (`two_writers/witness.c`). Each state of a loan is kept from passing by
+//! stopping the process that would end it; meanwhile one is killed, perhaps that one. What was written is read from the node (`two_writers/evidence.rs`).
+//!
+//! | Variable | Default | Meaning |
+//! |---|---|---|
+//! | `YOI_WRITER_ROUNDS` | 1 | rounds; the first has a fixed list of deaths, each further one draws its own |
+//! | `YOI_KILL_SEED` | random | seed of all random numbers |
+
+mod claim_reader;
+mod evidence;
+mod scene;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use yoi_crds::YoiPod;
+use yoi_crds::workspace::ClaimState;
+use yoi_e2e::locks::{self, Lock};
+use yoi_e2e::poll_until;
+use yoi_e2e::processes::wait_all_ready;
+use yoi_e2e::test_namespace::TIMEOUT;
+use yoi_wire::hub::Activity;
+use yoi_wire::open::Open;
+
+use crate::rng::SeededRng;
+use crate::setting;
+use evidence::LENDER;
+use scene::{MOST_CHILDREN, Mortal, Scene, Side};
+
+/// What dies in which state.
+#[derive(Debug)]
+struct Deaths {
+    reserved: Mortal,
+    fenced: Mortal,
+    active: Vec<Mortal>,
+    reclaiming: Mortal,
+    /// When the holder's last Pod is gone.
+    gone: Mortal,
+}
+
+impl Deaths {
+    /// The ones that decide most: who covers, who says that the loan begins, whoever could open the path by a new container, who ends the holder, who uncovers.
+    fn first() -> Deaths {
+        Deaths {
+            reserved: Mortal::Shim,
+            fenced: Mortal::Operator,
+            active: vec![Mortal::RuntimeOf(Side::Lender), Mortal::Mounter],
+            reclaiming: Mortal::Kubelet,
+            gone: Mortal::Shim,
+        }
+    }
+
+    fn draw(rng: &mut SeededRng) -> Deaths {
+        use Mortal::{Gateway, Kubelet, Mounter, Operator, RuntimeOf, Shim};
+        let early = [Operator, Gateway, Shim, Mounter, Kubelet, RuntimeOf(Side::Lender)];
+        let mut any = [Operator, Gateway, Shim, Mounter, Kubelet, RuntimeOf(Side::Lender), RuntimeOf(Side::Holder)];
+        rng.shuffle(&mut any);
+        let active = any[..3].to_vec();
+        Deaths {
+            reserved: *rng.choose(&early),
+            fenced: *rng.choose(&early),
+            active,
+            reclaiming: *rng.choose(&any),
+            gone: *rng.choose(&[Operator, Gateway, Shim, Mounter]),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lender_and_holder_never_both_write_whatever_dies_between_two_states_of_a_loan() -> Result<()> {
+    let _alone = locks::exclusive(&[Lock::Gateways, Lock::Nodes, Lock::Operator]).await?;
+    let rounds: usize = setting("YOI_WRITER_ROUNDS").map_or(Ok(1), |text| text.parse())?;
+    let seed = setting("YOI_KILL_SEED").map_or_else(|| Ok(u64::from(std::process::id())), |text| text.parse())?;
+    println!("YOI_KILL_SEED={seed}, {rounds} rounds");
+    let rng = SeededRng::new(seed);
+    for round in 1..=rounds {
+        let deaths = if round == 1 { Deaths::first() } else { Deaths::draw(&mut rng.branch(&format!("round {round}"))) };
+        println!("round {round}: {deaths:?}");
+        play(&deaths).await?;
+    }
+    Ok(())
+}
+
+async fn play(deaths: &Deaths) -> Result<()> {
+    let mut scene = Scene::create().await?;
+    lend(&mut scene, deaths).await?;
+    scene.wait_holder_writes().await?;
+    for mortal in &deaths.active {
+        die(&scene, *mortal).await?;
+        revive(&scene, *mortal).await?;
+        scene.wait_holder_writes().await?;
+    }
+    take_back(&scene, deaths).await?;
+
+    scene.wait_lender_writes().await?;
+    scene.wait_uncovered().await?;
+    let (writes, held) = (scene.writes().await?, scene.claims.held());
+    let broken = evidence::violations(&writes, &held);
+    println!("{} lines, {} stores and moves; {held:?}", writes.lines.len(), writes.others.len());
+    ensure!(broken.is_empty(), "{} writes break the promise:\n  {}", broken.len(), broken[..broken.len().min(20)].join("\n  "));
+    let shown = scene.ns.yoi(&["scope", LENDER]).await?.exit_ok()?.out;
+    ensure!(!shown.contains("Active") && !shown.contains("Reclaiming"), "a loan is left: {shown}");
+    wait_all_ready(&scene.ns.client).await?;
+    scene.ns.remove().await
+}
+
+/// Kills it. One that does not run would prove nothing.
+async fn die(scene: &Scene, mortal: Mortal) -> Result<()> {
+    let killed = scene.signal(mortal, "KILL").await?;
+    println!("  {} of {mortal:?} killed", killed);
+    ensure!(killed > 0, "no process of {mortal:?} was running");
+    Ok(())
+}
+
+/// Waits until everything runs again; a witness goes with its container.
+async fn revive(scene: &Scene, mortal: Mortal) -> Result<()> {
+    wait_all_ready(&scene.ns.client).await?;
+    match mortal {
+        Mortal::RuntimeOf(Side::Lender) => scene.watch(LENDER).await,
+        Mortal::RuntimeOf(Side::Holder) => scene.watch(&scene.child).await,
+        Mortal::Operator | Mortal::Gateway | Mortal::Shim | Mortal::Mounter | Mortal::Kubelet => Ok(()),
+    }
+}
+
+/// Waits until the claim of the child is in this state or a later one; returns whether the loan goes on.
+async fn wait_state(scene: &Scene, wanted: ClaimState) -> Result<bool> {
+    let goal = format!("the loan to {} is {wanted}", scene.child);
+    let goes_on = poll_until(TIMEOUT, goal, async || {
+        let state = scene.claims.state(&scene.child);
+        Ok(state.filter(|state| *state >= wanted).map(|state| state < ClaimState::Reclaiming || wanted >= ClaimState::Reclaiming))
+    });
+    Ok(goes_on.await?.0)
+}
+
+/// Has the lead lend, while one dies before the path is closed and one before the loan begins. A loan whose request dies is given up, and another one is asked for.
+async fn lend(scene: &mut Scene, deaths: &Deaths) -> Result<()> {
+    for n in 1..=MOST_CHILDREN {
+        scene.name_child(n);
+        if lend_to_this_child(scene, deaths, n).await? {
+            return Ok(());
+        }
+        println!("  the loan to {} was given up", scene.child);
+        wait_all_ready(&scene.ns.client).await?;
+        scene.watch(LENDER).await?;
+    }
+    anyhow::bail!("none of {MOST_CHILDREN} loans has begun")
+}
+
+async fn lend_to_this_child(scene: &Scene, deaths: &Deaths, n: usize) -> Result<bool> {
+    // Nobody covers the path, so it stays Reserved.
+    let is_first = n == 1;
+    scene.signal(Mortal::Shim, "STOP").await?;
+    let asked = async {
+        scene.ns.yoi(&["send", LENDER, &scene::order(n)]).await?.exit_ok()?;
+        wait_state(scene, ClaimState::Reserved).await
+    };
+    let asked = asked.await;
+    if is_first && asked.is_ok() {
+        die(scene, deaths.reserved).await?;
+    }
+    // Nobody says that the loan begins, so it stays Fenced.
+    scene.signal(Mortal::Operator, "STOP").await?;
+    scene.signal(Mortal::Shim, "CONT").await?;
+    let goes_on = match asked {
+        Ok(_) => wait_fenced(scene).await,
+        Err(error) => Err(error),
+    };
+    if is_first && matches!(goes_on, Ok(true)) {
+        die(scene, deaths.fenced).await?;
+    }
+    scene.signal(Mortal::Operator, "CONT").await?;
+    goes_on?;
+    wait_all_ready(&scene.ns.client).await?;
+    if !wait_state(scene, ClaimState::Active).await? {
+        wait_state(scene, ClaimState::Released).await?;
+        return Ok(false);
+    }
+    if is_first && [deaths.reserved, deaths.fenced].contains(&Mortal::RuntimeOf(Side::Lender)) {
+        scene.watch(LENDER).await?;
+    }
+    Ok(true)
+}
+
+/// Waits until the path is closed and its child is there, or the run of the lead that asked for it has ended without.
+async fn wait_fenced(scene: &Scene) -> Result<bool> {
+    let made = poll_until(TIMEOUT, "the child is made, or the loan is given up", async || {
+        let state = scene.claims.state(&scene.child);
+        if state.is_some_and(|state| state >= ClaimState::Reclaiming) {
+            return Ok(Some(false));
+        }
+        let child = scene.ns.api::<YoiPod>().get_opt(&scene.child).await?;
+        if state == Some(ClaimState::Fenced) && child.is_some() {
+            return Ok(Some(true));
+        }
+        // Its request may have died. Then only the operator gives it up, and that is stopped.
+        let lead: YoiPod = scene.ns.get(LENDER).await?;
+        let live = lead.status.as_ref().and_then(|status| status.live.as_ref());
+        let is_idle = live.is_some_and(|live| live.activity == Open::Known(Activity::Idle));
+        Ok((is_idle && child.is_none()).then_some(false))
+    });
+    Ok(made.await?.0)
+}
+
+/// Has the child stopped, while one dies before its Pod is gone and one just after that.
+async fn take_back(scene: &Scene, deaths: &Deaths) -> Result<()> {
+    // Nobody ends the holder's container, so the loan stays Reclaiming.
+    scene.signal(Mortal::Kubelet, "STOP").await?;
+    let reclaiming = async {
+        scene.ns.yoi(&["stop", &scene.child]).await?.exit_ok()?;
+        wait_state(scene, ClaimState::Reclaiming).await?;
+        die(scene, deaths.reclaiming).await
+    };
+    let reclaiming = reclaiming.await;
+    scene.signal(Mortal::Kubelet, "CONT").await?;
+    reclaiming?;
+    let of_child = format!("yoi.dev/yoipod={}", scene.child);
+    poll_until(TIMEOUT, "the holder's Pod is gone", async || Ok(scene.ns.list::<Pod>(&of_child).await?.is_empty().then_some(()))).await?;
+    die(scene, deaths.gone).await?;
+    wait_state(scene, ClaimState::Released).await?;
+    wait_all_ready(&scene.ns.client).await?;
+    if deaths.reclaiming == Mortal::RuntimeOf(Side::Lender) {
+        scene.watch(LENDER).await?;
+    }
+    Ok(())
+}
