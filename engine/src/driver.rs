@@ -202,6 +202,7 @@ impl Driver {
             asks: HashMap::new(),
             approvals: HashMap::new(),
             calls: HashMap::new(),
+            recorded: Vec::new(),
             next_ask: 0,
             acknowledgements: Arc::default(),
         };

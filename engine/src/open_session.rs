@@ -57,6 +57,13 @@ pub enum PersonRequest {
         /// For people.
         message: String,
     },
+    /// Note in the log what a person does beside the conversation.
+    Record {
+        /// The entry, which changes nothing.
+        body: Box<Body>,
+        /// Told when it is durable.
+        recorded: oneshot::Sender<()>,
+    },
     /// List the calls that wait.
     ListWaiting {
         /// Takes the list.
@@ -217,6 +224,13 @@ impl OpenSession {
     pub async fn notice(&self, reason: &str, message: String) {
         // The receiver is gone with the session.
         let _ = self.requests.send(PersonRequest::Notice { reason: reason.to_owned(), message }).await;
+    }
+
+    /// Has an entry appended that changes nothing, durable on return; false when the session closes first.
+    pub async fn record(&self, body: Body) -> bool {
+        let (recorded, done) = oneshot::channel();
+        let sent = self.requests.send(PersonRequest::Record { body: Box::new(body), recorded }).await;
+        sent.is_ok() && done.await.is_ok()
     }
 
     /// The calls that wait for a person; `None` when the session closes first.

@@ -77,6 +77,12 @@ impl ProcessSupervisor {
         home.map_or(Path::new("/"), |(_, home)| Path::new(home))
     }
 
+    /// The variables of every program.
+    #[must_use]
+    pub fn env(&self) -> &[(OsString, OsString)] {
+        &self.env
+    }
+
     /// Where programs are looked for.
     #[must_use]
     pub fn path(&self) -> &OsStr {
@@ -97,7 +103,19 @@ impl ProcessSupervisor {
     /// # Errors
     /// The system's.
     pub fn start(&self, program: impl AsRef<OsStr>, configure: impl FnOnce(&mut Command)) -> io::Result<SupervisedProcess> {
-        let call_id = Uuid::new_v4().to_string();
+        self.start_as(Uuid::new_v4().to_string(), program, configure)
+    }
+
+    /// As [`Self::start`], with this value of [`CALL_ID_ENV`]: for a program that gives what it starts another environment than its own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start_as(
+        &self,
+        call_id: String,
+        program: impl AsRef<OsStr>,
+        configure: impl FnOnce(&mut Command),
+    ) -> io::Result<SupervisedProcess> {
         let mut command = Command::new(program);
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(&self.root).stdin(Stdio::null());
         configure(&mut command);

@@ -14,6 +14,7 @@ use yoi_wire::entry::{
     ToolOutcome,
 };
 use yoi_wire::signal::{CloudEvent, DATA_TYPE, DELTA_TYPE, SPEC_VERSION};
+use yoi_wire::ssh;
 
 mod causes;
 mod cursor;
@@ -216,6 +217,10 @@ impl Signals {
                 one("security.sandbox_exception_used", self.causes.of_started_call(call), data.clone())
             }
             Body::Extension(Extension { name, data }) if name == STOPPED => one("project.stopped", None, data.clone()),
+            Body::Extension(Extension { name, data }) if name == ssh::EXTENSION => {
+                let kind = if data.get("ended").is_some() { "project.ssh.closed" } else { "project.ssh.opened" };
+                one(kind, None, data.clone())
+            }
             Body::Extension(extension) => match (signal_of(extension).filter(|_| self.is_main), subagents::signal_of(extension)) {
                 (Some(kind), _) => one(kind, None, extension.data.clone()),
                 (None, Some((kind, change))) => one(kind, of_run, change),

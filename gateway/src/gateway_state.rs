@@ -83,6 +83,8 @@ pub struct GatewaySettings {
     pub streams: u32,
     /// Unauthenticated connections of each port, for each port by itself, and connections of one agent.
     pub connections: ConnectionLimits,
+    /// People with the right to it come into agents by SSH.
+    pub ssh: bool,
 }
 
 impl Default for GatewaySettings {
@@ -124,6 +126,7 @@ impl Default for GatewaySettings {
                 authenticate_within: Duration::from_secs(10),
                 per_client: 8,
             },
+            ssh: false,
         }
     }
 }

@@ -65,7 +65,7 @@ async fn start(args: GatewayArgs) -> Result<(), StartError> {
         tracing::info!("stopping");
         stopped.cancel();
     });
-    Ok(run(client, args.tls_dir, ports, GatewaySettings::default(), stop).await?)
+    Ok(run(client, args.tls_dir, ports, GatewaySettings { ssh: args.ssh, ..GatewaySettings::default() }, stop).await?)
 }
 
 async fn client() -> Result<Client, StartError> {

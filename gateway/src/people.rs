@@ -17,6 +17,7 @@ mod push;
 mod read;
 mod register_peer;
 mod runtime_client;
+mod ssh;
 mod sync;
 mod target;
 
@@ -66,6 +67,7 @@ pub fn router(gateway: Arc<GatewayState>, proxy: Proxy) -> Router {
         .route(&format!("{AGENT}/proxy/engine/projection/{{key}}"), get(engine::projection))
         .route(&format!("{AGENT}/proxy/engine/tools"), get(engine::tools))
         .route(&format!("{AGENT}/proxy/engine/tools/{{tool}}"), post(engine_calls::run_tool))
+        .route(&format!("{AGENT}/proxy/ssh"), get(ssh::ssh))
         .route(&format!("{AGENT}/merge"), post(merge::merge))
         .route(&format!("{AGENT}/push"), post(push::push))
         .route(&format!("{AGENT}/message"), post(message::send))

@@ -6,10 +6,12 @@ mod engine;
 mod examples;
 mod hosts;
 mod sessions;
+mod ssh;
 mod steering;
 mod trees;
 mod useless;
 mod values;
+mod vm;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -22,6 +24,7 @@ pub use connection::ClusterOptions;
 pub use engine::{EventsCommand, EventsOptions, ProjectionOptions, ScopeOptions, ToolRunOptions, ToolsCommand, ToolsOptions};
 pub use hosts::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, SshTarget, cache_folder};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
+pub use ssh::{SshConfigOptions, SshFolder, SshOptions};
 pub use steering::{
     ApprovalsOptions, ApproveOptions, AssetsCommand, AssetsOptions, AttachOptions, ConversationCommand, ConversationListOptions,
     ConversationOptions, DenyOptions, ExportOptions, ModeOptions, RewindOptions, SteerOptions, TopOptions,
@@ -31,6 +34,7 @@ pub use trees::{
     TreesOptions, TreesShowOptions, WorkspaceCommand, WorkspaceCreateOptions, WorkspaceRmOptions,
 };
 pub use values::{env_pair, git_url, image_name, namespace_name, object_name};
+pub use vm::{VmCommand, VmDownOptions, VmDriver, VmMachine, VmUpOptions};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -196,9 +200,18 @@ pub enum Command {
     /// stash and files stay as they are.
     #[command(after_help = examples::SYNC)]
     Sync(SyncOptions),
+    /// Come into an agent by SSH: a shell, or a command, as the agent's user, where the agent's own commands run.
+    #[command(after_help = examples::SSH)]
+    Ssh(SshOptions),
+    /// Print what a client of SSH has to know of agents, for ~/.ssh/config: so editors, rsync and others reach their trees.
+    #[command(after_help = examples::SSH_CONFIG)]
+    SshConfig(SshConfigOptions),
     /// Look at machines that you reach by SSH, and remember them.
     #[command(subcommand, after_help = examples::HOST)]
     Host(HostCommand),
+    /// Make, start and stop a Linux machine for Yoi on macOS or Windows.
+    #[command(subcommand, after_help = examples::VM)]
+    Vm(VmCommand),
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
@@ -297,6 +310,9 @@ impl Command {
             | Command::Merge(_)
             | Command::Sync(_)
             | Command::Host(_)
+            | Command::Ssh(_)
+            | Command::Vm(_)
+            | Command::SshConfig(_)
             | Command::Doctor(_)
             | Command::Explain { .. }
             | Command::Crds
@@ -344,7 +360,9 @@ impl Command {
                 return None;
             }
             Command::Workspace(_) | Command::Trees(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds => return None,
-            Command::Sync(_) | Command::Host(_) | Command::Session(_) => return None,
+            Command::Sync(_) | Command::Host(_) | Command::Vm(_) | Command::Ssh(_) | Command::SshConfig(_) | Command::Session(_) => {
+                return None;
+            }
             Command::Version(_) | Command::Completion { .. } => return None,
         };
         of.conversation.as_deref()

@@ -95,6 +95,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Explain { reason } => return commands::explain::explain(output, reason),
         Command::Crds => return commands::explain::crds(),
         Command::Host(command) => return commands::host::host(output, command).await,
+        Command::Vm(command) => return commands::vm::vm(output, command).await,
         Command::Init(args) if !args.apply => return commands::init::init(&cli.cluster, output, args).await,
         Command::Version(args) if args.client => return commands::version::version(&cli.cluster, output, args).await,
         _ => {}
@@ -135,6 +136,8 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Tools(args) => commands::tools::tools(&cluster, output, &args).await,
         Command::Scope(args) => commands::scope::scope(&cluster, output, &args).await,
         Command::Projection(args) => commands::projection::projection(&cluster, output, &args).await,
+        Command::Ssh(args) => commands::ssh::ssh(&cluster, &cli.cluster, &args).await,
+        Command::SshConfig(args) => commands::ssh::config(&cluster, &cli.cluster, &args).await,
         Command::Export(args) => commands::export::export(&cluster, &args).await,
         Command::Peer(args) => commands::peer::peer(&cluster, output, &args).await,
         Command::Suspend(args) => commands::stop_start::suspend(&cluster, output, &args).await,
@@ -159,7 +162,7 @@ async fn run_command(mut cli: Cli) -> Result<(), Error> {
         Command::Trees(args) => commands::trees::trees(&cluster, output, &args).await,
         Command::Doctor(args) => commands::doctor::doctor(&cluster, output, &args).await,
         Command::Completion { .. } | Command::Explain { .. } | Command::Crds => Ok(()),
-        Command::Version(_) | Command::Init(_) | Command::Host(_) => Ok(()),
+        Command::Version(_) | Command::Init(_) | Command::Host(_) | Command::Vm(_) => Ok(()),
     }
 }
 

@@ -45,6 +45,7 @@ use crate::rest::{Idleness, rest_when_idle, watch_rest};
 use crate::rng::random_fraction;
 use crate::secret_restart::SecretRestart;
 use crate::serve::{AgentKind, AgentState, OtherConversations, ReadState, router};
+use crate::ssh::SshServers;
 use crate::status::{NotReady, RuntimeStatus, SessionState, report_assets, report_background, send_reports};
 use crate::token_limit::watch_token_limit;
 
@@ -185,6 +186,7 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
                 assets: tools.runner().assets().clone(),
                 tools: tools.clone(),
                 merger,
+                ssh: SshServers::new(processes.clone()),
             },
         ),
         KeepPolicy::default(),

@@ -33,6 +33,7 @@
 //! | [`asset_copy`] | copies skills and commands of an image, in a container of that image that ends before the agent's starts |
 //! | [`hook`] | is called by a program before and after each of its tools, in a process of its own |
 //! | [`program_tools`] | offers the runtime's tools to a program over MCP, in a process of its own |
+//! | `ssh` | starts OpenSSH's server of the image for a person |
 //! | `rng` | gives random numbers |
 
 pub mod agent;
@@ -68,5 +69,6 @@ mod rng;
 mod secret_restart;
 pub mod serve;
 pub mod shim_client;
+mod ssh;
 pub mod status;
 mod token_limit;

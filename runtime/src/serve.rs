@@ -38,6 +38,7 @@ use crate::git_repository::GitError;
 use crate::merge::Merger;
 use crate::refusal::refuse;
 use crate::request_gate::{RequestGate, admit};
+use crate::ssh::SshServers;
 use crate::status::NotReady;
 
 mod approval;
@@ -51,6 +52,7 @@ mod export;
 mod fence;
 mod merge;
 mod parts;
+mod ssh;
 mod usage;
 
 pub use conversations::{AgentKind, OtherConversations};
@@ -97,6 +99,8 @@ pub struct AgentState {
     pub tools: ToolGate,
     /// Merges the work of others into its tree.
     pub merger: Arc<Merger>,
+    /// Lets people in.
+    pub ssh: SshServers,
 }
 
 /// The routes of a runtime, those of a stopped agent's reader among them.
@@ -121,9 +125,16 @@ pub fn router(read: ReadState, agent: AgentState) -> Router {
         .route(runtime_api::MERGE, post(merge::post_merge).layer(DefaultBodyLimit::disable()))
         .with_state((read.clone(), agent.clone()));
     let fence_route = Router::new().route(runtime_api::FENCE, post(fence::post).layer(limit())).with_state((read.clone(), agent.clone()));
+    // A person who is in keeps the agent awake.
+    let ssh_route = Router::new().route(runtime_api::SSH, get(ssh::host).post(ssh::serve)).with_state((read.clone(), agent.clone()));
     let attach_route = Router::new().route(runtime_api::ATTACH, get(attach::attach)).with_state(read.clone());
-    let counted_routes =
-        counted_routes.merge(commit_route).merge(fence_route).merge(attach_route).merge(of_conversations).route_layer(gate);
+    let counted_routes = counted_routes
+        .merge(commit_route)
+        .merge(fence_route)
+        .merge(attach_route)
+        .merge(ssh_route)
+        .merge(of_conversations)
+        .route_layer(gate);
     reading_router(read).merge(agent_routes).merge(counted_routes)
 }
 

@@ -5,6 +5,7 @@ use crate::entry::{
 };
 
 use crate::quantity;
+use crate::ssh::{self, SshEntry};
 
 /// One entry for people. Nothing in it is safe for a terminal yet: agents and persons wrote parts of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +124,10 @@ pub fn entry_text(entry: &Entry) -> Option<EntryText> {
             let field = |name: &str| e.data.get(name).and_then(serde_json::Value::as_str).unwrap_or_default().trim_end().to_owned();
             if field("stream") == "stderr" { warning("stderr", field("text")) } else { quiet("stdout", field("text")) }
         }
+        Body::Extension(e) if e.name == ssh::EXTENSION => match SshEntry::of(e) {
+            Some(entry) => EntryText { who: "ssh", text: entry.text(), tone: Tone::Person },
+            None => quiet("ssh", e.data.to_string()),
+        },
         Body::Extension(e) => quiet("added", format!("{}: {}", e.name, e.data)),
         Body::Unknown { kind, fields, .. } => warning("?", format!("{kind} (a newer version wrote this): {fields}")),
     })

@@ -101,6 +101,9 @@ pub mod runtime_api {
     /// `GET`: [`crate::engine_api::ToolList`]. `POST` of `/TOOL` below it with [`crate::engine_api::RunTool`]: [`crate::engine_api::ToolRun`], or
     /// [`super::Refusal`]: 400 for what is no call, 429 when too many have not ended.
     pub const TOOLS: &str = "/v1/engine/tools";
+    /// `GET`: [`crate::ssh::SshHost`]. `POST` with [`crate::ssh::SshQuery`]: a server of SSH, which reads the request's body and writes the answer's;
+    /// [`super::Refusal`] with 400 for what is no key, 422 where the image has no server or no such user, 429 when as many run as may.
+    pub const SSH: &str = "/v1/ssh";
 
     /// The path of [`LOG`], [`INBOX`], [`CONTROL`], [`APPROVAL`], [`ATTACH`], [`EXPORT`], [`EVENTS`], [`PROJECTION`] or [`TOOLS`] for one
     /// conversation. A runtime that knows one conversation only does not serve it, so nothing meant for another one reaches that.

@@ -31,6 +31,7 @@ pub mod preset;
 pub mod push;
 pub mod quantity;
 pub mod signal;
+pub mod ssh;
 pub mod subagent;
 pub mod sync;
 

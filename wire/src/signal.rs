@@ -12,7 +12,7 @@ pub const SPEC_VERSION: &str = "1.0";
 pub const DATA_TYPE: &str = "application/json";
 
 /// All types of signals that the log has. Programs must ignore a type that they do not know: later versions have more.
-pub const TYPES: [&str; 47] = [
+pub const TYPES: [&str; 49] = [
     "conversation.assistant.message",
     "conversation.cancel",
     "conversation.compaction.completed",
@@ -50,6 +50,8 @@ pub const TYPES: [&str; 47] = [
     "project.assets_loaded",
     "project.assets_reload_failed",
     "project.assets_reloaded",
+    "project.ssh.closed",
+    "project.ssh.opened",
     "project.started",
     "project.stopped",
     "security.env_denied",

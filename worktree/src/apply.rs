@@ -48,7 +48,7 @@ pub struct Application<'a> {
     pub theirs: &'a str,
     /// The folder of `yoi/conflicts` in the repository where other versions are kept: a name of a file.
     pub label: &'a str,
-    /// Whether names that Windows cannot hold are refused.
+    /// Whether names that Windows cannot hold are refused, whatever `core.protectNTFS` says.
     pub windows_names: bool,
     /// Nothing is written to the working tree or the repository.
     pub dry_run: bool,

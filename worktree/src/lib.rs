@@ -27,6 +27,7 @@ mod git;
 mod header;
 mod merge;
 mod names;
+mod odd_names;
 mod scan;
 
 pub use apply::{Application, Applied, AppliedPath, ApplyError, Outcome, Why, apply, check_free};
@@ -36,3 +37,4 @@ pub use check::{CheckError, Checked, Rules, check};
 pub use git::GitError;
 pub use header::{BundleHeader, HeaderError, is_hash};
 pub use merge::{Conflict, ConflictWhy, Favour, Merge, MergeError, Merged, merge};
+pub use odd_names::{OddNames, odd_names};

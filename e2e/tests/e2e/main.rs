@@ -32,6 +32,7 @@ mod refresh;
 mod rest;
 mod schema;
 mod scope;
+mod ssh;
 mod tool_output;
 mod trees;
 mod uid_range;

@@ -31,6 +31,10 @@ impl Running<'_> {
                 ConversationEvent::CallRequested { ask, user, request }
             }
             PersonRequest::Notice { reason, message } => ConversationEvent::Noticed { reason, message },
+            PersonRequest::Record { body, recorded } => {
+                self.recorded.push(recorded);
+                ConversationEvent::ProjectNews(body)
+            }
             PersonRequest::ListWaiting { answer } => {
                 // Whoever asked may be gone.
                 let _ = answer.send(state.waiting_calls());

@@ -28,6 +28,8 @@ pub(super) struct Running<'a> {
     pub(super) asks: HashMap<AskId, oneshot::Sender<ControlResponse>>,
     pub(super) approvals: HashMap<AskId, oneshot::Sender<ApprovalResult>>,
     pub(super) calls: HashMap<AskId, oneshot::Sender<RunToolResult>>,
+    /// Who waits for the entry of the event that is carried out.
+    pub(super) recorded: Vec<oneshot::Sender<()>>,
     pub(super) next_ask: AskId,
     pub(super) acknowledgements: Arc<Acknowledgements>,
 }
@@ -138,6 +140,10 @@ impl Running<'_> {
                     Intent::Exit => return Ok((state, true)),
                 }
             }
+        }
+        // All appends of the event are durable by now. Whoever asked may be gone.
+        for recorded in self.recorded.drain(..) {
+            let _ = recorded.send(());
         }
         Ok((state, false))
     }

@@ -85,6 +85,8 @@ fn every_kind() -> Vec<StoredEntry> {
         ("ToolEnded", refused("SubagentQuota")),
         ("Extension", json!({"name": "yoi/queue-overflow", "data": {"limit": 256}})),
         ("Extension", json!({"name": "yoi/stopped", "data": {}})),
+        ("Extension", json!({"name": "yoi/ssh", "data": {"id": "i", "user": "ann"}})),
+        ("Extension", json!({"name": "yoi/ssh", "data": {"id": "i", "user": "ann", "ended": {"seconds": 1, "killed": 0}}})),
         ("Extension", json!({"name": "yoi/subagents", "data": {"change": {"name": "sub-1", "state": "running"}, "subagents": []}})),
         ("Extension", json!({"name": "yoi/subagents", "data": {"change": {"name": "sub-1", "state": "completed"}, "subagents": []}})),
         ("Extension", json!({"name": "yoi/subagents", "data": {"change": {"name": "sub-2", "state": "failed"}, "subagents": []}})),

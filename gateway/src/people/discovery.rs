@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use yoi_wire::engine_api::{EVENTS_RIGHT, PREFIX, SUBRESOURCE, TOOLS_RIGHT};
 use yoi_wire::people::{GROUP, VERSION};
+use yoi_wire::ssh;
 
 use super::ApiFailure;
 
@@ -39,7 +40,7 @@ pub async fn resources() -> Json<Value> {
             resource("control", "Control", "create"),
             resources("conversations", "Conversation", &["create", "delete", "get"]),
             resource("diff", "Diff", "get"),
-            // These two are rights only: requests of theirs come by `proxy`.
+            // This one, `ssh` and `tools` are rights only: requests of theirs come by `proxy`.
             resource(EVENTS_RIGHT, "Event", "create"),
             resource("export", "Export", "get"),
             resource("log", "Log", "get"),
@@ -48,6 +49,7 @@ pub async fn resources() -> Json<Value> {
             resource("patch", "Patch", "get"),
             resources("proxy", "Engine", &["create", "get"]),
             resource("push", "Push", "create"),
+            resource(ssh::RIGHT, "Ssh", "create"),
             resource(TOOLS_RIGHT, "ToolRun", "create"),
             resource("usage", "Usage", "get"),
             {"name": "yoiprojects/sync", "singularName": "", "namespaced": true, "kind": "Sync", "verbs": ["create"]},

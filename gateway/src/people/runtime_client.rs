@@ -92,7 +92,14 @@ impl<'a> RuntimeClient<'a> {
 
 /// A request to the runtime in the name of a person.
 fn person_request(user: &User, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ApiFailure> {
-    let mut request = Request::new(Full::new(body));
+    let mut request = person_head(user, method, path)?.map(|()| Full::new(body));
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(request)
+}
+
+/// The same without a body.
+pub fn person_head(user: &User, method: Method, path: &str) -> Result<Request<()>, ApiFailure> {
+    let mut request = Request::new(());
     *request.method_mut() = method;
     *request.uri_mut() = path
         .parse::<Uri>()
@@ -100,7 +107,6 @@ fn person_request(user: &User, method: Method, path: &str, body: Bytes) -> Resul
     let user = HeaderValue::from_str(&header_text(&user.name))
         .map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, format!("the user's name fits no header: {error}")))?;
     request.headers_mut().insert(USER_HEADER, user);
-    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(request)
 }
 

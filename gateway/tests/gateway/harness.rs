@@ -206,6 +206,7 @@ impl TestCluster {
             .route(runtime_api::USAGE, get(async || r#"{"activity":"Idle"}"#))
             .route(runtime_api::DIFF, get(async |RawQuery(query): RawQuery| json!({ "text": query, "paths": [] }).to_string()))
             .route(runtime_api::FENCE, post(fence))
+            .route(runtime_api::SSH, get(ssh_host).post(ssh_server))
             .route(runtime_api::EXPORT, get(async || "a tar archive"))
             .route(runtime_api::BUNDLE, get(commits).post(committed))
             .with_state(state.clone());
@@ -267,6 +268,14 @@ impl TestCluster {
         json_of(self.send(replica.api, Some(&pair), request, body).await).await
     }
 
+    /// A `GET` with these headers, of whose response the connection may be another protocol's.
+    pub async fn upgrade(&self, replica: &Replica, user: &str, path: &str, headers: &[(&'static str, String)]) -> Response<Incoming> {
+        let pair = self.front.client(&["front-proxy-client"]);
+        let request = Request::get(path).header("x-remote-user", user).header("x-remote-group", "system:authenticated");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+        self.send(replica.api, Some(&pair), request, String::new()).await
+    }
+
     async fn send(
         &self,
         address: SocketAddr,
@@ -293,7 +302,7 @@ impl TestCluster {
         let tcp = TcpStream::connect(address).await.unwrap();
         let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(NAME).unwrap(), tcp).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         let request = request.header("host", NAME).body(Full::new(body.into())).unwrap();
         sender.send_request(request).await.unwrap()
     }
@@ -478,6 +487,22 @@ async fn commits(State(state): State<Arc<RuntimeState>>, uri: http::Uri) -> Vec<
         Some(commits) => commits,
         None => format!("{{\"query\":{query:?}}}").into_bytes(),
     }
+}
+
+async fn ssh_host(headers: HeaderMap) -> Json<Value> {
+    Json(json!({"user": headers[USER_HEADER].to_str().unwrap(), "hostKey": "k", "path": "/work"}))
+}
+
+/// A server that says back what it is told.
+async fn ssh_server(
+    State(state): State<Arc<RuntimeState>>,
+    axum::extract::Query(query): axum::extract::Query<yoi_wire::ssh::SshQuery>,
+    headers: HeaderMap,
+    body: Body,
+) -> Body {
+    let user = headers[USER_HEADER].to_str().unwrap();
+    state.steering.lock().unwrap().attached.push(format!("POST {} by {user}", query.key.unwrap()));
+    Body::from_stream(body.into_data_stream())
 }
 
 async fn fence(State(state): State<Arc<RuntimeState>>, Json(request): Json<FenceRequest>) -> Json<FenceResponse> {

@@ -21,5 +21,6 @@ mod replicas;
 mod rest;
 mod restore;
 mod rollout;
+mod ssh;
 mod sync;
 mod unauthenticated;

@@ -65,6 +65,7 @@ async fn rights_are_checked_for_each_verb_before_the_agent_is_looked_up() {
         ("alice", "GET", "proxy/engine/tools", StatusCode::FORBIDDEN),
         ("alice", "POST", "proxy/engine/tools/Shell", StatusCode::FORBIDDEN),
         ("alice", "POST", "proxy/engine/events", StatusCode::FORBIDDEN),
+        ("alice", "GET", "proxy/ssh", StatusCode::FORBIDDEN),
         ("bob", "GET", "log", StatusCode::FORBIDDEN),
     ] {
         let (status, body) =
@@ -249,6 +250,7 @@ async fn discovery_lists_the_subresources_and_the_schema_of_what_programs_call()
         "patch",
         "proxy",
         "push",
+        "ssh",
         "tools",
         "usage",
     ];
@@ -259,7 +261,7 @@ async fn discovery_lists_the_subresources_and_the_schema_of_what_programs_call()
         verbs.collect::<Vec<_>>(),
         [
             "create", "create", "get", "create", "create", "create", "get", "create", "get", "get", "create", "create", "get", "create",
-            "create", "create", "get", "create"
+            "create", "create", "create", "get", "create"
         ]
     );
     let (_, schema) = cluster.request(&replica, "system:aggregator", "GET", "/openapi/v2", None).await;

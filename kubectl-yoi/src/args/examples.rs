@@ -176,6 +176,16 @@ pub const SYNC: &str = "Examples:
   kubectl yoi sync --watch              # each time that the tree has changed
   kubectl yoi sync yoi --dry-run        # how much it would be
   kubectl yoi sync yoi --include '.env' --include 'generated/**'";
+pub const SSH: &str = "Examples:
+  kubectl yoi ssh alice                          # a shell in her tree
+  kubectl yoi ssh alice -- make test             # word by word; a line of shell: -- sh -c 'make test | tail'
+  rsync -a alice.default.yoi:/work/out .         # with `kubectl yoi ssh-config` in ~/.ssh/config
+
+Whoever runs Yoi allows it with the chart's value gateway.ssh, and the agent's image brings OpenSSH's server.";
+pub const SSH_CONFIG: &str = "Examples:
+  kubectl yoi ssh-config > ~/.ssh/yoi.conf       # and once, as first line of ~/.ssh/config: Include yoi.conf
+  kubectl yoi ssh-config alice -n team
+  code --remote ssh-remote+alice.default.yoi /work";
 pub const HOST: &str = "Examples:
   kubectl yoi host check ann@build.example
   kubectl yoi host add ann@build.example:2222 --name build
@@ -189,6 +199,18 @@ pub const HOST_LS: &str = "Examples:
   kubectl yoi host ls -o json";
 pub const HOST_RM: &str = "Examples:
   kubectl yoi host rm build";
+pub const VM: &str = "Examples:
+  kubectl yoi vm up
+  kubectl yoi vm ls
+  kubectl yoi vm down";
+pub const VM_UP: &str = "Examples:
+  kubectl yoi vm up                     # the machine yoi, by Lima, Colima or WSL, whichever is installed
+  kubectl yoi vm up big --with lima --cpus 8 --memory 16 --disk 100";
+pub const VM_DOWN: &str = "Examples:
+  kubectl yoi vm down                   # its disk stays
+  kubectl yoi vm down big --delete";
+pub const VM_LS: &str = "Examples:
+  kubectl yoi vm ls -o json";
 pub const WORKSPACE: &str = "Examples:
   kubectl yoi workspace create ci-1 --project yoi --claim --ttl 1m
   kubectl yoi workspace ls

@@ -74,7 +74,7 @@ pub fn cache_folder() -> Option<PathBuf> {
     folder_of_person("XDG_CACHE_HOME", ".cache")
 }
 
-fn folder_of_person(variable: &str, below_home: &str) -> Option<PathBuf> {
+pub(super) fn folder_of_person(variable: &str, below_home: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     named.or_else(|| Some(std::env::home_dir()?.join(below_home)))
 }

@@ -16,8 +16,13 @@ enum Useless {
 }
 
 /// The verbs that some flags do nothing with, whatever else is given.
-const VERBS: [(&str, Useless); 4] =
-    [("completion", Useless::All), ("crds", Useless::All), ("explain", Useless::Cluster), ("host", Useless::Cluster)];
+const VERBS: [(&str, Useless); 5] = [
+    ("completion", Useless::All),
+    ("crds", Useless::All),
+    ("explain", Useless::Cluster),
+    ("host", Useless::Cluster),
+    ("vm", Useless::Cluster),
+];
 
 impl Useless {
     fn of(verb: &str) -> Self {
@@ -76,6 +81,7 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Crds => verb("crds", &|arg| Useless::of("crds").holds(arg) && !(output(arg) && yaml)),
         Command::Explain { reason: _ } => verb("explain", &|arg| Useless::of("explain").holds(arg)).or(wide),
         Command::Host(_) => verb("host", &|arg| Useless::of("host").holds(arg)).or(wide),
+        Command::Vm(_) => verb("vm", &|arg| Useless::of("vm").holds(arg)).or(wide),
         // Without --apply it is told no cluster, and the namespace stands in what it prints.
         Command::Init(init) if !init.apply => {
             verb("init without --apply", &|arg| Useless::Cluster.holds(arg) && arg.get_id() != "namespace").or(wide)
@@ -91,6 +97,9 @@ fn useless_flag(cli: &Cli, given: &[Arg], name: &str) -> Option<(String, String)
         Command::Diff(diff) if diff.name_only => verb("diff --name-only", &output),
         // The answer is git's.
         Command::Patch(_) => verb("patch", &output),
+        // The answer is that of a program, or text for ssh.
+        Command::Ssh(_) => verb("ssh", &output),
+        Command::SshConfig(_) => verb("ssh-config", &output),
         // The answer is an archive.
         Command::Export(_) => verb("export", &output),
         Command::Ls(_) | Command::Workspace(WorkspaceCommand::Ls(_)) => None,

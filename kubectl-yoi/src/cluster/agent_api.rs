@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::{AsyncBufRead, TryStreamExt};
+use kube::client::Connection;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yoi_crds::YoiPod;
@@ -15,6 +16,7 @@ use yoi_wire::engine_api::{PREFIX, SUBRESOURCE};
 use yoi_wire::merge::{MergeOutcome, PersonMerge};
 use yoi_wire::people::{GROUP, VERSION, WaitsFor};
 use yoi_wire::push::{PushRequest, PushResponse};
+use yoi_wire::ssh::{self, SshHost};
 
 use super::Cluster;
 use crate::error::Error;
@@ -28,6 +30,9 @@ const LINE_TIMEOUT: Duration = Duration::from_secs(45);
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(300);
 /// How often a request whose answer was lost is sent again under its id.
 pub(super) const REPEAT_LOST: u32 = 3;
+
+/// What a person does with an agent by SSH, before its name.
+const INTO: &str = "come by SSH into";
 
 /// Subresources that are asked of one conversation.
 const OF_CONVERSATION: [&str; 5] = ["approval", "attach", "control", "log", "message"];
@@ -132,6 +137,26 @@ impl Cluster {
     pub async fn fetch_now<T: DeserializeOwned>(&self, name: &str, subresource: &str) -> Result<T, Error> {
         let request = self.waiting_request(name, subresource, "", 0, None)?;
         self.client.request(request).await.map_err(self.api_error::<YoiPod>(&format!("read the {subresource} of"), name))
+    }
+
+    /// What a client of SSH has to know of an agent. One that rests is woken.
+    pub async fn ssh_host(&self, name: &str) -> Result<SshHost, Error> {
+        let path = format!("{SUBRESOURCE}/{}", ssh::PREFIX);
+        self.read_with(name, INTO, &path, "", None, |request| self.client.request(request)).await
+    }
+
+    /// The stream of a server of SSH that lets in who has this key.
+    pub async fn ssh_stream(&self, name: &str, key: &str) -> Result<Connection, Error> {
+        let path = format!("{}?key={}", self.runtime_path(name, &format!("{SUBRESOURCE}/{}", ssh::PREFIX)), query_value(key));
+        let mut wait = Wait::new(name);
+        loop {
+            let request = http::Request::get(&path).body(Vec::new()).map_err(|e| self.invalid_request(name, e))?;
+            match self.client.connect(request).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if wait.goes_on(&error).await => {}
+                Err(error) => return Err(self.api_error::<YoiPod>(INTO, name)(error)),
+            }
+        }
     }
 
     /// A `GET`, or a `POST` of this body, that waits so many seconds for the reader of a stopped agent.

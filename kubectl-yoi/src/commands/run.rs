@@ -55,6 +55,10 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
             yes: false,
             dry_run: false,
         };
+        // Nothing is sent for an agent that cannot be made.
+        if cluster.get_opt::<YoiPod>(&args.name).await?.is_some() {
+            return Err(name_taken(cluster, &args.name));
+        }
         super::sync::before_run(cluster, &tree).await?;
     }
     let (wait, follows, timeout, peers) = (args.wait, args.follow, args.timeout, args.peer.clone());
@@ -82,6 +86,15 @@ pub async fn run(cluster: &Cluster, output: Option<OutputFormat>, args: RunOptio
     };
     let (ended, sentences) = cluster.unless_project_fails(Some(&project_name), timeout, waiting).await?;
     show::object(output, &ended, &title, &sentences)
+}
+
+fn name_taken(cluster: &Cluster, name: &str) -> Error {
+    let next = format!(
+        "give another name; or send this one its work: {}; or delete it: {}",
+        cluster.plugin_command(&format!("send {name} TEXT")),
+        cluster.plugin_command(&format!("rm {name} --force")),
+    );
+    cluster.refused_error::<YoiPod>("run", name, "an agent of this name exists already, and the working tree was not sent", next)
 }
 
 /// Whether the agent's tree is to be the working tree at hand: the line is about the project of this clone, which takes working trees.

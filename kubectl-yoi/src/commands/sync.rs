@@ -2,6 +2,7 @@
 
 mod changes;
 mod clone;
+mod names;
 mod question;
 mod upload;
 mod watch;
@@ -181,6 +182,7 @@ impl<'a> CapturedTree<'a> {
         progress.set("reading the working tree");
         let at = jiff::Timestamp::now();
         let captured = question::capture(&clone, args, at, progress).map_err(refused)?;
+        names::check(&clone, &captured, tell).map_err(refused)?;
         Ok(CapturedTree { project: name, clone, machine, at, captured, before, has_failed, has_server: url.is_some() })
     }
 

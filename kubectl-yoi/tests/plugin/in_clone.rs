@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 54] = [
+const LINES: [&str; 56] = [
     "run new -t x",
     "ls",
     "ls agents",
@@ -55,6 +55,8 @@ const LINES: [&str; 54] = [
     "take p",
     "refresh p --timeout 1s",
     "sync --timeout 1s",
+    "ssh a",
+    "ssh-config a",
     "session ls",
     "session rm a-session",
     "session prune --older-than 1d",
@@ -67,7 +69,7 @@ const LINES: [&str; 54] = [
     "version",
 ];
 /// Verbs that ask no cluster.
-const ALONE: [&str; 5] = ["completion", "crds", "explain", "help", "host"];
+const ALONE: [&str; 6] = ["completion", "crds", "explain", "help", "host", "vm"];
 
 #[tokio::test]
 async fn every_verb_asks_the_cluster_and_the_namespace_that_the_clone_remembers() -> Result<()> {

@@ -62,7 +62,7 @@ impl Plugin {
     pub fn command(&self, program: &std::path::Path, words: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(words).env("KUBECONFIG", self.folder.path().join("kubeconfig")).env_remove("NO_COLOR").stdin(Stdio::null());
-        command.env("XDG_CACHE_HOME", self.folder.path().join("cache"));
+        command.env("XDG_CACHE_HOME", self.folder.path().join("cache")).env("YOI_SSH_FOLDER", self.folder.path().join("ssh"));
         // A clone above the working directory may remember a project.
         command.env("YOI_PATIENCE_PERCENT", self.patience_percent.to_string()).current_dir(self.folder.path());
         command

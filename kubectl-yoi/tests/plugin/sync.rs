@@ -175,6 +175,17 @@ async fn a_run_in_the_projects_clone_sends_the_working_tree_first_and_says_of_wh
     let order: Vec<String> = scene.server.requests().into_iter().filter(|r| r.method == "POST").map(|r| r.path).collect();
     ensure!(order.len() == 4 && order[2] == SYNC, "{order:?}");
 
+    // An agent whose name is taken is found before anything is sent, and so is a path that Windows cannot hold.
+    fs::write(clone.join("a"), "one more\n")?;
+    let taken = scene.plugin.run_in(&clone, &[&["run", "three", "-t", "x"], &model[..]].concat()).await?.expect_code(1)?;
+    ensure!(taken.err.contains("exists already, and the working tree was not sent") && taken.err.contains("send three"), "{taken:?}");
+    fs::write(clone.join("nul.txt"), "x\n")?;
+    let reserved = scene.plugin.run_in(&clone, &[&["run", "four", "-t", "x"], &model[..]].concat()).await?.expect_code(1)?;
+    ensure!(reserved.err.contains("nul.txt") && reserved.err.contains("it is a device of Windows"), "{reserved:?}");
+    fs::remove_file(clone.join("nul.txt"))?;
+    let order: Vec<String> = scene.server.requests().into_iter().filter(|r| r.method == "POST").map(|r| r.path).collect();
+    ensure!(order.len() == 4 && made(&scene.server) == 3, "{order:?}");
+
     // What cannot be sent makes no agent.
     scene.server.answer(SYNC, 403, crate::api_server::status(403, "Forbidden", "no"));
     fs::write(clone.join("a"), "another\n")?;

@@ -168,6 +168,37 @@ fn a_bundle_that_is_not_what_was_sent_or_holds_what_git_refuses_makes_no_base() 
 }
 
 #[test]
+fn a_bundle_that_brings_a_path_that_windows_cannot_hold_makes_no_base_and_one_that_goes_on_from_such_a_path_does() {
+    let (laptop, first) = Laptop::new("sync-names");
+    fs::create_dir(laptop.clone.join("sub")).unwrap();
+    for (number, path) in
+        ["CON", "sub/nul.txt", "com1", "a:b", "ends.", "ends ", "sub./x", "q?", "back\\slash", "new\nline"].iter().enumerate()
+    {
+        laptop.git(&["checkout", "--quiet", "--force", "-B", "try", &first]);
+        fs::create_dir_all(laptop.clone.join(path).parent().unwrap()).unwrap();
+        fs::write(laptop.clone.join(path), "x\n").unwrap();
+        let said = laptop.pod(&format!("reserved-{number}"), &laptop.send()).expect_refused();
+        assert!(said.contains("which Windows cannot hold: rename it") && said.contains("what was synced holds the path"), "{path}: {said}");
+        laptop.git(&["clean", "--quiet", "-ffdx"]);
+    }
+    laptop.git(&["checkout", "--quiet", "--force", "-B", "try", &first]);
+    for path in ["console", "com10", "a.b", ".hidden", "aux-1", "lptx"] {
+        fs::write(laptop.clone.join(path), "x\n").unwrap();
+    }
+    laptop.pod("plain", &laptop.send()).expect_filled();
+
+    // The server has one of its own.
+    let folder = laptop.folder.path();
+    fs::write(laptop.clone.join("aux.c"), "of the project\n").unwrap();
+    laptop.git(&["add", "--all"]);
+    laptop.git(&["commit", "--quiet", "-m", "with a device"]);
+    laptop.git(&["push", "--quiet", "--force", folder.join("served/private/p.git").to_str().unwrap(), "HEAD:main"]);
+    laptop.git(&["fetch", "--quiet", "origin"]);
+    fs::write(laptop.clone.join("later"), "x\n").unwrap();
+    laptop.pod("its-own", &laptop.send()).expect_filled();
+}
+
+#[test]
 fn a_tree_that_no_server_has_is_made_from_its_bundle_alone() {
     let folder = Folder::new("sync-from-nowhere");
     let laptop = folder.path().join("laptop");

@@ -139,6 +139,13 @@ impl Gateway {
         self.try_request_as(user, method, path, body).await.unwrap()
     }
 
+    /// A request whose body goes on after the head of its answer, in the name of a person.
+    pub async fn open(&self, user: &str, path: &str, body: Body) -> Response<hyper::body::Incoming> {
+        let line = self.seen.line.subscribe().wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        let request = Request::builder().method("POST").uri(path).header(yoi_wire::control::USER_HEADER, user);
+        line.request(request.body(body).unwrap()).await.unwrap()
+    }
+
     pub async fn attach(&self, query: &str) -> LineStream<AttachLine> {
         self.stream(&format!("{}?{query}", runtime_api::ATTACH)).await
     }

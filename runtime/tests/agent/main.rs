@@ -33,6 +33,7 @@ mod restarts;
 mod runs;
 mod shells;
 mod skip;
+mod ssh;
 mod steering;
 mod subagents;
 

@@ -37,7 +37,7 @@ pub(super) fn settings(git: &Git, windows_names: bool) -> Result<Disk, GitError>
         modes: is("core.fileMode", true)?,
         links: is("core.symlinks", true)?,
         ignores_case: is("core.ignoreCase", false)?,
-        windows_names,
+        windows_names: windows_names || is("core.protectNTFS", false)?,
     })
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Disk {
     pub links: bool,
     /// `core.ignoreCase`: names that differ only in case are one.
     pub ignores_case: bool,
-    /// Names that Windows cannot hold are refused.
+    /// `core.protectNTFS` where it is set, or what the caller says: names that Windows cannot hold are refused.
     pub windows_names: bool,
 }
 

@@ -317,6 +317,7 @@ fn a_tree_is_found_by_any_folder_of_it_and_a_work_tree_beside_has_its_own() {
 #[test]
 fn git_settings_say_what_a_disk_can_hold() {
     let (crlf, links, modes, case) = ("core.autocrlf", "core.symlinks", "core.fileMode", "core.ignoreCase");
+    let ntfs = "core.protectNTFS";
     let scene = Scene::new(&[("a.txt", Some("1\n"))]).agent_does(&[("a.txt", Some("2\n3\n")), ("new.txt", Some("4\n"))]);
     git(&scene.person(), &["config", crlf, "true"]);
     edit(&scene.person(), &[("a.txt", Some("1\r\n"))]);
@@ -329,6 +330,9 @@ fn git_settings_say_what_a_disk_can_hold() {
         (modes, "true", "a", Some("*1"), Some("2"), left(Why::BothChanged)),
         (case, "true", "A", Some("1"), Some("2"), left(Why::Case("a".into()))),
         (case, "false", "A", None, Some("2"), Outcome::Added),
+        (ntfs, "true", "aux.c", None, Some("2"), left(Why::Name("it is a device of Windows"))),
+        (ntfs, "true", "x:y", None, Some("2"), left(Why::Name("it holds a letter that Windows does not take"))),
+        (ntfs, "false", "aux.c", None, Some("2"), Outcome::Added),
     ] {
         let scene = Scene::new(&[("a", Some("1"))]).agent_does(&[(path, of_agent)]);
         git(&scene.person(), &["config", setting, value]);

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use yoi_test_support::{Share, wait_until};
-use yoi_worktree::{Asked, CaptureError, Captured, CheckError, Limits, Rules, Source, capture, check, remember, write_bundle};
+use yoi_worktree::{
+    Asked, CaptureError, Captured, CheckError, Limits, OddNames, Rules, Source, capture, check, odd_names, remember, write_bundle,
+};
 
 use crate::trees::{NAMES, Random, Tree, all_of, change, git, tree_by_git, tree_of};
 
@@ -357,6 +359,41 @@ fn a_repository_within_the_tree_is_named() {
     assert_eq!(captured.repositories, ["inner", "sub"]);
     assert!(all_of(&root) == before);
     assert_eq!(captured.tree, tree_by_git(&scene.path("copy"), &root, &[]));
+}
+
+#[test]
+fn new_names_that_windows_cannot_hold_are_found_and_so_are_those_that_this_disk_does_not_tell_apart() {
+    let scene = Scene::new();
+    let root = scene.repository();
+    fs::write(root.join("nul"), "in the history").unwrap();
+    git(&root, &["add", "-A"]);
+    git(&root, &["commit", "-q", "-m", "base"]);
+    let source = Source::WorkTree(root.clone());
+    let look = |scene: &Scene| {
+        let captured = scene.capture(&source, &[]).unwrap();
+        odd_names(&source, &scene.path("private"), &captured).unwrap()
+    };
+    fs::write(root.join("File"), "1").unwrap();
+    assert_eq!(look(&scene), OddNames::default(), "what HEAD has is the project's own");
+    fs::create_dir(root.join("sub")).unwrap();
+    for name in ["CON", "a:b", "sub/aux.c", "ends.", "file"] {
+        fs::write(root.join(name), "1").unwrap();
+    }
+    let reserved: Vec<String> = look(&scene).reserved.into_iter().map(|(path, _)| path).collect();
+    assert_eq!(reserved, ["CON", "a:b", "ends.", "sub/aux.c"]);
+    assert_eq!(look(&scene).alike, [], "this disk tells them apart");
+    git(&root, &["config", "core.ignoreCase", "true"]);
+    git(&root, &["add", "-A"]);
+    assert_eq!(look(&scene).alike, [("File".to_owned(), "file".to_owned())]);
+
+    // The same where nothing was ever committed, and without git.
+    let plain = scene.path("plain");
+    fs::create_dir(&plain).unwrap();
+    fs::write(plain.join("prn.log"), "1").unwrap();
+    let source = Source::Folder { root: plain, repository: scene.path("beside.git") };
+    let captured = scene.capture(&source, &[]).unwrap();
+    let found = odd_names(&source, &scene.path("private"), &captured).unwrap();
+    assert_eq!(found.reserved, [("prn.log".to_owned(), "it is a device of Windows")]);
 }
 
 /// A commit whose tree git itself would not make, bundled.

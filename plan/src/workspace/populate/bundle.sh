@@ -20,3 +20,21 @@ take_bundle() {
     fail "what was synced holds an object that is not sound"
   rm -f /tmp/bundle /tmp/heads
 }
+
+# Paths of commit $1 that Windows cannot hold: names of devices, letters that it does not take, names that end in a dot or a space.
+odd_names() {
+  git ls-tree -r -z --name-only --full-tree "$1" | LC_ALL=C tr '\000\001-\037' '\n?' |
+    LC_ALL=C grep -a -i -E '(^|/)(con|prn|aux|nul|conin[$]|conout[$]|com[0-9]|lpt[0-9]) *([.][^/]*)?(/|$)|[<>:"|?*\\]|[. ](/|$)' || true
+}
+
+# Of the paths that a bundle brings, each machine of the team must be able to hold them. What the source has already is its own.
+check_names() {
+  [ -n "$BUNDLE" ] || return 0
+  git rev-list --boundary "$REVISION" --not --all >/tmp/brought
+  [ -s /tmp/brought ] || return 0
+  odd_names "$REVISION" >/tmp/odd
+  [ -s /tmp/odd ] || return 0
+  sed -n 's/^-//p' /tmp/brought | while IFS= read -r commit; do odd_names "$commit"; done >/tmp/known
+  name=$(LC_ALL=C grep -a -v -x -F -f /tmp/known /tmp/odd | head -n 1 | LC_ALL=C tr -c ' -~\n' '?' | cut -c 1-200)
+  [ -z "$name" ] || fail "what was synced holds the path $name, which Windows cannot hold: rename it, or let git ignore it, and say kubectl yoi sync again"
+}

@@ -25,6 +25,7 @@ increment() {
   fetching_from "$URL" git -c fetch.unpackLimit=1 fetch --quiet --progress --force --prune origin '+refs/heads/*:refs/remotes/origin/*' '+refs/tags/*:refs/tags/*' ||
     no_increment "the source's branches are not fetched"
   take_bundle
+  check_names
   git cat-file -e "$REVISION^{commit}" 2>/dev/null || fetch_one "$REVISION" || no_increment "the source's branches do not hold commit $REVISION"
   git diff-tree -r --name-only --no-renames "$FORMER" "$REVISION" >/tmp/changed
   # They say how content is written that is the same in both commits.

@@ -68,6 +68,7 @@ checkout_ref() {
 # The generation is of this commit, though the branch may have moved on: a look has found it, or another node holds it already.
 take_revision() {
   take_bundle
+  check_names
   [ -n "$REVISION" ] && [ "$(git rev-parse --verify HEAD 2>/dev/null || true)" != "$REVISION" ] || return 0
   git cat-file -e "$REVISION^{commit}" 2>/dev/null || [ -n "$URL" ] ||
     fail "what was synced as commit $REVISION is not there any more: say kubectl yoi sync again"
