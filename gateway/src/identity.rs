@@ -11,18 +11,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
-use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 use yoi_crds::YoiPod;
 use yoi_wire::entry::AgentRef;
-use yoi_wire::identity::{EXTRA_POD_UID, GATEWAY_AUDIENCE};
 
 use crate::agent_concurrency::AgentConcurrency;
 use crate::agent_index::{AgentIndex, AgentRecord};
-use crate::metrics::{GatewayMetrics, count};
+use crate::metrics::GatewayMetrics;
+use crate::token_review::{ReviewError, TokenPod, TokenReviewer};
 use crate::ttl_cache::TtlCache;
 
 /// How long a Pod that runs no agent is remembered. The index is looked at first each time, so an agent that comes meanwhile is found.
@@ -48,13 +46,6 @@ pub enum PodRole {
     Pusher,
 }
 
-/// The Pod that a token is bound to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct TokenPod {
-    namespace: String,
-    pod_uid: String,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("failed to find a bearer token in the request")]
@@ -71,13 +62,21 @@ pub enum IdentityError {
     TimedOut(Duration),
 }
 
+impl From<ReviewError> for IdentityError {
+    fn from(error: ReviewError) -> Self {
+        match error {
+            ReviewError::Refused(why) => IdentityError::Refused(why),
+            ReviewError::Review(source) => IdentityError::Review(source),
+            ReviewError::TimedOut(within) => IdentityError::TimedOut(within),
+        }
+    }
+}
+
 /// Authenticates runtimes by their tokens.
 pub struct Authenticator {
     client: Client,
     agents: Arc<AgentIndex>,
-    metrics: Arc<GatewayMetrics>,
-    /// By digest of the token, so that the memory of this process holds no tokens beyond the requests in flight.
-    reviewed: TtlCache<[u8; 32], TokenPod>,
+    reviewer: Arc<TokenReviewer>,
     /// UIDs of Pods that run no agent.
     without_agent: TtlCache<String, ()>,
     /// Lets the requests of a Pod take turns at looking for its agent, so that those that wait have the answer of the first.
@@ -97,40 +96,18 @@ impl Authenticator {
         deadline: Duration,
     ) -> Self {
         let (without_agent, lookups) = (TtlCache::new(WITHOUT_AGENT_TTL), AgentConcurrency::new(1));
-        Authenticator { client, agents, metrics, reviewed: TtlCache::new(ttl), without_agent, lookups, cache_wait, deadline }
+        let reviewer = Arc::new(TokenReviewer::new(client.clone(), metrics, ttl, deadline));
+        Authenticator { client, agents, reviewer, without_agent, lookups, cache_wait, deadline }
     }
 
     /// The agent that `token` belongs to.
     pub async fn authenticate(&self, token: Option<&str>) -> Result<AuthenticatedAgent, IdentityError> {
-        let pod = self.review_token(token.ok_or(IdentityError::NoToken)?).await?;
+        let pod = self.reviewer.review(token.ok_or(IdentityError::NoToken)?, Instant::now()).await?;
         let (record, role) = match self.find_in_index(&pod) {
             Some(found) => found,
             None => self.look_for_agent(&pod).await?,
         };
         Ok(AuthenticatedAgent { agent: record.name.clone(), pod_uid: pod.pod_uid, run_generation: record.run_generation, role })
-    }
-
-    async fn review_token(&self, token: &str) -> Result<TokenPod, IdentityError> {
-        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some(pod) = self.reviewed.get(&digest, Instant::now()) {
-            count(&self.metrics.token_reviews, "cached");
-            return Ok(pod);
-        }
-        let spec = TokenReviewSpec { audiences: Some(vec![GATEWAY_AUDIENCE.to_owned()]), token: Some(token.to_owned()) };
-        let api = Api::<TokenReview>::all(self.client.clone());
-        let params = PostParams::default();
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let answer = self.with_timeout(api.create(&params, &review)).await.and_then(|answer| answer.map_err(IdentityError::Review));
-        let reviewed = answer.and_then(|review| token_pod(review.status.unwrap_or_default()));
-        let outcome = match &reviewed {
-            Ok(_) => "accepted",
-            Err(IdentityError::Refused(_)) => "refused",
-            Err(_) => "failed",
-        };
-        count(&self.metrics.token_reviews, outcome);
-        let pod = reviewed?;
-        self.reviewed.insert(digest, pod.clone(), Instant::now());
-        Ok(pod)
     }
 
     /// The agent of a Pod that the index does not have yet.
@@ -195,53 +172,4 @@ impl Authenticator {
 
 fn no_agent(pod: &TokenPod) -> IdentityError {
     IdentityError::NoAgent { namespace: pod.namespace.clone(), pod_uid: pod.pod_uid.clone() }
-}
-
-/// The Pod that an accepted token is bound to.
-fn token_pod(status: TokenReviewStatus) -> Result<TokenPod, IdentityError> {
-    if status.authenticated != Some(true) {
-        return Err(IdentityError::Refused("the API server does not know it for this audience"));
-    }
-    // An API server that ignores audiences returns none. Such a token may have been issued for another service.
-    if !status.audiences.is_some_and(|audiences| audiences.iter().any(|audience| audience == GATEWAY_AUDIENCE)) {
-        return Err(IdentityError::Refused("it was made for another audience"));
-    }
-    let user = status.user.unwrap_or_default();
-    let account = user.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:"));
-    let Some((namespace, _)) = account.and_then(|account| account.split_once(':')) else {
-        return Err(IdentityError::Refused("it is no service account's"));
-    };
-    let extra = user.extra.unwrap_or_default();
-    let [pod_uid] = extra.get(EXTRA_POD_UID).map_or(&[] as &[String], Vec::as_slice) else {
-        return Err(IdentityError::Refused("it is not bound to a Pod"));
-    };
-    Ok(TokenPod { namespace: namespace.to_owned(), pod_uid: pod_uid.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn review(status: serde_json::Value) -> Result<TokenPod, IdentityError> {
-        token_pod(serde_json::from_value(status).unwrap())
-    }
-
-    #[test]
-    fn a_review_gives_a_pod_only_when_every_part_of_it_matches() {
-        let user = json!({"username": "system:serviceaccount:ns:default", "extra": {EXTRA_POD_UID: ["p1"]}});
-        let good = review(json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": user})).unwrap();
-        assert_eq!(good, TokenPod { namespace: "ns".into(), pod_uid: "p1".into() });
-        let unbound = json!({"username": "system:serviceaccount:ns:default"});
-        let person = json!({"username": "alice", "extra": {EXTRA_POD_UID: ["p1"]}});
-        for (what, status) in [
-            ("not authenticated", json!({"authenticated": false, "audiences": [GATEWAY_AUDIENCE], "user": user})),
-            ("wrong audience", json!({"authenticated": true, "audiences": ["other"], "user": user})),
-            ("no audience", json!({"authenticated": true, "user": user})),
-            ("not bound", json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": unbound})),
-            ("a person", json!({"authenticated": true, "audiences": [GATEWAY_AUDIENCE], "user": person})),
-        ] {
-            assert!(matches!(review(status), Err(IdentityError::Refused(_))), "{what}");
-        }
-    }
 }

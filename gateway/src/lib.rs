@@ -48,6 +48,7 @@ mod run;
 mod runtimes;
 mod status;
 mod sync_store;
+mod token_review;
 mod ttl_cache;
 mod waker;
 

@@ -20,8 +20,19 @@ impl<K: Eq + Hash, V: Clone> TtlCache<K, V> {
     }
 
     pub fn get(&self, key: &K, now: Instant) -> Option<V> {
+        self.get_with_age(key, now).map(|(value, _)| value)
+    }
+
+    /// The value, and how long ago it was inserted.
+    pub fn get_with_age(&self, key: &K, now: Instant) -> Option<(V, Duration)> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.get(key).filter(|(since, _)| now.duration_since(*since) < self.ttl).map(|(_, value)| value.clone())
+        let (since, value) = entries.get(key)?;
+        let age = now.saturating_duration_since(*since);
+        (age < self.ttl).then(|| (value.clone(), age))
+    }
+
+    pub fn remove(&self, key: &K) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
     pub fn insert(&self, key: K, value: V, now: Instant) {

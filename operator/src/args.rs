@@ -106,7 +106,7 @@ pub struct OperatorArgs {
     #[arg(long, env = "YOI_GIT_NO_PROXY")]
     pub git_no_proxy: Option<String>,
     /// Reconciles at the same time, of each kind.
-    #[arg(long, env = "YOI_CONCURRENCY", default_value_t = 8)]
+    #[arg(long, env = "YOI_CONCURRENCY", default_value_t = 16)]
     pub concurrency: u16,
     /// Seconds that reconciles under way may take after SIGTERM.
     #[arg(long, env = "YOI_STOP_SECONDS", default_value_t = 20)]

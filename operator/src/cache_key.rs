@@ -1,13 +1,13 @@
 //! The keys that a cached object is found by, and that say whom a change of it concerns.
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use kube::{Resource, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::nodes::heartbeat::ShimPod;
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::yoipod::{session_claim_name, workspace_name};
-use yoi_plan::{ObservedPod, meta};
+
+use crate::cached::{CachedClaim, CachedManifest, CachedPod, CachedVolume};
 
 /// What an object is, belongs to or names. Two strings are a namespace and a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,14 +92,14 @@ pub(crate) fn peer_keys(peer: &YoiPeer) -> Vec<CacheKey> {
     peer.spec.members.iter().map(|m| CacheKey::YoiPod(namespace_of(peer), m.clone())).collect()
 }
 
-pub(crate) fn pod_keys(pod: &ObservedPod) -> Vec<CacheKey> {
-    let namespace = || meta::namespace(&pod.metadata).to_owned();
-    let label_value = |key: &str| meta::label(&pod.metadata, key).map(str::to_owned);
+pub(crate) fn pod_keys(pod: &CachedPod) -> Vec<CacheKey> {
+    let namespace = || pod.metadata.namespace().to_owned();
+    let label_value = |key: &str| pod.metadata.label(key).map(str::to_owned);
     let mut keys = Vec::new();
     keys.extend(label_value(label::YOIPOD).map(|name| CacheKey::YoiPod(namespace(), name)));
     keys.extend(label_value(label::WORKSPACE).map(|name| CacheKey::Workspace(namespace(), name)));
     // Of the Pods with this role only one that looks at a project's source bears the project's name.
-    let is_look = meta::label(&pod.metadata, label::ROLE) == Some(label::ROLE_POPULATOR);
+    let is_look = pod.metadata.label(label::ROLE) == Some(label::ROLE_POPULATOR);
     keys.extend(label_value(label::PROJECT).filter(|_| is_look).map(|name| CacheKey::Project(namespace(), name)));
     keys
 }
@@ -110,20 +110,21 @@ pub(crate) fn shim_pod_keys(pod: &ShimPod) -> Vec<CacheKey> {
 }
 
 /// Itself, the YoiPod that it was made for or that has taken it, and the project that it stands ready for.
-pub(crate) fn claim_keys(claim: &PersistentVolumeClaim) -> Vec<CacheKey> {
-    let namespace = namespace_of(claim);
-    let mut keys = vec![CacheKey::Claim(namespace.clone(), claim.name_any())];
-    keys.extend(meta::label(&claim.metadata, label::YOIPOD).map(|name| CacheKey::YoiPod(namespace, name.to_owned())));
-    let is_warm = meta::label(&claim.metadata, label::WARM).is_some();
-    keys.extend(meta::controller(&claim.metadata).filter(|_| is_warm).map(|project| CacheKey::Warm(project.uid.clone())));
+pub(crate) fn claim_keys(claim: &CachedClaim) -> Vec<CacheKey> {
+    let metadata = &claim.metadata;
+    let namespace = metadata.namespace().to_owned();
+    let mut keys = vec![CacheKey::Claim(namespace.clone(), metadata.name().to_owned())];
+    keys.extend(metadata.label(label::YOIPOD).map(|name| CacheKey::YoiPod(namespace, name.to_owned())));
+    let is_warm = metadata.label(label::WARM).is_some();
+    keys.extend(metadata.controller().filter(|_| is_warm).map(CacheKey::Warm));
     keys
 }
 
-pub(crate) fn volume_keys(volume: &PersistentVolume) -> Vec<CacheKey> {
-    let claim = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
-    claim.and_then(|c| Some(CacheKey::Claim(c.namespace.clone()?, c.name.clone()?))).into_iter().collect()
+pub(crate) fn volume_keys(volume: &CachedVolume) -> Vec<CacheKey> {
+    volume.claim().map(|(namespace, name)| CacheKey::Claim(namespace.to_owned(), name.to_owned())).into_iter().collect()
 }
 
-pub(crate) fn manifest_keys(map: &ConfigMap) -> Vec<CacheKey> {
-    meta::label(&map.metadata, label::YOIPOD).map(|name| CacheKey::YoiPod(namespace_of(map), name.to_owned())).into_iter().collect()
+pub(crate) fn manifest_keys(map: &CachedManifest) -> Vec<CacheKey> {
+    let metadata = &map.metadata;
+    metadata.label(label::YOIPOD).map(|name| CacheKey::YoiPod(metadata.namespace().to_owned(), name.to_owned())).into_iter().collect()
 }

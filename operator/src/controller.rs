@@ -1,17 +1,17 @@
 //! One controller per kind, all alike: observe, plan, apply, report.
 
 mod kinds;
+mod resync;
 
 use std::convert::Infallible;
 use std::fmt::Debug;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, watcher};
@@ -25,6 +25,8 @@ use yoi_plan::settings::Settings;
 use yoi_plan::step::{Plan, Step};
 use yoi_watch_cache::{Queued, queue};
 
+use crate::cached::CachedClaim;
+use crate::event_recorder::EventRecorder;
 use crate::failures::Failures;
 use crate::health::Metrics;
 use crate::log_subject::{LogSubject, log_for};
@@ -33,16 +35,15 @@ use crate::report::OwnedFields;
 use crate::watch_caches::{CachedObject, WatchCaches};
 use crate::{apply, report};
 
-/// An object that nothing has triggered is looked at again after this time.
-const RESYNC: Duration = Duration::from_mins(10);
-const RESYNC_SPREAD_SECONDS: u64 = 300;
+/// A plan that asks for a later look gets one after this time, and asks again.
+const LONGEST: Duration = Duration::from_mins(10);
 
 /// What every controller works with.
 pub struct Context {
     pub client: Client,
     pub caches: Arc<WatchCaches>,
     pub settings: Settings,
-    pub recorder: Recorder,
+    pub recorder: EventRecorder,
     pub metrics: Metrics,
     /// Reconciles at the same time, of each kind.
     pub concurrency: u16,
@@ -88,16 +89,14 @@ pub trait Reconciled:
         LogSubject::of(self, None)
     }
 
+    /// Every object of the kind, in no order.
+    fn all(caches: &WatchCaches) -> Vec<Arc<Self>>;
+
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
 }
 
 /// A kind that the operator takes care of without writing a status.
 pub trait Maintained: CachedObject + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
-    /// False: the object is not queued.
-    fn needs_maintenance(&self) -> bool {
-        true
-    }
-
     fn plan(&self, context: &Context, now: jiff::Timestamp) -> Plan<Infallible>;
 }
 
@@ -111,7 +110,7 @@ pub async fn reconcile<K: Reconciled>(
     let results = Arc::clone(&context);
     Controller::for_stream(queue, names)
         .with_config(Config::default().concurrency(context.concurrency))
-        .reconcile_on(triggers)
+        .reconcile_on(futures::stream::select(triggers, resync::resync(Arc::clone(&context))))
         .run(
             reconcile_queued::<K>,
             |queued, error, context| requeue_after_error(&subject_of(&queued, &context, K::log_subject), error, &context),
@@ -130,7 +129,7 @@ pub async fn maintain<K: Maintained>(
     triggers: impl Stream<Item = ObjectRef<Queued<K>>> + Send + 'static,
     context: Arc<Context>,
 ) {
-    let (queue, names) = queue(events.filter(|event| std::future::ready(is_queued(event))));
+    let (queue, names) = queue(events);
     let results = Arc::clone(&context);
     Controller::for_stream(queue, names)
         .with_config(Config::default().concurrency(1))
@@ -149,15 +148,29 @@ pub async fn maintain<K: Maintained>(
         .await;
 }
 
-fn is_queued<K: Maintained, E>(event: &Result<Event<Arc<K>>, E>) -> bool {
-    match event {
-        Ok(Event::InitApply(object) | Event::Apply(object) | Event::Delete(object)) => object.needs_maintenance(),
-        Ok(Event::Init | Event::InitDone) | Err(_) => true,
-    }
+/// As [`maintain`], for the claims that are being deleted: a cluster may have many, and the others need nothing.
+pub async fn maintain_claims(
+    events: impl Stream<Item = Result<Event<Arc<CachedClaim>>, watcher::Error>> + Send + 'static,
+    triggers: impl Stream<Item = ObjectRef<Queued<PersistentVolumeClaim>>> + Send + 'static,
+    context: Arc<Context>,
+) {
+    let deleting = |claim: Arc<CachedClaim>| claim.metadata.is_deleting().then(|| Arc::new(claim.observed()));
+    let events = events.filter_map(move |event| {
+        let event = match event {
+            Ok(Event::Init) => Some(Ok(Event::Init)),
+            Ok(Event::InitApply(claim)) => deleting(claim).map(Event::InitApply).map(Ok),
+            Ok(Event::InitDone) => Some(Ok(Event::InitDone)),
+            Ok(Event::Apply(claim)) => deleting(claim).map(Event::Apply).map(Ok),
+            Ok(Event::Delete(claim)) => deleting(claim).map(Event::Delete).map(Ok),
+            Err(error) => Some(Err(error)),
+        };
+        std::future::ready(event)
+    });
+    maintain(events, triggers, context).await;
 }
 
 fn cached<K: CachedObject + Resource<DynamicType = ()>>(queued: &Queued<K>, context: &Context) -> Option<Arc<K>> {
-    K::cache(&context.caches).get(&queued.namespace().unwrap_or_default(), &queued.name_any())
+    K::get(&context.caches, &queued.namespace().unwrap_or_default(), &queued.name_any())
 }
 
 fn subject_of<K: CachedObject + Resource<DynamicType = ()>>(
@@ -219,7 +232,7 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
         Some(error) => Err(error),
         None => {
             context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
-            Ok(requeue(requeue_after, &subject))
+            Ok(requeue(requeue_after))
         }
     }
 }
@@ -237,20 +250,13 @@ async fn maintain_queued<K: Maintained>(queued: Arc<Queued<K>>, context: Arc<Con
         apply::apply(&context.client, &subject, step).await?;
     }
     context.forget_failures(&subject.kind, &subject.namespace, &subject.name);
-    Ok(requeue(plan.requeue_after, &subject))
+    // There are few, and nothing else looks at them again.
+    Ok(requeue(plan.requeue_after.or(Some(LONGEST))))
 }
 
-/// When to look at the object again: after what its plan asks for, and in any case some time later.
-fn requeue(after: Option<Duration>, subject: &LogSubject) -> Action {
-    let resync = resync_after(&subject.namespace, &subject.name);
-    Action::requeue(after.map_or(resync, |after| after.clamp(Duration::from_millis(100), resync)))
-}
-
-/// 10 to 15 minutes, by the object's name, so that not all objects come at once. A change that triggered nobody is noticed then.
-fn resync_after(namespace: &str, name: &str) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    (namespace, name).hash(&mut hasher);
-    RESYNC + Duration::from_secs(hasher.finish() % RESYNC_SPREAD_SECONDS)
+/// When to look at the object again: after what its plan asks for; without that when it is triggered.
+fn requeue(after: Option<Duration>) -> Action {
+    after.map_or_else(Action::await_change, |after| Action::requeue(after.clamp(Duration::from_millis(100), LONGEST)))
 }
 
 fn requeue_after_error(subject: &LogSubject, error: &apply::Error, context: &Context) -> Action {

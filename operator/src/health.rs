@@ -131,10 +131,7 @@ impl Metrics {
     /// Counts the objects in the caches at each scrape, so that no count can drift.
     fn count(&self, caches: &WatchCaches) {
         let listed = |project: &Arc<YoiProject>| project.status.as_ref().and_then(|status| status.warm.clone()).unwrap_or_default().claims;
-        let is_bound = |(namespace, name): (String, String)| {
-            let claim = caches.claims.get(&namespace, &name);
-            claim.and_then(|claim| claim.status.as_ref()?.phase.clone()).is_some_and(|phase| phase == "Bound")
-        };
+        let is_bound = |(namespace, name): (String, String)| caches.claims.get(&namespace, &name).is_some_and(|claim| claim.is_bound());
         let named = |project: &Arc<YoiProject>| {
             let namespace = project.metadata.namespace.clone().unwrap_or_default();
             listed(project).into_iter().map(move |claim| (namespace.clone(), claim.name)).collect::<Vec<_>>()

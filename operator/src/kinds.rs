@@ -11,22 +11,22 @@
 //! | project | makes the cached object from the watched one, without what nobody reads |
 //! | keys | the keys that the cached object is found by |
 //! | on change | the method of `WatchCaches` that triggers whom a change concerns |
-//! | work | `reconcile`, `maintain`, or `only_cache` |
+//! | work | `reconcile`, `maintain`, `maintain_claims`, or `only_cache` |
 
 /// Calls the macro `generate` with the rows.
 macro_rules! for_each_kind {
     ($generate:ident) => {
         $generate! {
             // cache          kind                          cached                        plural                    scope       label                project            keys            on change          work
-            projects:         YoiProject,                   YoiProject,                   "yoiprojects",            namespaced, None,                identity,          project_keys,   project_changed,   reconcile;
-            workspaces:       AgentWorkspace,               AgentWorkspace,               "agentworkspaces",        namespaced, None,                identity,          workspace_keys, workspace_changed, reconcile;
-            yoipods:          YoiPod,                       YoiPod,                       "yoipods",                namespaced, None,                identity,          yoipod_keys,    yoipod_changed,    reconcile;
+            projects:         YoiProject,                   YoiProject,                   "yoiprojects",            namespaced, None,                trim::project,     project_keys,   project_changed,   reconcile;
+            workspaces:       AgentWorkspace,               AgentWorkspace,               "agentworkspaces",        namespaced, None,                trim::workspace,   workspace_keys, workspace_changed, reconcile;
+            yoipods:          YoiPod,                       YoiPod,                       "yoipods",                namespaced, None,                trim::yoipod,      yoipod_keys,    yoipod_changed,    reconcile;
             peers:            YoiPeer,                      YoiPeer,                      "yoipeers",               namespaced, None,                identity,          peer_keys,      no_triggers,       reconcile;
             workspace_nodes:  WorkspaceNode,                WorkspaceNode,                "workspacenodes",         cluster,    None,                trim::offer,       name_keys,      nodes_changed,     maintain;
-            pods:             Pod,                          ObservedPod,                  "pods",                   namespaced, Some(label::ROLE),   ObservedPod::from, pod_keys,       part_changed,      only_cache;
-            claims:           PersistentVolumeClaim,        PersistentVolumeClaim,        "persistentvolumeclaims", namespaced, None,                trim::claim,       claim_keys,     part_changed,      maintain;
-            volumes:          PersistentVolume,             PersistentVolume,             "persistentvolumes",      cluster,    None,                trim::volume,      volume_keys,    part_changed,      only_cache;
-            manifests:        ConfigMap,                    ConfigMap,                    "configmaps",             namespaced, Some(label::YOIPOD), identity,          manifest_keys,  part_changed,      only_cache;
+            pods:             Pod,                          CachedPod,                    "pods",                   namespaced, Some(label::ROLE),   CachedPod::from,   pod_keys,       part_changed,      only_cache;
+            claims:           PersistentVolumeClaim,        CachedClaim,                  "persistentvolumeclaims", namespaced, None,                CachedClaim::from, claim_keys,     part_changed,      maintain_claims;
+            volumes:          PersistentVolume,             CachedVolume,                 "persistentvolumes",      cluster,    None,                CachedVolume::from, volume_keys,    part_changed,      only_cache;
+            manifests:        ConfigMap,                    CachedManifest,               "configmaps",             namespaced, Some(label::YOIPOD), CachedManifest::from, manifest_keys, part_changed,      only_cache;
             network_policies: NetworkPolicy,                NetworkPolicy,                "networkpolicies",        namespaced, Some(label::ROLE),   identity,          namespace_keys, part_changed,      only_cache;
             namespaces:       PartialObjectMeta<Namespace>, PartialObjectMeta<Namespace>, "namespaces",             cluster,    None,                identity,          no_keys,        no_triggers,       only_cache;
             shim_pods:        Pod,                          ShimPod,                      "pods",                   shims,      Some(label::SHIM), ShimPod::from,     shim_pod_keys,  shim_pods_changed, only_cache;

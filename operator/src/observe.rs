@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Resource as _, ResourceExt};
 use yoi_crds::name::label;
 use yoi_crds::{AgentWorkspace, YoiPeer, YoiPod, YoiProject};
 use yoi_plan::tree::base_set::base_parent_uid;
 use yoi_plan::warm::class::Classes;
 use yoi_plan::yoipod::{MADE_FOR, session_claim_name, workspace_name};
-use yoi_plan::{meta, names, peer, project, warm, workspace, yoipod};
+use yoi_plan::{ObservedPod, names, peer, project, warm, workspace, yoipod};
 
 use crate::cache_key::CacheKey;
+use crate::cached::{CachedClaim, CachedPod};
 use crate::watch_caches::WatchCaches;
 
 /// Namespace and name; the namespace of a cluster-scoped object is empty.
@@ -30,7 +31,7 @@ pub fn project(caches: &WatchCaches, object: Arc<YoiProject>) -> project::Observ
     let is_used = |uid: &String| caches.workspaces.by_key(&CacheKey::Origin(uid.clone())).iter().any(|tree| tree.spec.base.is_none());
     let used = bases.iter().filter_map(|b| b.uid()).filter(is_used);
     let uid = object.uid().unwrap_or_default();
-    let looks = caches.pods.by_key(&key).into_iter().filter(|p| yoi_plan::meta::controlled_by(&p.metadata, &uid)).collect();
+    let looks = controlled_pods(caches, &key, &uid);
     project::Observed {
         warm: warm(caches, &object),
         looks,
@@ -53,8 +54,8 @@ fn warm(caches: &WatchCaches, project: &YoiProject) -> warm::Observed {
     }
     let uid = project.uid().unwrap_or_default();
     let is_warm = |namespace: &str, name: &str, uid: &str| {
-        let claim = caches.claims.get(namespace, name).filter(|claim| claim.metadata.uid.as_deref() == Some(uid));
-        claim.map(|claim| meta::label(&claim.metadata, label::WARM).is_some())
+        let claim = caches.claims.get(namespace, name).filter(|claim| claim.metadata.uid() == uid);
+        claim.map(|claim| claim.metadata.label(label::WARM).is_some())
     };
     let now = jiff::Timestamp::now();
     caches.warm_ledger.mark_seen(is_warm, now);
@@ -62,7 +63,7 @@ fn warm(caches: &WatchCaches, project: &YoiProject) -> warm::Observed {
     in_cluster.extend(caches.projects.all().iter().flat_map(|project| listed(project)).map(|claim| claim.uid));
     let (made, refusal) = caches.warm_ledger.of_project(&uid);
     warm::Observed {
-        claims: caches.claims.by_key(&CacheKey::Warm(uid)),
+        claims: caches.claims.by_key(&CacheKey::Warm(uid)).iter().map(|claim| Arc::new(claim.observed())).collect(),
         made,
         refusal,
         in_cluster: in_cluster.len(),
@@ -73,33 +74,46 @@ fn warm(caches: &WatchCaches, project: &YoiProject) -> warm::Observed {
 /// The warm session claims that an agent may take: those of its project that no other agent has chosen.
 fn candidates(caches: &WatchCaches, yoipod: &YoiPod, project: Option<&YoiProject>) -> warm::Candidates {
     let Some(project) = project.filter(|project| project.spec.warm.is_some()) else { return warm::Candidates::default() };
-    let is_settled =
-        own_claim(caches, yoipod).is_some_and(|claim| meta::annotation(&claim.metadata, MADE_FOR) == yoipod.metadata.uid.as_deref());
+    let is_settled = own_claim(caches, yoipod).is_some_and(|claim| claim.metadata.annotation(MADE_FOR) == yoipod.metadata.uid.as_deref());
     if is_settled || yoipod.spec.session.claim_name.is_some() {
         return warm::Candidates::default();
     }
     let claims = caches.claims.by_key(&CacheKey::Warm(project.uid().unwrap_or_default())).into_iter().filter(|claim| {
-        let key = CacheKey::Claim(claim.namespace().unwrap_or_default(), claim.name_any());
+        let key = CacheKey::Claim(claim.metadata.namespace().to_owned(), claim.metadata.name().to_owned());
         caches.yoipods.by_key(&key).iter().all(|other| other.uid() == yoipod.uid())
     });
     let claims: Vec<_> = claims.collect();
-    let volume_of = |claim: &Arc<PersistentVolumeClaim>| caches.volumes.get("", claim.spec.as_ref()?.volume_name.as_deref()?);
-    let volumes = claims.iter().filter_map(volume_of).collect();
+    let volumes = claims.iter().filter_map(|claim| volume(caches, claim.volume()?)).collect();
+    let claims = claims.iter().map(|claim| Arc::new(claim.observed())).collect();
     warm::Candidates { claims, volumes, classes: Classes(caches.storage_classes.all()) }
 }
 
-fn own_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<PersistentVolumeClaim>> {
+fn volume(caches: &WatchCaches, name: &str) -> Option<Arc<PersistentVolume>> {
+    caches.volumes.get("", name).map(|volume| Arc::new(volume.observed()))
+}
+
+/// The Pods with this key whose controller has this UID.
+fn controlled_pods(caches: &WatchCaches, key: &CacheKey, controller: &str) -> Vec<Arc<ObservedPod>> {
+    let is_controlled = |pod: &&Arc<CachedPod>| pod.metadata.controller().is_some_and(|uid| uid == controller);
+    caches.pods.by_key(key).iter().filter(is_controlled).map(|pod| Arc::new(pod.observed())).collect()
+}
+
+/// The Pods that bear the name of a YoiPod.
+fn pods_of(caches: &WatchCaches, yoipod: &CacheKey) -> Vec<Arc<ObservedPod>> {
+    caches.pods.by_key(yoipod).iter().map(|pod| Arc::new(pod.observed())).collect()
+}
+
+fn own_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<CachedClaim>> {
     caches.claims.get(&yoipod.namespace().unwrap_or_default(), &session_claim_name(yoipod))
 }
 
 /// The claim that holds the agent's session. While its status names none: one that was warm, and that a former agent of its name has left.
-fn session_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<PersistentVolumeClaim>> {
+fn session_claim(caches: &WatchCaches, yoipod: &YoiPod) -> Option<Arc<CachedClaim>> {
     let is_undecided = yoipod.spec.session.claim_name.is_none() && yoipod.status.as_ref().is_none_or(|s| s.session_claim_name.is_none());
     let former = || {
         let of_name = CacheKey::YoiPod(yoipod.namespace().unwrap_or_default(), yoipod.name_any());
-        let was_warm = |claim: &Arc<PersistentVolumeClaim>| {
-            names::is_warm_claim(&claim.name_any()) && meta::annotation(&claim.metadata, MADE_FOR).is_some()
-        };
+        let was_warm =
+            |claim: &Arc<CachedClaim>| names::is_warm_claim(claim.metadata.name()) && claim.metadata.annotation(MADE_FOR).is_some();
         caches.claims.by_key(&of_name).into_iter().find(was_warm)
     };
     own_claim(caches, yoipod).or_else(|| former().filter(|_| is_undecided))
@@ -129,9 +143,8 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
         bases.extend(caches.workspaces.by_key(&CacheKey::BaseOf(uid.clone())));
     }
     let users = caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
-    let agents = users.iter().flat_map(|u| caches.pods.by_key(&CacheKey::YoiPod(namespace.clone(), u.name_any()))).collect();
-    let pods = caches.pods.by_key(&CacheKey::Workspace(namespace.clone(), name.clone()));
-    let populators = pods.into_iter().filter(|p| yoi_plan::meta::controlled_by(&p.metadata, &uid)).collect();
+    let agents = users.iter().flat_map(|u| pods_of(caches, &CacheKey::YoiPod(namespace.clone(), u.name_any()))).collect();
+    let populators = controlled_pods(caches, &CacheKey::Workspace(namespace.clone(), name.clone()), &uid);
     let claimed = object.spec.claim;
     workspace::Observed {
         terminating: caches.is_terminating(&namespace),
@@ -141,8 +154,8 @@ pub fn workspace(caches: &WatchCaches, object: Arc<AgentWorkspace>) -> workspace
         users,
         agents,
         populators,
-        claim: claimed.then(|| caches.claims.get(&namespace, &name)).flatten(),
-        volume: claimed.then(|| caches.volumes.get("", &names::volume(&uid))).flatten(),
+        claim: claimed.then(|| caches.claims.get(&namespace, &name)).flatten().map(|claim| Arc::new(claim.observed())),
+        volume: claimed.then(|| volume(caches, &names::volume(&uid))).flatten(),
         nodes: caches.observed_nodes(),
         network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         workspace: object,
@@ -160,7 +173,6 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
     let template = object.spec.workspace.as_ref().and_then(|w| w.template.as_ref()?.source.as_ref()?.workspace.clone());
     let fork_source = workspace.as_ref().map_or(template, |w| w.spec.source.workspace.clone());
     let session_claim = session_claim(caches, &object);
-    let volume_name = session_claim.as_ref().and_then(|c| c.spec.as_ref()?.volume_name.clone());
     let mine = CacheKey::YoiPod(namespace.clone(), name);
     let spawner = object.spec.spawned_by.as_ref().and_then(|by| caches.yoipods.first_by_key(&CacheKey::Itself(by.uid.clone())));
     let started = caches.yoipods.by_key(&CacheKey::SpawnedBy(object.uid().unwrap_or_default()));
@@ -174,10 +186,10 @@ pub fn yoipod(caches: &WatchCaches, object: Arc<YoiPod>) -> yoipod::Observed {
         users: caches.yoipods.by_key(&CacheKey::Workspace(namespace.clone(), works_in)),
         bases,
         parent: fork_source.and_then(|w| caches.workspaces.get(&namespace, &w.name)),
-        pods: caches.pods.by_key(&mine),
-        session_volume: volume_name.and_then(|v| caches.volumes.get("", &v)),
-        session_claim,
-        manifests: caches.manifests.by_key(&mine),
+        pods: pods_of(caches, &mine),
+        session_volume: session_claim.as_ref().and_then(|claim| volume(caches, claim.volume()?)),
+        session_claim: session_claim.map(|claim| Arc::new(claim.observed())),
+        manifests: caches.manifests.by_key(&mine).iter().map(|map| Arc::new(map.observed())).collect(),
         nodes: caches.observed_nodes(),
         network_policies: caches.network_policies.by_key(&CacheKey::Namespace(namespace)),
         yoipod: object,

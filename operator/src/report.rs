@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::events::{Event, EventType};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +18,7 @@ use yoi_plan::conditions::{Conditions, condition_events, is_progress};
 use yoi_plan::names::is_warm_claim;
 
 use crate::apply;
+use crate::event_recorder::EventRecorder;
 use crate::log_subject::{LogSubject, log_for};
 
 /// Conditions of an AgentWorkspace that the operator writes; the shim writes the others.
@@ -181,7 +182,7 @@ pub fn may_wait<S: OwnedFields>(before: Option<&S>, after: &S) -> bool {
 /// The write has the resource version of `object`: a status that was planned on an old version is refused as [`apply::Error::Outdated`].
 pub async fn write_status<K, S>(
     client: &Client,
-    recorder: &Recorder,
+    recorder: &EventRecorder,
     subject: &LogSubject,
     object: &K,
     before: Option<&S>,
@@ -211,12 +212,12 @@ where
         Err(e) => return Err(apply::Error::from(format!("write the status of {} {name}", K::kind(&())), e)),
     }
     log_for!(debug, subject, "status written");
-    publish_events(recorder, subject, object, before.conditions(), after.conditions()).await;
+    publish_events(recorder, subject, object, before.conditions(), after.conditions());
     Ok(true)
 }
 
-async fn publish_events<K: Resource<DynamicType = ()>>(
-    recorder: &Recorder,
+fn publish_events<K: Resource<DynamicType = ()>>(
+    recorder: &EventRecorder,
     subject: &LogSubject,
     object: &K,
     before: &[Condition],
@@ -231,10 +232,7 @@ async fn publish_events<K: Resource<DynamicType = ()>>(
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        // The condition holds the same message, so a lost Event is only logged.
-        if let Err(error) = recorder.publish(&event, &about).await {
-            log_for!(warn, subject, %error, reason = event.reason, "event not published");
-        }
+        recorder.publish(subject, event, about.clone());
     }
 }
 

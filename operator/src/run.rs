@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Request;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use kube::{Client, Config};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,6 +21,7 @@ use yoi_watch_cache::client_builder;
 use crate::api_writes::{self, ApiWrites};
 use crate::args::OperatorArgs;
 use crate::controller::Context;
+use crate::event_recorder::EventRecorder;
 use crate::failures::Failures;
 use crate::health::{Health, Metrics};
 use crate::lease::{self, Elector};
@@ -51,8 +52,8 @@ pub enum Error {
     Ended { part: &'static str, panicked: bool },
 }
 
-/// Requests at the same time; kube does not limit them.
-const REQUESTS: usize = 32;
+/// Requests at the same time; kube does not limit them. As many as reconciles of the four kinds at the default concurrency, so that none waits for another.
+const REQUESTS: usize = 64;
 /// How often the certificate and the APIService are checked.
 const CERTIFICATE: Duration = Duration::from_secs(60);
 
@@ -112,7 +113,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
             parts.spawn(renew_certificate(client.clone(), args.clone()));
             let reporter = Reporter { controller: field_manager::OPERATOR.to_owned(), instance: Some(args.identity.clone()) };
             let context = Context {
-                recorder: Recorder::new(client.clone(), reporter),
+                recorder: EventRecorder::new(&client, reporter, under_way.clone()),
                 client,
                 caches,
                 settings: args.settings(ca, presets),

@@ -13,7 +13,7 @@ use yoi_crds::name::label;
 use yoi_watch_cache::{CacheChange, Queued};
 
 use crate::cache_key::CacheKey;
-use crate::controller::{Context, maintain, reconcile};
+use crate::controller::{Context, maintain, maintain_claims, reconcile};
 use crate::kinds::for_each_kind;
 use crate::watch_caches::{CacheWriters, Triggers};
 

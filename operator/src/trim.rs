@@ -1,46 +1,53 @@
-//! Takes out of claims, volumes, nodes and WorkspaceNodes what no plan reads: the caches hold every one of them for as long as it exists.
+//! Takes out of our own objects and of nodes what no plan reads: the caches hold every one of them for as long as it exists. Of what else the caches hold,
+//! [`cached`](crate::cached) is the form.
 //!
 //! `yoi-plan` must not read what is taken out here. Nothing is ever written back from a cache.
 
-use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim,
-    PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, PersistentVolumeSpec,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use yoi_crds::WorkspaceNode;
-use yoi_crds::name::label;
-use yoi_crds::node::WorkspaceNodeSpec;
+use std::collections::BTreeMap;
 
-/// A claim with its metadata, its volume and its phase; of a warm session claim also its class and its size.
-#[must_use]
-pub fn claim(mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
-    let is_warm = claim.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(label::WARM));
-    claim.spec = claim.spec.map(|spec| PersistentVolumeClaimSpec {
-        volume_name: spec.volume_name,
-        storage_class_name: spec.storage_class_name.filter(|_| is_warm),
-        resources: spec.resources.filter(|_| is_warm),
-        ..PersistentVolumeClaimSpec::default()
-    });
-    claim.status = claim.status.map(|status| PersistentVolumeClaimStatus { phase: status.phase, ..PersistentVolumeClaimStatus::default() });
-    claim
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use yoi_crds::node::WorkspaceNodeSpec;
+use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPod, YoiProject};
+
+use crate::cached::is_read;
+
+/// Labels and annotations of others can be many, and an empty map takes as much as one with eleven entries.
+fn metadata(metadata: &mut ObjectMeta) {
+    // A list that was read from JSON has room for four.
+    metadata.finalizers.iter_mut().for_each(Vec::shrink_to_fit);
+    metadata.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
+    for map in [&mut metadata.labels, &mut metadata.annotations] {
+        *map =
+            map.take().map(|all| all.into_iter().filter(|(key, _)| is_read(key)).collect()).filter(|all: &BTreeMap<_, _>| !all.is_empty());
+    }
 }
 
-/// A volume with its metadata, its claim, the tree that it shows, its nodes and its reclaim policy.
+/// A project with the labels and annotations that plans read.
 #[must_use]
-pub fn volume(mut volume: PersistentVolume) -> PersistentVolume {
-    volume.spec = volume.spec.map(|spec| PersistentVolumeSpec {
-        claim_ref: spec.claim_ref,
-        csi: spec.csi.map(|csi| CSIPersistentVolumeSource {
-            driver: csi.driver,
-            volume_handle: csi.volume_handle,
-            ..CSIPersistentVolumeSource::default()
-        }),
-        node_affinity: spec.node_affinity,
-        persistent_volume_reclaim_policy: spec.persistent_volume_reclaim_policy,
-        ..PersistentVolumeSpec::default()
-    });
-    volume.status = None;
-    volume
+pub fn project(mut project: YoiProject) -> YoiProject {
+    metadata(&mut project.metadata);
+    project
+}
+
+/// A workspace with the labels and annotations that plans read.
+#[must_use]
+pub fn workspace(mut workspace: AgentWorkspace) -> AgentWorkspace {
+    metadata(&mut workspace.metadata);
+    if let Some(status) = &mut workspace.status {
+        status.conditions.shrink_to_fit();
+    }
+    workspace
+}
+
+/// A YoiPod with the labels and annotations that plans read.
+#[must_use]
+pub fn yoipod(mut yoipod: YoiPod) -> YoiPod {
+    metadata(&mut yoipod.metadata);
+    if let Some(status) = &mut yoipod.status {
+        status.conditions.shrink_to_fit();
+    }
+    yoipod
 }
 
 /// A WorkspaceNode without the trees that no object claims. People read and discard those, and a change of them concerns no plan.

@@ -11,7 +11,6 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use yoi_crds::{AgentWorkspace, WorkspaceNode, YoiPeer, YoiPod, YoiProject};
-use yoi_plan::ObservedPod;
 use yoi_plan::nodes::Nodes;
 use yoi_plan::nodes::heartbeat::{ShimPod, Silence};
 use yoi_watch_cache::{CacheWriter, Queued, WatchCache};
@@ -20,6 +19,7 @@ use crate::cache_key::{
     CacheKey, claim_keys, manifest_keys, name_keys, namespace_keys, no_keys, peer_keys, pod_keys, project_keys, shim_pod_keys, volume_keys,
     workspace_keys, yoipod_keys,
 };
+use crate::cached::{CachedClaim, CachedManifest, CachedPod, CachedVolume};
 use crate::kinds::for_each_kind;
 use crate::trim;
 use crate::warm_ledger::WarmLedger;
@@ -52,10 +52,16 @@ impl AbsentShims {
     }
 }
 
-/// A type that has a cache.
+/// A type that can be had from the caches.
 pub trait CachedObject: Sized {
-    /// The cache of this type.
-    fn cache(caches: &WatchCaches) -> &WatchCache<Self, CacheKey>;
+    /// The object of this name; `namespace` is empty for cluster-scoped kinds.
+    fn get(caches: &WatchCaches, namespace: &str, name: &str) -> Option<Arc<Self>>;
+}
+
+impl CachedObject for PersistentVolumeClaim {
+    fn get(caches: &WatchCaches, namespace: &str, name: &str) -> Option<Arc<Self>> {
+        caches.claims.get(namespace, name).map(|claim| Arc::new(claim.observed()))
+    }
 }
 
 macro_rules! declare_caches {
@@ -72,7 +78,7 @@ macro_rules! declare_caches {
 
         /// The writing sides of all caches.
         pub struct CacheWriters {
-            $(pub(crate) $cache: CacheWriter<$kind, $cached, CacheKey>,)+
+            $(pub $cache: CacheWriter<$kind, $cached, CacheKey>,)+
         }
 
         #[expect(dead_code, reason = "nobody triggers a kind that is only cached")]
@@ -111,8 +117,8 @@ macro_rules! declare_caches {
         }
 
         $(impl CachedObject for $cached {
-            fn cache(caches: &WatchCaches) -> &WatchCache<Self, CacheKey> {
-                &caches.$cache
+            fn get(caches: &WatchCaches, namespace: &str, name: &str) -> Option<Arc<Self>> {
+                caches.$cache.get(namespace, name)
             }
         })+
     };

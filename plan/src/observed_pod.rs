@@ -199,7 +199,7 @@ impl From<Pod> for ObservedPod {
         let PodStatus { phase, reason, message, conditions, init_container_statuses, container_statuses, .. } = status.unwrap_or_default();
         let volumes = spec.volumes.as_deref().unwrap_or_default();
         ObservedPod {
-            references: references(&spec.containers, volumes),
+            references: exact(references(&spec.containers, volumes)),
             metadata,
             run_generation,
             tree: tree(volumes).map(str::to_owned),
@@ -214,10 +214,18 @@ impl From<Pod> for ObservedPod {
             unscheduled: conditions.into_iter().flatten().find_map(unscheduled),
             containers: {
                 let before = init_container_statuses.into_iter().flatten().filter_map(|status| ObservedContainer::new(status, true));
-                before.chain(container_statuses.into_iter().flatten().filter_map(|status| ObservedContainer::new(status, false))).collect()
+                let others = container_statuses.into_iter().flatten().filter_map(|status| ObservedContainer::new(status, false));
+                exact(before.chain(others))
             },
         }
     }
+}
+
+/// A list without room for more: most Pods have one container, and a list grows by four.
+fn exact<T>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut list: Vec<T> = all.into_iter().collect();
+    list.shrink_to_fit();
+    list
 }
 
 /// Run generation that an agent's Pod was made for; 0 when it bears none, or one that no status can hold.

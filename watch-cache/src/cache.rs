@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::watch;
 
-use crate::state::{Cached, State};
+use crate::state::{Cached, State, id};
 use crate::writer::CacheWriter;
 
 /// What the reading and the writing side share.
@@ -47,8 +47,7 @@ impl<T, X: Clone + Eq + Hash> WatchCache<T, X> {
     /// The object of this name; `namespace` is empty for cluster-scoped kinds.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {
-        let id = (namespace.to_owned(), name.to_owned());
-        self.shared.lock().get(&id).map(|cached| Arc::clone(&cached.object))
+        self.shared.lock().get(&id(namespace, name)).map(|cached| Arc::clone(&cached.object))
     }
 
     /// Every object that has `key`, sorted by namespace and name.

@@ -25,6 +25,7 @@
 
 mod cache;
 mod client;
+mod digest;
 mod queue;
 mod state;
 mod writer;

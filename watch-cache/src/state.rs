@@ -1,13 +1,18 @@
 //! The objects and their index, without the watch that fills them.
 
+use std::borrow::Borrow;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Namespace (empty for cluster-scoped kinds) and name.
-pub(crate) type Id = Arc<(String, String)>;
+use crate::digest::{Digest, digest};
+
+/// Namespace (empty for cluster-scoped kinds), a NUL and name. They sort as pairs of namespace and name do.
+pub(crate) type Id = Arc<str>;
 
 /// More deletions than can happen while one answer of the API server is on its way.
 const REMEMBERED_DELETIONS: usize = 256;
@@ -15,23 +20,24 @@ const REMEMBERED_DELETIONS: usize = 256;
 /// An object with the identity of the one that was watched.
 pub(crate) struct Cached<T> {
     pub(crate) id: Id,
-    uid: String,
-    /// `None` if the resource version is not a number.
-    version: Option<u128>,
+    /// `None` if it has none.
+    uid: Option<Digest>,
+    /// `None` if the resource version is not a number above zero.
+    version: Option<NonZeroU64>,
     pub(crate) object: Arc<T>,
 }
 
 impl<T> Clone for Cached<T> {
     fn clone(&self) -> Self {
-        Cached { id: Arc::clone(&self.id), uid: self.uid.clone(), version: self.version, object: Arc::clone(&self.object) }
+        Cached { id: Arc::clone(&self.id), uid: self.uid, version: self.version, object: Arc::clone(&self.object) }
     }
 }
 
 impl<T> Cached<T> {
     pub(crate) fn new(metadata: &ObjectMeta, object: Arc<T>) -> Self {
         Cached {
-            id: id_of(metadata),
-            uid: metadata.uid.clone().unwrap_or_default(),
+            id: id_of(metadata).into(),
+            uid: metadata.uid.as_deref().filter(|uid| !uid.is_empty()).map(digest),
             version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()),
             object,
         }
@@ -42,62 +48,121 @@ impl<T> Cached<T> {
     }
 
     fn is_other_than(&self, other: &Cached<T>) -> bool {
-        !self.uid.is_empty() && !other.uid.is_empty() && self.uid != other.uid
+        matches!((self.uid, other.uid), (Some(this), Some(other)) if this != other)
     }
 }
 
-pub(crate) fn id_of(metadata: &ObjectMeta) -> Id {
-    Arc::new((metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default()))
+/// A set of them has one object of each name.
+impl<T> PartialEq for Cached<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
 }
 
-struct Entry<T, X> {
-    cached: Cached<T>,
-    keys: Vec<Arc<X>>,
+impl<T> Eq for Cached<T> {}
+
+impl<T> Hash for Cached<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+impl<T> Borrow<str> for Cached<T> {
+    fn borrow(&self) -> &str {
+        &self.id
+    }
+}
+
+/// The id of the object of this name.
+pub(crate) fn id(namespace: &str, name: &str) -> String {
+    format!("{namespace}\0{name}")
+}
+
+pub(crate) fn id_of(metadata: &ObjectMeta) -> String {
+    id(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+/// The objects that have one key. Most keys have one object.
+#[expect(clippy::box_collection, reason = "a set takes three times as much as one id, and few keys have one")]
+enum Ids {
+    One(Id),
+    More(Box<HashSet<Id>>),
+}
+
+impl Ids {
+    fn iter(&self) -> impl Iterator<Item = &Id> {
+        let (one, more) = match self {
+            Ids::One(id) => (Some(id), None),
+            Ids::More(ids) => (None, Some(ids.iter())),
+        };
+        one.into_iter().chain(more.into_iter().flatten())
+    }
+
+    fn insert(&mut self, id: &Id) {
+        match self {
+            Ids::One(only) if only == id => {}
+            Ids::One(only) => *self = Ids::More(Box::new(HashSet::from([Arc::clone(only), Arc::clone(id)]))),
+            Ids::More(ids) => drop(ids.insert(Arc::clone(id))),
+        }
+    }
+
+    /// Returns whether none is left.
+    fn remove(&mut self, id: &Id) -> bool {
+        match self {
+            Ids::One(only) => only == id,
+            Ids::More(ids) => {
+                ids.remove(id);
+                ids.is_empty()
+            }
+        }
+    }
 }
 
 /// A listing that is under way.
 struct Listing<T> {
-    listed: HashMap<Id, Cached<T>>,
+    listed: HashSet<Cached<T>>,
     /// Objects that [`State::learn`] took in since the listing began. The listing may be older than they are.
     learned: HashSet<Id>,
 }
 
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Listing { listed: HashMap::new(), learned: HashSet::new() }
+        Listing { listed: HashSet::new(), learned: HashSet::new() }
     }
 }
 
 /// Each method that changes it returns the keys that the changed objects had before and have now.
+///
+/// The keys themselves are not kept: they can be computed from the object, and their digests find it.
 pub(crate) struct State<T, X> {
-    entries: HashMap<Id, Entry<T, X>>,
-    by_key: HashMap<Arc<X>, HashSet<Id>>,
+    entries: HashSet<Cached<T>>,
+    by_key: HashMap<Digest, Ids>,
     listing: Option<Listing<T>>,
     /// UIDs of objects that were deleted lately, the latest last.
-    deleted: VecDeque<String>,
+    deleted: VecDeque<Digest>,
     keys: fn(&T) -> Vec<X>,
 }
 
 impl<T, X: Clone + Eq + Hash> State<T, X> {
     pub(crate) fn new(keys: fn(&T) -> Vec<X>) -> Self {
-        State { entries: HashMap::new(), by_key: HashMap::new(), listing: None, deleted: VecDeque::new(), keys }
+        State { entries: HashSet::new(), by_key: HashMap::new(), listing: None, deleted: VecDeque::new(), keys }
     }
 
-    pub(crate) fn get(&self, id: &(String, String)) -> Option<&Cached<T>> {
-        self.entries.get(id).map(|entry| &entry.cached)
+    pub(crate) fn get(&self, id: &str) -> Option<&Cached<T>> {
+        self.entries.get(id)
     }
 
     pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = &Cached<T>> {
-        self.entries.values().map(|entry| &entry.cached)
+        self.entries.iter()
     }
 
     /// In no order.
     pub(crate) fn by_key(&self, key: &X) -> impl Iterator<Item = &Cached<T>> {
-        self.by_key.get(key).into_iter().flatten().filter_map(|id| self.get(id))
+        self.by_key.get(&digest(key)).into_iter().flat_map(Ids::iter).filter_map(|id| self.get(id))
     }
 
     pub(crate) fn contains_key(&self, key: &X) -> bool {
-        self.by_key.contains_key(key)
+        self.by_key.contains_key(&digest(key))
     }
 
     /// Stores what the watch showed, unless a newer version is known.
@@ -112,7 +177,8 @@ impl<T, X: Clone + Eq + Hash> State<T, X> {
     /// nothing if a newer version is known or if the object was deleted.
     pub(crate) fn learn(&mut self, cached: Cached<T>) -> Vec<X> {
         let known = self.get(&cached.id);
-        let is_deleted = known.is_none_or(|known| known.is_other_than(&cached)) && self.deleted.contains(&cached.uid);
+        let was_deleted = cached.uid.is_some_and(|uid| self.deleted.contains(&uid));
+        let is_deleted = known.is_none_or(|known| known.is_other_than(&cached)) && was_deleted;
         if is_deleted || known.is_some_and(|known| known.is_newer_than(&cached)) {
             return Vec::new();
         }
@@ -126,7 +192,7 @@ impl<T, X: Clone + Eq + Hash> State<T, X> {
     pub(crate) fn delete(&mut self, cached: &Cached<T>) -> Vec<X> {
         let is_known = self.get(&cached.id).is_some_and(|known| !known.is_other_than(cached));
         let touched = if is_known { self.remove(&cached.id) } else { Vec::new() };
-        self.remember_deleted(vec![cached.uid.clone()]);
+        self.remember_deleted(cached.uid.into_iter().collect());
         touched
     }
 
@@ -135,16 +201,16 @@ impl<T, X: Clone + Eq + Hash> State<T, X> {
     }
 
     pub(crate) fn list(&mut self, cached: Cached<T>) {
-        self.listing.get_or_insert_default().listed.insert(Arc::clone(&cached.id), cached);
+        self.listing.get_or_insert_default().listed.replace(cached);
     }
 
     /// Replaces all objects by the listed ones.
     pub(crate) fn end_listing(&mut self) -> Vec<X> {
         let Listing { listed, learned } = self.listing.take().unwrap_or_default();
-        let gone: Vec<Cached<T>> = self.all().filter(|known| !listed.contains_key(&known.id)).cloned().collect();
+        let gone: Vec<Cached<T>> = self.all().filter(|known| !listed.contains(*known)).cloned().collect();
         let mut touched: Vec<X> = gone.iter().flat_map(|known| self.remove(&known.id)).collect();
-        self.remember_deleted(gone.into_iter().map(|known| known.uid).collect());
-        for cached in listed.into_values() {
+        self.remember_deleted(gone.into_iter().filter_map(|known| known.uid).collect());
+        for cached in listed {
             let learned_later = learned.contains(&cached.id) && self.get(&cached.id).is_some_and(|known| known.is_newer_than(&cached));
             if !learned_later {
                 touched.extend(self.insert(cached));
@@ -156,35 +222,31 @@ impl<T, X: Clone + Eq + Hash> State<T, X> {
     fn insert(&mut self, cached: Cached<T>) -> Vec<X> {
         let mut touched = self.remove(&cached.id);
         let keys = (self.keys)(&cached.object);
-        touched.extend(keys.iter().cloned());
-        let keys = keys.into_iter().map(|key| self.index(key, &cached.id)).collect();
-        self.entries.insert(Arc::clone(&cached.id), Entry { cached, keys });
+        for key in &keys {
+            match self.by_key.entry(digest(key)) {
+                Entry::Occupied(mut ids) => ids.get_mut().insert(&cached.id),
+                Entry::Vacant(none) => drop(none.insert(Ids::One(Arc::clone(&cached.id)))),
+            }
+        }
+        touched.extend(keys);
+        self.entries.insert(cached);
         touched
     }
 
-    /// Objects with equal keys share one copy of the key.
-    fn index(&mut self, key: X, id: &Id) -> Arc<X> {
-        let known = self.by_key.get_key_value(&key).map(|(known, _)| Arc::clone(known));
-        let key = known.unwrap_or_else(|| Arc::new(key));
-        self.by_key.entry(Arc::clone(&key)).or_default().insert(Arc::clone(id));
-        key
-    }
-
     fn remove(&mut self, id: &Id) -> Vec<X> {
-        let keys = self.entries.remove(id).map(|entry| entry.keys).unwrap_or_default();
+        let keys = self.entries.take(&**id).map(|cached| (self.keys)(&cached.object)).unwrap_or_default();
         for key in &keys {
-            if let Some(ids) = self.by_key.get_mut(key) {
-                ids.remove(id);
-                if ids.is_empty() {
-                    self.by_key.remove(key);
-                }
+            if let Entry::Occupied(mut ids) = self.by_key.entry(digest(key))
+                && ids.get_mut().remove(id)
+            {
+                ids.remove();
             }
         }
-        keys.into_iter().map(|key| (*key).clone()).collect()
+        keys
     }
 
     /// One listing may miss more objects than are remembered otherwise.
-    fn remember_deleted(&mut self, uids: Vec<String>) {
+    fn remember_deleted(&mut self, uids: Vec<Digest>) {
         let most = REMEMBERED_DELETIONS.max(uids.len());
         self.deleted.extend(uids);
         self.deleted.drain(..self.deleted.len().saturating_sub(most));
@@ -212,7 +274,7 @@ mod tests {
     }
 
     fn cached_object(state: &State<&'static str, &'static str>, name: &str) -> Option<&'static str> {
-        state.get(&("ns".to_owned(), name.to_owned())).map(|cached| *cached.object)
+        state.get(&id("ns", name)).map(|cached| *cached.object)
     }
 
     #[test]
@@ -291,5 +353,21 @@ mod tests {
         state.learn(cached("a", "a", 6, "a6"));
         state.end_listing();
         assert_eq!(cached_object(&state, "a"), Some("a6"));
+    }
+
+    #[test]
+    fn objects_that_share_a_key_leave_it_one_by_one() {
+        let mut state = state();
+        let names =
+            |state: &State<&'static str, &'static str>| state.by_key(&"key").map(|cached| cached.id.to_string()).collect::<HashSet<_>>();
+        for name in ["a", "b", "c"] {
+            state.apply(cached(name, name, 1, "key"));
+        }
+        assert_eq!(names(&state), ["a", "b", "c"].map(|name| id("ns", name)).into());
+        state.apply(cached("a", "a", 2, "other"));
+        state.delete(&cached("b", "b", 2, "key"));
+        assert_eq!(names(&state), [id("ns", "c")].into());
+        state.delete(&cached("c", "c", 2, "key"));
+        assert!(!state.contains_key(&"key") && state.contains_key(&"other"));
     }
 }

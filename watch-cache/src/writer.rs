@@ -154,8 +154,8 @@ where
 }
 
 fn log_invalid<K: Resource<DynamicType = ()>>(invalid: &InvalidObject) {
-    let (namespace, name) = &*id_of(&invalid.metadata);
-    let object = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+    let ObjectMeta { namespace, name, .. } = &invalid.metadata;
+    let object = namespace.iter().chain(name).map(String::as_str).collect::<Vec<_>>().join("/");
     tracing::error!(
         kind = %K::kind(&()),
         object,

@@ -40,7 +40,7 @@ pub enum Benchmark {
     Runtime,
     /// What a program costs as an agent: proxy, frame, memory, and a task of programs from npm
     Programs,
-    /// All of the eight that follow, or those of them that are named too
+    /// All of the nine that follow, or those of them that are named too
     Cluster,
     Agents,
     /// Agents that take warm session claims, alone and many at once
@@ -54,10 +54,12 @@ pub enum Benchmark {
     Claims,
     Messages,
     Objects,
+    /// Claims at a steady rate on simulated nodes: how fast the control plane is, and what it writes
+    ClaimsAtRate,
 }
 use Benchmark::{
-    Agents, Assets, Attach, Capture, Claims, Cluster, FirstWord, Messages, Objects, Programs, Providers, ProvidersZfs, Push, Refresh, Rest,
-    Runtime, Session, Tools, Warm, Workspace, Zfs,
+    Agents, Assets, Attach, Capture, Claims, ClaimsAtRate, Cluster, FirstWord, Messages, Objects, Programs, Providers, ProvidersZfs, Push,
+    Refresh, Rest, Runtime, Session, Tools, Warm, Workspace, Zfs,
 };
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
@@ -75,7 +77,7 @@ const ALONE: [(Benchmark, &str, &str, &[&str]); 10] = [
 ];
 /// Parts of the benchmark of `workspace` that need the guest's kernel.
 const IN_GUEST: [(Benchmark, &str); 2] = [(Zfs, "zfs"), (ProvidersZfs, "providers-zfs")];
-const PARTS: [(Benchmark, &str); 8] = [
+const PARTS: [(Benchmark, &str); 9] = [
     (Agents, "agents"),
     (Warm, "warm"),
     (FirstWord, "first-word"),
@@ -84,6 +86,7 @@ const PARTS: [(Benchmark, &str); 8] = [
     (Claims, "claims"),
     (Messages, "messages"),
     (Objects, "objects"),
+    (ClaimsAtRate, "claims-at-rate"),
 ];
 
 /// The parts of the cluster benchmark to run. None means that no cluster is needed.
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_part_is_reason_enough_for_a_cluster_and_the_cluster_alone_means_every_part() {
-        let all = ["agents", "warm", "first-word", "rest", "attach", "claims", "messages", "objects"];
+        let all = ["agents", "warm", "first-word", "rest", "attach", "claims", "messages", "objects", "claims-at-rate"];
         let parts = |wanted: &[Benchmark]| parts(wanted, false).unwrap();
         assert_eq!(parts(&[]), all);
         assert_eq!(parts(&[Workspace, Cluster]), all);

@@ -12,10 +12,11 @@ use yoi_crds::{
 };
 use yoi_plan::nodes::heartbeat;
 use yoi_plan::step::Plan;
-use yoi_plan::{meta, nudge_deleting_claims, peer, project, workspace, yoipod};
+use yoi_plan::{nudge_deleting_claims, peer, project, workspace, yoipod};
 
 use super::{Context, Maintained, Reconciled};
 use crate::log_subject::LogSubject;
+use crate::watch_caches::WatchCaches;
 use crate::{observe, report};
 
 impl Reconciled for YoiProject {
@@ -23,6 +24,10 @@ impl Reconciled for YoiProject {
 
     fn current_status(&self) -> Option<&YoiProjectStatus> {
         self.status.as_ref()
+    }
+
+    fn all(caches: &WatchCaches) -> Vec<Arc<Self>> {
+        caches.projects.all()
     }
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiProjectStatus> {
@@ -41,6 +46,10 @@ impl Reconciled for AgentWorkspace {
     fn status_may_wait(&self, status: &AgentWorkspaceStatus) -> bool {
         let is_path_news = status.path.is_some() && self.tree_path().is_none();
         !is_path_news && report::may_wait(self.status.as_ref(), status)
+    }
+
+    fn all(caches: &WatchCaches) -> Vec<Arc<Self>> {
+        caches.workspaces.all()
     }
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<AgentWorkspaceStatus> {
@@ -66,6 +75,10 @@ impl Reconciled for YoiPod {
         LogSubject::of(self, self.status.as_ref().and_then(|s| s.run_generation))
     }
 
+    fn all(caches: &WatchCaches) -> Vec<Arc<Self>> {
+        caches.yoipods.all()
+    }
+
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
         yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now)
     }
@@ -76,6 +89,10 @@ impl Reconciled for YoiPeer {
 
     fn current_status(&self) -> Option<&YoiPeerStatus> {
         self.status.as_ref()
+    }
+
+    fn all(caches: &WatchCaches) -> Vec<Arc<Self>> {
+        caches.peers.all()
     }
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPeerStatus> {
@@ -93,11 +110,6 @@ impl Maintained for WorkspaceNode {
 
 /// Makes Kubernetes look again at claims that are being deleted.
 impl Maintained for PersistentVolumeClaim {
-    /// A cluster may have many claims, and the others need nothing.
-    fn needs_maintenance(&self) -> bool {
-        meta::deleting(&self.metadata)
-    }
-
     fn plan(&self, _: &Context, now: jiff::Timestamp) -> Plan<Infallible> {
         nudge_deleting_claims::plan(self, now)
     }

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use yoi_operator::controller::Context;
+use yoi_operator::event_recorder::EventRecorder;
 use yoi_operator::failures::Failures;
 use yoi_operator::health::Metrics;
 use yoi_operator::progress_delay::ProgressDelay;
@@ -51,7 +52,7 @@ async fn an_object_that_failed_and_is_gone_is_forgotten() {
     let (client, _) = server(cluster_of(peers.clone(), Arc::clone(&deleted)));
     let (caches, writers, triggers) = WatchCaches::new();
     let context = Arc::new(Context {
-        recorder: Recorder::new(client.clone(), Reporter { controller: "yoi-operator".into(), instance: None }),
+        recorder: EventRecorder::new(&client, Reporter { controller: "yoi-operator".into(), instance: None }, TaskTracker::new()),
         client,
         caches,
         settings: settings(),

@@ -2,6 +2,7 @@
 
 mod apply;
 mod chart_values;
+mod events;
 mod failures;
 mod nodes;
 mod peers;

@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use kube::Client;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
 use yoi_crds::{YoiPeer, YoiPod};
+use yoi_operator::event_recorder::EventRecorder;
 use yoi_operator::log_subject::LogSubject;
 use yoi_operator::report;
 use yoi_plan::peer;
@@ -75,7 +77,7 @@ impl Fixture {
         let seen = peer::Observed { peer: Arc::new(object.clone()), terminating: false, members: self.members.clone() };
         let plan = peer::plan(&seen, jiff::Timestamp::UNIX_EPOCH);
         assert!(plan.steps.is_empty(), "nothing but the status is ever written: {:?}", plan.steps);
-        let recorder = Recorder::new(self.client.clone(), Reporter { controller: "yoi-operator".into(), instance: None });
+        let recorder = EventRecorder::new(&self.client, Reporter { controller: "yoi-operator".into(), instance: None }, TaskTracker::new());
         self.requests.lock().expect("the lock").clear();
         let after = plan.status.expect("a status");
         let outcome =

@@ -1,9 +1,11 @@
 //! A status is written with the UID and the version that it was planned on, or not at all.
 
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
 use yoi_crds::YoiPod;
 use yoi_operator::apply::Error;
+use yoi_operator::event_recorder::EventRecorder;
 use yoi_operator::log_subject::LogSubject;
 use yoi_operator::report;
 
@@ -19,7 +21,7 @@ fn yoipod() -> YoiPod {
 
 async fn written(run: i64, answer: impl Fn(&ApiRequest) -> (u16, Value) + Send + Sync + 'static) -> (Result<bool, Error>, Vec<ApiRequest>) {
     let (client, requests) = server(answer);
-    let recorder = Recorder::new(client.clone(), Reporter { controller: "yoi-operator".into(), instance: None });
+    let recorder = EventRecorder::new(&client, Reporter { controller: "yoi-operator".into(), instance: None }, TaskTracker::new());
     let object = yoipod();
     let mut after = object.status.clone().expect("a status");
     after.run_generation = Some(run);

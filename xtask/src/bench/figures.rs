@@ -25,7 +25,7 @@ impl Set {
 }
 
 /// In the order of the tables that they are in, and of the pictures.
-pub const SETS: [Set; 21] = [
+pub const SETS: [Set; 22] = [
     Set::new("cluster", "agents", "cluster-agents"),
     Set::new("cluster", "warm", "cluster-warm"),
     Set::new("cluster", "first-word", "cluster-first-word"),
@@ -34,6 +34,7 @@ pub const SETS: [Set; 21] = [
     Set::new("cluster", "claims", "cluster-claims"),
     Set::new("cluster", "messages", "cluster-messages"),
     Set::new("cluster", "objects", "cluster-objects"),
+    Set::new("cluster", "claims-at-rate", "cluster-claims-at-rate"),
     Set::new("trees", "workspace", "workspace"),
     Set { side_by_side: Some("A tree of 57,000 files (ms)"), ..Set::new("ways", "providers", "providers") },
     Set { side_by_side: Some("A tree of 5,000 files, in an emulator (ms)"), ..Set::new("zfs", "providers-zfs", "providers-zfs") },
