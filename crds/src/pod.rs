@@ -29,6 +29,7 @@ pub use limits::{Compaction, Limits};
 pub use model::{ConfigMapKeyRef, HeaderSource, Model, ModelApi, ModelEndpointSpec, ModelHeaderSpec, ModelProvider};
 pub use push::{PushAttempts, PushOutcome, PushResult, PushSettings, PushStatus, RequestedPush};
 pub use rest::{Rest, RestStatus, Wake};
+use scope::{MAX_PATH, PATH_MESSAGE, PATH_RULE};
 pub use scope::{Scope, ScopeAccess, ScopeRule};
 pub use security::{Capabilities, SecuritySettings};
 pub use settings::{EnvSource, EnvVar, FieldRef, ImagePullPolicy, KeyRef, PodSettings, Resources};
@@ -127,6 +128,12 @@ pub struct YoiPodSpec {
     /// tree instead, if it is a built-in agent. A change counts from its next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegation: Option<Box<Delegation>>,
+    /// Of a built-in agent: the folder of its tree in which its commands start, relative to the tree, e.g. `docs`. It allows nothing. The root of the tree when
+    /// absent, and when it is gone. A change counts from the next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_PATH), regex(pattern = r"^[^\x00]+$"))]
+    #[x_kube(validation = (PATH_RULE, PATH_MESSAGE))]
+    pub working_dir: Option<String>,
     /// The agent that has started this one. Only the gateway sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<Box<SpawnedBy>>,

@@ -37,6 +37,8 @@ const JOB_STACK_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct ProcessSupervisor {
     root: PathBuf,
+    /// Where commands of tools start, relative to the root.
+    directory: PathBuf,
     env: Vec<(OsString, OsString)>,
     /// Starts all programs; absent: they are in no frame.
     framed: Option<FramedThread>,
@@ -46,7 +48,7 @@ impl ProcessSupervisor {
     /// `root` is the working directory of every program, `user_env` what the Pod's owner set for the container.
     #[must_use]
     pub fn new(root: PathBuf, agent: &str, user_env: &[(OsString, OsString)]) -> Self {
-        Self { root, env: environment(agent, user_env), framed: None }
+        Self { root, directory: PathBuf::new(), env: environment(agent, user_env), framed: None }
     }
 
     /// All programs that it starts from now on are in the frame.
@@ -68,6 +70,18 @@ impl ProcessSupervisor {
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Commands of tools start in this folder, relative to the root.
+    #[must_use]
+    pub fn with_directory(self, directory: PathBuf) -> Self {
+        Self { directory, ..self }
+    }
+
+    /// Where commands of tools start, relative to the root; empty for the root.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The home directory of every program.

@@ -100,8 +100,9 @@ impl ProjectInstance {
 
     /// What the model is told of the tree as it is now. Blocks, while git is asked, so it is called where that is allowed.
     pub fn context(&self, runtime: &Handle) -> String {
+        let directory = Some(self.processes.directory()).filter(|directory| !directory.as_os_str().is_empty());
         let platform = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
-        runtime.block_on(tree_context(&self.processes, &self.tree, None, SystemTime::now(), &platform))
+        runtime.block_on(tree_context(&self.processes, &self.tree, directory, SystemTime::now(), &platform))
     }
 }
 

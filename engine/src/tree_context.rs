@@ -24,6 +24,8 @@ const MAX_STATUS_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct TreeFacts {
     root: PathBuf,
+    /// Where commands start, relative to the root, if not in it.
+    directory: Option<PathBuf>,
     date: String,
     platform: String,
     git: Option<GitState>,
@@ -82,6 +84,7 @@ pub(crate) fn folder_instructions(tree: &Tree, given: &str) -> Vec<(String, Stri
 /// of the folders between it and the root count too, the nearest first. `platform` is told as it is. What cannot be found out is left out.
 pub async fn tree_context(processes: &ProcessSupervisor, tree: &Tree, directory: Option<&Path>, now: SystemTime, platform: &str) -> String {
     let facts = TreeFacts {
+        directory: directory.map(Path::to_owned),
         root: processes.root().to_owned(),
         date: date(now),
         platform: platform.to_owned(),
@@ -100,8 +103,12 @@ fn date(now: SystemTime) -> String {
 }
 
 fn render(facts: &TreeFacts) -> String {
-    let TreeFacts { root, date, platform, git, instructions } = facts;
-    let mut text = format!("Tree: {}\nDate: {date}\nPlatform: {platform}\n", root.display());
+    let TreeFacts { root, directory, date, platform, git, instructions } = facts;
+    let mut text = format!("Tree: {}\n", root.display());
+    if let Some(directory) = directory {
+        text.push_str(&format!("Commands start in: {}. Paths of other tools are relative to the tree.\n", root.join(directory).display()));
+    }
+    text.push_str(&format!("Date: {date}\nPlatform: {platform}\n"));
     match git {
         Some(GitState { branch, commit, changed, more }) => {
             let branch = branch.as_deref().map_or("no branch".to_owned(), |branch| format!("branch {branch}"));

@@ -1,7 +1,8 @@
-//! Weak hints to an agent about those that it has started: a run that somebody asked for has ended, or a call waits for a person.
+//! Weak hints to an agent about those that it has started: a run that somebody asked for has ended, a call waits for a person, the agent is back with its session,
+//! or nothing runs it any more.
 //!
 //! # Guarantees
-//! * A hint is made of the child's log, and says where more is to be read. Nothing is decided by one: a lost one loses nothing.
+//! * A hint is made of the child's log or status, and says where more is to be read. Nothing is decided by one: a lost one loses nothing.
 //! * It wakes nobody: it waits in the parent's inbox for the parent's next run. A parent that rests or has no line gets none.
 //! * Its id is made of the child and of what happened, so that it is read once, however often it is sent.
 //! * A run that only a message of another agent has started is not told of; one that the parent, a person or the task has started is.
@@ -14,6 +15,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, Uri, header};
 use http_body_util::Full;
 use tokio::time::timeout;
+use yoi_crds::reason::{self, Reason};
 use yoi_wire::entry::{AgentRef, Body as EntryBody, RunEnded};
 use yoi_wire::entry_text::run_outcome;
 use yoi_wire::hub::{Activity, DeliverRequest, MessageSender, runtime_api};
@@ -24,21 +26,86 @@ use crate::agent_index::AgentRecord;
 use crate::log_lines::for_each_line;
 use crate::people::{WhenStopped, read_from_runtime};
 
+/// Reasons whose sentences have no word of the agent's own.
+const OPERATORS: [Reason; 4] = [reason::NODE_LOST, reason::NODE_NOT_READY, reason::POD_NOT_RUNNING, reason::STOPPED];
 /// Entries at the end of a log that are looked through.
 const LOOKED_THROUGH: u32 = 400;
 
-/// Tells the parent of an agent that has reported what it does, if there is something to tell. Returns at once. `activity` is `None` while it is not ready.
-pub fn after_report(gateway: &Arc<GatewayState>, agent: &AgentRef, activity: Option<Activity>) {
+/// A report of a runtime that is ready.
+pub struct ReadyReport {
+    pub activity: Option<Activity>,
+    pub pod_uid: String,
+    /// Of the Pod.
+    pub run_generation: i64,
+    /// The Pod's first one.
+    pub is_first: bool,
+}
+
+/// Tells the parent of an agent that has reported what it does, if there is something to tell. Returns at once.
+pub fn after_report(gateway: &Arc<GatewayState>, agent: &AgentRef, report: ReadyReport) {
+    let ReadyReport { activity, pod_uid, run_generation, is_first } = report;
     let activity = activity.filter(|activity| matches!(activity, Activity::Idle | Activity::NeedsInput));
-    let (Some(activity), Some(child)) = (activity, gateway.agents.by_uid(&agent.uid)) else { return };
-    let parent = child.spawned_by.as_ref().and_then(|by| gateway.agents.by_uid(&by.uid));
-    let Some(parent) = parent.filter(|parent| parent.name.namespace == child.name.namespace) else { return };
+    // The first run of an agent is its start, of which its parent knows.
+    let is_back = is_first && run_generation > 1;
+    if activity.is_none() && !is_back {
+        return;
+    }
+    let Some(child) = gateway.agents.by_uid(&agent.uid) else { return };
+    let Some(parent) = parent_of(gateway, &child) else { return };
     let gateway = gateway.clone();
     tokio::spawn(async move {
-        if let Err(why) = notify(&gateway, &child, &parent, activity).await {
-            tracing::debug!(object = %child.name, parent = %parent.name, why, "parent not told of its child");
+        if is_back {
+            let back = send(&gateway, &child, &parent, &format!("back-{pod_uid}"), "It is back, and goes on with its session.").await;
+            log_unsent(&child, &parent, back);
+        }
+        if let Some(activity) = activity {
+            let told = notify(&gateway, &child, &parent, activity).await;
+            log_unsent(&child, &parent, told);
         }
     });
+}
+
+/// Tells the parent that nothing runs the agent in this Pod any more, unless it has come back there. Called some time after the end of its line, when its status
+/// says why. `before` is what was known of it while it had the line.
+pub async fn after_line(gateway: &GatewayState, before: Option<Arc<AgentRecord>>, pod_uid: &str) {
+    let Some(before) = before.filter(|before| before.spawned_by.is_some()) else { return };
+    let is_there = gateway.lines.get(&before.name.uid).is_some_and(|line| line.pod_uid == pod_uid);
+    let Some(parent) = parent_of(gateway, &before).filter(|_| !is_there && !gateway.stopping.is_cancelled()) else { return };
+    let Some((what, text)) = end_of(gateway.agents.by_uid(&before.name.uid).as_deref(), pod_uid) else { return };
+    let told = send(gateway, &before, &parent, &format!("{what}-{pod_uid}"), &text).await;
+    log_unsent(&before, &parent, told);
+}
+
+/// Why nothing runs an agent in this Pod, as a part of an id, and a sentence. `None` where the agent has only gone to rest, or to another Pod by now.
+fn end_of(now: Option<&AgentRecord>, pod_uid: &str) -> Option<(&'static str, String)> {
+    let Some(now) = now else { return Some(("deleted", "Its YoiPod is gone, and with it what it has not committed.".to_owned())) };
+    let is_elsewhere = now.pod_uid.as_ref().is_some_and(|current| current != pod_uid);
+    if is_elsewhere || now.may_be_woken || now.has_closed_inbox() {
+        return None;
+    }
+    let why = now.unready.as_ref().map(|(reason, message)| {
+        // The other sentences may have words of the child, which the parent's model does not take for a notice's.
+        let is_operators = OPERATORS.iter().any(|known| **known == *reason);
+        if is_operators { format!(" ({reason}: {message})") } else { format!(" ({reason})") }
+    });
+    let why = why.unwrap_or_default();
+    match (now.is_stopped, &now.unready) {
+        (true, _) => Some(("stopped", format!("It has stopped{why}."))),
+        (false, Some(_)) => Some(("down", format!("Its container has ended{why}. It is started again where that can be."))),
+        // It runs, and only its line to this gateway is gone.
+        (false, None) => None,
+    }
+}
+
+fn parent_of(gateway: &GatewayState, child: &AgentRecord) -> Option<Arc<AgentRecord>> {
+    let parent = gateway.agents.by_uid(&child.spawned_by.as_ref()?.uid)?;
+    (parent.name.namespace == child.name.namespace).then_some(parent)
+}
+
+fn log_unsent(child: &AgentRecord, parent: &AgentRecord, sent: Result<(), String>) {
+    if let Err(why) = sent {
+        tracing::debug!(object = %child.name, parent = %parent.name, why, "parent not told of its child");
+    }
 }
 
 async fn notify(gateway: &GatewayState, child: &AgentRecord, parent: &AgentRecord, activity: Activity) -> Result<(), String> {
@@ -46,6 +113,11 @@ async fn notify(gateway: &GatewayState, child: &AgentRecord, parent: &AgentRecor
     let log = read_from_runtime(gateway, child, path, WhenStopped::Nobody).await.map_err(|failure| failure.into_plain().1)?;
     let events = Events::read(log, &parent.name.uid).await;
     let Some((what, text)) = events.notice(activity) else { return Ok(()) };
+    send(gateway, child, parent, &what, &text).await
+}
+
+/// `what` happened, as a part of an id.
+async fn send(gateway: &GatewayState, child: &AgentRecord, parent: &AgentRecord, what: &str, text: &str) -> Result<(), String> {
     let message = DeliverRequest {
         message_id: format!("notice-{}-{what}", child.name.uid),
         from: MessageSender { agent: Some(child.name.clone()), person: None },
@@ -162,6 +234,32 @@ mod tests {
         let resumed = line(6, "Resumed", json!({ "runId": "r", "by": { "user": "jane", "requestId": "q" } }));
         let ended = line(7, "RunEnded", json!({ "runId": "r", "outcome": "finished" }));
         assert!(notice(&(paused + &resumed + &ended), Activity::Idle).await.is_some());
+    }
+
+    fn record(desired: &str, status: Value) -> AgentRecord {
+        let spec = json!({ "projectRef": { "name": "p" }, "agent": { "builtin": {} }, "desiredState": desired });
+        let metadata = json!({ "namespace": "ns", "name": "child", "uid": "u-c" });
+        let pod: yoi_crds::YoiPod = serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap();
+        AgentRecord::from(pod)
+    }
+
+    #[test]
+    fn g8_an_end_is_told_of_with_what_the_status_says_and_going_to_rest_or_to_another_pod_is_none() {
+        let ready = |reason: &str, message: &str| json!([{ "type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+        let status = |pod: Value, conditions: Value| json!({ "runGeneration": 2, "pod": pod, "conditions": conditions });
+        let pod = || json!({ "name": "child-2", "uid": "p" });
+        let killed = record("Running", status(pod(), ready("PodNotRunning", "the container of Pod child-2 ended with exit code 137")));
+        let (what, text) = end_of(Some(&killed), "p").unwrap();
+        assert!(what == "down" && text.contains("exit code 137"), "{what} {text}");
+        let stopped = record("Stopped", status(Value::Null, ready("Stopped", "desiredState is Stopped")));
+        assert_eq!(end_of(Some(&stopped), "p").map(|(what, _)| what), Some("stopped"));
+        let no_line = record("Running", status(pod(), json!([])));
+        assert_eq!(end_of(Some(&no_line), "p"), None, "it runs");
+        assert_eq!(end_of(None, "p").map(|(what, _)| what), Some("deleted"));
+        assert_eq!(end_of(Some(&killed), "an earlier one"), None, "it runs in another Pod");
+        let mut rests = status(pod(), json!([]));
+        rests["report"] = json!({ "podUID": "p", "runGeneration": 2, "ready": false, "reason": "Resting", "message": "" });
+        assert_eq!(end_of(Some(&record("Running", rests)), "p"), None);
     }
 
     #[tokio::test]

@@ -215,7 +215,7 @@ pub enum Command {
     /// Make, list and delete isolated trees.
     #[command(subcommand, after_help = examples::WORKSPACE)]
     Workspace(WorkspaceCommand),
-    /// List and delete the claims that hold agents' sessions, also those of agents that are gone.
+    /// List, read and delete the claims that hold agents' sessions, also those of agents that are gone.
     #[command(subcommand, after_help = examples::SESSION)]
     Session(SessionCommand),
     /// List the trees on nodes' disks that no AgentWorkspace claims, as after a node was lost and came back, and discard them.
@@ -298,7 +298,7 @@ impl Command {
             Command::Workspace(WorkspaceCommand::Rm(args)) => args.dry_run.dry_run,
             Command::Session(SessionCommand::Rm(args)) => args.deletion.dry_run.dry_run,
             Command::Session(SessionCommand::Prune(args)) => args.deletion.dry_run.dry_run,
-            Command::Session(SessionCommand::Ls(_)) => None,
+            Command::Session(SessionCommand::Ls(_) | SessionCommand::Log(_) | SessionCommand::Export(_)) => None,
             // Without --apply it only prints.
             Command::Init(_) => None,
             Command::Workspace(WorkspaceCommand::Ls(_)) | Command::Ls(_) | Command::Log(_) | Command::Send(_) => None,
@@ -360,7 +360,10 @@ impl Command {
                 return None;
             }
             Command::Workspace(_) | Command::Trees(_) | Command::Doctor(_) | Command::Explain { .. } | Command::Crds => return None,
-            Command::Sync(_) | Command::Host(_) | Command::Vm(_) | Command::Ssh(_) | Command::SshConfig(_) | Command::Session(_) => {
+            Command::Session(SessionCommand::Log(args)) => &args.of,
+            Command::Session(SessionCommand::Export(args)) => &args.of,
+            Command::Session(SessionCommand::Ls(_) | SessionCommand::Rm(_) | SessionCommand::Prune(_)) => return None,
+            Command::Sync(_) | Command::Host(_) | Command::Vm(_) | Command::Ssh(_) | Command::SshConfig(_) => {
                 return None;
             }
             Command::Version(_) | Command::Completion { .. } => return None,

@@ -6,8 +6,11 @@
 //! | who may | an agent whose `spec.delegation` is there; a child never has one |
 //! | how many | `spec.limits.children` that are not deleted, stopped ones among them |
 //! | what it is | its parent's project, agent, model, Pod settings, Secrets, policy, limits and rest; a session of its own, and with a fork its parent's scope |
+//! | narrower | by a template of its parent's sub-agents: [`template`] |
 //! | where paths are lent | its scope is what was lent, and its tree its parent's: see [`crate::reservation`] |
 //! | whose it is | nobody's: it outlives its parent, and `spec.spawnedBy` names that one for good |
+
+mod template;
 
 use yoi_crds::pod::{Completion, DesiredState, PodWorkspace, SessionSettings, SpawnedBy, WorkspaceTemplate};
 use yoi_crds::source::{NamedRef, WorkspaceSource};
@@ -18,6 +21,7 @@ use yoi_wire::entry::AgentRef;
 use yoi_wire::hub::{Refusal, RefusalReason};
 
 use crate::meta::{deleting, name, namespace, uid};
+use crate::scope::{self, Entry, EntryKind, TreePath};
 use crate::visibility::check_name;
 
 /// The longest id of a request.
@@ -28,7 +32,7 @@ const MAX_ID: usize = 128;
 /// # Errors
 /// `Invalid`.
 pub fn check_request(parent: &AgentRef, request: &SpawnRequest) -> Result<(), Refusal> {
-    let SpawnRequest { name, task, request_id, share: _ } = request;
+    let SpawnRequest { name, task, request_id, share: _, cwd, template: _ } = request;
     let invalid = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
     check_name(parent, name)?;
     if task.trim().is_empty() {
@@ -39,6 +43,9 @@ pub fn check_request(parent: &AgentRef, request: &SpawnRequest) -> Result<(), Re
             "the task has {} bytes, and {MAX_TASK_TEXT} are allowed; put it into a file of the tree and name the file in the task",
             task.len()
         ));
+    }
+    if let Some(why) = cwd.as_ref().and_then(|cwd| TreePath::parse(cwd.as_bytes()).err()) {
+        return invalid(format!("cwd: {why}; name a folder of the tree, relative to it"));
     }
     if request_id.is_empty() || request_id.len() > MAX_ID || !request_id.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
         return invalid(format!("requestId must be 1 to {MAX_ID} letters, digits and dashes; use a UUID"));
@@ -66,7 +73,28 @@ pub fn child_by_claim(parent: &YoiPod, request: &SpawnRequest, tree: &str, claim
         by.loan = Some(claim.loan.clone());
         by.rules = Some(Box::new(claim.rules.clone()));
     }
+    check_cwd(&child)?;
     Ok(child)
+}
+
+/// Refuses a folder that the child cannot read. Whether it is there its parent has looked.
+fn check_cwd(child: &YoiPod) -> Result<(), Refusal> {
+    let Some(cwd) = child.spec.working_dir.as_deref() else { return Ok(()) };
+    let refused = |message: String| Err(Refusal { reason: RefusalReason::Invalid, message });
+    if child.spec.agent.builtin.is_none() {
+        return refused("cwd is of built-in agents, and this one is a program: leave cwd out, and name the folder in the task".to_owned());
+    }
+    let path = TreePath::parse(cwd.as_bytes()).map_err(|why| Refusal { reason: RefusalReason::Invalid, message: format!("cwd: {why}") })?;
+    let rules = match child.spec.scope.as_deref().map(scope::rules) {
+        Some(Ok(rules)) => rules,
+        // A scope that cannot be read keeps the child from starting, and says so.
+        Some(Err(_)) | None => return Ok(()),
+    };
+    // What no rule is about can be read.
+    if !rules.hides(&Entry { path, kind: EntryKind::Folder }) {
+        return Ok(());
+    }
+    refused(format!("the child could not read cwd {cwd}: its scope hides that; name a folder that it may read, or leave cwd out"))
 }
 
 /// The child that the request asks for, in a fork.
@@ -98,6 +126,7 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
         // What is closed to the parent is in the fork, too.
         scope,
         delegation,
+        working_dir,
         spawned_by: _,
     } = &parent.spec;
     if delegation.is_none() {
@@ -134,6 +163,7 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
             policy: policy.clone(),
             scope: scope.clone(),
             delegation: None,
+            working_dir: request.cwd.clone().or_else(|| working_dir.clone()),
             spawned_by: Some(Box::new(SpawnedBy {
                 name: name(meta).to_owned(),
                 uid: uid(meta).to_owned(),
@@ -144,6 +174,10 @@ pub fn child_of(parent: &YoiPod, request: &SpawnRequest) -> Result<YoiPod, Refus
         },
     );
     child.metadata.namespace = Some(namespace(meta).to_owned());
+    if let Some(template) = &request.template {
+        template::narrow(&mut child.spec, template)?;
+    }
+    check_cwd(&child)?;
     Ok(child)
 }
 
@@ -206,7 +240,7 @@ mod tests {
     }
 
     fn request(name: &str, task: &str) -> SpawnRequest {
-        SpawnRequest { name: name.to_owned(), task: task.to_owned(), request_id: "r-1".to_owned(), share: None }
+        SpawnRequest { name: name.to_owned(), task: task.to_owned(), request_id: "r-1".to_owned(), share: None, cwd: None, template: None }
     }
 
     fn lead() -> AgentRef {
@@ -276,6 +310,24 @@ mod tests {
         assert_eq!((spec.scope.as_deref(), &spec.delegation), (Some(&claim.rules), &None));
         let by = spec.spawned_by.as_deref().unwrap();
         assert_eq!((by.loan.as_deref(), by.rules.as_deref(), by.request_id.as_str()), (Some("l-1"), Some(&claim.rules), "r-1"));
+    }
+
+    #[test]
+    fn c11_a_working_directory_is_a_folder_of_the_tree_that_the_child_may_read_and_allows_nothing() {
+        let hidden = json!({ "allow": [{ "path": "src", "access": "Write" }], "deny": [{ "path": "keys", "access": "Read" }] });
+        let parent = parent(json!({ "delegation": {}, "scope": hidden }));
+        let at = |cwd: &str| SpawnRequest { cwd: Some(cwd.to_owned()), ..request("child", "t") };
+        for cwd in ["/docs", "docs/../keys", "", "docs/.git", "a//b"] {
+            assert_eq!(check_request(&lead(), &at(cwd)).map_err(|refusal| refusal.reason), Err(RefusalReason::Invalid), "{cwd}");
+        }
+        let child = child_of(&parent, &at("docs")).unwrap();
+        assert_eq!((child.spec.working_dir.as_deref(), &child.spec.scope), (Some("docs"), &parent.spec.scope), "it grants nothing");
+        for cwd in ["keys", "keys/old"] {
+            let refusal = child_of(&parent, &at(cwd)).unwrap_err();
+            assert!(refusal.reason == RefusalReason::Invalid && refusal.message.contains("its scope hides that"), "{}", refusal.message);
+        }
+        let program = self::parent(json!({ "delegation": {}, "agent": { "command": ["true"] } }));
+        assert!(child_of(&program, &at("docs")).unwrap_err().message.contains("leave cwd out"));
     }
 
     #[test]

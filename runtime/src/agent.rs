@@ -82,7 +82,8 @@ pub async fn run(settings: RuntimeSettings, origin: &LogOrigin) -> Result<(), Ag
     let not_empty = settings.new_session.then(|| not_empty(&settings.session, &settings.pod_uid)).flatten();
     let setup = not_empty.map_or_else(|| program_setup(&settings), Err);
     let program_home = setup.as_ref().ok().and_then(|setup| setup.as_ref()?.home.clone());
-    let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env);
+    let mut processes = ProcessSupervisor::new(root.clone(), &manifest.agent.name, &settings.user_env)
+        .with_directory(manifest.working_dir.as_deref().map(PathBuf::from).unwrap_or_default());
     let scope = frame::enter(&mut processes, frame::of_agent(&settings, program_home.as_deref()), settings.frame);
     let processes = Arc::new(processes);
     let (home, of) = (processes.home().to_owned(), manifest.clone());

@@ -23,6 +23,12 @@ pub struct SpawnRequest {
     /// Paths of the caller's own tree that the child works in, instead of in a fork. The caller does not write there until they are back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Vec<SharedPath>>,
+    /// The folder in which the child's commands start, relative to the tree. It allows nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Name of one of the caller's templates of sub-agents: the child is as narrow as that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
 }
 
 /// A path that is lent.

@@ -19,7 +19,7 @@ pub struct AgentManifest {
     /// Name of the YoiProject; empty in manifests of earlier versions.
     #[serde(default)]
     pub project: String,
-    /// Where the tree is mounted; the working directory of every tool.
+    /// Where the tree is mounted; what paths of tools are relative to.
     pub path: String,
     /// Settings of the runtime's own loop.
     pub builtin: Builtin,
@@ -54,6 +54,9 @@ pub struct AgentManifest {
     /// Whether it may lend them paths of its tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lends: bool,
+    /// The folder in which commands of tools start, relative to `path`; absent: `path` itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
     /// Bytes of a segment of the session after which the next one begins; absent: 64 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment_bytes: Option<u64>,

@@ -223,7 +223,7 @@ mod tests {
         let refused = Args::try_parse_from(["cargo xtask", "bench", "nonsense"]).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
             refused.contains(
-                "workspace, providers, zfs, providers-zfs, refresh, capture, push, session, tools, assets, runtime, programs, cluster, agents, warm, first-word, rest, attach, claims, messages, objects, claims-at-rate"
+                "workspace, providers, zfs, providers-zfs, refresh, capture, push, session, tools, assets, runtime, programs, cluster, agents, warm, first-word, rest, attach, claims, loans, messages, objects, claims-at-rate"
             ),
             "{refused}"
         );

@@ -40,7 +40,7 @@ pub enum Benchmark {
     Runtime,
     /// What a program costs as an agent: proxy, frame, memory, and a task of programs from npm
     Programs,
-    /// All of the nine that follow, or those of them that are named too
+    /// All of the ten that follow, or those of them that are named too
     Cluster,
     Agents,
     /// Agents that take warm session claims, alone and many at once
@@ -52,19 +52,21 @@ pub enum Benchmark {
     /// What an attached person waits for
     Attach,
     Claims,
+    /// What an agent that starts others waits for and writes
+    Loans,
     Messages,
     Objects,
     /// Claims at a steady rate on simulated nodes: how fast the control plane is, and what it writes
     ClaimsAtRate,
 }
 use Benchmark::{
-    Agents, Assets, Attach, Capture, Claims, ClaimsAtRate, Cluster, FirstWord, Messages, Objects, Programs, Providers, ProvidersZfs, Push,
-    Refresh, Rest, Runtime, Session, Tools, Warm, Workspace, Zfs,
+    Agents, Assets, Attach, Capture, Claims, ClaimsAtRate, Cluster, FirstWord, Loans, Messages, Objects, Programs, Providers, ProvidersZfs,
+    Push, Refresh, Rest, Runtime, Session, Tools, Warm, Workspace, Zfs,
 };
 
 /// Benchmarks that need no cluster: what its rows are called, the crate, and the words for its program.
 const ALONE: [(Benchmark, &str, &str, &[&str]); 10] = [
-    (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage"]),
+    (Workspace, "workspace", "yoi-workspace", &["--bench", "clone", "--", "snapshots", "overlays", "usage", "covers"]),
     (Providers, "providers", "yoi-workspace", &["--bench", "clone", "--", "providers"]),
     (Refresh, "refresh", "yoi-plan", &["--bench", "refresh"]),
     (Capture, "capture", "yoi-worktree", &["--bench", "capture"]),
@@ -77,13 +79,14 @@ const ALONE: [(Benchmark, &str, &str, &[&str]); 10] = [
 ];
 /// Parts of the benchmark of `workspace` that need the guest's kernel.
 const IN_GUEST: [(Benchmark, &str); 2] = [(Zfs, "zfs"), (ProvidersZfs, "providers-zfs")];
-const PARTS: [(Benchmark, &str); 9] = [
+const PARTS: [(Benchmark, &str); 10] = [
     (Agents, "agents"),
     (Warm, "warm"),
     (FirstWord, "first-word"),
     (Rest, "rest"),
     (Attach, "attach"),
     (Claims, "claims"),
+    (Loans, "loans"),
     (Messages, "messages"),
     (Objects, "objects"),
     (ClaimsAtRate, "claims-at-rate"),
@@ -220,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_part_is_reason_enough_for_a_cluster_and_the_cluster_alone_means_every_part() {
-        let all = ["agents", "warm", "first-word", "rest", "attach", "claims", "messages", "objects", "claims-at-rate"];
+        let all = ["agents", "warm", "first-word", "rest", "attach", "claims", "loans", "messages", "objects", "claims-at-rate"];
         let parts = |wanted: &[Benchmark]| parts(wanted, false).unwrap();
         assert_eq!(parts(&[]), all);
         assert_eq!(parts(&[Workspace, Cluster]), all);

@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //! * Whoever lends has what is lent covered from before the loan is said to be covered until it is back and no Pod of its holder has the tree mounted.
-//! * A holder's Pod mounts the tree only by a claim that is Active and names it, and while every Pod of the lender that is there has the paths covered. Where
-//!   there is none, as of one that rests, the next one has them covered from its start.
+//! * A holder's Pod mounts the tree only by a claim that is Active and names it, while every Pod of the lender that is there has the paths covered, and while
+//!   no other Pod has mounted what it is to write. Where there is no Pod of the lender, as of one that rests, the next one has them covered from its start.
 //!
 //! A view of the API server may be an old one. What this node has mounted is not: a loan counts for as long as the tree is mounted by it.
 
@@ -151,6 +151,26 @@ pub fn holder_admission(ws: &AgentWorkspace, pod: Uid) -> Option<HolderAdmission
         ClaimState::Reserved | ClaimState::Fenced | ClaimState::Unknown => HolderAdmission::Wait(format!("loan {loan} is not Active yet")),
         ClaimState::Reclaiming | ClaimState::Released => HolderAdmission::Deny(format!("loan {loan} is over")),
     })
+}
+
+/// The loan by which another Pod of this node has the tree mounted and can write where this loan lets its holder write. The object of that Pod may be gone, and
+/// the loan released, while its containers are not: somebody deleted it by force when the node did not answer.
+#[must_use]
+pub fn other_writer(loan: &str, rules: &Scope, volume: &PodVolume, records: &[PublishRecord], shown: &[PublishedMount]) -> Option<String> {
+    let as_loan = |id: &str, rules: &Scope, volume: &PodVolume| scope::Loan {
+        id: id.to_owned(),
+        // Holders lend nothing on.
+        lender: String::new(),
+        holder: volume.pod.to_string(),
+        rules: readable(rules),
+    };
+    let holds = |record: &PublishRecord| match record.shows.lending() {
+        Some(Lending::Holds { loan, rules }) => Some(as_loan(loan, rules, &record.volume)),
+        Some(Lending::Lends { .. }) | None => None,
+    };
+    let is_other = |record: &&PublishRecord| record.volume != *volume && shown.iter().any(|mount| mount.volume == record.volume);
+    let others: Vec<scope::Loan> = records.iter().filter(is_other).filter_map(holds).collect();
+    scope::conflict(&others, &as_loan(loan, rules, volume)).map(|conflict| conflict.loan)
 }
 
 /// Why what is lent of a tree cannot be said to be closed on this node; `None`: nothing hinders. `strangers` are those of [`strangers`].

@@ -192,6 +192,10 @@ pub async fn mount_of(
             None => LoanReport::default(),
         };
         let is_covered = report.views.iter().any(|view| view.loan == loan && view.covered);
+        let shown = shown_of_tree(state, tree).await?;
+        if let Some(other) = loans::other_writer(&loan, &rules, volume, &state.publish_records.of_tree(tree), &shown) {
+            return Err(Error::Lent(format!("a Pod that holds by loan {other} what loan {loan} lends is not gone from this node yet")));
+        }
         return match is_covered {
             true => Ok(LentMount { covers, lending: Some(Box::new(Lending::Holds { loan, rules })), is_in_use: false }),
             false => Err(Error::Lent(format!("loan {loan} is not closed to its lender"))),

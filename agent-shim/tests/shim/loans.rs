@@ -189,6 +189,33 @@ async fn a_shim_that_starts_while_a_holder_works_keeps_the_path_closed_by_the_ho
     assert!(views(&shim).iter().all(|view| !view.starts_with("uncover")), "{:?}", views(&shim));
 }
 
+/// Its object may be gone by force, and the loan back, while its containers still run.
+#[tokio::test(start_paused = true)]
+async fn c20_a_path_is_shown_to_no_second_holder_while_the_first_one_has_it_mounted() {
+    let shim = lending_shim().await;
+    let mut node = shim.node().await;
+    let first = lent(json!([claim("l", "src/a", "Active")]), &[covered("l")]);
+    seen(&shim, first).await;
+    node.node_publish_volume(shim.tree(HOLDER, 1)).await.unwrap();
+    let of = |loan: &str, path: &str| {
+        let mut claim = claim(loan, path, "Active");
+        claim["holder"] = json!({ "name": "second", "podUID": uid(9) });
+        lent(json!([claim]), &[covered(loan)])
+    };
+    let above = of("m", "src");
+    seen(&shim, above.clone()).await;
+    let refused = node.node_publish_volume(shim.tree(9, 1)).await.unwrap_err();
+    let why = "a Pod that holds by loan l what loan m lends is not gone from this node yet";
+    assert_eq!((refused.code(), refused.message()), (Code::Aborted, why));
+    // Elsewhere it hinders nobody.
+    seen(&shim, of("n", "docs")).await;
+    node.node_publish_volume(shim.tree(9, 1)).await.unwrap();
+    node.node_unpublish_volume(shim.unpublish(9, "tree")).await.unwrap();
+    node.node_unpublish_volume(shim.unpublish(HOLDER, "tree")).await.unwrap();
+    seen(&shim, above).await;
+    node.node_publish_volume(shim.tree(9, 1)).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lender_that_starts_again_has_closed_from_the_start_what_is_lent() {
     let shim = lending_shim().await;

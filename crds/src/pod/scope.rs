@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::open_enum::open_enum;
 
 /// The most bytes of a rule's path.
-const MAX_PATH: u32 = 512;
+pub(super) const MAX_PATH: u32 = 512;
 /// An empty name, `.`, `..` or git's own folder among the names of a path.
-const PATH_RULE: &str = r"self == '.' || !self.matches('(^|/)(\\.|\\.\\.|\\.git)?(/|$)')";
-const PATH_MESSAGE: &str =
+pub(super) const PATH_RULE: &str = r"self == '.' || !self.matches('(^|/)(\\.|\\.\\.|\\.git)?(/|$)')";
+pub(super) const PATH_MESSAGE: &str =
     "a path is relative to the tree and has plain names, e.g. src/parser, or it is . for the whole tree; git's own folder has no rules";
 
 /// Which paths of its tree an agent may write, whoever of its processes tries: the kernel of its node holds it. What no rule allows to be written can be read, and

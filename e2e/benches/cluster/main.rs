@@ -11,6 +11,7 @@ mod first_word;
 #[allow(dead_code, reason = "the security tests use the rest of it")]
 #[path = "../../tests/security/gateway_client.rs"]
 mod gateway_client;
+mod loans;
 mod measure;
 mod messages;
 mod objects;
@@ -37,6 +38,9 @@ async fn main() -> Result<()> {
     }
     if is_wanted("claims") {
         failed.extend(write_rows("claims", claims::run().await));
+    }
+    if is_wanted("loans") {
+        failed.extend(write_rows("loans", loans::run().await));
     }
     if is_wanted("messages") {
         failed.extend(write_rows("messages", messages::run().await));

@@ -6,7 +6,8 @@ use kube::api::PostParams;
 use serde_json::json;
 use yoi_crds::YoiPod;
 use yoi_crds::pod::DesiredState;
-use yoi_e2e::test_namespace::{TestNamespace, uid};
+use yoi_e2e::poll_until;
+use yoi_e2e::test_namespace::{TIMEOUT, TestNamespace, uid};
 use yoi_wire::entry::Body;
 
 use crate::tool_output;
@@ -189,5 +190,55 @@ async fn d12_a_lead_merges_its_childs_work_and_restores_it() -> Result<()> {
     ensure!(lead.status.as_ref().and_then(|status| status.children) == Some(1), "{:?}", lead.status);
     let refused = ns.yoi(&["restore", "child"]).await?;
     ensure!(refused.code == 1 && refused.err.contains("live"), "{refused:?}");
+    ns.remove().await
+}
+
+const NARROW: &str = r#"
+rules:
+- name: child
+  when: { lastUserContains: "work as the child" }
+  steps:
+  - toolCalls: [{ tool: Shell, args: { command: "pwd; ls" } }, { tool: Write, args: { path: docs/more, content: "x" } }]
+  - text: The child has done it.
+- name: lead
+  when: { lastUserContains: "start a narrow one" }
+  steps:
+  - toolCalls: [{ tool: Shell, args: { command: "mkdir docs && touch docs/here" } }]
+  - toolCalls: [{ tool: SpawnPod, args: { name: child, task: "work as the child", cwd: docs } }]
+  - toolCalls: [{ tool: SpawnPod, args: { name: child, task: "work as the child", cwd: /workspace/tree/docs, template: look } }]
+  - text: Started.
+- name: again
+  when: { lastUserContains: "what now" }
+  steps:
+  - text: Nothing.
+"#;
+
+#[tokio::test]
+async fn c10_c11_g8_a_child_has_its_templates_tools_and_its_folder_and_its_parent_is_told_of_its_end() -> Result<()> {
+    let ns = TestNamespace::create("narrow").await?;
+    ns.create_model(NARROW).await?;
+    ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Btrfs" })).await?;
+    let look = json!({ "name": "look", "description": "Looks.", "tools": ["Shell", "Read"] });
+    let agent = json!({ "builtin": { "instruction": "You are lead.", "subagents": [look] } });
+    ns.create_agent("lead", "p", json!({ "task": "start a narrow one", "delegation": {}, "agent": agent })).await?;
+    ns.wait_task_complete("lead").await?;
+    let outputs: Vec<String> = tool_output::all(&ns, "lead").await?.into_iter().map(|(_, output)| output).collect();
+    ensure!(outputs[1].contains("is relative") && outputs[2].contains("is started in a fork"), "{outputs:?}");
+    ns.wait_task_complete("child").await?;
+    let of_child: Vec<String> = tool_output::all(&ns, "child").await?.into_iter().map(|(_, output)| output).collect();
+    ensure!(of_child.iter().any(|output| output.contains("/workspace/tree/docs\nhere")), "{of_child:?}");
+    ensure!(!of_child.iter().any(|output| output.contains("bytes to docs/more")), "it writes: {of_child:?}");
+    let child: YoiPod = ns.get("child").await?;
+    ensure!(child.spec.working_dir.as_deref() == Some("docs"), "{:?}", child.spec);
+    ensure!(child.spec.policy.as_ref().is_some_and(|policy| policy.allow == ["Shell", "Read"]), "{:?}", child.spec.policy);
+
+    ns.yoi(&["stop", "child", "--wait"]).await?.exit_ok()?;
+    // A hint: it comes some seconds after the end, and is read with a run of the lead.
+    let told = poll_until(TIMEOUT, "the lead is told of its child's end", async || {
+        tool_output::of_run(&ns, "lead", "what now").await?;
+        let is_told = |body: &Body| matches!(body, Body::PeerMessage(message) if message.text.contains("It has stopped"));
+        Ok(ns.log("lead").await?.iter().any(|line| is_told(&line.entry.body)).then_some(()))
+    });
+    told.await?;
     ns.remove().await
 }

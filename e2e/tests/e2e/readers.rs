@@ -143,3 +143,30 @@ async fn start_ends_the_reader_of_a_stopped_agent_first() -> Result<()> {
     ns.wait_gone::<Pod>("a-reader").await?;
     ns.remove().await
 }
+
+#[tokio::test]
+async fn h3_f16_the_session_of_an_agent_that_is_gone_is_read_by_its_claim_and_nothing_of_it_changes() -> Result<()> {
+    let ns = TestNamespace::create("left").await?;
+    ns.create_model(SCRIPT).await?;
+    ns.create_git_project("p").await?;
+    ns.create_agent("a", "p", json!({ "task": "work", "session": { "retain": "Retain" } })).await?;
+    ns.wait_task_complete("a").await?;
+    ns.delete::<YoiPod>("a").await?;
+    ns.wait_gone::<YoiPod>("a").await?;
+    let before = session(&ns, "before").await?;
+    let listed = ns.yoi(&["session", "ls"]).await?.exit_ok()?.out;
+    ensure!(listed.lines().any(|line| line.starts_with("a-session") && line.contains("nobody")), "{listed}");
+
+    let log = ns.yoi(&["session", "log", "a-session"]).await?.exit_ok()?;
+    ensure!(log.out.contains("All done.") && log.err.contains("is deleted afterwards"), "{log:?}");
+    let file = tempfile::tempdir()?;
+    let path = file.path().join("a.tar").display().to_string();
+    ns.yoi(&["session", "export", "a-session", "-f", &path]).await?.exit_ok()?;
+    let archive = std::fs::read(&path)?;
+    ensure!(archive.windows(9).any(|bytes| bytes == b"All done."), "the archive has {} bytes and not the agent's words", archive.len());
+    for reader in ns.list::<YoiPod>("").await? {
+        ns.wait_gone::<YoiPod>(&reader.name_any()).await?;
+    }
+    ensure!(session(&ns, "after").await? == before, "the session has changed");
+    ns.remove().await
+}

@@ -100,7 +100,7 @@ fn agent(workspace: Value, session: Value) -> Value {
         "task": "Say hello.", "completion": "Keep", "model": model(), "pod": pod(), "desiredState": "Stopped", "session": session,
         "limits": { "turnsPerRun": 5, "toolSeconds": 10, "tokens": 1_000_000, "silenceSeconds": 600, "children": 4, "conversations": 4, "lifetime": "999999h" },
         "compaction": { "at": 80_000, "keep": 10_000 },
-        "policy": policy(), "rest": { "after": "30m" }, "delegation": scope(), "scope": scope(),
+        "policy": policy(), "rest": { "after": "30m" }, "delegation": scope(), "scope": scope(), "workingDir": "docs",
     })
 }
 

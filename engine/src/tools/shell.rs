@@ -74,10 +74,10 @@ fn read_rest(pipe: &Receiver, buffer: &mut [u8], mut push: impl FnMut(&[u8])) {
 }
 
 impl Shell {
-    /// Commands start in the root of the tree.
+    /// Commands start in the supervisor's folder of the tree.
     #[must_use]
     pub fn new(processes: Arc<ProcessSupervisor>) -> Self {
-        let directory = Mutex::new(processes.root().to_owned());
+        let directory = Mutex::new(processes.root().join(processes.directory()));
         let memory_kills = MemoryKills::of_this_process();
         Self { processes, script: Script::of_this_system(), directory, memory_kills, background: Arc::default() }
     }
@@ -89,7 +89,8 @@ impl Shell {
 
     /// A shell that starts in the root, with the same commands in the background.
     pub(super) fn in_root(&self) -> Self {
-        Self { background: self.background.clone(), ..Self::new(self.processes.clone()) }
+        let directory = Mutex::new(self.processes.root().to_owned());
+        Self { background: self.background.clone(), directory, ..Self::new(self.processes.clone()) }
     }
 
     /// Runs a command for at most `limit`. Standard output and error come interleaved, in at most `bytes` bytes, and piece by piece at

@@ -11,6 +11,7 @@ use yoi_wire::hub::{Refusal, RefusalReason};
 use super::RefusalResponse;
 use crate::GatewayState;
 use crate::identity::{AuthenticatedAgent, PodRole};
+use crate::notices::after_line;
 use crate::open_lines::OpenLine;
 
 pub async fn open(
@@ -49,7 +50,9 @@ pub async fn open(
                 }
                 // Changes of the agent since the token review found no line to reconcile.
                 gateway.liveness.reconcile(&line.agent.uid);
+                let before = gateway.agents.by_uid(&agent.uid);
                 gateway.liveness.clone().on_line_closed(line).await;
+                after_line(&gateway, before, &pod_uid).await;
             }
             Err(error) => {
                 tracing::info!(object = %agent, uid = agent.uid, run, pod_uid, %error, "line of a former Pod refused");

@@ -6,13 +6,14 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
+use yoi_crds::pod::LastReport;
 use yoi_wire::hub::{Refusal, RefusalReason, ReportAccepted, RuntimeReport};
 
 use super::RefusalResponse;
 use super::refusal::read_json;
 use crate::GatewayState;
 use crate::identity::AuthenticatedAgent;
-use crate::notices::after_report;
+use crate::notices::{ReadyReport, after_report};
 use crate::status::WriteError;
 
 pub async fn receive(
@@ -23,11 +24,19 @@ pub async fn receive(
     let report: RuntimeReport = read_json("a report", body).await?;
     validate(&report)?;
     let refused_calls = report.refused_calls.clone();
-    let activity = report.activity.known().filter(|_| report.ready);
+    let ready = report.ready.then(|| {
+        let was_ready = |known: &LastReport| known.pod_uid == caller.pod_uid && known.ready;
+        let before = gateway.agents.by_uid(&caller.agent.uid);
+        let is_first = before.is_some_and(|before| !before.gateway_status.report.as_ref().is_some_and(was_ready));
+        let (pod_uid, run_generation) = (caller.pod_uid.clone(), caller.run_generation);
+        ReadyReport { activity: report.activity.known(), pod_uid, run_generation, is_first }
+    });
     match gateway.reports.write(&caller.agent, caller.pod_uid, report).await {
         Ok(()) => {
             gateway.metrics.count_refused(&refused_calls);
-            after_report(&gateway, &caller.agent, activity);
+            if let Some(ready) = ready {
+                after_report(&gateway, &caller.agent, ready);
+            }
             Ok(Json(ReportAccepted { agent: caller.agent }))
         }
         Err(error) => Err(refusal_response(&error, caller.run_generation)),

@@ -9,7 +9,9 @@ use yoi_wire::children::{
 };
 use yoi_wire::entry::{ReadPosition, RunOutcome};
 use yoi_wire::evidence::{ChildFacts, ChildLog, ChildLogRequest, ChildStateRequest};
-use yoi_wire::hub::{Activity, PodList, RefusalReason, ReportAccepted, SendRequest, SendResponse, VisibilityReason, gateway_api};
+use yoi_wire::hub::{
+    Activity, PodList, RefusalReason, ReportAccepted, RuntimeReport, SendRequest, SendResponse, VisibilityReason, gateway_api,
+};
 use yoi_wire::merge::{MergeRequest, MergeStrategy, WORK};
 use yoi_wire::people::{DiffResponse, DiffSince};
 
@@ -45,7 +47,8 @@ fn put_child(cluster: &TestCluster) {
 }
 
 async fn spawn(caller: &RequestClient, name: &str, id: &str) -> Result<SpawnResponse, CallError> {
-    let request = SpawnRequest { name: name.to_owned(), task: "do it".to_owned(), request_id: id.to_owned(), share: None };
+    let request =
+        SpawnRequest { name: name.to_owned(), task: "do it".to_owned(), request_id: id.to_owned(), share: None, cwd: None, template: None };
     caller.post_json(gateway_api::SPAWN, &request).await
 }
 
@@ -368,4 +371,35 @@ async fn a15_b19_e7_a_parent_is_told_of_the_end_of_its_childs_run_by_its_log_and
     assert_eq!((told.message_id.as_str(), told.weak, told.only_when_idle), ("notice-u-c-run-5", true, false));
     assert!(told.from.agent.is_some_and(|from| from.uid == "u-c") && told.text.contains("finished"), "{}", told.text);
     assert!(lead.messages.try_recv().is_err() && other.messages.try_recv().is_err(), "somebody else was told, or twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b19_g8_a_parent_is_told_that_its_child_is_back_and_that_nothing_runs_it_any_more() {
+    let cluster = cluster();
+    put_child(&cluster);
+    // It has run before.
+    change(&cluster, "child", |child| child["status"]["runGeneration"] = json!(2));
+    let replica = cluster.replica().await;
+    let mut lead = cluster.runtime(&[&replica], "token-p-l").await;
+    let child = cluster.runtime(&[&replica], "token-p-c").await;
+    let caller = cluster.caller(&replica, "token-p-c");
+    let second = RuntimeReport { run_generation: 2, ..report(Activity::Running) };
+    for _ in 0..2 {
+        let _: ReportAccepted = caller.post_json(gateway_api::REPORT, &second).await.unwrap();
+    }
+    let back = wait_for("the notice", lead.messages.recv()).await.unwrap();
+    assert_eq!((back.message_id.as_str(), back.weak), ("notice-u-c-back-p-c", true));
+    change(&cluster, "child", |child| {
+        child["status"]["conditions"] = json!([{ "type": "Ready", "status": "False", "reason": "PodNotRunning", "message": "exit code 137",
+            "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+    });
+    drop(child);
+    let down = loop {
+        let told = wait_for("the notice", lead.messages.recv()).await.unwrap();
+        // The second report may have come before the first was seen in the status. Under its id it is read once.
+        if told.message_id != back.message_id {
+            break told;
+        }
+    };
+    assert!(down.message_id == "notice-u-c-down-p-c" && down.text.contains("exit code 137"), "{down:?}");
 }

@@ -58,7 +58,8 @@ async fn node(cluster: &TestCluster, covered: bool, message: Option<&str>) {
 async fn spawn(caller: &RequestClient, name: &str, id: &str, paths: &[&str]) -> Result<SpawnResponse, CallError> {
     let shared = |path: &&str| SharedPath { path: (*path).to_owned(), access: SharedAccess::Write, recursive: true };
     let share = Some(paths.iter().map(shared).collect());
-    let request = SpawnRequest { name: name.to_owned(), task: "do it".to_owned(), request_id: id.to_owned(), share };
+    let request =
+        SpawnRequest { name: name.to_owned(), task: "do it".to_owned(), request_id: id.to_owned(), share, cwd: None, template: None };
     caller.post_json(gateway_api::SPAWN, &request).await
 }
 

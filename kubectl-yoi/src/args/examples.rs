@@ -229,10 +229,16 @@ pub const WORKSPACE_RM: &str = "Examples:
   kubectl yoi workspace rm -l pipeline=nightly --force";
 pub const SESSION: &str = "Examples:
   kubectl yoi session ls
+  kubectl yoi session log dave-session
   kubectl yoi session prune --older-than 30d";
 pub const SESSION_LS: &str = "Examples:
   kubectl yoi session ls
   kubectl yoi session ls -A -o json";
+pub const SESSION_LOG: &str = "Examples:
+  kubectl yoi session log dave-session
+  kubectl yoi session log dave-session --tail 20 -o json";
+pub const SESSION_EXPORT: &str = "Examples:
+  kubectl yoi session export dave-session -f dave.tar";
 pub const SESSION_RM: &str = "Examples:
   kubectl yoi session rm dave-session             # tells what it would do
   kubectl yoi session rm dave-session --force";

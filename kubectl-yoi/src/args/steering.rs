@@ -8,7 +8,7 @@ use yoi_wire::mode::Mode;
 use super::values::{mode, object_name};
 
 /// Which conversation of an agent a verb is about.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ConversationChoice {
     /// The conversation, of those that `conversation ls` lists; `main` when absent.
     #[arg(long, value_name = "CONVERSATION", value_parser = object_name)]

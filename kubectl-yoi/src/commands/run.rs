@@ -197,6 +197,7 @@ fn spec(args: RunOptions, project: &str) -> Result<YoiPodSpec, Error> {
         policy: None,
         scope: None,
         delegation: None,
+        working_dir: None,
         spawned_by: None,
     })
 }

@@ -2,6 +2,8 @@
 //!
 //! A session that an agent names is deleted with its agent only, by `rm --purge`. What lives is refused, with `--force` too; without it nothing is deleted.
 
+mod read;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +15,8 @@ use yoi_crds::name::label;
 use yoi_plan::yoipod::MADE_FOR;
 
 use super::rm::{Session, claim_user};
-use crate::args::{OutputFormat, SessionCommand, SessionDeletionOptions};
+use super::{export, log};
+use crate::args::{ExportOptions, LogOptions, OutputFormat, SessionCommand, SessionDeletionOptions};
 use crate::cluster::Cluster;
 use crate::error::{Error, tell_former};
 use crate::show;
@@ -79,6 +82,18 @@ pub async fn session(cluster: &Cluster, output: Option<OutputFormat>, command: &
             let listed = sessions(cluster, args.all_namespaces).await?;
             let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
             show::objects(output, &listed, |session| format!("persistentvolumeclaim/{}", session.claim), || table(&listed, namespace))
+        }
+        SessionCommand::Log(args) => {
+            let read = async |name: String| {
+                let (of, tail, since) = (args.of.clone(), args.tail, args.since);
+                log::log(cluster, output, &LogOptions { name, of, follow: false, tail, after: None, since }).await
+            };
+            read::with_reader(cluster, &args.claim, read).await
+        }
+        SessionCommand::Export(args) => {
+            let read =
+                async |name: String| export::export(cluster, &ExportOptions { name, of: args.of.clone(), file: args.file.clone() }).await;
+            read::with_reader(cluster, &args.claim, read).await
         }
         SessionCommand::Rm(args) => {
             let mut listed = sessions(cluster, false).await?;

@@ -116,7 +116,7 @@ impl ApiServer {
         self
     }
 
-    /// Answers each request for a subresource of an agent in the namespace `ns`.
+    /// Answers each request for a subresource of an agent in the namespace `ns`; `*` is every agent without an answer of its own.
     pub fn answer_for(&self, agent: &str, subresource: &str, code: u16, body: impl Into<Vec<u8>>) -> &Self {
         self.answer(&format!("/apis/runtime.yoi.dev/v1alpha1/namespaces/ns/yoipods/{agent}/{subresource}"), code, body)
     }
@@ -168,6 +168,14 @@ pub fn status(code: u16, reason: &str, message: &str) -> String {
         .to_string()
 }
 
+/// The path of a subresource with `*` in place of the agent's name.
+fn of_any_agent(path: &str) -> String {
+    match path.split_once("/yoipods/").and_then(|(before, after)| Some((before, after.split_once('/')?.1))) {
+        Some((before, subresource)) => format!("{before}/yoipods/*/{subresource}"),
+        None => String::new(),
+    }
+}
+
 async fn answer(
     State(server): State<ApiServer>,
     method: Method,
@@ -185,7 +193,10 @@ async fn answer(
         let lines = futures::stream::unfold(stream, |mut stream| async move { Some((Ok::<_, Infallible>(stream.recv().await?), stream)) });
         return Body::from_stream(lines).into_response();
     }
-    let given = server.stored().answers.get(&path).cloned();
+    let given = {
+        let stored = server.stored();
+        stored.answers.get(&path).or_else(|| stored.answers.get(&of_any_agent(&path))).cloned()
+    };
     if let Some((code, body)) = given {
         return respond(code, body);
     }

@@ -58,6 +58,8 @@ const LINES: [&str; 56] = [
     "ssh a",
     "ssh-config a",
     "session ls",
+    "session log a-session",
+    "session export a-session -f x",
     "session rm a-session",
     "session prune --older-than 1d",
     "workspace ls",

@@ -71,3 +71,40 @@ async fn h1_h2_h4_a_session_that_lives_is_refused_and_without_force_there_is_a_r
     ensure!(deleted.len() == 1 && deleted[0].ends_with("/persistentvolumeclaims/old-session"), "{deleted:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn h3_f16_the_session_of_an_agent_that_is_gone_is_read_and_exported_whole_and_nothing_of_it_changes() -> Result<()> {
+    let (server, plugin) = scene().await?;
+    // The operator looks at what reads it, and the gateway answers for that, whatever its name.
+    server.control(|collection, object| {
+        if collection.ends_with("/yoipods") {
+            object["status"] = json!({ "conditions": [{ "type": "Ready", "status": "False", "reason": "Stopped", "message": "desiredState is Stopped",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" }] });
+        }
+    });
+    let line = json!({ "token": "t:1", "entry": { "id": "e", "seq": 1, "run": 1, "at": "2026-01-01T10:20:30.000Z", "kind": "Assistant",
+        "body": { "text": "what it did" } } });
+    server.answer_for("*", "log", 200, line.to_string() + "\n");
+    let log = plugin.run(&["session", "log", "old-session"]).await?.expect_code(0)?;
+    ensure!(log.out.contains("what it did") && log.err.contains("reads it, and is deleted afterwards"), "{log:?}");
+    let made = server.requests().into_iter().find(|request| request.method == "POST").map(|request| request.body).unwrap_or_default();
+    ensure!(made["spec"]["desiredState"] == "Stopped" && made["spec"]["session"]["claimName"] == "old-session", "{made}");
+    let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    ensure!(server.object("YoiPod", &name).is_none(), "{name} is left over");
+    let changed: Vec<String> = server.writes().into_iter().filter(|write| !write.contains("/yoipods")).collect();
+    ensure!(changed.is_empty(), "{changed:?}");
+
+    server.answer_for("*", "log", 200, vec![0_u8; 1024]);
+    let file = tempfile::tempdir()?;
+    let path = file.path().join("old.tar");
+    let export = plugin.run(&["session", "export", "old-session", "-f", &path.display().to_string()]).await?.expect_code(0)?;
+    ensure!(std::fs::read(&path)?.len() == 1024, "{export:?}");
+    // One that an agent names is read by that one, and nothing is made.
+    let before = server.writes().len();
+    server.answer_for("live", "log", 200, line.to_string() + "\n");
+    let live = plugin.run(&["session", "log", "live-session"]).await?.expect_code(0)?;
+    ensure!(live.out.contains("what it did") && server.writes().len() == before, "{live:?}");
+    let missing = plugin.run(&["session", "log", "foreign"]).await?.expect_code(3)?;
+    ensure!(missing.err.contains("kubectl yoi session ls"), "{missing:?}");
+    Ok(())
+}

@@ -3,7 +3,7 @@
 //! # Guarantees
 //! * A claim goes from state to state as [`scope::next`] says, by a write that names the version of the workspace on which it was decided.
 //! * It is Released only when no Pod of its holder is left. Before that the API server itself is asked for the last one.
-//! * A loan whose holder was not made is given up, though everybody who asked for it has died.
+//! * A loan whose holder was not made, or has not begun, is given up, though everybody who asked for it has died.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::tree;
 use crate::yoipod::pod_spec::CONTAINER;
 use crate::yoipod::{FIRST_RUN, has_ended, is_stopped_for_good};
 
-/// How long a loan waits for its holder to be made. A request for one ends long before.
+/// How long a loan waits for its holder to be made and to begin. A request for one ends long before.
 const MADE_WITHIN: Duration = Duration::from_secs(120);
 /// How long a holder that has ended once may take, from its container's start, to come up.
 const UP_WITHIN: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ pub(super) fn plan(input: &WorkspaceInput<'_>, seen: &Observed, now: Timestamp) 
         recheck = recheck.into_iter().chain(holder.recheck).min();
         let seen = Seen {
             // The gateway says so, once the lender's runtime has ended who still held something there.
-            is_fenced: state != ClaimState::Reserved && is_covered(status, claim),
+            is_fenced: state != ClaimState::Reserved && is_covered(Some(status), claim),
             holder: holder.holder,
             no_pod: holder.pods.is_empty() && is_heard_of(input, claim),
         };
@@ -107,10 +107,19 @@ fn holder_of<'a>(
         Some(object) if object.is_deleting() || is_stopped_for_good(object.get()) || has_ended(object.get()) => {
             seen(Holder::Ended, None, None)
         }
-        Some(object) => match came_up(object.get(), &pods, now) {
-            Ok(recheck) => seen(Holder::Wanted, None, recheck),
-            Err(why) => seen(Holder::Ended, Some(why), None),
-        },
+        Some(object) => {
+            // One that has not begun waits for the gateway, or for its lender's cover, and without a Pod of the lender there is none.
+            let begins = match state {
+                ClaimState::Fenced if is_covered(input.workspace.get().status.as_ref(), claim) => Ok(None),
+                ClaimState::Reserved | ClaimState::Fenced => still_asked_for(input, claim, now).map(Some),
+                ClaimState::Active | ClaimState::Reclaiming | ClaimState::Released => Ok(None),
+            };
+            let up = begins.and_then(|left| Ok(left.into_iter().chain(came_up(object.get(), &pods, now)?).min()));
+            match up {
+                Ok(recheck) => seen(Holder::Wanted, None, recheck),
+                Err(why) => seen(Holder::Ended, Some(why), None),
+            }
+        }
         None => match state {
             ClaimState::Reserved | ClaimState::Fenced => match still_asked_for(input, claim, now) {
                 Ok(left) => seen(Holder::Awaited, None, Some(left)),
@@ -121,15 +130,16 @@ fn holder_of<'a>(
     }
 }
 
-/// How long the holder's object may still be waited for, or why it is not.
+/// How long the holder's object, or its beginning, may still be waited for, or why it is not.
 fn still_asked_for(input: &WorkspaceInput<'_>, claim: &Claim, now: Timestamp) -> Result<Duration, String> {
     let mounted_by = input.workspace.get().status.as_ref().and_then(|status| status.pod_uid.as_deref());
     if claim.lender.pod_uid.is_some() && claim.lender.pod_uid.as_deref() != mounted_by {
-        return Err(format!("{} was started anew before {} was made", claim.lender.name, claim.holder.name));
+        return Err(format!("{} was started anew before {} began", claim.lender.name, claim.holder.name));
     }
     // One without a time is nobody's.
     let reserved_at = claim.reserved_at.parse().unwrap_or(Timestamp::UNIX_EPOCH);
-    time_left(reserved_at, MADE_WITHIN, now).ok_or_else(|| format!("{} was not made", claim.holder.name))
+    time_left(reserved_at, MADE_WITHIN, now)
+        .ok_or_else(|| format!("{} did not begin within {} s", claim.holder.name, MADE_WITHIN.as_secs()))
 }
 
 /// Whether the holder is up, or may still come up, and until when; or its last words. One that was up once is not judged: it is told what goes on by its parent.
@@ -149,8 +159,8 @@ fn came_up(holder: &YoiPod, pods: &[Stored<'_, ObservedPod>], now: Timestamp) ->
     }
 }
 
-fn is_covered(status: &AgentWorkspaceStatus, claim: &Claim) -> bool {
-    status.loans.iter().any(|view| view.loan == claim.loan && view.covered)
+fn is_covered(status: Option<&AgentWorkspaceStatus>, claim: &Claim) -> bool {
+    status.into_iter().flat_map(|status| &status.loans).any(|view| view.loan == claim.loan && view.covered)
 }
 
 /// Of a node that is not heard of nobody knows what still runs there, though the Pod's object is gone. On a node that is gone, so is the tree.

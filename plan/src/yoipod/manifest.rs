@@ -101,6 +101,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
         policy: _,
         scope,
         delegation,
+        working_dir,
         // Immutable.
         spawned_by: _,
     } = &yoipod.spec;
@@ -109,7 +110,7 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
     let refresh = meta::annotation(&yoipod.metadata, annotation::REFRESH);
     // These types serialize without fail: their keys are strings and their values plain data.
     let mut text = serde_json::to_vec(&(agent, task, model, pod, &session.segment_size, limits, compaction, refresh)).unwrap_or_default();
-    // Without these two the digest is that of earlier versions.
+    // Without these the digest is that of earlier versions.
     if let Some(delegation) = delegation {
         text.extend_from_slice(b"delegation");
         // What it names is the gateway's to read; whether it names anything is the runtime's.
@@ -119,6 +120,10 @@ pub(crate) fn made_from(yoipod: &YoiPod) -> String {
     }
     if scope.is_some() {
         text.extend(serde_json::to_vec(scope).unwrap_or_default());
+    }
+    if let Some(working_dir) = working_dir {
+        text.extend_from_slice(b"workingDir");
+        text.extend_from_slice(working_dir.as_bytes());
     }
     names::sha256(&text)
 }
@@ -219,6 +224,7 @@ pub(crate) fn manifest(yoipod: &YoiPod, path: &str, resolved: &Resolved, policy:
         subagents: wire_subagents(&yoipod.spec.agent),
         delegation: yoipod.spec.delegation.is_some(),
         lends: reservation::lends(yoipod),
+        working_dir: yoipod.spec.working_dir.clone(),
         segment_bytes: segment_size.and_then(quota_bytes).map(i64::unsigned_abs),
     }
 }

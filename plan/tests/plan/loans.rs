@@ -132,6 +132,21 @@ fn a_claim_is_active_once_its_child_is_there_and_its_node_has_the_paths_covered(
     );
 }
 
+/// Its lender was stopped before the child began, so that nothing covers the paths.
+#[test]
+fn c15_a_loan_whose_child_is_there_and_has_not_begun_is_given_up_by_time_and_by_a_new_pod_of_the_lender() {
+    let made = |age| LoanScene::new(claim("Fenced", age), false).with_child(&json!({}), json!({}));
+    assert_eq!(made(60).next(), Some(ClaimState::Fenced), "it gets its child's UID");
+    assert!(made(60).plan().requeue_after.is_some_and(|after| after.as_secs() <= 60));
+    let late = made(121).written().expect("claims");
+    assert_eq!((late[0].state, late[0].message.as_deref()), (ClaimState::Reclaiming, Some("a did not begin within 120 s")));
+    let mut anew = made(5);
+    anew.tree["status"]["podUID"] = json!("another");
+    assert_eq!(anew.next(), Some(ClaimState::Reclaiming));
+    let begun = LoanScene::new(held("Active"), false).with_child(&json!({}), up()).with_pod(runs());
+    assert_eq!(begun.written(), None, "one that has begun is not judged by that");
+}
+
 #[test]
 fn an_active_claim_names_the_pod_that_may_mount_the_tree() {
     let mut active = held("Active");
@@ -149,7 +164,7 @@ fn c15_a_loan_whose_child_was_never_made_is_given_up_by_time_and_by_a_new_pod_of
         assert!(waits.plan().requeue_after.is_some_and(|after| after.as_secs() <= 60), "{state}");
         let late = LoanScene::new(claim(state, 121), true).written().expect("claims");
         assert_eq!(late[0].state, ClaimState::Reclaiming, "{state}");
-        assert!(late[0].message.as_deref().is_some_and(|why| why.contains("was not made")), "{:?}", late[0].message);
+        assert!(late[0].message.as_deref().is_some_and(|why| why.contains("did not begin")), "{:?}", late[0].message);
         let mut restarted = LoanScene::new(claim(state, 5), true);
         restarted.tree["status"]["podUID"] = json!("pod-lead-2");
         assert_eq!(restarted.next(), Some(ClaimState::Reclaiming), "{state}");

@@ -16,6 +16,7 @@ use yoi_plan::yoipod::MADE_FOR;
 
 use crate::coverage::Coverage;
 use crate::host_sources::Folder;
+use crate::loans::Lending;
 use crate::prepared::BaseContent;
 use crate::pushes::GitServers;
 
@@ -144,6 +145,7 @@ pub struct Cluster {
     pub changed_policies: BTreeSet<String>,
     /// By UID, the resource version of claims for which Kubernetes missed the end of their last Pod. It looks at such a claim again when it changes.
     pub missed_ends: BTreeMap<String, Option<String>>,
+    pub lending: Lending,
     pub coverage: Coverage,
 }
 

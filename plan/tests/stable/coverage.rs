@@ -152,6 +152,22 @@ pub const FEATURES: &[&str] = &[
     "push: the branch is there already",
     "push: fails",
     "push: killed after the server did it",
+    "loan: reserved",
+    "loan: refused, for another one holds the path",
+    "loan: the gateway dies before the child is made",
+    "loan: fenced",
+    "loan: its child is made",
+    "loan: begins",
+    "loan: its child works",
+    "loan: the node of its child does not answer",
+    "loan: a Pod of a silent node is deleted by force",
+    "loan: its child is deleted",
+    "loan: its child is stopped",
+    "loan: its lender is deleted",
+    "loan: its lender is stopped",
+    "loan: its lender is started anew",
+    "loan: given up before it begins",
+    "loan: released",
     "operator: dies before its first step",
     "operator: dies between steps",
     "operator: dies after its fourth step",
@@ -203,6 +219,7 @@ const STEPS: &[&str] = &[
     "MakeWarmClaim",
     "TakeWarmClaim",
     "DeleteUnchanged",
+    "SetClaims",
 ];
 
 #[derive(Clone, Default)]
@@ -266,6 +283,11 @@ impl Coverage {
         all.into_iter().flat_map(|(wanted, had)| wanted.into_iter().filter(|w| !had.contains_key(w))).collect()
     }
 
+    /// The features of this kind that did not happen.
+    pub fn missing_of(&self, kind: &str) -> Vec<&'static str> {
+        self.missing().into_iter().filter(|name| name.starts_with(kind)).collect()
+    }
+
     pub fn print(&self) {
         for (title, counted) in [("features", &self.features), ("steps", &self.steps), ("reasons", &self.reasons)] {
             let all: Vec<String> = counted.iter().map(|(name, n)| format!("{name} {n}")).collect();
@@ -275,7 +297,7 @@ impl Coverage {
 }
 
 /// What does not happen in these worlds. What a runtime says of its model, its program and its image is in the runtime's tests; of Pods of an earlier
-/// version, scopes, loans, warm claims that are refused and namespaces that go in `tests/plan`.
+/// version, scopes, warm claims that are refused and namespaces that go in `tests/plan`.
 const NOT_HERE: &[Reason] = &[
     reason::ASSETS_NOT_FETCHED,
     reason::ASSETS_PARTLY_READ,
@@ -293,11 +315,7 @@ const NOT_HERE: &[Reason] = &[
     reason::PROGRAM_TASK_STOPPED,
     reason::READER_WITHOUT_GIT,
     reason::WRITTEN_CALL,
-    reason::COVERS_LAID,
     reason::COVER_REFUSED,
-    reason::LOAN_PENDING,
-    reason::LOAN_RECLAIMING,
-    reason::LOAN_RETURNED,
     reason::POLICY_AT_NEXT_START,
     reason::SESSION_NOT_EMPTY,
     reason::WARM_OFF,

@@ -21,7 +21,7 @@ use crate::invariants::named;
 use crate::kubernetes::{is_agent, is_over, is_reader, is_used, mounted, nodes};
 use crate::operator::network;
 use crate::users::foreign_objects;
-use crate::{host_sources, looks, pushes, quotas};
+use crate::{host_sources, loans, looks, pushes, quotas};
 
 type Verdict = Result<(), Violation>;
 
@@ -41,6 +41,7 @@ pub fn check(c: &Cluster) -> Verdict {
         return Ok(());
     }
     leavings(c)?;
+    loans::check(c, kept(c))?;
     if c.now.terminating {
         return emptied(c);
     }
@@ -354,7 +355,8 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
     let (fine, why, message) = ready(conditions);
     let pods: Vec<_> = c.now.pods.values().filter(|p| is_agent(p) && controlled_by(&p.metadata, uid(&y.metadata))).collect();
     if y.spec.desired_state == DesiredState::Stopped {
-        let rests = why == reason::STOPPED || !is_true(conditions, condition::ACCEPTED);
+        let has_returned = why == reason::LOAN_RETURNED && loans::excuses(c, y);
+        let rests = why == reason::STOPPED || has_returned || !is_true(conditions, condition::ACCEPTED);
         return if pods.is_empty() && rests { Ok(()) } else { broken(format!("{title} is stopped and says {why}: {message}")) };
     }
     let last_valid = y.status.as_ref().and_then(|s| s.policy.as_deref()).unwrap_or("{}");
@@ -417,6 +419,7 @@ fn yoipod(c: &Cluster, y: &YoiPod) -> Verdict {
         _ => blocked(c, why),
     };
     let excused = excused || workspace.is_some_and(|w| waits_for_host_source(c, why, w) || too_large(w, why));
+    let excused = excused || loans::excuses(c, y);
     if fine || excused || kept(c) { Ok(()) } else { broken(format!("{title} rests at {why}: {message}")) }
 }
 

@@ -14,7 +14,7 @@ use crate::host_sources::{self, Folder};
 use crate::kubernetes::{HOSTNAME, ended, is_agent, is_over, is_reader, may_mount, node_of, phase, pod_status};
 use crate::node_side::offered;
 use crate::users::Random;
-use crate::{looks, prepared, pushes};
+use crate::{loans, looks, prepared, pushes};
 
 pub fn machine(c: &mut Cluster, title: &str) {
     let labels = [(HOSTNAME, format!("host-{title}")), (TOPOLOGY_NODE, title.to_owned()), ("zone", format!("z-{title}"))];
@@ -74,6 +74,7 @@ fn node(c: &mut Cluster, random: &mut Random) {
         (Some(_), 0) => {
             c.disks.entry(title.clone()).or_default();
             c.purge::<Machine>(&title);
+            loans::follow(c);
             "node: goes"
         }
         (Some(machine), 1) if machine.alive => {
@@ -141,6 +142,7 @@ fn pod(c: &mut Cluster, random: &mut Random) {
         prepared::spoil(c, &pod);
     }
     c.change::<Pod>(&title, |p| p.status = Some(status));
+    loans::follow(c);
 }
 
 fn shim(c: &mut Cluster, random: &mut Random) {

@@ -10,6 +10,7 @@ use yoi_crds::name::finalizer;
 use yoi_crds::peer::BoundMember;
 use yoi_crds::reason::{self, condition};
 use yoi_crds::source::DEFAULT_PATH;
+use yoi_crds::workspace::ClaimState;
 use yoi_crds::{AgentWorkspace, AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus};
 use yoi_plan::meta::{controlled_by, deleting, name, namespace, uid};
 use yoi_plan::names;
@@ -95,6 +96,12 @@ pub enum Fault {
     PushWithoutEnd,
     /// A push that was made is reported without its commit.
     ForgetPushedCommit,
+    /// A loan is back as soon as its holder is to end.
+    ReleaseEarly,
+    /// A loan whose holder is to end is forgotten.
+    ForgetClaims,
+    /// Claims are written on top of what the gateway wrote meanwhile.
+    ClaimBlindly,
 }
 
 /// Each with the seed of a world in which it was seen. Whoever changes what a seed makes finds the new ones in the output of the test.
@@ -151,6 +158,9 @@ pub const ALL: &[(Fault, u64)] = &[
     (Fault::PushAnotherCommit, 5),
     (Fault::PushWithoutEnd, 94),
     (Fault::ForgetPushedCommit, 5),
+    (Fault::ReleaseEarly, 22),
+    (Fault::ForgetClaims, 22),
+    (Fault::ClaimBlindly, 22),
 ];
 
 impl Fault {
@@ -285,8 +295,29 @@ impl Fault {
                 let variables = containers.flat_map(|container| container.env.iter_mut().flatten());
                 variables.filter(|variable| variable.name == "COMMIT").for_each(|commit| commit.value = Some("f".repeat(40)));
             }
+            Fault::ReleaseEarly | Fault::ForgetClaims | Fault::ClaimBlindly => self.claims(c, steps),
             Fault::NoPolicy => steps.retain(|s| !matches!(s, Step::EnsureNetworkPolicy(_))),
             _ => {}
+        }
+    }
+
+    fn claims(self, c: &Cluster, steps: &mut [Step]) {
+        for step in steps {
+            let Step::SetClaims { of, resource_version, claims } = step else { continue };
+            match self {
+                Fault::ReleaseEarly => {
+                    claims
+                        .iter_mut()
+                        .filter(|claim| claim.state == ClaimState::Reclaiming)
+                        .for_each(|claim| claim.state = ClaimState::Released);
+                }
+                Fault::ForgetClaims => claims.retain(|claim| claim.state != ClaimState::Reclaiming),
+                Fault::ClaimBlindly => {
+                    let now = c.now.workspaces.get(&of.name).and_then(|w| w.metadata.resource_version.clone());
+                    *resource_version = now.unwrap_or_default();
+                }
+                _ => {}
+            }
         }
     }
 

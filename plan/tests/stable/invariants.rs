@@ -21,11 +21,11 @@ use yoi_plan::workspace::claim::tree_behind;
 use yoi_plan::yoipod::{MADE_FOR, is_stopped, may_be_woken, run_generation};
 
 use crate::cluster::{Cluster, NS, TAKEN_BACK, Violation, made_for};
-use crate::host_sources;
 use crate::kubernetes::{is_agent, is_over, is_reader, mounts};
 use crate::looks::is_look;
 use crate::prepared::{is_prepare, is_whole};
 use crate::pushes::{self, is_pusher};
+use crate::{host_sources, loans};
 
 /// The object that is reconciled.
 pub struct About {
@@ -175,7 +175,12 @@ pub fn step(c: &Cluster, about: &About, step: &Step) -> Verdict {
             let written = annotation(there, REMINDED).and_then(|t| t.parse::<u32>().ok()).unwrap_or(0);
             require(!about.fresh || *times > written, "Kubernetes is nudged again and nothing is due", step)
         }
-        Step::ConfirmGone { of, .. } => require(*of == about.uid, "the API server is asked for what was made for another object", step),
+        // That of a tree is also asked for the last Pod of an agent to which paths of it are lent.
+        Step::ConfirmGone { of, .. } => require(
+            *of == about.uid || loans::is_holder(c, &about.uid, of),
+            "the API server is asked for what was made for another object",
+            step,
+        ),
         Step::SetNodeCondition { of, condition, .. } => {
             target(of)?;
             let unknown = condition.type_ == "Ready" && condition.status == yoi_crds::condition::ConditionStatus::Unknown;

@@ -17,7 +17,7 @@ use yoi_plan::nodes::{Node, Nodes};
 use yoi_plan::workspace::claim::tree_behind;
 
 use crate::cluster::{Cluster, Machine, Object, at};
-use crate::{looks, prepared, pushes, warm};
+use crate::{loans, looks, prepared, pushes, warm};
 
 /// The label that session volumes are bound to a node by.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -102,6 +102,7 @@ pub fn everyone(c: &mut Cluster) {
     volumes(c);
     scheduler(c);
     kubelets(c);
+    loans::follow(c);
 }
 
 fn namespace_controller(c: &mut Cluster) {
@@ -407,6 +408,7 @@ fn kubelets(c: &mut Cluster) {
         }
         let status = if filled { pod_status(&pod, "Succeeded", ended(c.now(), 0)) } else { pod_status(&pod, "Running", running()) };
         c.change::<Pod>(&title, |p| p.status = Some(status));
+        loans::follow(c);
     }
 }
 
@@ -414,6 +416,9 @@ fn kubelets(c: &mut Cluster) {
 pub fn may_mount(c: &Cluster, pod: &Pod, node: &str) -> bool {
     // A reader shows the session alone where the tree is gone.
     let Some(tree) = mounts(c, pod) else { return is_reader(pod) || looks::is_look(pod) || pushes::is_pusher(pod) };
+    if is_agent(pod) && loans::works_by_loan(c, pod) {
+        return loans::holder_may_mount(c, pod, &tree) && loans::node_of_tree(c, &tree).as_deref() == Some(node);
+    }
     let status = c.now.workspaces.values().find(|w| uid(&w.metadata) == tree).and_then(|w| w.status.as_ref());
     let inline = claim_names(pod).is_empty() || is_agent(pod) || is_reader(pod);
     status.is_some_and(|s| {

@@ -14,7 +14,7 @@ use yoi_wire::open::{NamedValue as _, Open};
 use crate::cluster::Cluster;
 use crate::kubernetes::{mounted, phase};
 use crate::users::Random;
-use crate::{host_sources, quotas};
+use crate::{host_sources, loans, quotas};
 
 fn set_condition(conditions: &mut Vec<Condition>, type_: &str, value: ConditionValue, now: &str) {
     let condition = condition(conditions, type_, value, 1, now);
@@ -119,6 +119,7 @@ pub fn shims(c: &mut Cluster, mut random: Option<&mut Random>) {
         }
         report(c, &title, reported, volume);
     }
+    loans::shims(c, random);
 }
 
 /// Whether the tree existed once. A lost tree is never made again, silently and empty.

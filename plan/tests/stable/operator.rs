@@ -25,7 +25,7 @@ use crate::cluster::{Answer, Cluster, Object, Objects, Violation, at};
 use crate::faults::Fault;
 use crate::invariants::{self, About};
 use crate::kubernetes::nodes;
-use crate::warm;
+use crate::{loans, warm};
 
 /// Kinds that are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,6 +201,7 @@ impl Operator {
             }
             c.coverage.step(step);
             invariants::step(c, &about, step)?;
+            loans::set_claims(c, &about, step)?;
             match c.apply(step) {
                 Answer::Done if matches!(step, Step::ConfirmGone { .. }) => {}
                 Answer::Done => done.push(step.description()),
@@ -310,6 +311,7 @@ impl Operator {
                 let stood = w.status.take().unwrap_or_default();
                 status.provider = stood.provider;
                 status.volume = stood.volume;
+                (status.claims, status.loans) = (stood.claims, stood.loans);
                 status.conditions.extend(stood.conditions.into_iter().filter(|c| !OPERATORS.contains(&c.type_.as_str())));
                 w.status = Some(status);
             });
@@ -335,8 +337,12 @@ impl Operator {
             users: view.yoipods.values().filter(|y| workspace_name(y) == works_in).cloned().collect(),
             bases: bases(view, &parents.into_iter().flatten().collect::<Vec<_>>()),
             parent: forked.and_then(|w| view.workspaces.get(&w.name)).cloned(),
-            spawner: None,
-            children: 0,
+            spawner: object.spec.spawned_by.as_ref().and_then(|by| view.yoipods.values().find(|y| uid(&y.metadata) == by.uid)).cloned(),
+            children: view
+                .yoipods
+                .values()
+                .filter(|y| y.spec.spawned_by.as_ref().is_some_and(|by| by.uid == uid(&object.metadata)))
+                .count(),
             pods: self.pods.values().filter(|p| mine(&p.metadata)).cloned().collect(),
             session_volume: volume.cloned(),
             session_claim,
@@ -432,6 +438,7 @@ const OPERATORS: &[&str] = &[condition::ACCEPTED, condition::SCHEDULED, conditio
 fn own_workspace(mut s: AgentWorkspaceStatus) -> AgentWorkspaceStatus {
     s.provider = None;
     s.volume = None;
+    (s.claims, s.loans) = (Vec::new(), Vec::new());
     s.conditions.retain(|c| OPERATORS.contains(&c.type_.as_str()));
     s
 }

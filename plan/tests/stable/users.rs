@@ -14,7 +14,7 @@ use yoi_plan::step::Kind;
 
 use crate::cluster::{Cluster, Object};
 use crate::kubernetes::{LOCAL, is_agent, phase};
-use crate::{host_sources, looks, prepared, pushes, quotas};
+use crate::{host_sources, loans, looks, prepared, pushes, quotas};
 
 /// splitmix64: the same seed gives the same simulation.
 pub struct Random(pub u64);
@@ -236,6 +236,9 @@ fn yoipod(c: &mut Cluster, random: &mut Random) {
     };
     c.coverage.feature(feature);
     spec["agent"] = agent;
+    if let Some(delegation) = loans::delegation(c) {
+        spec["delegation"] = delegation;
+    }
     let mut yoipod = YoiPod::new(title, made(spec));
     match random.roll(6) {
         0 | 1 => {
@@ -434,6 +437,8 @@ fn again(c: &mut Cluster, random: &mut Random) {
     let kind = usize::try_from(random.roll(4)).expect("small");
     let Some(title) = random.pick(&all[kind]).cloned() else { return };
     match kind {
+        // Nobody but the gateway makes an agent that works by a loan.
+        0 if c.get::<YoiPod>(&title).is_some_and(|y| loans::has_loan(y)) => c.purge::<YoiPod>(&title),
         0 => {
             if c.now.peers.values().any(|p| p.spec.members.contains(&title) && p.status.as_ref().is_some_and(|s| !s.members.is_empty())) {
                 c.coverage.feature("peer: member made again");

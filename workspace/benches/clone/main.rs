@@ -7,6 +7,7 @@
 //! numbers, so that a busy moment hits all of them. Numbers are also measured one after the other, because a node has one data root.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a program of its own: it is told where to write, and calls git")]
 
+mod covers;
 mod disk;
 mod loop_disk;
 mod many_trees;
@@ -32,7 +33,7 @@ const SIZES: [usize; 3] = [1_500, 13_000, 57_000];
 const THREADS: usize = 32;
 const EACH: usize = 40;
 
-const PARTS: [&str; 6] = ["snapshots", "overlays", "usage", "providers", "zfs", "providers-zfs"];
+const PARTS: [&str; 7] = ["snapshots", "overlays", "usage", "covers", "providers", "zfs", "providers-zfs"];
 
 fn main() {
     if !rustix::process::geteuid().is_root() {
@@ -57,6 +58,9 @@ fn main() {
     }
     if wants("usage") {
         usage::usage(temp.path(), samples.unwrap_or(usage::SAMPLES), &mut workspace);
+    }
+    if wants("covers") {
+        covers::covers(temp.path(), samples.unwrap_or(covers::SAMPLES), &mut workspace);
     }
     if wants("providers") {
         providers::providers(temp.path(), samples, &mut side_by_side);

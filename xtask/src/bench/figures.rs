@@ -25,13 +25,14 @@ impl Set {
 }
 
 /// In the order of the tables that they are in, and of the pictures.
-pub const SETS: [Set; 22] = [
+pub const SETS: [Set; 23] = [
     Set::new("cluster", "agents", "cluster-agents"),
     Set::new("cluster", "warm", "cluster-warm"),
     Set::new("cluster", "first-word", "cluster-first-word"),
     Set::new("cluster", "rest", "cluster-rest"),
     Set::new("cluster", "attach", "cluster-attach"),
     Set::new("cluster", "claims", "cluster-claims"),
+    Set::new("cluster", "loans", "cluster-loans"),
     Set::new("cluster", "messages", "cluster-messages"),
     Set::new("cluster", "objects", "cluster-objects"),
     Set::new("cluster", "claims-at-rate", "cluster-claims-at-rate"),

@@ -49,6 +49,10 @@ fn delegations(t: &mut Table) {
 
 pub(super) fn agents(t: &mut Table) {
     let a = "template of nothing";
+    t.expect_accepted("agent", a, &[("/spec/workingDir", json!("."))]);
+    for path in ["/docs", "docs/..", ".git", "a//b", ""] {
+        t.expect_refused("agent", a, &[("/spec/workingDir", json!(path))], "workingDir");
+    }
     t.expect_refused("agent", a, &[("/spec/agent", json!({}))], "builtin");
     programs(t);
     t.expect_refused("agent", a, &[("/spec/completion", json!("Stop")), ("/spec/task", Value::Null)], "completion Stop needs a task");

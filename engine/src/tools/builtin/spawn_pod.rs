@@ -12,7 +12,7 @@ use super::peers_error_sentence;
 use crate::children::Children;
 use crate::decision::Refusal;
 use crate::peers::PeersError;
-use crate::tools::arguments::not_empty;
+use crate::tools::arguments::{invalid, not_empty, not_null};
 use crate::tools::result::{CallResult, LiveOutput};
 use crate::tools::tool::{ToolContext, TypedTool, default_time_limit};
 
@@ -48,6 +48,12 @@ pub struct Args {
     /// Paths of your tree that it works in, instead of in a copy. Nobody else writes what it may write.
     #[serde(default)]
     share: Option<Vec<Shared>>,
+    /// The folder in which its commands start: an absolute path in your tree. The root of the tree when left out. It allows nothing.
+    #[serde(default, deserialize_with = "not_null")]
+    cwd: Option<String>,
+    /// Name of a template of sub-agents: it has the tools, the instruction and the limits of that. As you when left out.
+    #[serde(default, deserialize_with = "not_null")]
+    template: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -92,6 +98,9 @@ impl TypedTool for SpawnPod {
     }
 
     fn check(&self, context: &ToolContext, args: &Args) -> Result<(), Refusal> {
+        if let Some(cwd) = &args.cwd {
+            in_tree(context, cwd)?;
+        }
         if args.share.is_none() || context.children()?.lends() {
             return context.children().map(drop);
         }
@@ -106,14 +115,19 @@ impl TypedTool for SpawnPod {
             Ok(children) => children,
             Err(refusal) => return CallResult::refused(refusal),
         };
-        let Args { name, task, share } = args;
+        let Args { name, task, share, cwd, template } = args;
+        let cwd = match cwd.map(|cwd| in_tree(context, &cwd)).transpose() {
+            Ok(cwd) => cwd,
+            Err(refusal) => return CallResult::refused(refusal),
+        };
         let share: Option<Vec<SharedPath>> = share.map(|share| share.into_iter().map(SharedPath::from).collect());
         let limit = default_time_limit(&context.limits);
-        // The id is stored before the request is sent, so that it survives however this call ends. No agent's name has a space. Another share is another request.
+        // The id is stored before the request is sent, so that it survives however this call ends. No agent's name has a space. Another share is another request, and so on.
         let shared = share.as_ref().map(|share| format!(" {share:?}")).unwrap_or_default();
-        let key = (format!("spawn {name}{shared}"), task.clone());
+        let more = if cwd.is_some() || template.is_some() { format!(" {cwd:?} {template:?}") } else { String::new() };
+        let key = (format!("spawn {name}{shared}{more}"), task.clone());
         let (request_id, _) = context.unconfirmed.id_of(&key);
-        let request = SpawnRequest { name, task, request_id, share };
+        let request = SpawnRequest { name, task, request_id, share, cwd, template };
         let answer = match tokio::time::timeout(limit, spawn(children, &request)).await {
             Ok(answer) => answer,
             Err(_) => Err(PeersError::Unanswered { message: format!("there was no answer within {} s", limit.as_secs()), retry: false }),
@@ -124,6 +138,19 @@ impl TypedTool for SpawnPod {
         }
         result
     }
+}
+
+/// A folder of the tree, relative to it. A link is judged by where it leads.
+fn in_tree(context: &ToolContext, cwd: &str) -> Result<String, Refusal> {
+    let root = context.tree.root().display();
+    if !cwd.starts_with('/') {
+        return Err(invalid(format_args!("/cwd: {cwd:?} is relative; give the whole path, e.g. {root}/docs")));
+    }
+    let no_folder =
+        |why: &dyn std::fmt::Display| invalid(format_args!("/cwd: {cwd:?} is no folder of your tree, which is at {root}: {why}"));
+    context.tree.open_folder(cwd).map_err(|error| no_folder(&error))?;
+    let located = context.tree.locate(cwd).map_err(|error| no_folder(&error))?;
+    located.to_str().map(str::to_owned).ok_or_else(|| no_folder(&"its name is no text"))
 }
 
 async fn spawn(children: &dyn Children, request: &SpawnRequest) -> Result<SpawnResponse, PeersError> {
@@ -176,7 +203,8 @@ mod tests {
     #[test]
     fn only_an_answer_says_whether_a_child_was_started() {
         let refused = |reason| Err(PeersError::Refused(Refusal { reason, message: "why".to_owned() }));
-        let mut request = SpawnRequest { name: "c".to_owned(), task: "t".to_owned(), request_id: "r".to_owned(), share: None };
+        let mut request =
+            SpawnRequest { name: "c".to_owned(), task: "t".to_owned(), request_id: "r".to_owned(), share: None, cwd: None, template: None };
         let agent = AgentRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: "u".to_owned() };
         let made = |loan: Option<&str>| Ok(SpawnResponse { agent: agent.clone(), duplicate: true, loan: loan.map(str::to_owned) });
         assert_eq!(spawn_end(made(None), &request).outcome, ToolOutcome::Succeeded);

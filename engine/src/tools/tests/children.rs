@@ -29,6 +29,7 @@ struct OneChild {
     /// It may lend paths.
     lends: AtomicBool,
     shared: Mutex<Vec<Option<Vec<SharedPath>>>>,
+    cwds: Mutex<Vec<Option<String>>>,
 }
 
 fn child() -> AgentRef {
@@ -71,6 +72,7 @@ impl Children for OneChild {
     fn spawn<'a>(&'a self, request: &'a SpawnRequest) -> BoxFuture<'a, Result<SpawnResponse, PeersError>> {
         self.spawned.lock().unwrap().push(request.request_id.clone());
         self.shared.lock().unwrap().push(request.share.clone());
+        self.cwds.lock().unwrap().push(request.cwd.clone());
         let loan = request.share.as_ref().map(|_| "l".to_owned());
         let silent = std::mem::take(&mut *self.silent.lock().unwrap());
         let unanswered = || PeersError::Unanswered { message: "it broke off".into(), retry: false };
@@ -194,6 +196,26 @@ async fn c2_only_who_may_lend_is_offered_to_share_and_may_do_it() {
     assert!(lent.outcome == ToolOutcome::Succeeded && lent.output.contains("in your tree"), "{lent:?}");
     let docs = SharedPath { path: "docs".into(), access: SharedAccess::Write, recursive: true };
     assert_eq!(*peers.shared.lock().unwrap(), [Some(vec![docs])]);
+}
+
+#[tokio::test]
+async fn c11_the_folder_of_a_childs_commands_is_a_folder_of_the_tree_named_by_its_whole_path() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.path("docs/api")).unwrap();
+    std::fs::write(fixture.path("docs/file"), "").unwrap();
+    let (gate, peers) = lead(&fixture);
+    let spawn = |cwd: String| json!({"name": "child", "task": "t", "cwd": cwd});
+    let whole = |path: &str| fixture.path(path).display().to_string();
+    for (cwd, why) in
+        [("docs".to_owned(), "is relative"), (whole("gone"), "no folder"), (whole("docs/file"), "no folder"), ("/".to_owned(), "no folder")]
+    {
+        let refused = run(&gate, "SpawnPod", spawn(cwd.clone())).await;
+        assert!(refused.outcome == ToolOutcome::Refused && refused.output.contains(why), "{cwd}: {refused:?}");
+    }
+    assert!(peers.spawned.lock().unwrap().is_empty());
+    let started = run(&gate, "SpawnPod", spawn(whole("docs/api"))).await;
+    assert_eq!(started.outcome, ToolOutcome::Succeeded, "{started:?}");
+    assert_eq!(*peers.cwds.lock().unwrap(), [Some("docs/api".to_owned())]);
 }
 
 #[tokio::test]
