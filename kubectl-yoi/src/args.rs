@@ -22,7 +22,9 @@ pub use agents::{
 };
 pub use connection::ClusterOptions;
 pub use engine::{EventsCommand, EventsOptions, ProjectionOptions, ScopeOptions, ToolRunOptions, ToolsCommand, ToolsOptions};
-pub use hosts::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, SshTarget, cache_folder};
+pub use hosts::{
+    HostAddOptions, HostCheckOptions, HostCommand, HostConnectOptions, HostDownOptions, HostUpOptions, HostsFile, SshTarget, cache_folder,
+};
 pub use sessions::{SessionCommand, SessionDeletionOptions};
 pub use ssh::{SshConfigOptions, SshFolder, SshOptions};
 pub use steering::{

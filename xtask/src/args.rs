@@ -55,6 +55,15 @@ pub enum XtaskCommand {
         #[arg(long)]
         programs: bool,
     },
+    /// Make one file with all that a machine without cargo and Go gets to become a node, for `kubectl yoi host up`
+    Bundle {
+        /// How the programs are compiled
+        #[arg(long, value_enum, default_value = "release")]
+        profile: Profile,
+        /// The file; bundle/yoi-VERSION-MACHINE.tar.zst in the user's cache when absent, where the plugin looks for it
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Write the generated files: CRDs for kubectl and for the chart, the page of reasons
     Generate {
         /// Write nothing; fail when a file differs from what would be written

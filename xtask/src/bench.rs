@@ -4,9 +4,9 @@ pub mod figures;
 
 use crate::command::{command, run_in_terminal, this_program};
 use crate::images::{self, Profile};
-use crate::install::{self, InstallTarget};
+use crate::install;
 use crate::instance::{Instance, repository};
-use crate::{build, cargo, cluster, generate, guest, packages, progress, test_environment};
+use crate::{cargo, cluster, generate, guest, packages, progress, test_environment};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -187,7 +187,7 @@ fn on_a_cluster(out: &Path, parts: &[&str]) -> Result<bool> {
     cluster::up(INSTANCE, cluster::Shape::default())?;
     let built = images::build_all_as(Profile::Release)?;
     images::import_all(INSTANCE, &built)?;
-    install::charts(&InstallTarget::local(INSTANCE)?, &built.references())?;
+    install::charts(&install::target(INSTANCE)?, &built.references())?;
     let environment = test_environment::variables(INSTANCE, &built)?;
     bench(out, "yoi-e2e", &[&["--bench", "cluster", "--"], parts].concat(), &environment)
 }
@@ -213,7 +213,7 @@ fn machine() -> Result<String> {
         model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
         memory >> 20,
         kernel.trim(),
-        build::KUBERNETES
+        yoi_host::cluster::KUBERNETES
     ))
 }
 

@@ -6,8 +6,12 @@ use crate::instance::repository;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
+use yoi_host::cluster::{KUBERNETES, Programs};
 
-pub const KUBERNETES: &str = "v1.34.4";
+/// All that a cluster is made with.
+pub fn programs() -> Result<Programs> {
+    Ok(Programs { kubernetes: kubernetes()?, netpol: netpol()?.join("netpol"), helm: tools()?.join("helm") })
+}
 
 /// Folder of `yoi-cluster` and of a `kubectl` that is the same file.
 pub fn kubernetes() -> Result<PathBuf> {

@@ -5,28 +5,20 @@ mod fleet;
 
 pub use existing_cluster::{ExistingCluster, existing};
 
-use crate::cluster::{self, DataRoot, Kubectl, Shape, data_root_gibibytes};
-use crate::command::{command, run};
+use crate::build;
+use crate::cluster::{self, Shape};
 use crate::images::{self, References};
-use crate::instance::{Instance, Node, repository};
-use crate::{build, progress};
+use crate::instance::{Instance, repository};
 use anyhow::{Context, Result};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-
-const NAMESPACE: &str = "yoi-system";
-/// The chart's default for `shim.namespace`.
-const SHIM_NAMESPACE: &str = "yoi-node";
-
-/// Where the chart wants each image.
-const CHART_IMAGES: [(&str, &str); 4] =
-    [("image.operator", "operator"), ("image.gateway", "gateway"), ("image.shim", "agent-shim"), ("image.agent", "agent")];
+use std::path::Path;
+pub use yoi_host::install::{InstallTarget, settings};
 
 pub fn local(instance: Instance, shape: Shape) -> Result<()> {
     cluster::up(instance, shape)?;
     let built = images::build_for(instance)?;
     images::import_all(instance, &built)?;
-    let target = InstallTarget::local(instance)?;
+    let target = target(instance)?;
     charts(&target, &built.references())?;
     let plugin = built.plugin()?;
     // By its second name it completes `kubectl yoi <TAB>`.
@@ -38,21 +30,11 @@ pub fn local(instance: Instance, shape: Shape) -> Result<()> {
     Ok(())
 }
 
-/// A cluster as helm finds it, and what is particular to it.
-pub struct InstallTarget {
-    context: Option<String>,
-    kubeconfig: Option<PathBuf>,
-    kubectl: Kubectl,
-    settings: Vec<String>,
-}
-
-impl InstallTarget {
-    pub fn local(instance: Instance) -> Result<Self> {
-        let mut settings = settings(instance).to_vec();
-        settings.extend(host_sources(instance)?);
-        let kubectl = Kubectl::new(instance, &build::kubernetes()?);
-        Ok(Self { context: None, kubeconfig: Some(instance.kubeconfig()), kubectl, settings })
-    }
+/// A cluster of this machine as helm finds it, with the folders of it from which trees may be made.
+pub fn target(instance: Instance) -> Result<InstallTarget> {
+    let mut target = InstallTarget::local(instance, &build::programs()?);
+    target.settings.extend(host_sources(instance)?);
+    Ok(target)
 }
 
 /// The chart's default for `shim.kubeletDir`.
@@ -85,70 +67,13 @@ fn host_source(index: usize, name: &str, path: &str, namespace: &str) -> Vec<Str
     vec![format!("{entry}.name={name}"), format!("{entry}.path={path}"), format!("{entry}.namespaces[0]={namespace}")]
 }
 
-/// Values of the chart yoi-operator that say where trees lie on the nodes of a local cluster.
-pub fn settings(instance: Instance) -> [String; 4] {
-    // Also where the machine's own disk is Btrfs: read-only subvolumes there would outlive `down`, and a file does not. One DaemonSet
-    // serves all nodes, so where one has a file system of its own, no node gets the chart's.
-    let nodes = Node::existing(instance);
-    let size = data_root_gibibytes(nodes.len());
-    let in_a_file = nodes.into_iter().all(|node| DataRoot::of(node) == DataRoot::Folder);
-    [
-        format!("shim.dataRoot={}", instance.path("yoi")),
-        format!("shim.loopBtrfs.enabled={in_a_file}"),
-        format!("shim.loopBtrfs.size={size}Gi"),
-        // A Btrfs of a node is made with it and goes with it, so no older kernel will have to mount it.
-        format!("shim.btrfs.simpleQuota={}", !in_a_file),
-    ]
-}
-
 pub fn charts(target: &InstallTarget, references: &References) -> Result<()> {
     charts_of(repository(), target, references)
 }
 
 /// The charts of another copy of the sources.
 pub fn charts_of(source: &Path, target: &InstallTarget, references: &References) -> Result<()> {
-    let helm = build::tools()?.join("helm");
-    let step = progress::start("Install the charts");
-    let upgrade = |release: &str, folder: &str| {
-        let mut helm = command(&helm, ["upgrade", "--install", release]);
-        helm.arg(source.join(folder)).args(["--namespace", NAMESPACE, "--create-namespace", "--timeout", "3m", "--wait"]);
-        if let Some(context) = &target.context {
-            helm.args(["--kube-context", context]);
-        }
-        if let Some(file) = &target.kubeconfig {
-            helm.env("KUBECONFIG", file);
-        }
-        helm
-    };
-    // Helm makes a namespace without labels; ours holds only Pods that pass restricted, and the cluster shall hold us to that.
-    target.kubectl.apply(&format!(
-        "{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: restricted}}}}}}"
-    ))?;
-    // The CRDs may be there already from `kubectl apply -f crds/`.
-    run(upgrade("yoi-crds", "charts/yoi-crds").arg("--take-ownership"))?;
-    step.progress("yoi-operator");
-    let mut operator = upgrade("yoi-operator", "charts/yoi-operator");
-    for setting in &target.settings {
-        operator.args(["--set", setting]);
-    }
-    // A tag that is made of digits is no number.
-    for setting in image_settings(references)? {
-        operator.args(["--set-string", &setting]);
-    }
-    run(&mut operator)
-        .with_context(|| format!("{}\n{}", target.kubectl.diagnostics(NAMESPACE), target.kubectl.diagnostics(SHIM_NAMESPACE)))?;
-    step.done("");
-    Ok(())
-}
-
-fn image_settings(references: &References) -> Result<Vec<String>> {
-    let mut settings = vec![];
-    for (value, image) in CHART_IMAGES {
-        let reference = references.get(image).with_context(|| format!("the image {image} was not built"))?;
-        let (repository, tag) = reference.rsplit_once(':').context("a reference has a tag")?;
-        settings.extend([format!("{value}.repository={repository}"), format!("{value}.tag={tag}")]);
-    }
-    Ok(settings)
+    yoi_host::install::charts(&build::tools()?.join("helm"), source, target, references)
 }
 
 fn explain(instance: Instance) {

@@ -4,12 +4,12 @@ mod affected;
 mod args;
 mod bench;
 mod build;
+mod bundle;
 mod cache;
 mod cargo;
 #[cfg(test)]
 mod cases;
 mod cluster;
-mod command;
 mod generate;
 mod guest;
 mod images;
@@ -24,7 +24,6 @@ mod planted;
 mod portable;
 #[cfg(test)]
 mod presets;
-mod progress;
 mod test_environment;
 mod testing;
 mod tree;
@@ -37,6 +36,7 @@ use clap::Parser;
 use instance::Node;
 use std::process::ExitCode;
 use std::time::Duration;
+use yoi_host::{command, progress};
 
 fn main() -> ExitCode {
     match run(args::Args::parse().action) {
@@ -61,6 +61,7 @@ fn run(action: XtaskCommand) -> Result<ExitCode> {
         XtaskCommand::Images { name, programs: false } => {
             images::build_and_import(name)?;
         }
+        XtaskCommand::Bundle { profile, out } => bundle::run(profile, out)?,
         XtaskCommand::Generate { check } => generate::run(check)?,
         XtaskCommand::Guest { files, disks, limit, command } => {
             return guest::exec(&files, &disks, Duration::from_secs(limit), &command);

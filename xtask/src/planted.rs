@@ -9,7 +9,7 @@ use crate::cargo;
 use crate::cluster;
 use crate::command::{self, capture, command};
 use crate::images;
-use crate::install::{self, InstallTarget};
+use crate::install;
 use crate::instance::{Instance, repository};
 use crate::{progress, test_environment};
 use anyhow::{Context, Result, bail};
@@ -129,7 +129,7 @@ fn find_on_cluster(source: &Source, fault: &Fault) -> Result<String> {
     cluster::up(INSTANCE, cluster::Shape::default())?;
     let built = images::build_all_of(&source.folder, Some(&source.target), images::Profile::Dev)?;
     images::import_all(INSTANCE, &built)?;
-    install::charts_of(&source.folder, &InstallTarget::local(INSTANCE)?, &built.references())?;
+    install::charts_of(&source.folder, &install::target(INSTANCE)?, &built.references())?;
     let mut harness = cargo_test(source, "yoi-e2e", fault);
     harness.envs(test_environment::variables(INSTANCE, &built)?);
     harness.envs(fault.settings.iter().map(|(name, value)| (*name, value)));

@@ -3,9 +3,9 @@
 use crate::build;
 use crate::command::this_program;
 use crate::images::Built;
-use crate::instance::Instance;
+use crate::instance::{Instance, cache};
 use anyhow::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The programs that tests run by hand: helm, kubectl, and the plugin if it was compiled.
 pub fn programs(plugin: Option<&Path>) -> Result<Vec<(&'static str, String)>> {
@@ -14,6 +14,11 @@ pub fn programs(plugin: Option<&Path>) -> Result<Vec<(&'static str, String)>> {
         vec![("YOI_HELM", shown(&build::tools()?.join("helm"))), ("YOI_KUBECTL", shown(&build::kubernetes()?.join("kubectl")))];
     variables.extend(plugin.map(|plugin| ("YOI_KUBECTL_YOI", shown(plugin))));
     Ok(variables)
+}
+
+/// What tests make another machine a node with.
+pub fn bundle() -> PathBuf {
+    cache().join("bundle").join("of-tests.tar.zst")
 }
 
 pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str, String)>> {
@@ -25,6 +30,8 @@ pub fn variables(instance: Instance, built: &Built) -> Result<Vec<(&'static str,
         // The program and the name with which a test runs commands in nodes and changes them, and the data root of each node.
         ("YOI_XTASK", shown(&this_program()?)),
         ("YOI_CLUSTER", instance.name().to_owned()),
+        // Made where a test takes it.
+        ("YOI_BUNDLE", shown(&bundle())),
         ("YOI_DATA_ROOT", instance.path("yoi")),
         ("YOI_HOST_SOURCE", instance.host_source()),
         // The files of the locks that tests hold.

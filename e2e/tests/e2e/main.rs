@@ -12,6 +12,7 @@ mod conversations;
 mod deletion;
 mod ending;
 mod engine_calls;
+mod host;
 mod host_sources;
 mod laptop;
 mod loans;

@@ -189,7 +189,14 @@ pub const SSH_CONFIG: &str = "Examples:
 pub const HOST: &str = "Examples:
   kubectl yoi host check ann@build.example
   kubectl yoi host add ann@build.example:2222 --name build
+  kubectl yoi host up build && kubectl --context build get nodes
   kubectl yoi host ls";
+pub const HOST_UP: &str = "Examples:
+  kubectl yoi host up ann@build.example           # the context is called build
+  kubectl yoi host up build --bundle yoi-0.1.0-x86_64.tar.zst --trees 100";
+pub const HOST_DOWN: &str = "Examples:
+  kubectl yoi host down build
+  kubectl yoi host down build --yes";
 pub const HOST_CHECK: &str = "Examples:
   kubectl yoi host check ann@build.example        # jump hosts and keys as ~/.ssh/config has them
   kubectl yoi host check build -o json";

@@ -16,10 +16,19 @@ pub enum HostCommand {
     /// Look at a machine as `check` does, and remember it under a name.
     #[command(after_help = super::examples::HOST_ADD)]
     Add(HostAddOptions),
+    /// Make a machine a node with Yoi: send it a bundle, start Kubernetes and Yoi there, and add a context that is reached over ssh. Again is the same as once.
+    #[command(after_help = super::examples::HOST_UP)]
+    Up(HostUpOptions),
+    /// Take the node on a machine down with all its agents. Nothing of Yoi stays there.
+    #[command(after_help = super::examples::HOST_DOWN)]
+    Down(HostDownOptions),
+    /// Make the connection to a machine's node, and print its credentials: what the context of `up` calls.
+    #[command(hide = true)]
+    Connect(HostConnectOptions),
     /// List the machines that are remembered, and what they lacked when somebody looked last. Asks none of them.
     #[command(after_help = super::examples::HOST_LS)]
     Ls(HostsFile),
-    /// Forget a machine. Nothing is changed there.
+    /// Forget a machine, with the context that leads there. Nothing is changed there.
     #[command(after_help = super::examples::HOST_RM)]
     Rm(HostRmOptions),
 }
@@ -43,6 +52,54 @@ pub struct HostAddOptions {
     /// Name to remember it under; the host's own without its domain when absent.
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct HostUpOptions {
+    /// The machine as ssh names it, or the name that it is remembered under.
+    #[arg(value_name = "[USER@]HOST[:PORT]")]
+    pub host: SshTarget,
+    /// Name to remember it under, and of the context; the host's own without its domain when absent.
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    pub name: Option<String>,
+    /// The bundle, as `cargo xtask bundle` makes it; the one in your cache folder that is for that machine when absent.
+    #[arg(long, env = "YOI_BUNDLE", value_name = "FILE")]
+    pub bundle: Option<PathBuf>,
+    /// GiB for the trees of agents, taken from the disk there at once; half of what is free, and at most 64, when absent. They stay as they were made.
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=16_384))]
+    pub trees: Option<u64>,
+    /// How long each step may take, questions of ssh included.
+    #[arg(long, default_value = "30m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub file: HostsFile,
+}
+
+#[derive(Debug, Args)]
+pub struct HostDownOptions {
+    /// The machine as ssh names it, or the name that it is remembered under.
+    #[arg(value_name = "[USER@]HOST[:PORT]")]
+    pub host: SshTarget,
+    /// Do not ask whether all agents there, their trees and sessions may go.
+    #[arg(long)]
+    pub yes: bool,
+    /// How long each step may take, questions of ssh included.
+    #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub file: HostsFile,
+}
+
+#[derive(Debug, Args)]
+pub struct HostConnectOptions {
+    /// The name that it is remembered under.
+    #[arg(value_name = "NAME", value_parser = object_name)]
+    pub name: String,
+    /// How long it may take, questions of ssh included.
+    #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub file: HostsFile,
 }
 
 #[derive(Debug, Args)]

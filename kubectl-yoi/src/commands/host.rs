@@ -1,13 +1,20 @@
-//! `host`: machines that are reached by SSH. Nothing is changed on them.
+//! `host`: machines that are reached by SSH. Only `up` and `down` change something on them.
 
+mod bundle;
+mod connection;
+mod context;
 mod findings;
 mod list;
+mod node;
 mod ssh;
+
+use std::time::Duration;
 
 use serde::Serialize;
 
 use self::findings::{Facts, Finding, State};
 use self::list::KnownHost;
+use self::ssh::Ssh;
 use crate::args::{HostAddOptions, HostCheckOptions, HostCommand, HostsFile, OutputFormat, SshTarget, object_name};
 use crate::error::{Error, RefusalKind};
 use crate::progress::Progress;
@@ -22,6 +29,8 @@ struct Looked {
     host: String,
     system: String,
     findings: Vec<Finding>,
+    #[serde(skip)]
+    facts: Facts,
 }
 
 impl Looked {
@@ -44,11 +53,15 @@ pub async fn host(output: Option<OutputFormat>, command: &HostCommand) -> Result
         HostCommand::Check(args) => check(output, args).await,
         HostCommand::Add(args) => add(output, args).await,
         HostCommand::Ls(file) => ls(output, file),
+        HostCommand::Up(args) => node::up(output, args).await,
+        HostCommand::Down(args) => node::down(output, args).await,
+        HostCommand::Connect(args) => connection::connect(args).await,
         HostCommand::Rm(args) => {
             let mut hosts = list::read(&args.file)?;
-            if hosts.remove(&args.name).is_none() {
+            let Some(known) = hosts.remove(&args.name) else {
                 return Err(Error::Missing { what: format!("a machine {}", args.name), next: "kubectl yoi host ls".to_owned() });
-            }
+            };
+            node::forget(&args.file, &args.name, &known).await?;
             list::write(&args.file, &hosts)?;
             show::object(output, &serde_json::json!({ "name": args.name }), &args.name, &format!("{} is forgotten", args.name))
         }
@@ -60,9 +73,9 @@ async fn check(output: Option<OutputFormat>, args: &HostCheckOptions) -> Result<
     // A name that is remembered comes first; what it stands for is in the list.
     let name = args.host.to_string();
     let known = hosts.get(&name).map(KnownHost::target).transpose()?;
-    let looked = look(known.as_ref().unwrap_or(&args.host), args).await?;
+    let looked = look(known.as_ref().unwrap_or(&args.host), args.timeout).await?;
     if let Some(known) = hosts.get_mut(&name) {
-        *known = looked.known();
+        *known = KnownHost { node: known.node.take(), ..looked.known() };
         list::write(&args.file, &hosts)?;
     }
     show::object(output, &looked, &looked.host, &looked.text())?;
@@ -77,18 +90,22 @@ async fn add(output: Option<OutputFormat>, args: &HostAddOptions) -> Result<(), 
         None => default_name(host)?,
     };
     if let Some(other) = hosts.get(&name).filter(|known| known.host != host.to_string()) {
-        let message = format!("{name} is {} already", show::one_line(&other.host));
-        return Err(Error::Usage {
-            message,
-            next: format!("take another name: --name NAME; or forget that one: kubectl yoi host rm {name}"),
-        });
+        return Err(is_another(&name, &other.host));
     }
     // One that nobody reaches is not remembered.
-    let looked = look(host, &args.check).await?;
-    hosts.insert(name.clone(), looked.known());
+    let looked = look(host, args.check.timeout).await?;
+    let node = hosts.remove(&name).and_then(|known| known.node);
+    hosts.insert(name.clone(), KnownHost { node, ..looked.known() });
     list::write(file, &hosts)?;
     show::object(output, &looked, &name, &format!("{}\nremembered as {name}", looked.text()))?;
     looked.result(&name)
+}
+
+fn is_another(name: &str, host: &str) -> Error {
+    Error::Usage {
+        message: format!("{name} is {} already", show::one_line(host)),
+        next: format!("take another name: --name NAME; or forget that one: kubectl yoi host rm {name}"),
+    }
 }
 
 fn default_name(host: &SshTarget) -> Result<String, Error> {
@@ -113,31 +130,33 @@ fn ls(output: Option<OutputFormat>, file: &HostsFile) -> Result<(), Error> {
         &named,
         |host| host.name.to_owned(),
         || {
-            let mut table = show::table(&["name", "host", "system", "missing", "looked at"]);
+            let mut table = show::table(&["name", "host", "system", "yoi", "missing", "looked at"]);
             for (name, known) in &hosts {
-                table.add_row([name, &known.host, &known.system, &known.missing.join(", "), &known.looked_at].map(show::cell));
+                let version = known.node.as_ref().map_or("", |node| &node.version);
+                table.add_row([name, &known.host, &known.system, version, &known.missing.join(", "), &known.looked_at].map(show::cell));
             }
             show::lines(&table)
         },
     )
 }
 
-async fn look(target: &SshTarget, args: &HostCheckOptions) -> Result<Looked, Error> {
+async fn look(target: &SshTarget, timeout: Duration) -> Result<Looked, Error> {
     let mut progress = Progress::start();
     progress.set(&format!("asking {target}"));
     let script = format!("PROGRAMS='{}'\n{SCRIPT}", findings::programs());
-    let answer = ssh::run(target, &script, args.timeout).await?;
+    let ssh = Ssh { target, control: None, operation: format!("look at {target}") };
+    let answer = ssh.run("sh", &script, timeout, |_| {}).await?;
     let facts = Facts::parse(&answer).ok_or_else(|| {
         let next = format!("look at its shell: {} sh", ssh::by_hand(target));
         Error::refused_error(format!("look at {target}"), "its answer is not whole", next, RefusalKind::Other)
     })?;
-    Ok(Looked { host: target.to_string(), system: facts.system(), findings: findings::findings(&facts) })
+    Ok(Looked { host: target.to_string(), system: facts.system(), findings: findings::findings(&facts), facts })
 }
 
 impl Looked {
     fn known(&self) -> KnownHost {
         let looked_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        KnownHost { host: self.host.clone(), system: self.system.clone(), looked_at, missing: self.missing() }
+        KnownHost { host: self.host.clone(), system: self.system.clone(), looked_at, missing: self.missing(), node: None }
     }
 
     /// An error where something is missing: it was printed.

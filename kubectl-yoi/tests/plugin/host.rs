@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::api_server::ApiServer;
 use crate::plugin::{Output, Plugin, output};
@@ -186,5 +187,72 @@ async fn w47_a_machine_that_cannot_be_looked_at_is_said_with_the_next_command_an
     ensure!(form.err.contains("[USER@]HOST[:PORT]"), "{form:?}");
     ensure!(!person.folder.join("hosts.json").exists());
     person.check(&at(&server)).await?;
+    Ok(())
+}
+
+/// A bundle as far as it can be told before it is sent.
+fn write_bundle(path: &Path, machine: &str) -> Result<()> {
+    let content = b"no bundle that is ever unpacked";
+    let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let head = format!(r#"{{"version":"1","machine":"{machine}","bytes":{},"sha256":"{digest}"}}"#, content.len());
+    let length = u32::try_from(head.len())?.to_le_bytes();
+    Ok(fs::write(path, [&0x184D_2A50_u32.to_le_bytes(), &length, head.as_bytes(), content].concat())?)
+}
+
+#[tokio::test]
+async fn w47_a_machine_that_cannot_be_a_node_is_said_with_the_next_command_and_nothing_is_sent() -> Result<()> {
+    let person = Person::new().await?;
+    let (bundle, other) = (person.folder.join("bundle"), person.folder.join("other"));
+    write_bundle(&bundle, "x86_64")?;
+    write_bundle(&other, "pdp11")?;
+    let cut = person.folder.join("cut");
+    fs::write(&cut, &fs::read(&bundle)?[..60])?;
+    let commands = person.folder.join("commands");
+    // A machine that has all that a node takes, whatever this one has, but for what a line of sed changes.
+    let good = "s/^kernel=.*/kernel=6.1.0/; s/^machine=.*/machine=x86_64/; s/^uid=.*/uid=0/; s/^cgroup=.*/cgroup=cgroup2fs/; \
+                s/^room=.*/room=a 1 1 99999999 1 b/; s/^memory=.*/memory=8000000/; s/^filesystems=.*/filesystems=btrfs overlay/; \
+                /^program.k3s/d; s/^end=yes/program.containerd=yes\\nprogram.runc=yes\\nprogram.cni-plugins=yes\\nprogram.mkfs.btrfs=yes\\n\
+                program.ip=yes\\nprogram.iptables=yes\\nprogram.ipset=yes\\nprogram.conntrack=yes\\nprogram.nsenter=yes\\nprogram.zstd=yes\\nend=yes/";
+    for (number, (change, file, code, words)) in [
+        ("s/^uid=.*/uid=1000/; s/^sudo=.*/sudo=no/", &bundle, 1, "a node needs root, and there is no sudo"),
+        ("s/^uid=.*/uid=1000/; s/^sudo=.*/sudo=asks/", &bundle, 1, "NOPASSWD"),
+        ("s/^kernel=.*/kernel=5.4.0/", &bundle, 1, "Linux 5.4.0, and trees are mounted by 5.12 or newer"),
+        ("s/^room=.*/room=a 1 1 99 1 b/", &bundle, 1, "and a node needs 20.0 GiB"),
+        ("/^program.runc/d", &bundle, 1, "it lacks packages"),
+        ("s/^end=yes/program.k3s=yes\\nend=yes/", &bundle, 1, "k3s is there"),
+        ("", &other, 1, "the bundle is for pdp11"),
+        ("", &cut, 1, "is cut"),
+        ("", &person.folder.join("none"), 1, "cargo xtask bundle"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [first, second] = ["good", "change"].map(|name| person.folder.join(name));
+        fs::write(&first, good)?;
+        fs::write(&second, change)?;
+        let line = format!(
+            "ForceCommand echo \"$SSH_ORIGINAL_COMMAND\" >> {}; eval \"$SSH_ORIGINAL_COMMAND\" | sed -f {} | sed -f {}",
+            commands.display(),
+            first.display(),
+            second.display()
+        );
+        let server = Sshd::start(&person.folder, &format!("machine-{number}"), &line)?;
+        let host = format!("127.0.0.1:{}", server.port);
+        let file = file.display().to_string();
+        let done = person.host(&["up", &host, "--name", "m", "--bundle", &file]).await?.expect_code(code)?;
+        ensure!(done.err.contains(words) && done.err.contains("next: "), "{words}: {done:?}");
+        ensure!(fs::read_to_string(&commands)? == "sh\n", "more than a look for {words}");
+        fs::remove_file(&commands)?;
+    }
+    ensure!(!person.folder.join("hosts.json").exists());
+
+    // A name that means something else to this person.
+    let done = person.host(&["up", "127.0.0.1:1", "--name", "c", "--bundle", &bundle.display().to_string()]).await?.expect_code(2)?;
+    ensure!(done.err.contains("has c already, and it is not this machine") && done.err.contains("--name NAME"), "{done:?}");
+    let none = person.host(&["up", "127.0.0.1:1", "--name", "new"]).await?.expect_code(5)?;
+    ensure!(none.err.contains("Connection refused"), "{none:?}");
+    person.host(&["connect", "new"]).await?.expect_code(3)?;
+    let asked = person.host(&["down", "127.0.0.1:1"]).await?.expect_code(2)?;
+    ensure!(asked.err.contains("there is no terminal to ask in") && asked.err.contains("--yes"), "{asked:?}");
     Ok(())
 }

@@ -36,10 +36,10 @@ pub const PARTS: &[Part] = &[
     Part { name: "planted", paths: &["e2e/planted/"], is_code: false },
     // The local cluster: its programs in Go, and what starts them.
     Part { name: "cluster", paths: &["e2e/cluster/"], is_code: false },
-    Part { name: "cluster", paths: &["xtask/src/cluster", "xtask/src/build.rs"], is_code: true },
+    Part { name: "cluster", paths: &["host/src/cluster", "xtask/src/cluster", "xtask/src/build.rs"], is_code: true },
     Part { name: "guest", paths: &["xtask/src/guest"], is_code: true },
-    Part { name: "images", paths: &["xtask/src/images"], is_code: true },
-    Part { name: "install", paths: &["xtask/src/install"], is_code: true },
+    Part { name: "images", paths: &["host/src/images", "xtask/src/images"], is_code: true },
+    Part { name: "install", paths: &["host/src/install", "xtask/src/install"], is_code: true },
     // The programs of others that agents can be.
     Part { name: "programs", paths: &["xtask/programs/", "charts/yoi-operator/files/presets/"], is_code: false },
     Part { name: "programs", paths: &["engine/src/program"], is_code: true },

@@ -12,9 +12,9 @@ fn words(set: &BTreeSet<String>) -> String {
 
 #[test]
 fn a_change_of_a_crate_runs_the_tests_of_those_that_stand_on_it() {
-    let all_crates = "kubectl-yoi xtask yoi-agent-shim yoi-assets yoi-crds yoi-e2e yoi-engine yoi-gateway yoi-line yoi-mcp yoi-operator yoi-plan yoi-runtime \
+    let all_crates = "kubectl-yoi xtask yoi-agent-shim yoi-assets yoi-crds yoi-e2e yoi-engine yoi-gateway yoi-host yoi-line yoi-mcp yoi-operator yoi-plan yoi-runtime \
         yoi-session yoi-wire";
-    let all_images = "kubectl-yoi scripted-model yoi-agent-shim yoi-gateway yoi-operator yoi-runtime";
+    let all_images = "kubectl-yoi scripted-model yoi-agent-shim yoi-gateway yoi-host yoi-operator yoi-runtime";
     for (file, packages, images, parts) in [
         ("runtime/src/agent.rs", "xtask yoi-runtime", "yoi-runtime", "runtime"),
         ("runtime/Cargo.toml", "xtask yoi-runtime", "yoi-runtime", "runtime"),
@@ -22,7 +22,7 @@ fn a_change_of_a_crate_runs_the_tests_of_those_that_stand_on_it() {
             "wire/src/lib.rs",
             all_crates,
             all_images,
-            "agent-shim assets crds e2e engine gateway kubectl-yoi line mcp operator plan runtime session wire xtask",
+            "agent-shim assets crds e2e engine gateway host kubectl-yoi line mcp operator plan runtime session wire xtask",
         ),
         // The tests of plan use it, plan does not.
         ("workspace/src/copy.rs", "xtask yoi-agent-shim yoi-plan yoi-workspace", "yoi-agent-shim", "agent-shim workspace"),
@@ -36,7 +36,7 @@ fn a_change_of_a_crate_runs_the_tests_of_those_that_stand_on_it() {
         ("session/src/frame.rs", "xtask yoi-engine yoi-runtime yoi-session", "yoi-runtime", "engine runtime session"),
         ("line/src/lib.rs", "xtask yoi-gateway yoi-line yoi-runtime", "yoi-gateway yoi-runtime", "gateway line runtime"),
         ("engine/src/program/parser.rs", "xtask yoi-engine yoi-runtime", "yoi-runtime", "engine programs runtime"),
-        ("xtask/src/cluster/nodes.rs", "xtask", "", "cluster xtask"),
+        ("xtask/src/cluster.rs", "xtask", "", "cluster xtask"),
     ] {
         let change = affected(&[file]);
         assert_eq!((change.whole.as_deref(), change.lints), (None, file.ends_with(".rs") || file.ends_with(".toml")), "{file}");

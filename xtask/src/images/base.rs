@@ -1,7 +1,7 @@
 //! Images of a small Debian from the machine's own package sources: what agents and populators run in, with git, a shell and a compiler, and the
 //! git server of tests.
 
-use super::oci::{self, Archive, Image};
+use super::oci::{self, Image};
 use crate::command::{command, run};
 use crate::instance::{cache, repository};
 use crate::progress;
@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use yoi_host::images::Archive;
 
 /// A Debian of some packages.
 struct Root {

@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::time::SystemTime;
+use yoi_host::images::Archive;
 
 pub struct Image {
     name: String,
@@ -55,32 +56,6 @@ impl Image {
     /// The program is only what runs when a container names nothing else.
     pub fn arguments_only(&mut self) {
         self.command = std::mem::take(&mut self.entrypoint);
-    }
-}
-
-/// A written image.
-pub struct Archive {
-    pub name: String,
-    /// Of the manifest, with `sha256:`.
-    pub digest: String,
-    pub file: PathBuf,
-}
-
-impl Archive {
-    pub fn repository(&self) -> String {
-        super::repository_of(&self.name)
-    }
-
-    pub fn tag(&self) -> &str {
-        &self.digest["sha256:".len()..][..12]
-    }
-
-    pub fn reference(&self) -> String {
-        format!("{}:{}", self.repository(), self.tag())
-    }
-
-    pub fn dev_reference(&self) -> String {
-        format!("{}:dev", self.repository())
     }
 }
 

@@ -2,7 +2,7 @@
 //! them may be passed on, so these images stay on this machine and in its local cluster.
 
 use super::base;
-use super::oci::{self, Archive};
+use super::oci;
 use crate::command::{command, find_program, run};
 use crate::instance::{cache, repository};
 use crate::progress;
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
+use yoi_host::images::Archive;
 
 /// Where the packages are in an image.
 const FOLDER: &str = "opt/programs";

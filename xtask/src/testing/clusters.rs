@@ -9,9 +9,9 @@ use super::{Request, compile::Compiled, discover::Test, play, registry_install, 
 use crate::cluster::{self, DataRoot, HostInventory, Kubectl, Shape};
 use crate::command::wait;
 use crate::images::{self, Built};
-use crate::install::{self, InstallTarget};
+use crate::install;
 use crate::instance::{Instance, Node};
-use crate::{build, test_environment};
+use crate::{build, bundle, test_environment};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,6 +33,9 @@ pub const ROUNDS_TEST: &str = "e2e/kills::nothing_is_lost_doubled_or_left_over_w
 /// The test in whose rounds lender and holder of a path write while processes die, and the environment variable that says how many.
 pub const WRITERS_TEST: &str = "e2e/kills::two_writers::lender_and_holder_never_both_write_whatever_dies_between_two_states_of_a_loan";
 pub const WRITERS_VARIABLE: &str = "YOI_WRITER_ROUNDS";
+
+/// Those that make another machine a node.
+pub const HOST_TESTS: &str = "e2e/e2e::host::";
 
 /// What earlier lanes leave for later ones.
 pub struct Clusters<'a> {
@@ -63,7 +66,11 @@ impl<'a> Clusters<'a> {
             if !self.root {
                 return Ok(LaneOutcome::skipped("a node needs root"));
             }
-            self.built = Some(images::build_with(SHARED, &self.compiled.programs)?);
+            let built = images::build_with(SHARED, &self.compiled.programs)?;
+            if tests.values().flatten().any(|test| test.name.starts_with(HOST_TESTS)) {
+                bundle::write(&built, images::Profile::Dev, Some(test_environment::bundle()))?;
+            }
+            self.built = Some(built);
             Ok(LaneOutcome::Passed)
         });
         if [Place::Shared, Place::Alone, Place::Last, Place::Programs].iter().all(|place| of(*place).is_empty()) {
@@ -218,7 +225,7 @@ fn shared_up() -> Result<()> {
 }
 
 fn charts(instance: Instance, built: &Built) -> Result<()> {
-    install::charts(&InstallTarget::local(instance)?, &built.references())
+    install::charts(&install::target(instance)?, &built.references())
 }
 
 /// How long a namespace may take to go on a quiet machine.

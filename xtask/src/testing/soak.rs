@@ -21,7 +21,7 @@ pub enum Part {
     Planted,
     /// Cuts of power between all writes of the guest's disks
     Power,
-    /// 200 attachments while gateways are replaced, 50 refreshes under agents at work, and every manifest against the API server
+    /// 200 attachments while gateways are replaced, 50 refreshes under agents at work, 20 kills of `host up`, and every manifest against the API server
     Long,
     /// Floods of hostile requests beside ordinary messages
     Abuse,
@@ -36,8 +36,12 @@ const ALL: [Part; 7] = [Part::Rounds, Part::Planted, Part::Power, Part::Long, Pa
 const ROUNDS: u32 = 100;
 const WRITERS_ROUNDS: u32 = 30;
 /// Tests whose loops are longer here, or that are only here: the last takes over twenty minutes of the API server.
-const LONG: [&str; 3] =
-    ["e2e/replacement::attached", "e2e/e2e::refresh", "e2e/manifests::p3_the_api_server_rust_and_the_operator_agree_on_every_manifest"];
+const LONG: [&str; 4] = [
+    "e2e/replacement::attached",
+    "e2e/e2e::refresh",
+    "e2e/manifests::p3_the_api_server_rust_and_the_operator_agree_on_every_manifest",
+    "e2e/e2e::host::a_setup_that_is_killed_at_any_moment_goes_on_and_leaves_nothing_half",
+];
 
 /// Runs these parts, or all.
 pub fn run(parts: &[Part]) -> Result<ExitCode> {

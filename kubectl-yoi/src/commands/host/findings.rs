@@ -13,7 +13,7 @@ const ROOM: u64 = 20 << 20;
 /// KiB of memory.
 const MEMORY: u64 = 2 << 20;
 /// What a Kubernetes of one node takes from the packages of its machine: the program, and the packages of Debian and of Fedora that bring it.
-const PROGRAMS: [(&str, &str, &str); 9] = [
+const PROGRAMS: [(&str, &str, &str); 10] = [
     ("containerd", "containerd", "containerd"),
     ("runc", "runc", "runc"),
     ("cni-plugins", "containernetworking-plugins", "containernetworking-plugins"),
@@ -23,6 +23,7 @@ const PROGRAMS: [(&str, &str, &str); 9] = [
     ("ipset", "ipset", "ipset"),
     ("conntrack", "conntrack", "conntrack-tools"),
     ("nsenter", "util-linux", "util-linux"),
+    ("zstd", "zstd", "zstd"),
 ];
 /// Programs of a Kubernetes that is there already.
 const KUBERNETES: [&str; 6] = ["k3s", "rke2", "microk8s", "kubelet", "kind", "minikube"];
@@ -57,6 +58,20 @@ impl Facts {
 
     fn has_word(&self, name: &str, word: &str) -> bool {
         self.get(name).split([' ', ',']).any(|found| found == word)
+    }
+
+    /// As `uname -m` says it.
+    pub fn machine(&self) -> &str {
+        self.get("machine")
+    }
+
+    /// What makes root of this person there without a question: nothing, or `sudo`.
+    pub fn root(&self) -> Option<&'static str> {
+        match (self.get("uid"), self.get("sudo")) {
+            ("0", _) => Some(""),
+            (_, "yes") => Some("sudo"),
+            _ => None,
+        }
     }
 
     /// Name and version of its system, for a list.
@@ -166,7 +181,10 @@ fn cgroups(facts: &Facts) -> Finding {
     if facts.get("cgroup") == "cgroup2fs" {
         return Finding::new("cgroups", State::Ok, "version 2");
     }
-    let message = "version 2 is not at /sys/fs/cgroup: the kernel's line needs systemd.unified_cgroup_hierarchy=1, and a reboot";
+    if facts.has("cgroup.v1") {
+        return Finding::new("cgroups", State::Note, "version 1, which Kubernetes will leave behind one day");
+    }
+    let message = "neither version 2 nor version 1 with cpu and memory is at /sys/fs/cgroup: the kernel's line needs systemd.unified_cgroup_hierarchy=1, and a reboot";
     Finding::new("cgroups", State::Missing, message)
 }
 
@@ -189,6 +207,9 @@ fn disk(facts: &Facts) -> Finding {
 }
 
 fn room(facts: &Facts) -> Finding {
+    if facts.has("node") {
+        return Finding::new("room", State::Ok, "a node of Yoi is there, and has its room");
+    }
     // `Filesystem 1024-blocks Used Available Capacity Mounted on`.
     let free: Option<u64> = facts.get("room").split_whitespace().nth(3).and_then(|kib| kib.parse().ok());
     let (state, rest) = at_least(free, ROOM);
@@ -299,6 +320,8 @@ mod tests {
             ("kernel", "", "kernel", State::Missing, "5.12", Some("linux-image-amd64")),
             ("sudo", "no", "root", State::Missing, "no sudo", Some("su -c")),
             ("sudo", "asks", "root", State::Note, "asks for a password", None),
+            ("cgroup.v1", "yes", "cgroups", State::Ok, "version 2", None),
+            ("node", "yes", "room", State::Ok, "has its room", None),
             ("cgroup", "tmpfs", "cgroups", State::Missing, "systemd.unified_cgroup_hierarchy=1", None),
             ("disk", "btrfs", "trees", State::Ok, "snapshots", None),
             ("module.btrfs", "no", "trees", State::Note, "overlays", None),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::connection::KnownNode;
 use crate::args::{HostsFile, SshTarget};
 use crate::error::{Error, RefusalKind};
 
@@ -23,6 +24,8 @@ pub struct KnownHost {
     /// What it lacked then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<KnownNode>,
 }
 
 impl KnownHost {
@@ -35,7 +38,7 @@ fn refused(message: String) -> Error {
     Error::refused_error("read the list of machines", message, "mend it, or delete it", RefusalKind::Other)
 }
 
-fn path(file: &HostsFile) -> Result<PathBuf, Error> {
+pub fn path(file: &HostsFile) -> Result<PathBuf, Error> {
     file.path().ok_or_else(|| Error::Usage {
         message: "nobody says which folder is yours, so no machine can be remembered".to_owned(),
         next: "name a file: --hosts FILE".to_owned(),

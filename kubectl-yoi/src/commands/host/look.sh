@@ -8,6 +8,8 @@ say os "$([ -r /etc/os-release ] && . /etc/os-release && printf '%s %s' "$ID" "$
 say uid "$(id -u)"
 if sudo -n true </dev/null >/dev/null 2>&1; then say sudo yes; elif command -v sudo >/dev/null 2>&1; then say sudo asks; else say sudo no; fi
 say cgroup "$(stat -f -c %T /sys/fs/cgroup 2>/dev/null)"
+[ -e /sys/fs/cgroup/memory/cgroup.procs ] && [ -e /sys/fs/cgroup/cpu/cgroup.procs ] && say cgroup.v1 yes
+[ -e /var/lib/yoi-cluster/yoi-host ] && say node yes
 say disk "$(stat -f -c %T /var/lib 2>/dev/null)"
 say room "$(df -Pk /var/lib 2>/dev/null | sed -n 2p)"
 say memory "$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo 2>/dev/null)"

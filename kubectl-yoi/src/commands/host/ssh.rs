@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 use crate::args::SshTarget;
@@ -17,63 +18,218 @@ const FAILED: i32 = 255;
 /// Bytes of the longest answer; a machine may say anything before it.
 const MAX_ANSWER: u64 = 256 << 10;
 
-/// The script runs in `sh` of the machine, whatever the person's own shell is there. Returns what it has written, without what the machine says of
-/// itself before and behind it.
-///
-/// # Errors
-/// The machine is not reached, lets nobody in, runs no command, or the connection ends in the middle.
-pub async fn run(target: &SshTarget, script: &str, patience: Duration) -> Result<String, Error> {
-    let failed = |message: String, next: String| Error::refused_error(format!("look at {target}"), message, next, RefusalKind::Unreachable);
-    let id = uuid::Uuid::new_v4().simple().to_string();
-    let (begin, end) = (format!("begin-{id}"), format!("end-{id}"));
-    let script = format!("printf '\\n%s\\n' {begin}\n{script}\nprintf '%s\\n' {end}\n");
-    // In a file: a connection that the person's configuration keeps would hold a pipe open.
-    let errors_path = std::env::temp_dir().join(format!("kubectl-yoi-ssh-{id}"));
-    let disk = |error| Error::local(format!("write {}", errors_path.display()), error, crate::commands::pull::LOOK_AT_DISK);
-    let errors = ErrorsFile(errors_path.clone());
-    let file = File::create_new(&errors_path).map_err(disk)?;
-    let mut command = command(target, std::io::stdin().is_terminal() && std::io::stderr().is_terminal());
-    let mut child = command.stderr(Stdio::from(file)).spawn().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            failed("there is no ssh on this machine".to_owned(), "install it: the package openssh-client".to_owned())
-        }
-        _ => failed(format!("ssh cannot be started: {error}"), "try again".to_owned()),
-    })?;
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let talk = async {
-        let write = async {
-            if let Some(mut stdin) = stdin {
-                // One that ends early has said why.
-                let _ = stdin.write_all(script.as_bytes()).await;
-            }
+/// How a machine is talked to.
+pub struct Ssh<'a> {
+    pub target: &'a SshTarget,
+    /// The socket of a connection that is there already; a connection of its own for each call when absent.
+    pub control: Option<&'a Path>,
+    /// What is done there, for errors: `look at ann@build`.
+    pub operation: String,
+}
+
+impl Ssh<'_> {
+    /// The script runs in `shell`, whatever the person's own shell is there. Returns what it has written, without what the machine says of itself before
+    /// and behind it. `told` gets each line of that as it comes.
+    ///
+    /// # Errors
+    /// The machine is not reached, lets nobody in, runs no command, or the connection ends in the middle.
+    pub async fn run(&self, shell: &str, script: &str, patience: Duration, mut told: impl FnMut(&str)) -> Result<String, Error> {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let (begin, end) = (format!("begin-{id}"), format!("end-{id}"));
+        let script = format!("printf '\\n%s\\n' {begin}\n{script}\nprintf '%s\\n' {end}\n");
+        let errors = ErrorsFile::new()?;
+        let mut child = self.spawn(self.command(asks(), &[shell]), &errors)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let talk = async {
+            let write = async {
+                if let Some(mut stdin) = stdin {
+                    // One that ends early has said why.
+                    let _ = stdin.write_all(script.as_bytes()).await;
+                }
+            };
+            let read = async {
+                let mut answer = Vec::new();
+                let Some(stdout) = stdout else { return answer };
+                let mut stdout = BufReader::new(stdout.take(MAX_ANSWER));
+                let mut at = 0;
+                while stdout.read_until(b'\n', &mut answer).await.is_ok_and(|count| count > 0) {
+                    told(String::from_utf8_lossy(&answer[at..]).trim_end());
+                    at = answer.len();
+                }
+                answer
+            };
+            let ((), answer) = tokio::join!(write, read);
+            (answer, child.wait().await)
         };
-        let read = async {
-            let mut answer = Vec::new();
-            if let Some(stdout) = stdout {
-                let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer).await;
-            }
+        let Ok((answer, status)) = tokio::time::timeout(patience, talk).await else {
+            let message = format!("it has not answered in {} s{}", patience.as_secs(), errors.last_words());
+            return Err(self.failed(message, format!("try it by hand: {}", by_hand(self.target))));
+        };
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        if let Some(between) = between(&answer, &begin, &end) {
+            return Ok(between.to_owned());
+        }
+        let code = status.ok().and_then(|status| status.code());
+        let (message, next) = why_not(self.target, &errors.text(), code, answer.contains(&begin));
+        Err(self.failed(message, next))
+    }
+
+    /// Runs a line with these bytes as its input. It ends with `echo` of `mark`, whose sight says that it was done: an exit code may be another's.
+    ///
+    /// # Errors
+    /// It was not done: with the last words of the machine.
+    pub async fn feed(&self, line: &str, bytes: &[u8], mark: &str, patience: Duration) -> Result<(), Error> {
+        let errors = ErrorsFile::new()?;
+        let mut child = self.spawn(self.command(asks(), &[line]), &errors)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let talk = async {
+            let write = async {
+                if let Some(mut stdin) = stdin {
+                    let _ = stdin.write_all(bytes).await;
+                }
+            };
+            let read = async {
+                let mut answer = Vec::new();
+                if let Some(stdout) = stdout {
+                    let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer).await;
+                }
+                answer
+            };
+            let ((), answer) = tokio::join!(write, read);
+            let _ = child.wait().await;
             answer
         };
-        let ((), answer) = tokio::join!(write, read);
-        (answer, child.wait().await)
-    };
-    let Ok((answer, status)) = tokio::time::timeout(patience, talk).await else {
-        let message = format!("it has not answered in {} s{}", patience.as_secs(), errors.last_words());
-        return Err(failed(message, format!("try it by hand: {}", by_hand(target))));
-    };
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    if let Some(between) = between(&answer, &begin, &end) {
-        return Ok(between.to_owned());
+        let answer = tokio::time::timeout(patience, talk).await.unwrap_or_default();
+        if String::from_utf8_lossy(&answer).contains(mark) {
+            return Ok(());
+        }
+        let said = last_line(&errors.text());
+        let (message, next) = match said.contains("No space left") {
+            true => (format!("its disk is full: {said}"), "make room there, and say it again: what has arrived stays"),
+            false if said.is_empty() => ("the connection ended in the middle".to_owned(), "say it again: it goes on where it was cut"),
+            false => (format!("the connection ended in the middle: {said}"), "say it again: it goes on where it was cut"),
+        };
+        Err(self.failed(message, next.to_owned()))
     }
-    let code = status.ok().and_then(|status| status.code());
-    let (message, next) = why_not(target, &errors.text(), code, answer.contains(&begin));
-    Err(failed(message, next))
+
+    /// Starts a connection that stays, with its socket at `control`.
+    ///
+    /// # Errors
+    /// As [`Ssh::run`].
+    pub async fn start(&self, control: &Path, patience: Duration) -> Result<(), Error> {
+        let errors = ErrorsFile::new()?;
+        let mut command = self.options(asks());
+        // The control connection says by itself when the other side is gone.
+        command.args(["-o", "ServerAliveCountMax=3", "-o", "ControlPersist=no", "-M", "-f", "-N", "-S"]).arg(control);
+        self.name_target(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(false);
+        let mut child = self.spawn(command, &errors)?;
+        let Ok(status) = tokio::time::timeout(patience, child.wait()).await else {
+            let _ = child.kill().await;
+            let message = format!("it has not answered in {} s{}", patience.as_secs(), errors.last_words());
+            return Err(self.failed(message, format!("try it by hand: {}", by_hand(self.target))));
+        };
+        match status.ok().and_then(|status| status.code()) {
+            Some(0) => Ok(()),
+            code => {
+                let (message, next) = why_not(self.target, &errors.text(), code, false);
+                Err(self.failed(message, next))
+            }
+        }
+    }
+
+    /// Asks the connection at `control` for something: `check`, `exit`, or `forward` with its words. Says whether that was done.
+    pub async fn ask(&self, control: &Path, what: &str, words: &[&str]) -> bool {
+        // A person's configuration is about connections that are made anew.
+        let mut command = Command::new("ssh");
+        command.args(["-F", "none", "-S"]).arg(control).args(["-O", what]).args(words);
+        self.name_target(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().await.is_ok_and(|status| status.success())
+    }
+
+    /// Whether the connection at `control` still leads to the machine.
+    pub async fn is_alive(&self, control: &Path, patience: Duration) -> bool {
+        if !self.ask(control, "check", &[]).await {
+            return false;
+        }
+        let there = Ssh { target: self.target, control: Some(control), operation: self.operation.clone() };
+        tokio::time::timeout(patience, there.feed("echo is-there", &[], "is-there", patience)).await.is_ok_and(|done| done.is_ok())
+    }
+
+    fn spawn(&self, mut command: Command, errors: &ErrorsFile) -> Result<tokio::process::Child, Error> {
+        command.stderr(errors.to_write()?).spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                self.failed("there is no ssh on this machine".to_owned(), "install it: the package openssh-client".to_owned())
+            }
+            _ => self.failed(format!("ssh cannot be started: {error}"), "try again".to_owned()),
+        })
+    }
+
+    fn failed(&self, message: String, next: String) -> Error {
+        Error::refused_error(&self.operation, message, next, RefusalKind::Unreachable)
+    }
+
+    /// `asks`: there is a terminal in which ssh may ask for a passphrase, or whether a host's key is right. Without one it would wait for an answer forever.
+    fn options(&self, asks: bool) -> Command {
+        let mut command = Command::new("ssh");
+        // A command or forwarding of the person's configuration is for a shell of theirs.
+        for option in ["RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes", "ConnectTimeout=20", "ServerAliveInterval=15"] {
+            command.args(["-o", option]);
+        }
+        if !asks {
+            command.args(["-o", "BatchMode=yes"]);
+        }
+        command.env("LC_ALL", "C");
+        command
+    }
+
+    fn name_target(&self, command: &mut Command) {
+        if let Some(port) = self.target.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        if let Some(user) = &self.target.user {
+            command.args(["-l", user]);
+        }
+        command.args(["--", &self.target.host]);
+    }
+
+    fn command(&self, asks: bool, words: &[&str]) -> Command {
+        let mut command = self.options(asks);
+        if let Some(control) = self.control {
+            command.args(["-o", "ControlMaster=no", "-S"]).arg(control);
+        }
+        self.name_target(&mut command);
+        command.args(words).kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+}
+
+fn asks() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// What ssh has said, in a file that goes with this.
 struct ErrorsFile(std::path::PathBuf);
 
 impl ErrorsFile {
+    /// In a file: a connection that the person's configuration keeps would hold a pipe open.
+    fn new() -> Result<Self, Error> {
+        let path = std::env::temp_dir().join(format!("kubectl-yoi-ssh-{}", uuid::Uuid::new_v4().simple()));
+        match File::create_new(&path) {
+            Ok(_) => Ok(ErrorsFile(path)),
+            Err(error) => Err(Self::disk(&path, error)),
+        }
+    }
+
+    fn to_write(&self) -> Result<Stdio, Error> {
+        File::options().append(true).open(&self.0).map(Stdio::from).map_err(|error| Self::disk(&self.0, error))
+    }
+
+    fn disk(path: &Path, error: std::io::Error) -> Error {
+        Error::local(format!("write {}", path.display()), error, crate::commands::pull::LOOK_AT_DISK)
+    }
+
     fn text(&self) -> String {
         let mut text = Vec::new();
         let _ = File::open(&self.0).map(|file| file.take(64 << 10).read_to_end(&mut text));
@@ -90,27 +246,6 @@ impl Drop for ErrorsFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
-}
-
-/// `asks`: there is a terminal in which ssh may ask for a passphrase, or whether a host's key is right. Without one it would wait for an answer forever.
-fn command(target: &SshTarget, asks: bool) -> Command {
-    let mut command = Command::new("ssh");
-    // A command or forwarding of the person's configuration is for a shell of theirs.
-    for option in ["RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes", "ConnectTimeout=20", "ServerAliveInterval=15"] {
-        command.args(["-o", option]);
-    }
-    if !asks {
-        command.args(["-o", "BatchMode=yes"]);
-    }
-    if let Some(port) = target.port {
-        command.args(["-p", &port.to_string()]);
-    }
-    if let Some(user) = &target.user {
-        command.args(["-l", user]);
-    }
-    command.args(["--", &target.host, "sh"]).env("LC_ALL", "C").kill_on_drop(true);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command
 }
 
 /// The line that a person types to see it for themselves.
@@ -182,7 +317,10 @@ mod tests {
 
     #[test]
     fn ssh_gets_no_terminal_no_command_and_no_question_without_a_terminal() {
-        let words = |asks| command(&target(), asks).as_std().get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+        let target = target();
+        let ssh = Ssh { target: &target, control: None, operation: String::new() };
+        let words =
+            |asks| ssh.command(asks, &["sh"]).as_std().get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
         let quiet = words(false);
         assert!(quiet.contains(&"BatchMode=yes".to_owned()) && !words(true).contains(&"BatchMode=yes".to_owned()));
         assert_eq!(quiet[quiet.len() - 7..], ["-p", "2222", "-l", "ann", "--", "build", "sh"]);

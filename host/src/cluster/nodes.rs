@@ -1,19 +1,18 @@
 //! Single nodes of a cluster: added, removed, switched off and on, cut off, tainted.
 
-use super::{Kubectl, addons, data_root, lock, network, settings, supervisor};
+use super::{Kubectl, Programs, addons, data_root, lock, network, settings, supervisor};
 use crate::cluster::data_root::DataRoot;
 use crate::command::wait;
 use crate::instance::{Instance, Node};
-use crate::{build, images, packages, progress};
+use crate::{images, packages, progress};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// Brings one more node up and joins it.
-pub fn add(instance: Instance, data_root: Option<DataRoot>) -> Result<()> {
-    packages::for_cluster()?;
-    let programs = build::kubernetes()?;
+pub fn add(instance: Instance, data_root: Option<DataRoot>, programs: &Programs) -> Result<()> {
     let _lock = lock(instance)?;
     if supervisor::process(Node::first(instance)).is_none() {
         bail!("the cluster {instance} does not run");
@@ -21,16 +20,16 @@ pub fn add(instance: Instance, data_root: Option<DataRoot>) -> Result<()> {
     let free = Node::possible(instance).find(|node| !node.folder().exists());
     let node = free.with_context(|| format!("failed to add a node: {instance} has {} of {0}", Node::MOST))?;
     let step = progress::start(format!("Add {node}"));
-    prepare(node, data_root, &programs)?;
-    supervisor::start(node, &programs, &step)?;
-    addons::describe_nodes(instance, &programs)?;
-    wait_ready(node)?;
+    prepare(node, data_root, programs)?;
+    supervisor::start(node, programs, &step)?;
+    addons::describe_nodes(instance, &programs.kubernetes)?;
+    wait_ready(node, &programs.kubernetes)?;
     step.done(format!("{} at {}", node, node.address()));
     Ok(())
 }
 
 /// Writes what the node starts from, in a folder that may be new. Returns whether a node that runs already would have to be started again.
-pub fn prepare(node: Node, data_root: Option<DataRoot>, programs: &std::path::Path) -> Result<bool> {
+pub fn prepare(node: Node, data_root: Option<DataRoot>, programs: &Programs) -> Result<bool> {
     fs::create_dir_all(node.folder())?;
     if data_root == Some(DataRoot::Xfs) {
         packages::for_xfs()?;
@@ -40,8 +39,7 @@ pub fn prepare(node: Node, data_root: Option<DataRoot>, programs: &std::path::Pa
 }
 
 /// Removes the node from the cluster and from the machine. Objects that name it are Kubernetes' business.
-pub fn remove(node: Node) -> Result<()> {
-    let programs = build::kubernetes()?;
+pub fn remove(node: Node, programs: &Programs) -> Result<()> {
     let _lock = lock(node.instance)?;
     if node.is_first() || !node.folder().exists() {
         bail!(
@@ -53,9 +51,9 @@ pub fn remove(node: Node) -> Result<()> {
     if supervisor::process(node).is_some() {
         supervisor::power_off(node)?;
     }
-    Kubectl::new(node.instance, &programs).run(["delete", "node", &node.name(), "--ignore-not-found"])?;
+    Kubectl::new(node.instance, &programs.kubernetes).run(["delete", "node", &node.name(), "--ignore-not-found"])?;
     fs::remove_dir_all(node.folder()).with_context(|| format!("failed to remove {}", node.folder().display()))?;
-    addons::describe_nodes(node.instance, &programs)?;
+    addons::describe_nodes(node.instance, &programs.kubernetes)?;
     step.done("");
     Ok(())
 }
@@ -70,8 +68,7 @@ pub fn stop(node: Node) -> Result<()> {
 }
 
 /// Starts a node that is off from what is on its disk.
-pub fn start(node: Node) -> Result<()> {
-    let programs = build::kubernetes()?;
+pub fn start(node: Node, programs: &Programs) -> Result<()> {
     let _lock = lock(node.instance)?;
     if !node.folder().exists() {
         bail!("failed to start {node}: it is not there; use `cluster node add`");
@@ -80,18 +77,17 @@ pub fn start(node: Node) -> Result<()> {
         bail!("{node} runs already");
     }
     let step = progress::start(format!("Switch {node} on"));
-    supervisor::start(node, &programs, &step)?;
+    supervisor::start(node, programs, &step)?;
     step.done("");
     Ok(())
 }
 
 /// Switches the node off and on.
-pub fn reboot(node: Node) -> Result<()> {
-    let programs = build::kubernetes()?;
+pub fn reboot(node: Node, programs: &Programs) -> Result<()> {
     let _lock = lock(node.instance)?;
     let step = progress::start(format!("Start {node} anew"));
     supervisor::power_off(node)?;
-    supervisor::start(node, &programs, &step)?;
+    supervisor::start(node, programs, &step)?;
     step.done("");
     Ok(())
 }
@@ -111,16 +107,16 @@ pub fn restore(node: Node) -> Result<()> {
 }
 
 /// Sets `taint`, written `KEY=VALUE:EFFECT` as kubectl takes it, or removes it.
-pub fn taint(node: Node, taint: &str, remove: bool) -> Result<()> {
-    let kubectl = Kubectl::new(node.instance, &build::kubernetes()?);
+pub fn taint(node: Node, taint: &str, remove: bool, programs: &Programs) -> Result<()> {
+    let kubectl = Kubectl::new(node.instance, &programs.kubernetes);
     let end = if remove { "-" } else { "" };
     kubectl.run(["taint", "node", &node.name(), &format!("{taint}{end}"), if remove { "--overwrite=false" } else { "--overwrite" }])?;
     Ok(())
 }
 
 /// Waits until Kubernetes has the node's object, the kubelet says that it is Ready, and NetworkPolicies hold on it.
-pub fn wait_ready(node: Node) -> Result<()> {
-    let kubectl = Kubectl::new(node.instance, &build::kubernetes()?);
+pub fn wait_ready(node: Node, programs: &Path) -> Result<()> {
+    let kubectl = Kubectl::new(node.instance, programs);
     let name = node.name();
     wait(&format!("the node {name}"), Duration::from_secs(60), || kubectl.run(["get", "node", &name]).map(Some))?;
     kubectl.run(["wait", "--for=condition=Ready", "node", &name, "--timeout=120s"]).with_context(|| supervisor::see_logs(node))?;

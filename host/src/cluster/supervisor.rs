@@ -1,6 +1,6 @@
 //! The supervisor of one node: started, ended, asked for.
 
-use super::{Kubectl, cgroup, leftovers, network};
+use super::{Kubectl, Programs, cgroup, leftovers, network};
 use crate::command::wait;
 use crate::images;
 use crate::instance::Node;
@@ -20,13 +20,14 @@ pub const IMAGES_MARK: &str = "images-imported";
 pub const POLICIES_SOCKET: &str = "netpol.sock";
 
 /// Starts the node from what is on its disk, and imports the images that it lacks, each with a line of `step`. A first node's API server answers then.
-pub fn start(node: Node, programs: &Path, step: &Progress) -> Result<()> {
-    // What a killed supervisor could not take away.
+pub fn start(node: Node, programs: &Programs, step: &Progress) -> Result<()> {
+    // What a killed supervisor could not take away, and one that nobody wrote down.
+    end_strays(node)?;
     network::disconnect(node)?;
     network::prepare(node.instance)?;
     cgroup::prepare(node)?;
     let log = fs::File::create(node.path("log/supervise.log"))?;
-    let mut supervise = Command::new(programs.join("yoi-cluster"));
+    let mut supervise = Command::new(programs.kubernetes.join("yoi-cluster"));
     supervise.arg("supervise").arg(node.path("supervise.json"));
     for stale in ["gate", "ready", "pid", IMAGES_MARK] {
         let _ = fs::remove_file(node.path(stale));
@@ -53,7 +54,7 @@ pub fn start(node: Node, programs: &Path, step: &Progress) -> Result<()> {
     })
     .with_context(|| see_logs(node))?;
     if node.is_first() {
-        let kubectl = Kubectl::new(node.instance, programs);
+        let kubectl = Kubectl::new(node.instance, &programs.kubernetes);
         let ready = || kubectl.run(["get", "--raw", "/readyz"]).map(|_| Some(()));
         wait("a ready API server", Duration::from_secs(120), ready).with_context(|| see_logs(node))?;
     }
@@ -81,6 +82,23 @@ pub fn process(node: Node) -> Option<u32> {
 fn processes(node: Node) -> Vec<u32> {
     let text = fs::read_to_string(node.path("pid")).unwrap_or_default();
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Whether the start came to its end, but for what the node does by itself.
+pub fn has_started(node: Node) -> bool {
+    Path::new(&node.path(IMAGES_MARK)).exists()
+}
+
+/// Ends supervisors of the node that no file names: whoever started one may have been killed right after.
+fn end_strays(node: Node) -> Result<()> {
+    let strays = || -> Vec<u32> {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| runs_here(node, *pid)).collect()
+    };
+    for pid in strays() {
+        let _ = kill_process(as_pid(pid)?, Signal::KILL);
+    }
+    wait(&format!("the end of an earlier supervisor of {node}"), Duration::from_secs(60), || Ok(strays().is_empty().then_some(())))
 }
 
 /// A process id read from a file may by now belong to another process.
@@ -117,6 +135,7 @@ pub fn power_off(node: Node) -> Result<()> {
 
 /// Removes what a node that ended has left on the machine outside of its folder.
 fn clear(node: Node) -> Result<()> {
+    end_strays(node)?;
     network::disconnect(node)?;
     cgroup::remove(node)?;
     if node.folder().exists() { leftovers::detach_loops(node) } else { Ok(()) }

@@ -2,14 +2,31 @@
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null());
+    if let Some(home) = HOME_OF_CHILDREN.get() {
+        command.env("HOME", home);
+        // SAFETY: between fork and exec this makes one system call, which allocates nothing and takes no lock.
+        unsafe {
+            command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?));
+        }
+    }
     command
+}
+
+static HOME_OF_CHILDREN: OnceLock<PathBuf> = OnceLock::new();
+
+/// From now on what [`command`] makes ends when this program is killed, or when the thread that has started it ends, and has this folder for what it keeps
+/// in somebody's home.
+pub fn contain_children(home: PathBuf) {
+    let _ = HOME_OF_CHILDREN.set(home);
 }
 
 /// Path of this program. Where a build has replaced it meanwhile, that of the new one: Linux then adds a word to the path of the one that runs.

@@ -1,8 +1,8 @@
 //! The files a node starts from: certificates, kubeconfigs, each part's settings, and the supervisor's list of parts.
 
-use super::{cgroup, data_root, network, pki, supervisor};
+use super::{Programs, cgroup, data_root, network, pki, supervisor};
 use crate::instance::{Instance, Node};
-use crate::{build, packages};
+use crate::packages;
 use anyhow::{Context, Result};
 use base64::Engine;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const FOLDERS: [&str; 10] =
 const INSTANCE_FOLDERS: [&str; 3] = ["etcd", "registries", "shared"];
 
 /// Returns whether something differs from what a running node was started with.
-pub fn write(node: Node, programs: &Path) -> Result<bool> {
+pub fn write(node: Node, programs: &Programs) -> Result<bool> {
     let instance = node.instance;
     for folder in FOLDERS.map(|folder| node.path(folder)).into_iter().chain(INSTANCE_FOLDERS.map(|folder| instance.path(folder))) {
         fs::create_dir_all(&folder).with_context(|| format!("failed to make {folder}"))?;
@@ -223,7 +223,7 @@ fn kubeconfig(instance: Instance, user: &str, mut cluster: Value, user_keys: Val
     })
 }
 
-fn supervise(node: Node, programs: &Path) -> Result<Value> {
+fn supervise(node: Node, programs: &Programs) -> Result<Value> {
     let instance = node.instance;
     let mut binds = MOUNT_POINTS.map(|(point, below)| (node.path(below), point.to_owned())).to_vec();
     if !node.is_first() {
@@ -234,13 +234,13 @@ fn supervise(node: Node, programs: &Path) -> Result<Value> {
     mounts.extend(binds.into_iter().map(|(source, target)| json!({"source": source, "target": target})));
     let mut setup = network::node_setup(node);
     setup.extend(data_root::node_setup(node, &instance.path("yoi")));
-    let program = programs.join("yoi-cluster").display().to_string();
+    let program = programs.kubernetes.join("yoi-cluster").display().to_string();
     let mut children = vec![containerd_child(node)];
     if node.is_first() {
         children.extend(control_plane(instance, &program));
     }
     children.extend(node_parts(node, &program));
-    children.push(netpol(node)?);
+    children.push(netpol(node, &programs.netpol));
     Ok(json!({
         "pidFile": node.path("pid"), "gateFile": node.path("gate"), "readyFile": node.path("ready"),
         "logDir": node.path("log"), "maxLogBytes": 16 << 20,
@@ -282,22 +282,24 @@ fn node_parts(node: Node, program: &str) -> [Value; 2] {
 }
 
 /// Enforces NetworkPolicies, from when the Node is there and kube-proxy has its rules: nothing else waits for that.
-fn netpol(node: Node) -> Result<Value> {
+fn netpol(node: Node, program: &Path) -> Value {
     let command = [
-        build::netpol()?.join("netpol").display().to_string(),
+        program.display().to_string(),
         format!("--kubeconfig={}", part_kubeconfig_path(node.instance, "netpol")),
         format!("--node={node}"),
         format!("--service-range={}", node.instance.service_range()),
         format!("--ready-socket={}", node.path(supervisor::POLICIES_SOCKET)),
     ];
-    Ok(json!({"name": "netpol", "command": command, "ready": ""}))
+    json!({"name": "netpol", "command": command, "ready": ""})
 }
 
 fn control_plane(instance: Instance, program: &str) -> [Value; 4] {
     let (address, pki) = (Node::first(instance).address(), instance.path("pki"));
     let user = |name: &str| part_kubeconfig_path(instance, name);
+    // What people keep outlives a loss of power; the clusters of a clone are made anew.
+    let sync = if instance == Instance::YoiHost { "" } else { " --unsafe-no-fsync" };
     let etcd = format!(
-        "--data-dir={} --unsafe-no-fsync --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379
+        "--data-dir={}{sync} --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379
          --listen-peer-urls=http://127.0.0.1:2380 --log-level=warn --quota-backend-bytes=4294967296 --auto-compaction-retention=10m",
         instance.path("etcd")
     );

@@ -4,7 +4,7 @@
 use super::ip;
 use crate::command::{capture, command, run, wait};
 use crate::instance::{Instance, Node, ROOT};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +14,11 @@ const LINKS: &str = "/sys/class/net";
 
 /// What all nodes share. Idempotent.
 pub fn prepare(instance: Instance) -> Result<()> {
+    if let Some(double) = instance.double()
+        && Node::possible(double).any(|node| Path::new(LINKS).join(node.host_link()).exists())
+    {
+        bail!("the cluster {double} runs on this machine, and has the addresses that {instance} would have: remove it first");
+    }
     // What is sent to a node that is off or lost gets no answer, and does not leave the machine by another way.
     ip(&format!("route replace blackhole {}", instance.whole_range()))?;
     if fs::read_to_string(FORWARD)?.trim() == "0" {
