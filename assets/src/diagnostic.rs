@@ -106,6 +106,15 @@ impl Diagnostics {
         self.kept.push(Diagnostic { path: path.to_owned(), line, level, message: cut(message.into()) });
     }
 
+    /// Adds what was told about one file, which begins here.
+    pub(crate) fn extend(&mut self, of_file: &Self) {
+        self.begin_file();
+        for Diagnostic { path, line, level, message } in &of_file.kept {
+            self.push(path, *line, *level, message.as_str());
+        }
+        self.left_out += of_file.left_out;
+    }
+
     pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
         if self.left_out > 0 {
             let message = format!("{} more diagnostics are left out", self.left_out);

@@ -1,6 +1,7 @@
 //! The skill graph: nodes of knowledge, and the links between them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -12,7 +13,8 @@ mod node;
 mod query;
 mod settings;
 
-pub(crate) use build::Builder;
+pub(crate) use build::{Builder, GraphFile, node_of_skill, read};
+pub(crate) use node::RawNode;
 pub use query::{Direction, Near, Topology};
 
 /// The skill graph of a tree. Empty where the tree has none.
@@ -58,7 +60,7 @@ pub struct Node {
     pub path: String,
     /// Below the front matter.
     #[serde(skip)]
-    pub body: String,
+    pub body: Arc<str>,
     /// Whether it was made because a link leads to it, and has no file.
     pub placeholder: bool,
 }

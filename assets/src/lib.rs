@@ -33,6 +33,6 @@ pub use folder::{FOLDERS, Folder, INSTRUCTIONS, Kind, MAX_DEPTH, MAX_FILE_BYTES,
 pub use graph::{Direction, Edge, Graph, Near, Node, OpenLink, Topology};
 pub use search::{Found, FoundKind};
 pub use skill::{Route, Skill};
-pub use snapshot::{AssetFile, AssetSnapshot, load};
+pub use snapshot::{AssetFile, AssetSnapshot, ParsedFiles, load, load_again};
 pub use state::AssetState;
 pub use workflow::{Backoff, GlobalTrigger, Input, InputType, OnFailure, Settings, Step, StepKind, Trigger, Workflow};

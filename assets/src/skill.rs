@@ -1,5 +1,7 @@
 //! Skills, by the Agent Skills standard (agentskills.io), and with the keys of jido.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::command::{Rendered, Template};
@@ -24,7 +26,7 @@ pub struct Skill {
     pub source: Source,
     /// The text below the front matter.
     #[serde(skip)]
-    pub body: String,
+    pub body: Arc<str>,
     /// Rules that a call which stands in the skill has to match, beside the policy's own: they only narrow. `None`: they narrow nothing;
     /// an empty list: they allow no tool.
     #[serde(skip_serializing_if = "Option::is_none")]

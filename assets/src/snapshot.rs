@@ -1,11 +1,16 @@
 //! All assets of a tree as they were read at one time.
 
-use serde::Serialize;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
 
 use crate::{Command, Diagnostic, GlobalTrigger, Graph, Skill, StrictError, Strictness, Workflow};
 
 mod loader;
+mod parsed;
 mod precedence;
+
+pub use parsed::ParsedFiles;
 
 /// A file as it was read, or why it was not: a link out of the tree, a FIFO, too large.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +30,17 @@ pub struct AssetFile {
 pub struct AssetSnapshot {
     /// Which one of this tree it is, as the caller counts.
     pub generation: u64,
-    /// Of the paths and the content of all files: equal where nothing changed.
+    /// Of the paths and the digests of all files: equal where nothing changed.
     pub digest: String,
     /// In order of precedence.
-    pub skills: Vec<Skill>,
+    #[serde(serialize_with = "all")]
+    pub skills: Vec<Arc<Skill>>,
     /// In order of precedence.
-    pub commands: Vec<Command>,
+    #[serde(serialize_with = "all")]
+    pub commands: Vec<Arc<Command>>,
     /// In order of precedence.
-    pub workflows: Vec<Workflow>,
+    #[serde(serialize_with = "all")]
+    pub workflows: Vec<Arc<Workflow>>,
     /// Of `triggers.json`, in order of precedence.
     pub triggers: Vec<GlobalTrigger>,
     /// The skill graph.
@@ -46,7 +54,25 @@ pub struct AssetSnapshot {
 /// # Errors
 /// Only with [`Strictness::Strict`]: a file is not as its format has it. All such errors are in it.
 pub fn load(files: &[AssetFile], generation: u64, strictness: Strictness) -> Result<AssetSnapshot, StrictError> {
-    loader::load(files, generation, strictness)
+    load_again(&mut ParsedFiles::default(), files, generation, strictness)
+}
+
+/// As [`load`], with what was parsed for the snapshot before: a file whose content is the same is not parsed again. What comes of it is the same.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_again(
+    parsed: &mut ParsedFiles,
+    files: &[AssetFile],
+    generation: u64,
+    strictness: Strictness,
+) -> Result<AssetSnapshot, StrictError> {
+    loader::load(parsed, files, generation, strictness)
+}
+
+/// As if they were not shared.
+fn all<Asset: Serialize, To: Serializer>(shared: &[Arc<Asset>], to: To) -> Result<To::Ok, To::Error> {
+    to.collect_seq(shared.iter().map(Arc::as_ref))
 }
 
 impl AssetSnapshot {
@@ -55,7 +81,7 @@ impl AssetSnapshot {
     pub fn skill(&self, name: &str) -> Option<&Skill> {
         let mut named = self.skills.iter().filter(|skill| skill.name == name);
         let first = named.clone().next();
-        named.find(|skill| skill.state.is_valid()).or(first)
+        named.find(|skill| skill.state.is_valid()).or(first).map(Arc::as_ref)
     }
 
     /// The command of a name: the one that is in effect, else the first that has the name and is not.
@@ -63,7 +89,7 @@ impl AssetSnapshot {
     pub fn command(&self, name: &str) -> Option<&Command> {
         let mut named = self.commands.iter().filter(|command| command.name == name);
         let first = named.clone().next();
-        named.find(|command| command.state.is_valid()).or(first)
+        named.find(|command| command.state.is_valid()).or(first).map(Arc::as_ref)
     }
 
     /// The workflow of a name: the one that could be run, else the first that has the name and could not.
@@ -71,6 +97,6 @@ impl AssetSnapshot {
     pub fn workflow(&self, name: &str) -> Option<&Workflow> {
         let mut named = self.workflows.iter().filter(|workflow| workflow.name == name);
         let first = named.clone().next();
-        named.find(|workflow| workflow.state.is_valid()).or(first)
+        named.find(|workflow| workflow.state.is_valid()).or(first).map(Arc::as_ref)
     }
 }

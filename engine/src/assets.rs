@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
-use yoi_assets::load;
 pub use yoi_assets::{AssetSnapshot, StrictError, Strictness};
+use yoi_assets::{ParsedFiles, load_again};
 use yoi_wire::assets::{AssetSettings, FetchedSet};
 
 use crate::tools::tree::Tree;
@@ -45,6 +45,8 @@ struct Looked {
     settings: AssetSettings,
     /// What was found then; `None`: nobody has asked yet.
     found: Option<Vec<FoundFile>>,
+    /// What is not parsed again unless its content is another.
+    parsed: ParsedFiles,
 }
 
 /// What counts, and how the last reading ended.
@@ -76,7 +78,7 @@ impl ProjectAssets {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let sets = walk::fetched(&settings);
         self.loaded.send_modify(|loaded| (loaded.has_settings, loaded.is_read, loaded.sets) = (settings.is_of_project(), false, sets));
-        *looked = Looked { settings, found: None };
+        *looked = Looked { settings, ..Looked::default() };
     }
 
     /// How they are read.
@@ -113,14 +115,15 @@ impl ProjectAssets {
     /// of before counts on.
     pub fn look(&self) -> Arc<AssetSnapshot> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let roots = Roots::open(&self.tree, &looked.settings.sets);
-        let found = walk::walk(&roots, &looked.settings);
-        if looked.found.as_ref() != Some(&found) {
-            let strictness = strictness(&looked.settings);
-            if let Err(error) = self.read(&roots, &found, strictness, true) {
+        let Looked { settings, found: before, parsed } = &mut *looked;
+        let roots = Roots::open(&self.tree, &settings.sets);
+        let found = walk::walk(&roots, settings);
+        if before.as_ref() != Some(&found) {
+            let strictness = strictness(settings);
+            if let Err(error) = self.read(&roots, &found, parsed, strictness, true) {
                 tracing::warn!(%error, "assets refused");
             }
-            looked.found = Some(found);
+            *before = Some(found);
         }
         self.loaded.borrow().snapshot.clone()
     }
@@ -131,14 +134,15 @@ impl ProjectAssets {
     /// Strict, or the project is, and one of them is not right: the snapshot of before counts on.
     pub fn reload(&self, asked: Strictness) -> Result<Arc<AssetSnapshot>, StrictError> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let roots = Roots::open(&self.tree, &looked.settings.sets);
-        let found = walk::walk(&roots, &looked.settings);
-        let is_strict = looked.settings.strict;
+        let Looked { settings, found: before, parsed } = &mut *looked;
+        let roots = Roots::open(&self.tree, &settings.sets);
+        let found = walk::walk(&roots, settings);
+        let is_strict = settings.strict;
         let strictness = if is_strict { Strictness::Strict } else { asked };
-        let read = self.read(&roots, &found, strictness, is_strict);
+        let read = self.read(&roots, &found, parsed, strictness, is_strict);
         // What only the asker finds too strict is read by the next look.
         if read.is_ok() || is_strict {
-            looked.found = Some(found);
+            *before = Some(found);
         }
         read?;
         Ok(self.loaded.borrow().snapshot.clone())
@@ -151,9 +155,16 @@ impl ProjectAssets {
     }
 
     /// `is_lasting`: a refusal is the project's, and not that of one asker.
-    fn read(&self, roots: &Roots<'_>, found: &[FoundFile], strictness: Strictness, is_lasting: bool) -> Result<(), StrictError> {
+    fn read(
+        &self,
+        roots: &Roots<'_>,
+        found: &[FoundFile],
+        parsed: &mut ParsedFiles,
+        strictness: Strictness,
+        is_lasting: bool,
+    ) -> Result<(), StrictError> {
         let generation = self.loaded.borrow().snapshot.generation + 1;
-        match load(&walk::read(roots, found), generation, strictness) {
+        match load_again(parsed, &walk::read(roots, found), generation, strictness) {
             Ok(snapshot) => {
                 tracing::info!(
                     generation,

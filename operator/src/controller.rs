@@ -20,12 +20,14 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
+use yoi_crds::YoiPod;
 use yoi_plan::conditions;
 use yoi_plan::settings::Settings;
 use yoi_plan::step::{Plan, Step};
 use yoi_watch_cache::{Queued, queue};
 
 use crate::cached::CachedClaim;
+use crate::conversation_events::LiveConversations;
 use crate::event_recorder::EventRecorder;
 use crate::failures::Failures;
 use crate::health::Metrics;
@@ -53,6 +55,7 @@ pub struct Context {
     pub under_way: TaskTracker,
     pub failures: Failures,
     pub progress: ProgressDelay,
+    pub conversations: LiveConversations,
 }
 
 impl Context {
@@ -93,6 +96,11 @@ pub trait Reconciled:
     fn all(caches: &WatchCaches) -> Vec<Arc<Self>>;
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<Self::Status>;
+
+    /// What people hear of as Events, beside the changes of conditions.
+    fn news(&self, _context: &Context) -> Vec<conditions::Event> {
+        Vec::new()
+    }
 }
 
 /// A kind that the operator takes care of without writing a status.
@@ -228,6 +236,7 @@ async fn reconcile_queued<K: Reconciled>(queued: Arc<Queued<K>>, context: Arc<Co
             report::write_status(&context.client, &context.recorder, &subject, &*object, before, status).await?;
         }
     }
+    report::publish_events(&context.recorder, &subject, &*object, object.news(&context));
     match failure {
         Some(error) => Err(error),
         None => {
@@ -281,6 +290,9 @@ fn finish<K: Resource<DynamicType = ()>>(result: RoundResult<K>, context: &Conte
             let namespace = gone.namespace.as_deref().unwrap_or_default();
             context.forget_failures(&K::kind(&()), namespace, &gone.name);
             context.progress.forget(&K::kind(&()), namespace, &gone.name);
+            if K::kind(&()) == YoiPod::kind(&()) {
+                context.conversations.forget(namespace, &gone.name);
+            }
         }
         Err(ControllerError::QueueError(error)) => {
             warn!(kind = %K::kind(&()), %error, "watch failed; it is tried again");

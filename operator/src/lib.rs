@@ -39,6 +39,7 @@ pub mod args;
 pub mod cache_key;
 pub mod cached;
 pub mod controller;
+pub mod conversation_events;
 pub mod event_recorder;
 pub mod failures;
 pub mod health;

@@ -13,8 +13,8 @@ use yoi_crds::name::field_manager;
 use yoi_crds::pod::{PushStatus, ReaderStatus};
 use yoi_crds::reason::condition;
 use yoi_crds::sync::SyncStatus;
-use yoi_crds::{AgentWorkspaceStatus, Condition, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
-use yoi_plan::conditions::{Conditions, condition_events, is_progress};
+use yoi_crds::{AgentWorkspaceStatus, YoiPeerStatus, YoiPodStatus, YoiProjectStatus};
+use yoi_plan::conditions::{self, Conditions, condition_events, is_progress};
 use yoi_plan::names::is_warm_claim;
 
 use crate::apply;
@@ -212,19 +212,19 @@ where
         Err(e) => return Err(apply::Error::from(format!("write the status of {} {name}", K::kind(&())), e)),
     }
     log_for!(debug, subject, "status written");
-    publish_events(recorder, subject, object, before.conditions(), after.conditions());
+    publish_events(recorder, subject, object, condition_events(before.conditions(), after.conditions()));
     Ok(true)
 }
 
-fn publish_events<K: Resource<DynamicType = ()>>(
+/// Publishes Events of an object. One that is lost is only logged: what it says stands elsewhere, too.
+pub fn publish_events<K: Resource<DynamicType = ()>>(
     recorder: &EventRecorder,
     subject: &LogSubject,
     object: &K,
-    before: &[Condition],
-    after: &[Condition],
+    changes: Vec<conditions::Event>,
 ) {
     let about = object.object_ref(&());
-    for change in condition_events(before, after) {
+    for change in changes {
         let event = Event {
             type_: if change.warning { EventType::Warning } else { EventType::Normal },
             reason: change.reason,

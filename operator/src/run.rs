@@ -21,6 +21,7 @@ use yoi_watch_cache::client_builder;
 use crate::api_writes::{self, ApiWrites};
 use crate::args::OperatorArgs;
 use crate::controller::Context;
+use crate::conversation_events::LiveConversations;
 use crate::event_recorder::EventRecorder;
 use crate::failures::Failures;
 use crate::health::{Health, Metrics};
@@ -123,6 +124,7 @@ pub async fn run(args: OperatorArgs) -> Result<(), Error> {
                 under_way: under_way.clone(),
                 failures: Failures::default(),
                 progress: ProgressDelay::default(),
+                conversations: LiveConversations::default(),
             };
             let namespaces = Namespaces { watched: args.watch_namespace.as_deref(), shims: &args.shim_namespace };
             start_all(&mut parts, writers, triggers, &Arc::new(context), namespaces);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::TokenUsage;
 use crate::hub::Activity;
 use crate::mode::Mode;
-use crate::open::{NamedValue, Open};
+use crate::open::{Open, named_values};
 
 /// The conversation that every agent has. Tasks and messages of other agents go to it.
 pub const MAIN: &str = "main";
@@ -34,17 +34,7 @@ pub enum ConversationState {
     Failed,
 }
 
-impl NamedValue for ConversationState {
-    const ALL: &'static [Self] = &[Self::Running, Self::Stopped, Self::Failed];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "Running",
-            Self::Stopped => "Stopped",
-            Self::Failed => "Failed",
-        }
-    }
-}
+named_values!(ConversationState: Running = "Running", Stopped = "Stopped", Failed = "Failed");
 
 /// A conversation in the list of an agent's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

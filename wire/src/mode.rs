@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::open::NamedValue;
+use crate::open::{NamedValue, named_values};
 
 /// What a conversation is for. A conversation that nobody has set a mode of works as [`Mode::Coding`] does, without the mode's own limit of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -49,17 +49,7 @@ impl Mode {
     }
 }
 
-impl NamedValue for Mode {
-    const ALL: &'static [Self] = &[Self::Coding, Self::Planning, Self::Engineering];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Coding => "coding",
-            Self::Planning => "planning",
-            Self::Engineering => "engineering",
-        }
-    }
-}
+named_values!(Mode: Coding = "coding", Planning = "planning", Engineering = "engineering");
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,6 +15,30 @@ pub trait NamedValue: Copy + Eq + 'static {
     fn as_str(self) -> &'static str;
 }
 
+/// Names the values of an enum, each once: `as_str`, and [`NamedValue`] with all of them.
+macro_rules! named_values {
+    ($type:ident: $($value:ident = $name:literal),+ $(,)?) => {
+        impl $type {
+            /// The name of the value.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $name,)+
+                }
+            }
+        }
+
+        impl $crate::open::NamedValue for $type {
+            const ALL: &'static [Self] = &[$(Self::$value),+];
+
+            fn as_str(self) -> &'static str {
+                self.as_str()
+            }
+        }
+    };
+}
+pub(crate) use named_values;
+
 /// A value of the enum `T`, or the name of one that this version does not know.
 ///
 /// It is a string in JSON and in schemas. A name that was read is written again unchanged, so that an older process does not spoil the field

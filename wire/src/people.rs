@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Entry;
+use crate::open::named_values;
 
 /// API group of the aggregated API.
 pub const GROUP: &str = "runtime.yoi.dev";
@@ -23,17 +24,7 @@ pub enum WaitsFor {
     Wake,
 }
 
-impl WaitsFor {
-    /// As it stands in the cause.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WaitsFor::Reader => "ReaderStarting",
-            WaitsFor::Line => "LineStarting",
-            WaitsFor::Wake => "AgentWaking",
-        }
-    }
-}
+named_values!(WaitsFor: Reader = "ReaderStarting", Line = "LineStarting", Wake = "AgentWaking");
 
 /// One line of `yoipods/log`: NDJSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,16 +77,7 @@ pub enum DiffSince {
     Commit,
 }
 
-impl DiffSince {
-    /// The value in the query.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DiffSince::Base => "base",
-            DiffSince::Commit => "commit",
-        }
-    }
-}
+named_values!(DiffSince: Base = "base", Commit = "commit");
 
 /// Query of `yoipods/diff`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,16 +98,7 @@ pub enum PatchFormat {
     Bundle,
 }
 
-impl PatchFormat {
-    /// The value in the query.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PatchFormat::Mail => "mail",
-            PatchFormat::Bundle => "bundle",
-        }
-    }
-}
+named_values!(PatchFormat: Mail = "mail", Bundle = "bundle");
 
 /// Query of `yoipods/patch`. The answer's body is empty when there are no commits since the base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

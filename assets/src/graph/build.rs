@@ -1,6 +1,7 @@
 //! Makes the graph of the files that it is given.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::links::RawLink;
 use super::node::{self, RawNode, slug, without_ending};
@@ -17,36 +18,67 @@ const MAX_OPEN_LINKS: usize = 2_000;
 /// How many nodes a link that could mean several names.
 const MAX_CANDIDATES: usize = 10;
 
+/// A file of the graph as it was read, with the folder that it is of.
+#[derive(Clone, Debug)]
+pub(crate) enum GraphFile {
+    /// `graph.yml`.
+    Settings(String, Arc<Settings>),
+    /// A node.
+    Node(String, Arc<RawNode>),
+}
+
+/// Reads a file; `below` is its path within the folder of the graph. `None`: it is not as its format has it.
+pub(crate) fn read<'file>(
+    mut reading: Reading<'file>,
+    below: &str,
+    content: Result<&'file str, (String, Option<u32>)>,
+) -> Option<GraphFile> {
+    let text = match content {
+        Ok(text) => text,
+        Err((reason, line)) => {
+            reading.error(line, reason);
+            return None;
+        }
+    };
+    let folder = reading.path.strip_suffix(below).unwrap_or_default().to_owned();
+    if matches!(below, "graph.yml" | "graph.yaml") {
+        settings::read(&mut reading, text).map(|settings| GraphFile::Settings(folder, Arc::new(settings)))
+    } else {
+        node::read(&mut reading, below, text).map(|node| GraphFile::Node(folder, Arc::new(node)))
+    }
+}
+
+/// A skill as a node.
+pub(crate) fn node_of_skill(skill: &Skill) -> RawNode {
+    node::of_skill(skill)
+}
+
 /// Files of the graph, in order of precedence.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     /// With the folder that each is of.
-    settings: Vec<(String, Settings)>,
-    nodes: Vec<(String, RawNode)>,
+    settings: Vec<(String, Arc<Settings>)>,
+    nodes: Vec<(String, Arc<RawNode>)>,
 }
 
 impl Builder {
-    /// Adds a file; `below` is its path within the folder of the graph.
-    pub(crate) fn add<'file>(&mut self, mut reading: Reading<'file>, below: &str, content: Result<&'file str, (String, Option<u32>)>) {
-        let text = match content {
-            Ok(text) => text,
-            Err((reason, line)) => return reading.error(line, reason),
-        };
-        let folder = reading.path.strip_suffix(below).unwrap_or_default().to_owned();
-        if matches!(below, "graph.yml" | "graph.yaml") {
-            let Some(settings) = settings::read(&mut reading, text) else { return };
-            match self.settings.first() {
-                Some((of, first)) if *of == folder => reading.warning(None, format!("is not read: {} is", first.path)),
+    /// Adds a file that was just told about.
+    pub(crate) fn extend(&mut self, file: Option<GraphFile>, diagnostics: &mut Diagnostics) {
+        match file {
+            Some(GraphFile::Settings(folder, settings)) => match self.settings.first() {
+                Some((of, first)) if *of == folder => {
+                    diagnostics.push(&settings.path, None, Level::Warning, format!("is not read: {} is", first.path));
+                }
                 _ => self.settings.push((folder, settings)),
-            }
-        } else {
-            self.nodes.extend(node::read(&mut reading, below, text).map(|node| (folder, node)));
+            },
+            Some(GraphFile::Node(folder, node)) => self.nodes.push((folder, node)),
+            None => {}
         }
     }
 
     /// Adds a skill that is in effect. A file of the graph with its id stands before it.
-    pub(crate) fn add_skill(&mut self, skill: &Skill) {
-        self.nodes.push((String::new(), node::of_skill(skill)));
+    pub(crate) fn add_skill(&mut self, node: Arc<RawNode>) {
+        self.nodes.push((String::new(), node));
     }
 
     pub(crate) fn finish(self, diagnostics: &mut Diagnostics) -> Graph {
@@ -55,13 +87,12 @@ impl Builder {
         if self.settings.is_empty() && self.nodes.iter().all(|(_, node)| node.below.is_none()) {
             return graph;
         }
-        let is_node = |(folder, node): &(String, RawNode)| {
+        let is_node = |(folder, node): &&(String, Arc<RawNode>)| {
             let settings = self.settings.iter().find(|(of, _)| of == folder).map(|(_, settings)| settings);
             node.below.as_ref().is_none_or(|below| settings.is_none_or(|settings| settings.has(below)))
         };
-        let mut links: Vec<(String, String, Vec<RawLink>)> = vec![];
-        let (kept, _): (Vec<_>, Vec<_>) = self.nodes.into_iter().partition(is_node);
-        for (_, raw) in kept {
+        let mut kept: Vec<&RawNode> = vec![];
+        for (_, raw) in self.nodes.iter().filter(is_node) {
             diagnostics.begin_file();
             if let Some(first) = graph.nodes.get(&raw.id) {
                 if raw.below.is_some() {
@@ -74,18 +105,19 @@ impl Builder {
                 }
                 continue;
             }
-            links.push((raw.id.clone(), raw.path.clone(), raw.links));
-            let node = Node { id: raw.id.clone(), title: raw.title, tags: raw.tags, path: raw.path, body: raw.body, placeholder: false };
-            graph.nodes.insert(raw.id, node);
+            kept.push(raw);
+            let RawNode { id, title, tags, path, below: _, body, links: _ } = &**raw;
+            let (title, tags, path) = (title.clone(), tags.clone(), path.clone());
+            graph.nodes.insert(id.clone(), Node { id: id.clone(), title, tags, path, body: body.clone(), placeholder: false });
         }
         let mut unresolved = Unresolved::default();
-        if let Some((_, settings)) = self.settings.into_iter().next() {
+        if let Some((_, settings)) = self.settings.first() {
             unresolved = settings.unresolved;
-            graph.id = settings.id;
-            graph.path = Some(settings.path);
-            graph.metadata = settings.metadata;
+            graph.id = settings.id.clone();
+            graph.path = Some(settings.path.clone());
+            graph.metadata = settings.metadata.clone();
         }
-        resolve(&mut graph, links, unresolved, diagnostics);
+        resolve(&mut graph, &kept, unresolved, diagnostics);
         if let AssetState::Invalid { .. } = graph.state {
             (graph.nodes, graph.edges) = (BTreeMap::new(), vec![]);
         }
@@ -93,21 +125,21 @@ impl Builder {
     }
 }
 
-/// Makes edges of links.
-fn resolve(graph: &mut Graph, links: Vec<(String, String, Vec<RawLink>)>, unresolved: Unresolved, diagnostics: &mut Diagnostics) {
+/// Makes edges of the nodes' links.
+fn resolve(graph: &mut Graph, nodes: &[&RawNode], unresolved: Unresolved, diagnostics: &mut Diagnostics) {
     let (mut seen, mut edges, mut placeholders, mut count) = (BTreeSet::new(), vec![], BTreeMap::new(), 0_usize);
     let index = Index::of(&graph.nodes);
-    for (from, path, links) in links {
+    for RawNode { id: from, path, links, .. } in nodes {
         diagnostics.begin_file();
         for RawLink { target, relation, label, line } in links {
             count += 1;
             if count > MAX_LINKS {
                 continue;
             }
-            let to = match (index.find(&target), unresolved) {
+            let to = match (index.find(target), unresolved) {
                 (Ok(id), _) => Some(id),
                 (Err(candidates), Unresolved::Placeholder) if candidates.is_empty() => {
-                    let id = slug(without_ending(&target));
+                    let id = slug(without_ending(target));
                     placeholders.entry(id.clone()).or_insert_with(|| target.clone());
                     (!id.is_empty()).then_some(id)
                 }
@@ -115,20 +147,21 @@ fn resolve(graph: &mut Graph, links: Vec<(String, String, Vec<RawLink>)>, unreso
                     let fails = candidates.is_empty() && unresolved == Unresolved::Error;
                     let level = if fails { Level::Error } else { Level::Warning };
                     let reason = match candidates.as_slice() {
-                        [] => format!("links to {}, which is no node", quote(&target)),
-                        several => format!("links to {}, which could be {}: the link is left out", quote(&target), several.join(", ")),
+                        [] => format!("links to {}, which is no node", quote(target)),
+                        several => format!("links to {}, which could be {}: the link is left out", quote(target), several.join(", ")),
                     };
                     if fails && graph.state.is_valid() {
-                        graph.state = AssetState::invalid(format!("{path}: {reason}"), line);
+                        graph.state = AssetState::invalid(format!("{path}: {reason}"), *line);
                     }
-                    diagnostics.push(&path, line, level, reason);
+                    diagnostics.push(path, *line, level, reason);
                     if graph.open_links.len() < MAX_OPEN_LINKS {
-                        graph.open_links.push(OpenLink { from: from.clone(), target, relation: relation.clone(), candidates });
+                        let (target, relation) = (target.clone(), relation.clone());
+                        graph.open_links.push(OpenLink { from: from.clone(), target, relation, candidates });
                     }
                     None
                 }
             };
-            let edge = to.map(|to| Edge { from: from.clone(), to, relation, label });
+            let edge = to.map(|to| Edge { from: from.clone(), to, relation: relation.clone(), label: label.clone() });
             edges.extend(edge.filter(|edge| seen.insert(edge.clone())));
         }
     }
@@ -142,7 +175,7 @@ fn resolve(graph: &mut Graph, links: Vec<(String, String, Vec<RawLink>)>, unreso
     }
     graph.edges = edges;
     for (id, title) in placeholders.into_iter().filter(|(id, _)| !id.is_empty()) {
-        let node = Node { id: id.clone(), title, tags: vec![], path: String::new(), body: String::new(), placeholder: true };
+        let node = Node { id: id.clone(), title, tags: vec![], path: String::new(), body: Arc::default(), placeholder: true };
         graph.nodes.insert(id, node);
     }
 }

@@ -1,5 +1,7 @@
 //! Reads a file as a node with its links.
 
+use std::sync::Arc;
+
 use super::links::{RELATED, RawLink, link, links_of};
 use crate::front_matter;
 use crate::reading::{Reading, take};
@@ -14,14 +16,14 @@ const RELATIONS: [&str; 5] = [RELATED, "prereq", "extends", "contains", "referen
 
 /// A file of the graph.
 #[derive(Debug)]
-pub(super) struct RawNode {
+pub(crate) struct RawNode {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) tags: Vec<String>,
     pub(super) path: String,
     /// Its path below the graph's folder; `None`: it is a skill.
     pub(super) below: Option<String>,
-    pub(super) body: String,
+    pub(super) body: Arc<str>,
     pub(super) links: Vec<RawLink>,
 }
 
@@ -84,8 +86,7 @@ pub(super) fn read<'file>(reading: &mut Reading<'file>, below: &str, text: &'fil
         reading.warning(None, format!("has {} links, of which the first {MAX_LINKS} count", links.len()));
         links.truncate(MAX_LINKS);
     }
-    let node =
-        RawNode { id, title, tags, path: reading.path.to_owned(), below: Some(below.to_owned()), body: parts.body.to_owned(), links };
+    let node = RawNode { id, title, tags, path: reading.path.to_owned(), below: Some(below.to_owned()), body: parts.body.into(), links };
     reading.is_valid().then_some(node)
 }
 

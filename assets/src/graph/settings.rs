@@ -23,7 +23,7 @@ pub(super) enum Unresolved {
 
 /// What a `graph.yml` says.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub(super) path: String,
     pub(super) id: Option<String>,
     /// Of the folder that holds the nodes, below that of the file; empty: that one.

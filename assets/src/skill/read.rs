@@ -1,5 +1,7 @@
 //! Reads a `SKILL.md`, leniently as the standard's guide for programs says.
 
+use std::sync::Arc;
+
 use crate::command::{Dialect, Template};
 use crate::diagnostic::quote;
 use crate::front_matter;
@@ -23,7 +25,7 @@ fn bare(path: &str, source: Source, state: AssetState) -> Skill {
         path: path.to_owned(),
         folder: folder.to_owned(),
         source,
-        body: String::new(),
+        body: Arc::default(),
         allowed_tools: None,
         for_model: false,
         for_people: false,
@@ -57,7 +59,7 @@ fn read_text<'file>(reading: &mut Reading<'file>, skill: &mut Skill, text: &'fil
         Ok(parts) => parts,
         Err(error) => return reading.yaml_error(error),
     };
-    parts.body.trim_start_matches(['\r', '\n']).clone_into(&mut skill.body);
+    skill.body = parts.body.trim_start_matches(['\r', '\n']).into();
     let Some(header) = parts.header else {
         return reading.error(Some(1), "has no front matter: a skill needs a description");
     };

@@ -1,6 +1,7 @@
 //! Reads `triggers.json`: triggers that stand in no workflow.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::header::{MAX_ENTRIES, number, read_trigger, unknown};
 use super::{GlobalTrigger, Workflow};
@@ -97,7 +98,7 @@ fn line_of(text: &str, quoted: &str) -> Option<u32> {
 }
 
 /// Settles what only all files together show: whose id comes first, and whether the workflow is there.
-pub(crate) fn settle(triggers: &mut [GlobalTrigger], workflows: &[Workflow], strictness: Strictness, diagnostics: &mut Diagnostics) {
+pub(crate) fn settle(triggers: &mut [GlobalTrigger], workflows: &[Arc<Workflow>], strictness: Strictness, diagnostics: &mut Diagnostics) {
     let mut taken: BTreeMap<String, (String, Source)> = BTreeMap::new();
     for trigger in triggers {
         if matches!(trigger.state, AssetState::Invalid { .. }) {

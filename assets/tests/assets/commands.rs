@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::json;
 use yoi_assets::{AssetState, Command, Level, ParameterType, Part, RenderError};
 
@@ -7,7 +9,7 @@ fn command(path: &str, text: &str) -> Command {
     let snapshot = lenient(&[file(path, text)]);
     let command = snapshot.commands.into_iter().next().expect("a command");
     assert!(command.state.is_valid(), "{command:?}");
-    command
+    Arc::unwrap_or_clone(command)
 }
 
 fn claude(body: &str) -> Command {

@@ -1,6 +1,6 @@
 //! Assets that chance has changed: nothing panics, nothing is lost, and what stands beside them loads.
 
-use yoi_assets::{AssetFile, AssetSnapshot, Strictness, load};
+use yoi_assets::{AssetFile, AssetSnapshot, ParsedFiles, Strictness, load, load_again};
 use yoi_test_support::thorough;
 
 use crate::{file, lenient, skill};
@@ -163,5 +163,35 @@ fn mutated_assets_never_panic_and_hide_nothing_that_stands_beside_them() {
         let strict = load(&files, 1, Strictness::Strict);
         let is_invalid = invalid.clone().any(|state| matches!(state, yoi_assets::AssetState::Invalid { .. }));
         assert!(!is_invalid || strict.is_err(), "round {round}: strict reading takes no invalid asset");
+    }
+}
+
+/// The files of the next generation: some are new, some changed, some gone, and most as they were.
+fn next_generation(chance: &mut Chance, files: &mut Vec<AssetFile>) {
+    for _ in 0..=chance.below(3) {
+        let (path, text) = SEEDS[chance.below(SEEDS.len())];
+        let content = if chance.below(3) == 0 { text.as_bytes().to_vec() } else { mutated(chance, text) };
+        match files.iter_mut().find(|file| file.path == path) {
+            Some(known) if chance.below(4) == 0 => known.content = Err("it is gone".to_owned()),
+            Some(known) => known.content = Ok(content),
+            None => files.push(file(path, content)),
+        }
+    }
+    if !files.is_empty() && chance.below(3) == 0 {
+        files.swap_remove(chance.below(files.len()));
+    }
+}
+
+#[test]
+fn what_is_parsed_only_where_it_changed_is_what_all_the_files_say() {
+    let rounds = if thorough() { 1_000 } else { 100 };
+    for round in 0..rounds {
+        let (mut chance, mut parsed, mut files) = (Chance(round), ParsedFiles::default(), vec![]);
+        for generation in 1..=12 {
+            next_generation(&mut chance, &mut files);
+            let strictness = if chance.below(4) == 0 { Strictness::Strict } else { Strictness::Lenient };
+            let again = load_again(&mut parsed, &files, generation, strictness);
+            assert_eq!(again, load(&files, generation, strictness), "round {round}, generation {generation}");
+        }
     }
 }

@@ -9,7 +9,7 @@ fn p8_skills_are_named_by_their_front_matter_and_not_by_their_file() {
     let names: Vec<_> = snapshot.skills.iter().map(|skill| (skill.name.as_str(), skill.folder.as_str())).collect();
     assert_eq!(names, [("a", ".jido/skills/a"), ("b", ".jido/skills/b")]);
     assert_eq!(snapshot.diagnostics, []);
-    assert_eq!(snapshot.skill("a").unwrap().body, "# a\n\nDo it.\n");
+    assert_eq!(*snapshot.skill("a").unwrap().body, *"# a\n\nDo it.\n");
 }
 
 #[test]

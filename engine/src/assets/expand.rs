@@ -1,6 +1,7 @@
 //! What a person's `/name arguments` stands for. A parameter is inserted once, as it is; no shell reads the text.
 
 use std::io::Read as _;
+use std::sync::Arc;
 
 use serde_json::json;
 use yoi_assets::{AssetSnapshot, AssetState, Part, RenderError, Rendered, Source, Trigger};
@@ -84,7 +85,8 @@ fn of_workflow(snapshot: &AssetSnapshot, name: &str) -> Expansion {
     };
     let of_trigger = snapshot.triggers.iter().find(|trigger| trigger.trigger.as_ref().is_some_and(starts)).map(|trigger| &trigger.workflow);
     let found = snapshot.workflow(name).or_else(|| snapshot.workflow(of_trigger?));
-    let Some(workflow) = found.or_else(|| snapshot.workflows.iter().find(|workflow| workflow.triggers.iter().any(starts))) else {
+    let of_file = || snapshot.workflows.iter().find(|workflow| workflow.triggers.iter().any(starts)).map(Arc::as_ref);
+    let Some(workflow) = found.or_else(of_file) else {
         return Expansion::NoCommand;
     };
     let why = match &workflow.state {

@@ -210,7 +210,7 @@ pub(super) fn read(roots: &Roots<'_>, found: &[FoundFile]) -> Vec<AssetFile> {
                 return Err(format!("it has {} bytes, and an asset has at most {MAX_FILE_BYTES}", stamp.bytes));
             }
             left = left.checked_sub(stamp.bytes).ok_or_else(|| format!("the assets have more than {MAX_BYTES} bytes together"))?;
-            roots.root(*set).and_then(|root| read_file(root, &at)).map_err(|error| sentence(&error))
+            roots.root(*set).and_then(|root| read_file(root, &at, stamp.bytes)).map_err(|error| sentence(&error))
         });
         AssetFile { path: path.clone(), set: *set, content }
     };
@@ -225,8 +225,8 @@ fn located(tree: &Tree, path: &str) -> Result<(PathBuf, Stamp), String> {
     Ok((located, Stamp::from(&stat)))
 }
 
-fn read_file(tree: &Tree, at: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
+fn read_file(tree: &Tree, at: &Path, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default() + 1);
     tree.open_located(at)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_FILE_BYTES { Err(io::Error::other("it grew while it was read")) } else { Ok(content) }
 }

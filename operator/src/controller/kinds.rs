@@ -10,6 +10,7 @@ use yoi_crds::reason::{self, condition};
 use yoi_crds::{
     AgentWorkspace, AgentWorkspaceStatus, WorkspaceNode, YoiPeer, YoiPeerStatus, YoiPod, YoiPodStatus, YoiProject, YoiProjectStatus,
 };
+use yoi_plan::conditions::Event;
 use yoi_plan::nodes::heartbeat;
 use yoi_plan::step::Plan;
 use yoi_plan::{nudge_deleting_claims, peer, project, workspace, yoipod};
@@ -81,6 +82,10 @@ impl Reconciled for YoiPod {
 
     fn plan(self: Arc<Self>, context: &Context, now: jiff::Timestamp) -> Plan<YoiPodStatus> {
         yoipod::plan(&observe::yoipod(&context.caches, self), &context.settings, now)
+    }
+
+    fn news(&self, context: &Context) -> Vec<Event> {
+        context.conversations.changes(self)
     }
 }
 

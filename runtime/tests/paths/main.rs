@@ -5,6 +5,7 @@
 
 mod all_inputs;
 mod fixture;
+mod hook;
 mod inputs;
 mod races;
 mod repositories;

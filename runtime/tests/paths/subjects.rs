@@ -51,6 +51,11 @@ impl RuntimeTools {
 
     pub fn called_by(tree: &Path, from: CallFrom) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { gate: Self::gate(tree, &ToolPolicy::default()), runtime, from }
+    }
+
+    /// The door to them.
+    pub fn gate(tree: &Path, policy: &ToolPolicy) -> ToolGate {
         let shell = Shell::new(Arc::new(ProcessSupervisor::new(tree.to_owned(), "a", &[])));
         let unused_gateway = Dial {
             address: "127.0.0.1:9".into(),
@@ -60,14 +65,13 @@ impl RuntimeTools {
             token: TextSource::fixed("none"),
             timings: Timings::default(),
         };
-        let runner = ToolRunner::new(
+        ToolGate::new(ToolRunner::new(
             Arc::new(Tree::open(tree).unwrap()),
             Arc::new(shell),
             Arc::new(GatewayPeers::new(RequestClient::new(unused_gateway), Delegation::default())),
             RunLimits::default(),
-            Arc::new(Policy::new(&ToolPolicy::default()).unwrap()),
-        );
-        Self { gate: ToolGate::new(runner), runtime, from }
+            Arc::new(Policy::new(policy).unwrap()),
+        ))
     }
 
     fn call(tool: &str, args: &Value) -> ToolCall {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::assets::AssetsReport;
-use crate::open::{NamedValue, Open};
+use crate::open::{Open, named_values};
 use crate::zero::is_zero;
 
 /// What a runtime reports of itself. The gateway writes it to `status` when it changes.
@@ -85,26 +85,7 @@ pub enum Activity {
     NeedsInput,
 }
 
-impl Activity {
-    /// The name in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Activity::Idle => "Idle",
-            Activity::Running => "Running",
-            Activity::Paused => "Paused",
-            Activity::NeedsInput => "NeedsInput",
-        }
-    }
-}
-
-impl NamedValue for Activity {
-    const ALL: &'static [Self] = &[Activity::Idle, Activity::Running, Activity::Paused, Activity::NeedsInput];
-
-    fn as_str(self) -> &'static str {
-        self.as_str()
-    }
-}
+named_values!(Activity: Idle = "Idle", Running = "Running", Paused = "Paused", NeedsInput = "NeedsInput");
 
 /// A task and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,26 +113,7 @@ pub enum TaskState {
     Failed,
 }
 
-impl TaskState {
-    /// The name in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaskState::Submitted => "Submitted",
-            TaskState::Running => "Running",
-            TaskState::Succeeded => "Succeeded",
-            TaskState::Failed => "Failed",
-        }
-    }
-}
-
-impl NamedValue for TaskState {
-    const ALL: &'static [Self] = &[TaskState::Submitted, TaskState::Running, TaskState::Succeeded, TaskState::Failed];
-
-    fn as_str(self) -> &'static str {
-        self.as_str()
-    }
-}
+named_values!(TaskState: Submitted = "Submitted", Running = "Running", Succeeded = "Succeeded", Failed = "Failed");
 
 /// Why a runtime is ready, or is not. `yoi_crds::reason` has a reason of the same name for the condition Ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -192,54 +154,22 @@ pub enum ReportReason {
     ModelFormatNotSpoken,
 }
 
-impl ReportReason {
-    /// The name in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ReportReason::Replayed => "Replayed",
-            ReportReason::Starting => "Starting",
-            ReportReason::Stopping => "Stopping",
-            ReportReason::Resting => "Resting",
-            ReportReason::SessionLocked => "SessionLocked",
-            ReportReason::ReplayFailed => "ReplayFailed",
-            ReportReason::LogNewer => "LogNewer",
-            ReportReason::SessionNotEmpty => "SessionNotEmpty",
-            ReportReason::DiskFull => "DiskFull",
-            ReportReason::DiskFailed => "DiskFailed",
-            ReportReason::SecretMissing => "SecretMissing",
-            ReportReason::ModelUnreachable => "ModelUnreachable",
-            ReportReason::ModelRefused => "ModelRefused",
-            ReportReason::ModelRefusedHistory => "ModelRefusedHistory",
-            ReportReason::ProgramMissing => "ProgramMissing",
-            ReportReason::PresetInvalid => "PresetInvalid",
-            ReportReason::ModelFormatNotSpoken => "ModelFormatNotSpoken",
-        }
-    }
-}
-
-impl NamedValue for ReportReason {
-    const ALL: &'static [Self] = &[
-        ReportReason::Replayed,
-        ReportReason::Starting,
-        ReportReason::Stopping,
-        ReportReason::Resting,
-        ReportReason::SessionLocked,
-        ReportReason::ReplayFailed,
-        ReportReason::LogNewer,
-        ReportReason::SessionNotEmpty,
-        ReportReason::DiskFull,
-        ReportReason::DiskFailed,
-        ReportReason::SecretMissing,
-        ReportReason::ModelUnreachable,
-        ReportReason::ModelRefused,
-        ReportReason::ModelRefusedHistory,
-        ReportReason::ProgramMissing,
-        ReportReason::PresetInvalid,
-        ReportReason::ModelFormatNotSpoken,
-    ];
-
-    fn as_str(self) -> &'static str {
-        self.as_str()
-    }
-}
+named_values!(ReportReason:
+    Replayed = "Replayed",
+    Starting = "Starting",
+    Stopping = "Stopping",
+    Resting = "Resting",
+    SessionLocked = "SessionLocked",
+    ReplayFailed = "ReplayFailed",
+    LogNewer = "LogNewer",
+    SessionNotEmpty = "SessionNotEmpty",
+    DiskFull = "DiskFull",
+    DiskFailed = "DiskFailed",
+    SecretMissing = "SecretMissing",
+    ModelUnreachable = "ModelUnreachable",
+    ModelRefused = "ModelRefused",
+    ModelRefusedHistory = "ModelRefusedHistory",
+    ProgramMissing = "ProgramMissing",
+    PresetInvalid = "PresetInvalid",
+    ModelFormatNotSpoken = "ModelFormatNotSpoken",
+);

@@ -116,15 +116,28 @@ impl Numbers {
     }
 }
 
-/// Runs an agent with people, peers, restarts and every kind of answer at random.
-fn random_life(seed: u64, check: bool) -> Simulation {
-    let mut numbers = Numbers(seed);
-    let mut simulation = Simulation { hold: true, ..Simulation::new(Vec::new()) };
-    simulation.settings.compaction.keep = Some(30);
-    simulation.start();
-    simulation.settle();
-    let mut late: Vec<ConversationEvent> = Vec::new();
-    for step in 0..120_u128 {
+/// The life of one conversation, with people, peers, restarts and every kind of answer at random.
+struct Life {
+    seed: u64,
+    numbers: Numbers,
+    simulation: Simulation,
+    /// Ends that have come, and come once more.
+    late: Vec<ConversationEvent>,
+}
+
+impl Life {
+    const STEPS: u128 = 120;
+
+    fn new(seed: u64) -> Self {
+        let mut simulation = Simulation { hold: true, ..Simulation::new(Vec::new()) };
+        simulation.settings.compaction.keep = Some(30);
+        simulation.start();
+        simulation.settle();
+        Self { seed, numbers: Numbers(seed), simulation, late: Vec::new() }
+    }
+
+    fn step(&mut self, step: u128) {
+        let Self { seed, numbers, simulation, late } = self;
         let id = format!("id-{step}");
         match numbers.below(20) {
             0..6 if !simulation.effects.is_empty() => {
@@ -196,12 +209,20 @@ fn random_life(seed: u64, check: bool) -> Simulation {
                 }
             }
         }
+    }
+}
+
+/// A life of one conversation alone.
+fn random_life(seed: u64, check: bool) -> Simulation {
+    let mut life = Life::new(seed);
+    for step in 0..Life::STEPS {
+        life.step(step);
         // A replay reads the whole log, so it is tried now and then.
-        if check && (step % 15 == 14 || numbers.below(20) == 0) {
-            check_replay(&simulation, seed);
+        if check && (step % 15 == 14 || life.numbers.below(20) == 0) {
+            check_replay(&life.simulation, seed);
         }
     }
-    simulation
+    life.simulation
 }
 
 /// P31: a fresh process that has read the same lines has the same prompt, byte for byte.
@@ -283,4 +304,39 @@ fn every_call_that_the_model_sees_has_one_result_before_the_next_answer() {
             }
         }
     }
+}
+
+/// Conversations take turns, each with people, asks, modes and restarts of its own. What each has in its log, what it asks the model and what people are
+/// told is what it would be alone, although ids of messages and numbers of calls are the same in all of them.
+#[test]
+fn p40_conversations_side_by_side_have_the_lives_that_they_would_have_alone() {
+    let (mut share, mut together) = (Share::one_in(5), std::collections::BTreeSet::new());
+    for seed in (0..100).filter(|_| share.takes_next()) {
+        let seeds = [seed, seed + 10_000, seed + 20_000, seed];
+        let mut lives = seeds.map(Life::new);
+        let (mut at, mut order) = ([0; 4], Numbers(seed + 7));
+        while at.iter().any(|at| *at < Life::STEPS) {
+            let turn = order.below(4) as usize;
+            if at[turn] < Life::STEPS {
+                lives[turn].step(at[turn]);
+                at[turn] += 1;
+            }
+            let asking = lives.iter().filter(|life| !life.simulation.waiting().is_empty()).count();
+            let modes: std::collections::BTreeSet<_> = lives.iter().map(|life| format!("{:?}", life.simulation.state.mode())).collect();
+            together.extend([(asking > 1).then_some("asks"), (modes.len() > 1).then_some("modes")].into_iter().flatten());
+        }
+        for (life, seed) in lives.into_iter().zip(seeds) {
+            let (alone, with) = (random_life(seed, false), life.simulation);
+            assert!(with.log == alone.log, "seed {seed}: the log has what another conversation did");
+            assert!(
+                with.shown == alone.shown && with.ran == alone.ran,
+                "seed {seed}: the model was asked something else, or another call ran"
+            );
+            let told = |simulation: &Simulation| format!("{:?} {:?} {:?}", simulation.answers, simulation.approvals, simulation.runs);
+            assert_eq!(told(&with), told(&alone), "seed {seed}: somebody was told something else");
+            check_replay(&alone, seed);
+        }
+    }
+    println!("lives side by side: {share}");
+    assert_eq!(together.len(), 2, "two never waited for a person, or had different modes, at once: {together:?}");
 }

@@ -19,8 +19,10 @@ fn requests(seen: &std::sync::Arc<std::sync::Mutex<Vec<String>>>) -> Vec<String>
     seen.lock().unwrap().clone()
 }
 
+/// Without what the log is told of the assets, whenever they are read.
 fn kinds(entries: &[Entry]) -> String {
-    entries.iter().map(|entry| entry.body.kind()).collect::<Vec<_>>().join(" ")
+    let kinds = entries.iter().map(|entry| entry.body.kind()).filter(|kind| *kind != "Extension");
+    kinds.collect::<Vec<_>>().join(" ")
 }
 
 /// What the command of the run stands for.

@@ -1,0 +1,107 @@
+//! What single files say, kept from one snapshot to the next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::AssetFile;
+use crate::diagnostic::Diagnostics;
+use crate::folder::{Folder, Kind, Source, TRIGGERS};
+use crate::graph::{self, GraphFile, RawNode};
+use crate::reading::Reading;
+use crate::{Command, GlobalTrigger, MAX_FILE_BYTES, Skill, Strictness, Workflow, command, skill, workflow};
+
+/// The files of the last snapshot as they were parsed, by their content. The snapshot shares them, so they take little room beside it.
+#[derive(Debug, Default)]
+pub struct ParsedFiles {
+    strictness: Strictness,
+    /// By the set and the path.
+    files: BTreeMap<(Option<u16>, String), ParsedFile>,
+}
+
+/// Of sign and content: a file that could not be read is none of the same words.
+pub(super) type FileDigest = [u8; 32];
+
+/// One file.
+#[derive(Debug)]
+pub(super) struct ParsedFile {
+    digest: FileDigest,
+    pub(super) content: Parsed,
+    pub(super) diagnostics: Diagnostics,
+}
+
+/// What it says, before it is known what the others say.
+#[derive(Debug)]
+pub(super) enum Parsed {
+    /// With the node that it is of the graph, if it is one of jido.
+    Skill(Arc<Skill>, Option<Arc<RawNode>>),
+    Command(Arc<Command>),
+    Workflow(Arc<Workflow>),
+    Triggers(Vec<GlobalTrigger>),
+    Graph(Option<GraphFile>),
+}
+
+impl ParsedFiles {
+    /// Begins another snapshot, and returns what the one before had. How strictly a file is read is a part of what it says.
+    pub(super) fn begin(&mut self, strictness: Strictness) -> Self {
+        let before = std::mem::replace(self, Self { strictness, files: BTreeMap::new() });
+        if before.strictness == strictness { before } else { Self::default() }
+    }
+
+    /// The file as it was parsed `before`, or as it is parsed now.
+    pub(super) fn take_or_parse(
+        &mut self,
+        before: &mut Self,
+        file: &AssetFile,
+        digest: FileDigest,
+        folder: &Folder,
+        below: &str,
+    ) -> &ParsedFile {
+        let key = (file.set, file.path.clone());
+        let known = before.files.remove(&key).filter(|known| known.digest == digest);
+        let parsed = known.unwrap_or_else(|| parse(file, digest, folder, below, self.strictness));
+        self.files.entry(key).insert_entry(parsed).into_mut()
+    }
+}
+
+fn parse(file: &AssetFile, digest: FileDigest, folder: &Folder, below: &str, strictness: Strictness) -> ParsedFile {
+    let mut diagnostics = Diagnostics::default();
+    let text = text_of(file);
+    let reading = Reading::new(&file.path, strictness, &mut diagnostics);
+    let content = match folder.kind {
+        Kind::Skills => {
+            let skill = skill::read(reading, folder.source, text);
+            let node = folder.source.is_jido().then(|| Arc::new(graph::node_of_skill(&skill)));
+            Parsed::Skill(Arc::new(skill), node)
+        }
+        Kind::Commands if folder.source == Source::Gemini => {
+            Parsed::Command(Arc::new(command::read_toml(reading, folder.source, below, text)))
+        }
+        Kind::Commands => Parsed::Command(Arc::new(command::read_markdown(reading, folder.source, text))),
+        Kind::Workflows if below == TRIGGERS => Parsed::Triggers(workflow::read_triggers(reading, folder.source, text)),
+        Kind::Workflows => Parsed::Workflow(Arc::new(workflow::read(reading, folder.source, text))),
+        Kind::Graph => Parsed::Graph(graph::read(reading, below, text)),
+    };
+    ParsedFile { digest, content, diagnostics }
+}
+
+/// The text of a file, or why it has none, with the line.
+fn text_of(file: &AssetFile) -> Result<&str, (String, Option<u32>)> {
+    let bytes = file.content.as_ref().map_err(|reason| (reason.clone(), None))?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_FILE_BYTES) {
+        return Err((format!("is longer than {MAX_FILE_BYTES} bytes"), None));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let lines = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count();
+        ("is not UTF-8".to_owned(), u32::try_from(lines + 1).ok())
+    })
+}
+
+pub(super) fn digest_of(file: &AssetFile) -> FileDigest {
+    let (sign, content) = match &file.content {
+        Ok(bytes) => (b"f", bytes.as_slice()),
+        Err(reason) => (b"e", reason.as_bytes()),
+    };
+    Sha256::new().chain_update(sign).chain_update(content).finalize().into()
+}
