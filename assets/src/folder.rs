@@ -118,8 +118,16 @@ pub const FOLDERS: &[Folder] = &[
     folder(".jido_code/skill_graph", Source::JidoCode, Kind::Graph),
 ];
 
+/// The file of instructions of a set that is not of the tree. No asset, either.
+pub const TEAM_INSTRUCTIONS: &str = "AGENTS.md";
+
 /// The folders of a set that is not of the tree, relative to the set.
-pub const TEAM_FOLDERS: &[Folder] = &[folder("skills", Source::Team, Kind::Skills), folder("commands", Source::Team, Kind::Commands)];
+pub const TEAM_FOLDERS: &[Folder] = &[
+    folder("skills", Source::Team, Kind::Skills),
+    folder("commands", Source::Team, Kind::Commands),
+    folder("workflows", Source::Team, Kind::Workflows),
+    folder("skill_graph", Source::Team, Kind::Graph),
+];
 
 /// Whether a file is read as an asset; `below` is its path relative to the folder, with `/`. Other files of a skill's folder are read by the model, by path.
 #[must_use]

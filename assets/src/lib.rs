@@ -29,10 +29,12 @@ mod yaml;
 pub use catalogue::Catalogue;
 pub use command::{Command, Parameter, ParameterType, Part, RenderError, Rendered};
 pub use diagnostic::{Diagnostic, Level, StrictError, Strictness};
-pub use folder::{FOLDERS, Folder, INSTRUCTIONS, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, Source, TEAM_FOLDERS, is_asset};
+pub use folder::{
+    FOLDERS, Folder, INSTRUCTIONS, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, Source, TEAM_FOLDERS, TEAM_INSTRUCTIONS, is_asset,
+};
 pub use graph::{Direction, Edge, Graph, Near, Node, OpenLink, Topology};
 pub use search::{Found, FoundKind};
 pub use skill::{Route, Skill};
-pub use snapshot::{AssetFile, AssetSnapshot, ParsedFiles, load, load_again};
+pub use snapshot::{AssetFile, AssetSnapshot, ParsedFiles, SameFile, load, load_again};
 pub use state::AssetState;
 pub use workflow::{Backoff, GlobalTrigger, Input, InputType, OnFailure, Settings, Step, StepKind, Trigger, Workflow};

@@ -54,20 +54,25 @@ pub struct AssetSnapshot {
 /// # Errors
 /// Only with [`Strictness::Strict`]: a file is not as its format has it. All such errors are in it.
 pub fn load(files: &[AssetFile], generation: u64, strictness: Strictness) -> Result<AssetSnapshot, StrictError> {
-    load_again(&mut ParsedFiles::default(), files, generation, strictness)
+    load_again(&mut ParsedFiles::default(), files, &[], generation, strictness)
 }
 
+/// A file that has the content that it had at the last load: its set and its path.
+pub type SameFile = (Option<u16>, String);
+
 /// As [`load`], with what was parsed for the snapshot before: a file whose content is the same is not parsed again. What comes of it is the same.
+/// [`ParsedFiles::knows`] each of `same`, and none of them is among `files`.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_again(
     parsed: &mut ParsedFiles,
     files: &[AssetFile],
+    same: &[SameFile],
     generation: u64,
     strictness: Strictness,
 ) -> Result<AssetSnapshot, StrictError> {
-    loader::load(parsed, files, generation, strictness)
+    loader::load(parsed, files, same, generation, strictness)
 }
 
 /// As if they were not shared.

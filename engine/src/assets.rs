@@ -1,8 +1,9 @@
-//! What a team keeps for its agents, in its tree and in sets beside it: skills and commands. All conversations of a project read one snapshot of it, whole,
+//! What a team keeps for its agents, in its tree and in sets beside it: skills, commands, workflows and a graph of knowledge. All conversations of a project read one snapshot of it, whole,
 //! and change none.
 //!
 //! The files are looked at when a run begins. Only where a name, a size or a time differs are they read again, and the new generation counts from that run.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,7 +46,15 @@ struct Looked {
     settings: AssetSettings,
     /// What was found then; `None`: nobody has asked yet.
     found: Option<Vec<FoundFile>>,
-    /// What is not parsed again unless its content is another.
+    files: KnownFiles,
+}
+
+/// What of the files need not be read or parsed again.
+#[derive(Debug, Default)]
+struct KnownFiles {
+    /// As long as nothing about them changes.
+    rested: HashSet<FoundFile>,
+    /// As long as their content is the same.
     parsed: ParsedFiles,
 }
 
@@ -93,6 +102,12 @@ impl ProjectAssets {
         walk::folder_in_set(&self.settings(), path)
     }
 
+    /// The roots of the team's sets, in which their instructions are, with their names.
+    #[must_use]
+    pub(crate) fn roots_of_sets(&self) -> Vec<(String, Tree)> {
+        walk::roots_of_sets(&self.settings())
+    }
+
     /// The snapshot that counts. Blocks when nobody has asked before.
     #[must_use]
     pub fn current(&self) -> Arc<AssetSnapshot> {
@@ -115,12 +130,12 @@ impl ProjectAssets {
     /// of before counts on.
     pub fn look(&self) -> Arc<AssetSnapshot> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let Looked { settings, found: before, parsed } = &mut *looked;
+        let Looked { settings, found: before, files } = &mut *looked;
         let roots = Roots::open(&self.tree, &settings.sets);
         let found = walk::walk(&roots, settings);
         if before.as_ref() != Some(&found) {
             let strictness = strictness(settings);
-            if let Err(error) = self.read(&roots, &found, parsed, strictness, true) {
+            if let Err(error) = self.read(&roots, &found, files, strictness, true) {
                 tracing::warn!(%error, "assets refused");
             }
             *before = Some(found);
@@ -128,18 +143,18 @@ impl ProjectAssets {
         self.loaded.borrow().snapshot.clone()
     }
 
-    /// Reads all assets again, whether or not something differs. Blocks.
+    /// Makes another snapshot, whether or not something differs. What was not changed since it was read is not read again. Blocks.
     ///
     /// # Errors
     /// Strict, or the project is, and one of them is not right: the snapshot of before counts on.
     pub fn reload(&self, asked: Strictness) -> Result<Arc<AssetSnapshot>, StrictError> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let Looked { settings, found: before, parsed } = &mut *looked;
+        let Looked { settings, found: before, files } = &mut *looked;
         let roots = Roots::open(&self.tree, &settings.sets);
         let found = walk::walk(&roots, settings);
         let is_strict = settings.strict;
         let strictness = if is_strict { Strictness::Strict } else { asked };
-        let read = self.read(&roots, &found, parsed, strictness, is_strict);
+        let read = self.read(&roots, &found, files, strictness, is_strict);
         // What only the asker finds too strict is read by the next look.
         if read.is_ok() || is_strict {
             *before = Some(found);
@@ -159,12 +174,15 @@ impl ProjectAssets {
         &self,
         roots: &Roots<'_>,
         found: &[FoundFile],
-        parsed: &mut ParsedFiles,
+        known: &mut KnownFiles,
         strictness: Strictness,
         is_lasting: bool,
     ) -> Result<(), StrictError> {
         let generation = self.loaded.borrow().snapshot.generation + 1;
-        match load_again(parsed, &walk::read(roots, found), generation, strictness) {
+        let KnownFiles { rested, parsed } = known;
+        let read = walk::read(roots, found, rested, &|file| parsed.knows(file, strictness));
+        *rested = read.rested;
+        match load_again(parsed, &read.files, &read.same, generation, strictness) {
             Ok(snapshot) => {
                 tracing::info!(
                     generation,

@@ -102,7 +102,8 @@ impl ProjectInstance {
     pub fn context(&self, runtime: &Handle) -> String {
         let directory = Some(self.processes.directory()).filter(|directory| !directory.as_os_str().is_empty());
         let platform = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
-        runtime.block_on(tree_context(&self.processes, &self.tree, directory, SystemTime::now(), &platform))
+        let sets = self.tools.runner().assets().roots_of_sets();
+        runtime.block_on(tree_context(&self.processes, &self.tree, &sets, directory, SystemTime::now(), &platform))
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use yoi_assets::TEAM_INSTRUCTIONS;
+
 use crate::processes::ProcessSupervisor;
 use crate::tools::output_limit::truncate;
 use crate::tools::tree::Tree;
@@ -52,12 +54,18 @@ struct Instructions {
     text: String,
     /// The file is longer.
     cut: bool,
+    /// It is of a team's set, and not of the tree.
+    of_set: bool,
 }
 
 impl Instructions {
     /// As the model reads them.
     fn to_text(&self) -> String {
-        let cut = if self.cut { "\n[cut here; Read has the rest]\n" } else { "" };
+        let cut = match (self.cut, self.of_set) {
+            (true, false) => "\n[cut here; Read has the rest]\n",
+            (true, true) => "\n[cut here: it is longer than 16 KiB]\n",
+            (false, _) => "",
+        };
         format!("Instructions of {}:\n{}\n{cut}", self.path, self.text.trim_end())
     }
 }
@@ -81,15 +89,23 @@ pub(crate) fn folder_instructions(tree: &Tree, given: &str) -> Vec<(String, Stri
 }
 
 /// Returns what the model is told of the tree, in at most 32 KiB. `directory`, relative to the root, is where the agent works: instructions
-/// of the folders between it and the root count too, the nearest first. `platform` is told as it is. What cannot be found out is left out.
-pub async fn tree_context(processes: &ProcessSupervisor, tree: &Tree, directory: Option<&Path>, now: SystemTime, platform: &str) -> String {
+/// of the folders between it and the root count too, the nearest first, and those of the team's `sets` after them. `platform` is told as it is. What cannot be
+/// found out is left out.
+pub async fn tree_context(
+    processes: &ProcessSupervisor,
+    tree: &Tree,
+    sets: &[(String, Tree)],
+    directory: Option<&Path>,
+    now: SystemTime,
+    platform: &str,
+) -> String {
     let facts = TreeFacts {
         directory: directory.map(Path::to_owned),
         root: processes.root().to_owned(),
         date: date(now),
         platform: platform.to_owned(),
         git: git_state(processes).await,
-        instructions: instructions(tree, directory),
+        instructions: instructions(tree, sets, directory),
     };
     render(&facts)
 }
@@ -129,8 +145,8 @@ fn render(facts: &TreeFacts) -> String {
     truncate(text, MAX_BYTES)
 }
 
-/// The files of instructions, those of the nearest folder first. Without a directory only the root is looked at.
-fn instructions(tree: &Tree, directory: Option<&Path>) -> Vec<Instructions> {
+/// The files of instructions, those of the nearest folder first, and those of the sets last. Without a directory only the root is looked at.
+fn instructions(tree: &Tree, sets: &[(String, Tree)], directory: Option<&Path>) -> Vec<Instructions> {
     let mut found: Vec<Instructions> = Vec::new();
     for folder in directory.unwrap_or(Path::new("")).ancestors() {
         for name in INSTRUCTION_FILES {
@@ -144,6 +160,14 @@ fn instructions(tree: &Tree, directory: Option<&Path>) -> Vec<Instructions> {
             }
         }
     }
+    for (set, root) in sets {
+        if let Some(one) = read(root, TEAM_INSTRUCTIONS)
+            && found.iter().all(|other| other.text != one.text)
+        {
+            // No tool reads there.
+            found.push(Instructions { path: format!("{set}/{}", one.path), of_set: true, ..one });
+        }
+    }
     found
 }
 
@@ -153,7 +177,7 @@ fn read(tree: &Tree, path: &str) -> Option<Instructions> {
     let cut = content.len() as u64 > MAX_FILE_BYTES;
     let text = String::from_utf8_lossy(&content);
     let text = text[..text.floor_char_boundary(MAX_FILE_BYTES as usize)].to_owned();
-    (!text.trim().is_empty()).then(|| Instructions { path: path.to_owned(), text, cut })
+    (!text.trim().is_empty()).then(|| Instructions { path: path.to_owned(), text, cut, of_set: false })
 }
 
 /// `None` when the root of the tree is in no repository, git is not installed, or it takes too long.

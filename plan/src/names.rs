@@ -6,6 +6,9 @@ use sha2::{Digest, Sha256};
 use yoi_crds::prepare::Prepare;
 use yoi_crds::source::{DEFAULT_PATH, ProviderName, TreeOwner, WorkspaceSource};
 
+/// The run generation of an agent's first Pod, as in its name.
+pub(crate) const FIRST_RUN: i64 = 1;
+
 /// Name of the Pod of one run of a YoiPod.
 #[must_use]
 pub fn pod(yoipod: &str, run_generation: i64) -> String {

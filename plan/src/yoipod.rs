@@ -49,7 +49,7 @@ use crate::warm;
 pub use ending::lifetime_is_over;
 pub use loan::loan_is_over;
 pub use rest::{is_resting, may_be_woken};
-pub(crate) use run::{FIRST_RUN, has_ended, is_stopped_for_good};
+pub(crate) use run::{has_ended, is_stopped_for_good};
 pub use run::{is_finished, is_stopped, keep_command};
 pub use session::MADE_FOR;
 use yoipod_conditions::OtherConditions;

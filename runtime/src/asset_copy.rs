@@ -21,8 +21,10 @@ const MAX_FILES: usize = 2_000;
 const MAX_BYTES: u64 = 16 << 20;
 /// How deep below `skills` and `commands` folders are entered.
 const MAX_DEPTH: usize = 8;
-/// The folders that are copied.
-const FOLDERS: [&str; 2] = ["skills", "commands"];
+/// The folders that are copied. In sentences they are skills and commands.
+const FOLDERS: [&str; 4] = ["skills", "commands", "workflows", "skill_graph"];
+/// The file with a team's instructions.
+const INSTRUCTIONS: &str = "AGENTS.md";
 
 /// Nothing is there for the agent.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +85,11 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), CopyError> {
         if folder.0.symlink_metadata().is_ok_and(|found| found.is_dir()) {
             copy.folder(&folder.0, &folder.1, 0)?;
         }
+    }
+    let instructions = from.join(INSTRUCTIONS);
+    if instructions.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        copy.files += 1;
+        copy.file(&instructions, &files.join(INSTRUCTIONS))?;
     }
     if copy.files == 0 { Err(CopyError::Nothing(from.to_owned())) } else { Ok(()) }
 }
@@ -179,6 +186,8 @@ mod tests {
         write(&image.join("skills/a/scripts/run.sh"), "echo");
         fs::set_permissions(image.join("skills/a/scripts/run.sh"), fs::Permissions::from_mode(0o700)).unwrap();
         write(&image.join("commands/b.md"), "b");
+        write(&image.join("skill_graph/c.md"), "c");
+        write(&image.join("AGENTS.md"), "d");
         write(&image.join("other/c.md"), "c");
         symlink("/etc/passwd", image.join("skills/a/link")).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, image.join("skills/a/fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -187,6 +196,8 @@ mod tests {
         assert_eq!(fs::read_to_string(files.join("skills/a/SKILL.md")).unwrap(), "a");
         assert_eq!(fs::metadata(files.join("skills/a/scripts/run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
         assert_eq!(fs::read_to_string(files.join("commands/b.md")).unwrap(), "b");
+        assert_eq!(fs::read_to_string(files.join("skill_graph/c.md")).unwrap(), "c");
+        assert_eq!(fs::read_to_string(files.join("AGENTS.md")).unwrap(), "d");
         assert_eq!(fs::read_link(files.join("skills/a/link")).unwrap(), Path::new("/etc/passwd"), "it stays a link");
         for absent in ["skills/old", "other", "skills/a/fifo"] {
             assert!(files.join(absent).symlink_metadata().is_err(), "{absent}");

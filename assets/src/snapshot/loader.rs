@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::parsed::{FileDigest, Parsed, digest_of};
-use super::{AssetFile, AssetSnapshot, ParsedFiles, precedence};
+use super::parsed::{FileNow, Parsed, digest_of};
+use super::{AssetFile, AssetSnapshot, ParsedFiles, SameFile, precedence};
 use crate::diagnostic::Diagnostics;
 use crate::folder::folder_of;
 use crate::{Level, StrictError, Strictness, graph, is_asset};
@@ -11,27 +11,32 @@ use crate::{Level, StrictError, Strictness, graph, is_asset};
 pub(super) fn load(
     parsed: &mut ParsedFiles,
     files: &[AssetFile],
+    same: &[SameFile],
     generation: u64,
     strictness: Strictness,
 ) -> Result<AssetSnapshot, StrictError> {
     let mut before = parsed.begin(strictness);
     let mut diagnostics = Diagnostics::default();
-    let mut placed: Vec<_> = files.iter().map(|file| (folder_of(&file.path, file.set), file, digest_of(file))).collect();
-    placed.sort_by_key(|(place, file, _)| (file.set, place.map_or(usize::MAX, |(place, ..)| place), file.path.as_str()));
-    let mut snapshot = AssetSnapshot { generation, digest: digest_of_all(&placed), ..AssetSnapshot::default() };
+    let read = files.iter().map(|file| FileNow { set: file.set, path: &file.path, digest: digest_of(file), read: Some(file) });
+    let known = |file: &'_ SameFile| before.digest_of(file).unwrap_or_default();
+    let same = same.iter().map(|file| FileNow { set: file.0, path: &file.1, digest: known(file), read: None });
+    let mut placed: Vec<_> = read.chain(same).map(|file| (folder_of(file.path, file.set), file)).collect();
+    placed.sort_by_key(|(place, file)| (file.set, place.map_or(usize::MAX, |(place, ..)| place), file.path));
+    let digest = digest_of_all(placed.iter().map(|(_, file)| file));
+    let mut snapshot = AssetSnapshot { generation, digest, ..AssetSnapshot::default() };
     let mut graph = graph::Builder::default();
     // For each skill, in their order.
     let mut nodes_of_skills = vec![];
-    for (place, file, digest) in placed {
+    for (place, file) in placed {
         let Some((_, folder, below)) = place.filter(|(_, folder, below)| is_asset(folder, below)) else {
             // A folder that could not be looked into, or what lies outside of all of them.
             diagnostics.begin_file();
-            if let Err(reason) = &file.content {
-                diagnostics.push(&file.path, None, Level::Error, reason.as_str());
+            if let Some(Err(reason)) = file.read.map(|read| &read.content) {
+                diagnostics.push(file.path, None, Level::Error, reason.as_str());
             }
             continue;
         };
-        let file = parsed.take_or_parse(&mut before, file, digest, folder, below);
+        let Some(file) = parsed.take_or_parse(&mut before, &file, folder, below) else { continue };
         diagnostics.extend(&file.diagnostics);
         match &file.content {
             Parsed::Skill(skill, node) => {
@@ -57,11 +62,11 @@ pub(super) fn load(
 }
 
 /// Of paths and content. Lengths stand between them, so that no two sets of files are one text.
-fn digest_of_all<Place>(files: &[(Place, &AssetFile, FileDigest)]) -> String {
+fn digest_of_all<'file>(files: impl Iterator<Item = &'file FileNow<'file>>) -> String {
     let mut sum = Sha256::new();
-    for (_, file, digest) in files {
-        sum.update(file.path.len().to_le_bytes());
-        sum.update(file.path.as_bytes());
+    for FileNow { path, digest, .. } in files {
+        sum.update(path.len().to_le_bytes());
+        sum.update(path.as_bytes());
         sum.update(digest);
     }
     format!("sha256:{}", hex::encode(sum.finalize()))

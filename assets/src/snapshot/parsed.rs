@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::AssetFile;
+use super::{AssetFile, SameFile};
 use crate::diagnostic::Diagnostics;
 use crate::folder::{Folder, Kind, Source, TRIGGERS};
 use crate::graph::{self, GraphFile, RawNode};
@@ -17,11 +17,20 @@ use crate::{Command, GlobalTrigger, MAX_FILE_BYTES, Skill, Strictness, Workflow,
 pub struct ParsedFiles {
     strictness: Strictness,
     /// By the set and the path.
-    files: BTreeMap<(Option<u16>, String), ParsedFile>,
+    files: BTreeMap<SameFile, ParsedFile>,
 }
 
 /// Of sign and content: a file that could not be read is none of the same words.
 pub(super) type FileDigest = [u8; 32];
+
+/// A file that a snapshot is made of.
+pub(super) struct FileNow<'file> {
+    pub(super) set: Option<u16>,
+    pub(super) path: &'file str,
+    pub(super) digest: FileDigest,
+    /// `None`: its content is that of before.
+    pub(super) read: Option<&'file AssetFile>,
+}
 
 /// One file.
 #[derive(Debug)]
@@ -43,25 +52,29 @@ pub(super) enum Parsed {
 }
 
 impl ParsedFiles {
+    /// Whether it has the file as it is read so strictly.
+    #[must_use]
+    pub fn knows(&self, file: &SameFile, strictness: Strictness) -> bool {
+        self.strictness == strictness && self.files.contains_key(file)
+    }
+
+    /// The digest of a file that it has.
+    pub(super) fn digest_of(&self, file: &SameFile) -> Option<FileDigest> {
+        self.files.get(file).map(|parsed| parsed.digest)
+    }
+
     /// Begins another snapshot, and returns what the one before had. How strictly a file is read is a part of what it says.
     pub(super) fn begin(&mut self, strictness: Strictness) -> Self {
         let before = std::mem::replace(self, Self { strictness, files: BTreeMap::new() });
         if before.strictness == strictness { before } else { Self::default() }
     }
 
-    /// The file as it was parsed `before`, or as it is parsed now.
-    pub(super) fn take_or_parse(
-        &mut self,
-        before: &mut Self,
-        file: &AssetFile,
-        digest: FileDigest,
-        folder: &Folder,
-        below: &str,
-    ) -> &ParsedFile {
-        let key = (file.set, file.path.clone());
-        let known = before.files.remove(&key).filter(|known| known.digest == digest);
-        let parsed = known.unwrap_or_else(|| parse(file, digest, folder, below, self.strictness));
-        self.files.entry(key).insert_entry(parsed).into_mut()
+    /// The file as it was parsed `before`, or as it is parsed now. `None`: it is not read now, and was not before.
+    pub(super) fn take_or_parse(&mut self, before: &mut Self, file: &FileNow<'_>, folder: &Folder, below: &str) -> Option<&ParsedFile> {
+        let key = (file.set, file.path.to_owned());
+        let known = before.files.remove(&key).filter(|known| known.digest == file.digest);
+        let parsed = known.or_else(|| file.read.map(|read| parse(read, file.digest, folder, below, self.strictness)))?;
+        Some(self.files.entry(key).insert_entry(parsed).into_mut())
     }
 }
 

@@ -54,7 +54,7 @@ rules:
 
 pub async fn run() -> Result<Vec<Row>> {
     let ns = TestNamespace::create("bench-loans").await?;
-    let many = vec![r#"{ tool: ReadPodOutput, args: { name: kept } }, { tool: Shell, args: { command: "true" } }"#; CALLS].join(", ");
+    let many = [r#"{ tool: ReadPodOutput, args: { name: kept } }, { tool: Shell, args: { command: "true" } }"#; CALLS].join(", ");
     ns.create_model(&SCRIPT.replace("$MANY", &many)).await?;
     ns.create_project_with("p", json!({ "source": { "empty": {} }, "provider": "Btrfs" })).await?;
     let delegation = json!({ "allow": [{ "path": "docs", "access": "Write" }] });

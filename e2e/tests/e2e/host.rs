@@ -146,22 +146,21 @@ async fn a_setup_that_is_killed_at_any_moment_goes_on_and_leaves_nothing_half() 
         let tenths = RandomState::new().build_hasher().finish() % (SETUP * 10);
         let at = format!("{}.{}", tenths / 10, tenths % 10);
         let up = "kubectl yoi host up build --trees 2";
-        let line = match round % 3 {
+        let line = match round % 4 {
             // Whoever sets it up, with the connection; what does it on the machine; the link between them.
-            0 => format!("timeout -s KILL {at} {up}; ssh -S ~/cache/yoi/ssh/build -O exit build"),
-            1 => format!("(sleep {at}; ssh build 'kill -9 $(pidof yoi-host)') & {up}; wait"),
+            0 | 1 => format!("timeout -s KILL {at} {up}; ssh -S ~/cache/yoi/ssh/build -O exit build"),
+            2 => format!("(sleep {at}; ssh build 'kill -9 $(pidof yoi-host)') & {up}; wait"),
             _ => format!("(sleep {at}; {link} down) & {up}; wait; {link} up"),
         };
         let killed = machines.laptop(&line).await?;
         println!("round {round}, {at} s: {}: {}", line, killed.err.lines().last().unwrap_or_default());
-        // Sometimes what is half there is taken away, and sometimes brought to its end.
-        if round % 4 == 3 {
-            machines.laptop("kubectl yoi host down build --yes").await?.exit_ok().with_context(|| format!("after {line}"))?;
-            machines.expect(&before).await.with_context(|| format!("after {line}"))?;
-        } else if round % 2 == 0 {
+        // Sometimes what is half there is brought to its end before it is taken away.
+        if round % 3 != 2 {
             machines.laptop(up).await?.exit_ok().with_context(|| format!("after {line}"))?;
             machines.laptop("kubectl --context build wait --for=condition=Ready node --all --timeout=60s").await?.exit_ok()?;
         }
+        machines.laptop("kubectl yoi host down build --yes").await?.exit_ok().with_context(|| format!("after {line}"))?;
+        machines.expect(&before).await.with_context(|| format!("after {line}"))?;
     }
     machines.laptop("kubectl yoi host up build --trees 2").await?.exit_ok()?;
     machines.laptop_with("kubectl --context build apply -f -", Some(AGENT)).await?.exit_ok()?;

@@ -88,8 +88,8 @@ async fn play(deaths: &Deaths) -> Result<()> {
     lend(&mut scene, deaths).await?;
     scene.wait_holder_writes().await?;
     for mortal in &deaths.active {
-        die(&scene, *mortal).await?;
-        revive(&scene, *mortal).await?;
+        let killed = die(&scene, *mortal).await?;
+        revive(&scene, *mortal, killed).await?;
         scene.wait_holder_writes().await?;
     }
     take_back(&scene, deaths).await?;
@@ -106,16 +106,18 @@ async fn play(deaths: &Deaths) -> Result<()> {
     scene.ns.remove().await
 }
 
-/// Kills it. One that does not run would prove nothing.
-async fn die(scene: &Scene, mortal: Mortal) -> Result<()> {
+/// Kills all processes of it, and returns how many there were. One that does not run would prove nothing.
+async fn die(scene: &Scene, mortal: Mortal) -> Result<usize> {
     let killed = scene.signal(mortal, "KILL").await?;
     println!("  {} of {mortal:?} killed", killed);
     ensure!(killed > 0, "no process of {mortal:?} was running");
-    Ok(())
+    Ok(killed)
 }
 
-/// Waits until everything runs again; a witness goes with its container.
-async fn revive(scene: &Scene, mortal: Mortal) -> Result<()> {
+/// Waits until everything runs again; a witness goes with its container. The kubelet takes a moment to see that a container has ended, so processes are counted.
+async fn revive(scene: &Scene, mortal: Mortal, killed: usize) -> Result<()> {
+    let goal = format!("{killed} of {mortal:?} run again");
+    poll_until(TIMEOUT, goal, async || Ok((scene.signal(mortal, "0").await? >= killed).then_some(()))).await?;
     wait_all_ready(&scene.ns.client).await?;
     match mortal {
         Mortal::RuntimeOf(Side::Lender) => scene.watch(LENDER).await,
@@ -136,9 +138,10 @@ async fn wait_state(scene: &Scene, wanted: ClaimState) -> Result<bool> {
 
 /// Has the lead lend, while one dies before the path is closed and one before the loan begins. A loan whose request dies is given up, and another one is asked for.
 async fn lend(scene: &mut Scene, deaths: &Deaths) -> Result<()> {
+    let (mut reserved, mut fenced) = (Some(deaths.reserved), Some(deaths.fenced));
     for n in 1..=MOST_CHILDREN {
         scene.name_child(n);
-        if lend_to_this_child(scene, deaths, n).await? {
+        if lend_to_this_child(scene, &mut reserved, &mut fenced, n).await? {
             return Ok(());
         }
         println!("  the loan to {} was given up", scene.child);
@@ -148,39 +151,43 @@ async fn lend(scene: &mut Scene, deaths: &Deaths) -> Result<()> {
     anyhow::bail!("none of {MOST_CHILDREN} loans has begun")
 }
 
-async fn lend_to_this_child(scene: &Scene, deaths: &Deaths, n: usize) -> Result<bool> {
+/// Returns whether the loan has begun. Who has died is taken. What was stopped goes on, whatever fails.
+async fn lend_to_this_child(scene: &Scene, reserved: &mut Option<Mortal>, fenced: &mut Option<Mortal>, n: usize) -> Result<bool> {
     // Nobody covers the path, so it stays Reserved.
-    let is_first = n == 1;
     scene.signal(Mortal::Shim, "STOP").await?;
     let asked = async {
         scene.ns.yoi(&["send", LENDER, &scene::order(n)]).await?.exit_ok()?;
-        wait_state(scene, ClaimState::Reserved).await
+        wait_state(scene, ClaimState::Reserved).await?;
+        die_once(scene, reserved).await
     };
-    let asked = asked.await;
-    if is_first && asked.is_ok() {
-        die(scene, deaths.reserved).await?;
-    }
+    let first = asked.await;
     // Nobody says that the loan begins, so it stays Fenced.
     scene.signal(Mortal::Operator, "STOP").await?;
     scene.signal(Mortal::Shim, "CONT").await?;
-    let goes_on = match asked {
-        Ok(_) => wait_fenced(scene).await,
-        Err(error) => Err(error),
+    let closed = async {
+        let first = first?;
+        Ok::<_, anyhow::Error>(if wait_fenced(scene).await? { (first, die_once(scene, fenced).await?) } else { (first, None) })
     };
-    if is_first && matches!(goes_on, Ok(true)) {
-        die(scene, deaths.fenced).await?;
-    }
+    let died = closed.await;
     scene.signal(Mortal::Operator, "CONT").await?;
-    goes_on?;
+    let (first, second) = died?;
     wait_all_ready(&scene.ns.client).await?;
     if !wait_state(scene, ClaimState::Active).await? {
         wait_state(scene, ClaimState::Released).await?;
         return Ok(false);
     }
-    if is_first && [deaths.reserved, deaths.fenced].contains(&Mortal::RuntimeOf(Side::Lender)) {
+    if [first, second].contains(&Some(Mortal::RuntimeOf(Side::Lender))) {
         scene.watch(LENDER).await?;
     }
     Ok(true)
+}
+
+async fn die_once(scene: &Scene, mortal: &mut Option<Mortal>) -> Result<Option<Mortal>> {
+    let mortal = mortal.take();
+    if let Some(mortal) = mortal {
+        die(scene, mortal).await?;
+    }
+    Ok(mortal)
 }
 
 /// Waits until the path is closed and its child is there, or the run of the lead that asked for it has ended without.

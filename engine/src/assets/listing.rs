@@ -29,12 +29,12 @@ pub fn listing(loaded: &LoadedAssets) -> AssetsResponse {
         ..asset("Command", &command.name, &command.description, &command.path, command.source.name_of(&command.path), &command.state)
     });
     let workflows = workflows.iter().map(|workflow| {
-        asset("Workflow", &workflow.name, &workflow.description, &workflow.path, workflow.source.as_str(), &workflow.state)
+        asset("Workflow", &workflow.name, &workflow.description, &workflow.path, workflow.source.name_of(&workflow.path), &workflow.state)
     });
     let triggers = triggers.iter().map(|trigger| {
         let kind = trigger.trigger.as_ref().map(|trigger| format!("{} of ", trigger.kind())).unwrap_or_default();
         let description = format!("{kind}the workflow {}", trigger.workflow);
-        asset("Trigger", &trigger.id, &description, &trigger.path, trigger.source.as_str(), &trigger.state)
+        asset("Trigger", &trigger.id, &description, &trigger.path, trigger.source.name_of(&trigger.path), &trigger.state)
     });
     let mut assets: Vec<Asset> = skills.chain(commands).chain(workflows).chain(triggers).collect();
     let left_out = assets.len().saturating_sub(MAX_LISTED) + diagnostics.len().saturating_sub(MAX_LISTED);

@@ -158,10 +158,16 @@ fn a_teams_config_map_comes_after_the_tree_and_is_named_and_what_of_it_is_none_o
     let (root, team) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write(root.path(), "deploy", "of the tree");
     std::fs::write(root.path().join("secret"), "x").unwrap();
+    std::fs::create_dir_all(root.path().join(".jido/skill_graph")).unwrap();
+    std::fs::write(root.path().join(".jido/skill_graph/rules.md"), "# Rules of the tree\n").unwrap();
     let keys = [
         ("skills.deploy.md", skill("deploy", "of the team")),
         ("skills.review.md", skill("review", "of the team")),
         ("commands.say.md", "Say $ARGUMENTS.".to_owned()),
+        ("workflows.ship.md", "---\nname: ship\nversion: 1.0.0\n---\n## Steps\n\n### one\n- **type**: agent\n- **agent**: a\n".to_owned()),
+        ("skill_graph.house.md", "# House\nSee [[rules]].\n".to_owned()),
+        ("skill_graph.rules.md", "# Rules of the team\n".to_owned()),
+        ("AGENTS.md", "Be brief.".to_owned()),
         ("README.md", "x".to_owned()),
     ];
     mount_config_map(team.path(), "1", &keys.each_ref().map(|(key, text)| (*key, text.as_str())));
@@ -177,8 +183,15 @@ fn a_teams_config_map_comes_after_the_tree_and_is_named_and_what_of_it_is_none_o
     assert_eq!(of("review", "Valid"), Some(("configmap/team/skills/review/SKILL.md", "configmap/team")));
     assert_eq!(of("say", "Valid"), Some(("configmap/team/commands/say.md", "configmap/team")));
     assert_eq!(of("out", "Invalid").map(|(path, _)| path), Some("configmap/team/skills/out/SKILL.md"));
+    assert_eq!(of("ship", "Valid"), Some(("configmap/team/workflows/ship.md", "configmap/team")));
+    let node = |id: &str| snapshot.graph.nodes.get(id).map(|node| (node.path.as_str(), node.title.as_str()));
+    assert_eq!(node("rules"), Some((".jido/skill_graph/rules.md", "Rules of the tree")), "the tree's own comes first");
+    assert_eq!(node("house"), Some(("configmap/team/skill_graph/house.md", "House")));
+    assert_eq!(snapshot.graph.edges.len(), 1);
+    let instructions = assets.roots_of_sets().into_iter().map(|(set, root)| (set, root.read("AGENTS.md").is_ok()));
+    assert_eq!(instructions.collect::<Vec<_>>(), [("configmap/team".to_owned(), true)]);
     let told = |path: &str, words: &str| snapshot.diagnostics.iter().any(|one| one.path == path && one.message.contains(words));
-    assert!(told("configmap/team/README.md", "neither skills.NAME.md nor commands.NAME.md"), "{:?}", snapshot.diagnostics);
+    assert!(told("configmap/team/README.md", "none of skills.NAME.md, commands.NAME.md"), "{:?}", snapshot.diagnostics);
     assert!(told("configmap/team/skills/out/SKILL.md", "leads out"), "{:?}", snapshot.diagnostics);
     assert_eq!(assets.look().generation, 1, "nothing has changed");
     mount_config_map(team.path(), "2", &[("skills.review.md", &skill("review", "changed")), ("commands.say.md", "Say it.")]);
@@ -303,4 +316,31 @@ fn what_is_loaded_and_refused_is_a_signal_and_a_project_without_assets_has_none(
     first.look();
     let Body::Extension(entry) = AssetNews::new(&first.loaded(), false).unwrap().body() else { panic!("another entry") };
     assert_eq!(signal_of(&entry), Some("project.assets_loaded"));
+}
+
+#[test]
+fn what_was_changed_last_is_read_also_within_one_step_of_the_kernels_clock_and_with_the_time_of_before() {
+    let root = tempfile::tempdir().unwrap();
+    let assets = assets(root.path());
+    let body = || assets.reload(Strictness::Lenient).unwrap().skill("a").unwrap().body.trim().to_owned();
+    for round in 0..300 {
+        let text = format!("{round:04}");
+        write(root.path(), "a", &text);
+        assert_eq!(body(), text);
+    }
+    let is_rested = || !assets.looked.lock().unwrap().files.rested.is_empty();
+    while !is_rested() {
+        assert_eq!(body(), "0299");
+    }
+    let path = root.path().join(".agents/skills/a/SKILL.md");
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    write(root.path(), "a", "0300");
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+    assert_eq!(body(), "0300");
+    break_skill(root.path(), "a");
+    assert!(assets.reload(Strictness::Strict).is_err());
+    write(root.path(), "b", "x");
+    let snapshot = assets.reload(Strictness::Lenient).unwrap();
+    let states: Vec<_> = snapshot.skills.iter().map(|skill| (skill.name.as_str(), skill.state.as_str())).collect();
+    assert_eq!(states, [("a", "Invalid"), ("b", "Valid")], "another strictness reads all");
 }

@@ -1,12 +1,15 @@
 //! Finds the files beneath the root that may be assets. No link leads out of the tree, and the walk is bounded.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
-use yoi_assets::{AssetFile, FOLDERS, Folder, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, TEAM_FOLDERS, is_asset};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, openat, statat};
+use yoi_assets::{
+    AssetFile, FOLDERS, Folder, Kind, MAX_DEPTH, MAX_FILE_BYTES, MAX_FOLDERS, SameFile, TEAM_FOLDERS, TEAM_INSTRUCTIONS, is_asset,
+};
 use yoi_wire::assets::{AssetSet, AssetSettings, FetchedSet};
 use yoi_wire::identity::{ASSET_FAILURE, ASSET_FILES, ASSET_REVISION};
 
@@ -21,6 +24,12 @@ const MAX_WORDS_BYTES: u64 = 4096;
 const MAX_BYTES: u64 = 64 << 20;
 /// The files that make their folder a skill. What lies below it is read by the model, and holds no further skills.
 const SKILL_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
+/// Bytes of a list of names that the kernel gives at once.
+const LIST_BYTES: usize = 8 << 10;
+/// Longer than a step of the clock by which the kernel tells when files changed.
+const CLOCK_STEP: Duration = Duration::from_millis(100);
+/// The keys of a ConfigMap that are read.
+const KEYS: &str = "skills.NAME.md, commands.NAME.md, workflows.NAME.md, skill_graph.NAME.md and AGENTS.md";
 /// Never holds assets of the team's own.
 const FOREIGN: &str = "node_modules";
 
@@ -84,12 +93,21 @@ fn fetched_set(set: &AssetSet) -> FetchedSet {
 }
 
 /// What changes when a file is written or replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stamp {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Whether a change from this moment on has another stamp. The kernel's clock for files goes on in steps, and two changes in one step have one time.
+    fn is_older_than(&self, moment: SystemTime) -> bool {
+        let (seconds, nanos) = self.changed;
+        let since = u64::try_from(seconds).ok().zip(u32::try_from(nanos).ok()).map(|(seconds, nanos)| Duration::new(seconds, nanos));
+        since.is_some_and(|since| UNIX_EPOCH + since + CLOCK_STEP < moment)
+    }
 }
 
 impl From<&Stat> for Stamp {
@@ -104,7 +122,7 @@ impl From<&Stat> for Stamp {
 }
 
 /// A file that may be an asset, or a name that was not followed, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FoundFile {
     path: String,
     /// The set that it is of; `None`: it is of the tree.
@@ -123,13 +141,13 @@ pub(super) fn walk(roots: &Roots<'_>, settings: &AssetSettings) -> Vec<FoundFile
 }
 
 /// The folders of the tree that may hold assets, without links.
-pub(super) fn folders(tree: &Tree, settings: &AssetSettings) -> BTreeSet<PathBuf> {
+pub(super) fn folders(tree: &Tree, settings: &AssetSettings) -> HashSet<PathBuf> {
     walked(tree, settings).visited
 }
 
 impl<'a> Walk<'a> {
     fn new(tree: &'a Tree) -> Self {
-        Walk { tree, found: Vec::new(), visited: BTreeSet::new(), names: 0, is_full: false }
+        Walk { tree, found: Vec::new(), visited: HashSet::new(), names: 0, is_full: false }
     }
 }
 
@@ -167,7 +185,7 @@ fn walked<'a>(tree: &'a Tree, settings: &AssetSettings) -> Walk<'a> {
 fn files_of_set(roots: &Roots<'_>, set: &AssetSet, place: u16) -> Vec<FoundFile> {
     let refused = |path: &str, why: String| FoundFile { path: path.to_owned(), set: Some(place), at: Err(why) };
     let missing = || {
-        let next = "give it keys such as skills.NAME.md and commands.NAME.md";
+        let next = format!("give it keys such as {KEYS}");
         vec![refused(&set.name, format!("it is not in the agent's namespace, or holds nothing: make it there, and {next}"))]
     };
     let root = match roots.root(Some(place)) {
@@ -181,40 +199,77 @@ fn files_of_set(roots: &Roots<'_>, set: &AssetSet, place: u16) -> Vec<FoundFile>
             Err(why) => return vec![refused(&set.name, why)],
         };
     // The kubelet's own begin with two dots.
-    let names: Vec<String> = names.into_iter().filter(|name| !name.starts_with('.')).collect();
+    let names: Vec<String> = names.into_iter().map(|(name, _)| name).filter(|name| !name.starts_with('.')).collect();
     if names.is_empty() && !set.optional {
         return missing();
     }
-    let found = |name: &String| {
-        let Some(below) = path_of_key(name) else {
-            let why = "its name is neither skills.NAME.md nor commands.NAME.md, so it is not read";
-            return refused(&format!("{}/{name}", set.name), why.to_owned());
+    // The model is told of its instructions as they are.
+    let names = names.into_iter().filter(|name| name != TEAM_INSTRUCTIONS);
+    let found = |name: String| {
+        let Some(below) = path_of_key(&name) else {
+            return refused(&format!("{}/{name}", set.name), format!("its name is none of {KEYS}, so it is not read"));
         };
-        FoundFile { path: format!("{}/{below}", set.name), set: Some(place), at: located(root, name) }
+        FoundFile { path: format!("{}/{below}", set.name), set: Some(place), at: located(root, &name) }
     };
-    names.iter().map(found).collect()
+    names.map(found).collect()
 }
 
 /// The path within its set of what has this key.
 fn path_of_key(key: &str) -> Option<String> {
-    let name = |kind: &str| key.strip_prefix(kind)?.strip_suffix(".md").filter(|name| !name.is_empty());
-    name("skills.").map(|name| format!("skills/{name}/SKILL.md")).or_else(|| Some(format!("commands/{}.md", name("commands.")?)))
+    let (kind, name) = key.split_once('.')?;
+    let name = name.strip_suffix(".md").filter(|name| !name.is_empty())?;
+    match kind {
+        "skills" => Some(format!("skills/{name}/SKILL.md")),
+        "commands" | "workflows" | "skill_graph" => Some(format!("{kind}/{name}.md")),
+        _ => None,
+    }
 }
 
-/// Reads what was found. A file that has gone meanwhile is told with the reason, as one that cannot be read.
-pub(super) fn read(roots: &Roots<'_>, found: &[FoundFile]) -> Vec<AssetFile> {
-    let mut left = MAX_BYTES;
-    let read = |FoundFile { path, set, at }: &FoundFile| {
-        let content = at.clone().and_then(|(at, stamp)| {
+/// The roots of the sets that are there, with the names of the sets.
+pub(super) fn roots_of_sets(settings: &AssetSettings) -> Vec<(String, Tree)> {
+    let opened = |set: &AssetSet| Some((set.name.clone(), Tree::open(&root_of(set)).ok()?));
+    settings.sets.iter().filter(|set| !set.folder.is_empty()).filter_map(opened).collect()
+}
+
+/// What was read of what was found.
+#[derive(Default)]
+pub(super) struct ReadFiles {
+    pub(super) files: Vec<AssetFile>,
+    /// Those that are as they were when they were read.
+    pub(super) same: Vec<SameFile>,
+    /// Those that need not be read again as long as their stamp is the same.
+    pub(super) rested: HashSet<FoundFile>,
+}
+
+/// Reads what was found, but for the files that are as they were `before` and of which `knows` what they say. A file that has gone meanwhile is told with the
+/// reason, as one that cannot be read.
+pub(super) fn read(roots: &Roots<'_>, found: &[FoundFile], before: &HashSet<FoundFile>, knows: &dyn Fn(&SameFile) -> bool) -> ReadFiles {
+    let (mut read, mut left, begun) = (ReadFiles::default(), MAX_BYTES, SystemTime::now());
+    for file in found {
+        let FoundFile { path, set, at } = file;
+        let checked = at.as_ref().map_err(Clone::clone).and_then(|(at, stamp)| {
             if stamp.bytes > MAX_FILE_BYTES {
                 return Err(format!("it has {} bytes, and an asset has at most {MAX_FILE_BYTES}", stamp.bytes));
             }
             left = left.checked_sub(stamp.bytes).ok_or_else(|| format!("the assets have more than {MAX_BYTES} bytes together"))?;
-            roots.root(*set).and_then(|root| read_file(root, &at, stamp.bytes)).map_err(|error| sentence(&error))
+            Ok((at, stamp))
         });
-        AssetFile { path: path.clone(), set: *set, content }
-    };
-    found.iter().map(read).collect()
+        let same = (*set, path.clone());
+        if checked.is_ok() && before.contains(file) && knows(&same) {
+            read.same.push(same);
+            read.rested.insert(file.clone());
+            continue;
+        }
+        let content = checked.and_then(|(at, stamp)| {
+            let content = roots.root(*set).and_then(|root| read_file(root, at, stamp.bytes)).map_err(|error| sentence(&error))?;
+            if stamp.is_older_than(begun) {
+                read.rested.insert(file.clone());
+            }
+            Ok(content)
+        });
+        read.files.push(AssetFile { path: same.1, set: *set, content });
+    }
+    read
 }
 
 /// Where a regular file is whose path may hold links, and what it is.
@@ -235,7 +290,7 @@ struct Walk<'a> {
     tree: &'a Tree,
     found: Vec<FoundFile>,
     /// Folders that were looked at, without links. One that two names lead to is looked at once.
-    visited: BTreeSet<PathBuf>,
+    visited: HashSet<PathBuf>,
     names: usize,
     is_full: bool,
 }
@@ -294,23 +349,29 @@ impl Walk<'_> {
             self.is_full = true;
             return self.refuse(&folder.path, format!("there are more than {MAX_NAMES} names; it, and what follows it, is not read"));
         }
-        let is_skill = of.kind == Kind::Skills && folder.depth > 0 && names.iter().any(|name| SKILL_FILES.contains(&name.as_str()));
+        let is_skill = of.kind == Kind::Skills && folder.depth > 0 && names.iter().any(|(name, _)| SKILL_FILES.contains(&name.as_str()));
         above.push(folder.located.clone());
-        for name in names {
-            self.look_at(of, &folder, &name, is_skill, above);
+        for (name, kind) in names {
+            self.look_at(of, &folder, &name, kind, is_skill, above);
         }
         above.pop();
     }
 
-    fn look_at(&mut self, of: &Folder, folder: &OpenFolder, name: &str, is_skill: bool, above: &mut Vec<PathBuf>) {
+    fn look_at(&mut self, of: &Folder, folder: &OpenFolder, name: &str, kind: FileType, is_skill: bool, above: &mut Vec<PathBuf>) {
         let path = format!("{}/{name}", folder.path);
         let below = if folder.below.is_empty() { name.to_owned() } else { format!("{}/{name}", folder.below) };
         let is_asset = is_asset(of, &below);
         let enters = !is_skill && !name.starts_with('.') && name != FOREIGN;
-        let Ok(stat) = statat(&folder.fd, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
-        match FileType::from_raw_mode(stat.st_mode) {
+        let stat = || statat(&folder.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        // Some file systems do not say what it is.
+        let kind = if kind == FileType::Unknown { stat().map(|stat| FileType::from_raw_mode(stat.st_mode)) } else { Some(kind) };
+        let Some(kind) = kind else { return };
+        match kind {
             FileType::RegularFile if is_asset => {
-                self.push(path, Ok((folder.located.join(name), Stamp::from(&stat))));
+                // What has become another thing meanwhile is seen by the next look.
+                if let Some(stat) = stat().filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {
+                    self.push(path, Ok((folder.located.join(name), Stamp::from(&stat))));
+                }
             }
             FileType::Directory if enters => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -355,22 +416,23 @@ impl Walk<'_> {
     }
 }
 
-/// The names in a folder, in their order. A name that is not UTF-8 is none of an asset.
-fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
+/// The names in a folder that was not listed yet, in their order, and what each is as far as the file system says. A name that is not UTF-8 is none of an asset.
+fn names(folder: &OwnedFd) -> io::Result<Vec<(String, FileType)>> {
+    let (mut names, mut buffer) = (Vec::new(), Vec::with_capacity(LIST_BYTES));
+    let mut list = RawDir::new(folder, buffer.spare_capacity_mut());
+    while let Some(entry) = list.next() {
         let entry = entry?;
         if let Ok(name) = entry.file_name().to_str()
             && name != "."
             && name != ".."
         {
-            names.push(name.to_owned());
+            names.push((name.to_owned(), entry.file_type()));
         }
         if names.len() > MAX_NAMES {
             break;
         }
     }
-    names.sort();
+    names.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(names)
 }
 

@@ -19,7 +19,7 @@ fn fixture() -> (TempDir, PathBuf) {
 async fn context(root: &Path, directory: Option<&str>) -> String {
     let processes = ProcessSupervisor::new(root.to_owned(), "a", &[("HOME".into(), root.into())]);
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
-    tree_context(&processes, &Tree::open(root).unwrap(), directory.map(Path::new), now, "Linux x86_64").await
+    tree_context(&processes, &Tree::open(root).unwrap(), &[], directory.map(Path::new), now, "Linux x86_64").await
 }
 
 /// By the supervisor: the end of another test's program takes a child that has no supervisor for an orphan.

@@ -189,11 +189,13 @@ pub const SSH_CONFIG: &str = "Examples:
 pub const HOST: &str = "Examples:
   kubectl yoi host check ann@build.example
   kubectl yoi host add ann@build.example:2222 --name build
-  kubectl yoi host up build && kubectl --context build get nodes
+  kubectl yoi host up build                       # then: kubectl --context build get nodes
   kubectl yoi host ls";
 pub const HOST_UP: &str = "Examples:
   kubectl yoi host up ann@build.example           # the context is called build
   kubectl yoi host up build --bundle yoi-0.1.0-x86_64.tar.zst --trees 100";
+pub const HOST_CONNECT: &str = "Examples:
+  kubectl yoi host connect build                  # as the context does it before each line";
 pub const HOST_DOWN: &str = "Examples:
   kubectl yoi host down build
   kubectl yoi host down build --yes";

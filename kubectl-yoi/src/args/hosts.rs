@@ -23,7 +23,7 @@ pub enum HostCommand {
     #[command(after_help = super::examples::HOST_DOWN)]
     Down(HostDownOptions),
     /// Make the connection to a machine's node, and print its credentials: what the context of `up` calls.
-    #[command(hide = true)]
+    #[command(hide = true, after_help = super::examples::HOST_CONNECT)]
     Connect(HostConnectOptions),
     /// List the machines that are remembered, and what they lacked when somebody looked last. Asks none of them.
     #[command(after_help = super::examples::HOST_LS)]

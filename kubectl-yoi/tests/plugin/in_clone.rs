@@ -10,7 +10,7 @@ use crate::plugin::{Plugin, agent, project};
 use crate::pull::git;
 
 /// A line for each verb. Whatever it ends with, it has asked the cluster that the clone remembers.
-const LINES: [&str; 56] = [
+const LINES: [&str; 58] = [
     "run new -t x",
     "ls",
     "ls agents",

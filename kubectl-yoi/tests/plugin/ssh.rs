@@ -95,11 +95,7 @@ async fn serve(folder: &Path, socket: WebSocketStream<TokioIo<hyper::upgrade::Up
     let up = async {
         while let Some(Ok(message)) = source.next().await {
             match message {
-                Message::Binary(data) if data.first() == Some(&TO_SERVER) => {
-                    if input.write_all(&data[1..]).await.is_err() {
-                        break;
-                    }
-                }
+                Message::Binary(data) if data.first() == Some(&TO_SERVER) && input.write_all(&data[1..]).await.is_err() => break,
                 Message::Binary(data) if data.first() == Some(&CLOSED) => break,
                 _ => {}
             }

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use yoi_operator::controller::Context;
+use yoi_operator::conversation_events::LiveConversations;
 use yoi_operator::event_recorder::EventRecorder;
 use yoi_operator::failures::Failures;
 use yoi_operator::health::Metrics;
@@ -60,6 +61,7 @@ async fn an_object_that_failed_and_is_gone_is_forgotten() {
         concurrency: 1,
         stop: CancellationToken::new(),
         under_way: TaskTracker::new(),
+        conversations: LiveConversations::default(),
         failures: Failures::default(),
         progress: ProgressDelay::default(),
     });

@@ -22,7 +22,7 @@ use crate::step::{Kind, Plan, Step};
 use crate::stored::Stored;
 use crate::tree;
 use crate::yoipod::pod_spec::CONTAINER;
-use crate::yoipod::{FIRST_RUN, has_ended, is_stopped_for_good};
+use crate::yoipod::{has_ended, is_stopped_for_good};
 
 /// How long a loan waits for its holder to be made and to begin. A request for one ends long before.
 const MADE_WITHIN: Duration = Duration::from_secs(120);
@@ -175,7 +175,7 @@ fn confirm_last_pod_gone(holder: Stored<'_, YoiPod>) -> Step {
     Step::ConfirmGone {
         kind: Kind::Pod,
         namespace: holder.namespace().to_owned(),
-        name: names::pod(holder.name(), run.unwrap_or(FIRST_RUN)),
+        name: names::pod(holder.name(), run.unwrap_or(names::FIRST_RUN)),
         of: holder.uid().as_str().to_owned(),
     }
 }

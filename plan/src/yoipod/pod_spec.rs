@@ -20,7 +20,6 @@ use yoi_wire::identity::{
 
 use super::assets::ReadBy;
 use super::manifest::Resolved;
-use super::run::FIRST_RUN;
 use super::{assets, model_endpoint, program};
 use crate::names;
 use crate::node_affinity::NodeChoice;
@@ -201,7 +200,7 @@ fn environment(context: &PodContext<'_>) -> Vec<EnvVar> {
         None => plain(&v.name, &v.value),
     }));
     all.push(plain(env::RUN_GENERATION, &context.run_generation.to_string()));
-    if context.run_generation == FIRST_RUN && names::is_warm_claim(context.session_claim) {
+    if context.run_generation == names::FIRST_RUN && names::is_warm_claim(context.session_claim) {
         all.push(plain(env::NEW_SESSION, "true"));
     }
     let pod_uid = ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None };

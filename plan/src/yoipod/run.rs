@@ -24,8 +24,6 @@ use crate::step::Step;
 use crate::stored::{Stored, delete_all};
 use crate::{meta, names};
 
-/// The run generation of an agent's first Pod.
-pub(crate) const FIRST_RUN: i64 = 1;
 /// How long a Pod may wait for one of the nodes with the base, before one follows that may go to others.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node that a Pod went to may take until its shim offers what the tree needs: a node that an autoscaler made has none at first.
@@ -349,7 +347,7 @@ fn start<'a>(
     now: jiff::Timestamp,
 ) -> RunPlan<'a> {
     // Before its first Pod the status names no number: the first one is known, and one write names it with that Pod.
-    let generation = record.run_generation.unwrap_or(FIRST_RUN);
+    let generation = record.run_generation.unwrap_or(names::FIRST_RUN);
     let waits = |why, steps| RunPlan::new(RunState::Waits(why), steps, record.clone());
     if let Some(lost) = lost_tree::why(input) {
         return waits(lost, Vec::new());

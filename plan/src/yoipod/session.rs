@@ -17,7 +17,6 @@ use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
 use crate::step::{Kind, Step};
 use crate::stored::Stored;
-use crate::warm::MOST_MESSAGE;
 
 /// Annotation of a session claim: UID of the YoiPod that it was made for. A later YoiPod of the same name does not get that session.
 pub const MADE_FOR: &str = "yoi.dev/yoipod-uid";
@@ -114,8 +113,6 @@ fn decide(input: &YoiPodInput<'_>, choice: Choice<'_>, settings: &Settings) -> S
 pub(super) fn give_back(input: &YoiPodInput<'_>, pod: Stored<'_, ObservedPod>) -> Option<SessionPlan> {
     let SessionClaim::Own(Some(claim)) = input.session_claim else { return None };
     if let Some(written) = warm_session::written_into(input, claim, pod) {
-        // A condition has room for 1,024 characters.
-        let written: String = written.chars().take(MOST_MESSAGE).collect();
         return Some(SessionPlan {
             steps: pod.delete().into_iter().collect(),
             claim_name: Some(names::session_claim(input.yoipod.name())),

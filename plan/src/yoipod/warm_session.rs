@@ -13,7 +13,7 @@ use crate::observed_pod::ObservedPod;
 use crate::settings::Settings;
 use crate::stored::{ClaimPhase, Stored};
 use crate::warm::class::{Need, Wanted};
-use crate::warm::{fits, is_free};
+use crate::warm::{MOST_MESSAGE, fits, is_free};
 
 /// What an agent without a session claim gets.
 pub(super) enum Choice<'a> {
@@ -85,13 +85,15 @@ pub(super) fn may_be_given_back(input: &YoiPodInput<'_>, claim: Stored<'_, Persi
 }
 
 /// What the runtime says of a warm claim into which somebody has written before the agent took it; `None` when nobody has, as far as is known.
-pub(super) fn written_into<'a>(
-    input: &'a YoiPodInput<'_>,
+pub(super) fn written_into(
+    input: &YoiPodInput<'_>,
     claim: Stored<'_, PersistentVolumeClaim>,
     pod: Stored<'_, ObservedPod>,
-) -> Option<&'a str> {
+) -> Option<String> {
     let report = input.before.report.as_ref().filter(|report| report.pod_uid == pod.uid().as_str())?;
-    (report.reason == ReportReason::SessionNotEmpty && names::is_warm_claim(claim.name())).then_some(report.message.as_str())
+    let is_written = report.reason == ReportReason::SessionNotEmpty && names::is_warm_claim(claim.name());
+    // A condition has room for 1,024 characters.
+    is_written.then(|| report.message.chars().take(MOST_MESSAGE).collect())
 }
 
 /// In the scheduler's words, why the Pod does not get a node with this claim; `None` for a Pod that has one or waits for its first look, and for a claim

@@ -4,7 +4,7 @@ use yoi_crds::YoiPodStatus;
 use yoi_crds::name::finalizer;
 
 use super::yoipod_input::YoiPodInput;
-use super::{loan, push, reader, run, session};
+use super::{loan, push, reader, session};
 use crate::names;
 use crate::step::{Kind, Plan, Step};
 use crate::stored::delete_all;
@@ -28,7 +28,7 @@ pub(super) fn plan(input: &YoiPodInput<'_>) -> Plan<YoiPodStatus> {
     steps.push(Step::ConfirmGone {
         kind: Kind::Pod,
         namespace: yoipod.namespace().to_owned(),
-        name: names::pod(yoipod.name(), input.before.run_generation.unwrap_or(run::FIRST_RUN)),
+        name: names::pod(yoipod.name(), input.before.run_generation.unwrap_or(names::FIRST_RUN)),
         of: yoipod.uid().as_str().to_owned(),
     });
     steps.extend(reader::confirm_gone(input));

@@ -61,6 +61,7 @@ fn served(name: &str) -> (Folder, GitServer, Repository) {
 fn skills_and_commands_of_a_folder_are_fetched_at_the_ref_and_nothing_else_is() {
     let (folder, server, repository) = served("set");
     repository.write(".claude/skills/a/SKILL.md", "one").write(".claude/commands/b.md", "b").write(".claude/settings.json", "{}");
+    repository.write(".claude/skill_graph/rules.md", "# Rules").write(".claude/AGENTS.md", "Be brief.");
     let first = repository.commit("one");
     repository.git(&["tag", "v1"]);
     repository
@@ -73,6 +74,7 @@ fn skills_and_commands_of_a_folder_are_fetched_at_the_ref_and_nothing_else_is() 
     let pod = SetPod::new(&folder.path().join("pod"), &server, "open/p.git").with("PLACE", ".claude");
     pod.expect_fetched();
     assert_eq!((pod.read("files/skills/a/SKILL.md"), pod.read("files/commands/b.md")), ("two".to_owned(), "b".to_owned()));
+    assert_eq!((pod.read("files/skill_graph/rules.md"), pod.read("files/AGENTS.md")), ("# Rules".to_owned(), "Be brief.".to_owned()));
     assert_eq!((pod.read("revision").trim(), pod.pod.answer().trim()), (second.as_str(), second.as_str()));
     assert_eq!(fs::metadata(pod.set.join("files/skills/a/scripts/run.sh")).unwrap().permissions().mode() & 0o111, 0o111);
     assert_eq!(fs::read_link(pod.set.join("files/skills/a/out")).unwrap(), Path::new("/etc/passwd"), "it stays a link");

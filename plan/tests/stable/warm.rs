@@ -20,13 +20,18 @@ use crate::users::{Random, made};
 
 /// What a project asks for. It draws nothing of its own, so that the worlds stay as they are.
 pub fn any(random: &Random) -> Option<Box<Warm>> {
-    let warm = json!({"sessions": random.0 / 3 % 3, "claimTemplate": {"storageClassName": LOCAL, "size": "2Gi"}});
-    random.0.is_multiple_of(3).then(|| Box::new(made(warm)))
+    let local = (random.0 / 6).is_multiple_of(2).then(|| json!({"storageClassName": LOCAL, "size": "2Gi"}));
+    let warm = json!({"sessions": random.0 / 2 % 3, "claimTemplate": local});
+    random.0.is_multiple_of(2).then(|| Box::new(made(warm)))
 }
 
 fn classes() -> Classes {
-    let class = json!({"metadata": {"name": LOCAL}, "provisioner": "example.com/local", "volumeBindingMode": "WaitForFirstConsumer"});
-    Classes(vec![Arc::new(made(class))])
+    let class = |name: &str, is_default: bool| {
+        let annotations = json!({"storageclass.kubernetes.io/is-default-class": is_default.to_string()});
+        let metadata = json!({"name": name, "annotations": annotations});
+        Arc::new(made(json!({"metadata": metadata, "provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"})))
+    };
+    Classes(vec![class(LOCAL, false), class("network", true)])
 }
 
 fn is_warm(claim: &PersistentVolumeClaim) -> bool {

@@ -82,9 +82,12 @@ impl HookedRun {
     }
 }
 
+/// No path that the system opens is as long. Longer texts are not looked through for JSON.
+const LONGEST_IN_JSON: usize = 32 << 10;
+
 /// What the programs tell their hooks of a call with this path.
 fn told(path: &str) -> Vec<Value> {
-    vec![
+    let mut calls = vec![
         json!({"tool_name": "Read", "tool_use_id": "1", "tool_input": {"file_path": path}}),
         json!({"tool_name": "Edit", "tool_use_id": "2", "tool_input": {"file_path": path, "old_string": "e", "new_string": "E"}}),
         json!({"tool_name": "Write", "tool_use_id": "3", "tool_input": {"file_path": path, "content": "x"}}),
@@ -93,8 +96,11 @@ fn told(path: &str) -> Vec<Value> {
         json!({"toolName": "view", "toolArgs": json!({"path": path}).to_string()}),
         // Wherever the path stands.
         json!({"tool_name": "Read", "tool_input": {"file_path": "file", "more": [{"target": path}]}}),
-        json!({"tool_name": "Read", "tool_input": {"path": "file", "options": json!({"cwd": path}).to_string()}}),
-    ]
+    ];
+    if path.len() <= LONGEST_IN_JSON {
+        calls.push(json!({"tool_name": "Read", "tool_input": {"path": "file", "options": json!({"cwd": path}).to_string()}}));
+    }
+    calls
 }
 
 /// Tries one input in a run of its own. Returns the number of calls, or the promise that was broken.

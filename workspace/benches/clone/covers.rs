@@ -1,10 +1,9 @@
 //! A build in a tree from which paths are lent, beside one in a tree that is whole.
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::Path;
 
-use yoi_workspace::mount::{self, Cover, Shown, TargetRoot, lay_covers, take_off_covers, unbind};
+use yoi_workspace::mount::{Cover, Shown, TargetRoot, lay_covers, take_off_covers, unbind};
 
 use super::disk::Pool;
 use super::{Table, Times, base, make, take_turns};
@@ -20,8 +19,7 @@ pub fn covers(temp: &Path, samples: usize, table: &mut Table) {
     fs::create_dir(&folder).unwrap();
     let root = TargetRoot::open(&folder).unwrap();
     for name in ["whole", "lent"] {
-        let tree = pool.root().open_tree(make(pool.provider(), from)).unwrap();
-        mount::bind(tree.as_fd(), &root, Path::new(name), false).unwrap();
+        pool.root().publish(make(pool.provider(), from), &root, Path::new(name), false).unwrap();
     }
     // Far from each other, and not what the build writes.
     let lent = |n: usize| format!("d{}", n * (FILES / 100 / COVERS));

@@ -382,8 +382,9 @@ fn new_names_that_windows_cannot_hold_are_found_and_so_are_those_that_this_disk_
     let reserved: Vec<String> = look(&scene).reserved.into_iter().map(|(path, _)| path).collect();
     assert_eq!(reserved, ["CON", "a:b", "ends.", "sub/aux.c"]);
     assert_eq!(look(&scene).alike, [], "this disk tells them apart");
-    git(&root, &["config", "core.ignoreCase", "true"]);
+    // Both are tracked, as by somebody whose disk tells them apart.
     git(&root, &["add", "-A"]);
+    git(&root, &["config", "core.ignoreCase", "true"]);
     assert_eq!(look(&scene).alike, [("File".to_owned(), "file".to_owned())]);
 
     // The same where nothing was ever committed, and without git.

@@ -24,10 +24,11 @@ struct Root {
 
 const AGENT: Root = Root {
     name: "agent",
-    // libatomic1 and libstdc++6 are for Node, which programs in images of their own bring.
+    // libatomic1 and libstdc++6 are for Node, which programs in images of their own bring. openssh-server and rsync are for people who come in by
+    // `kubectl yoi ssh`, where that is allowed.
     packages: "bash,ca-certificates,coreutils,curl,dash,diffutils,findutils,git,git-lfs,grep,jq,less,libatomic1,libc6-dev,libstdc++6,\
-               make,openssh-client,patch,procps,ripgrep,sed,tcc,xz-utils",
-    // uid and gid 1000 own the trees, so the same must have a name and a home.
+               make,openssh-client,openssh-server,patch,procps,ripgrep,rsync,sed,tcc,xz-utils",
+    // uid and gid 1000 own the trees, so the same must have a name and a home. The host keys would be those of everybody who has the image.
     hook: r#"set -eu
 echo 'agent:x:1000:1000:agent:/home/agent:/bin/bash' >> "$1/etc/passwd"
 echo 'agent:x:1000:' >> "$1/etc/group"
@@ -36,7 +37,7 @@ chown 1000:1000 "$1/home/agent"
 chroot "$1" git config --system --add safe.directory '*'
 chroot "$1" git lfs install --system --skip-repo
 ln -sf tcc "$1/usr/bin/cc"
-rm -rf "$1"/var/cache/debconf/*-old "$1"/var/log/* "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#,
+rm -rf "$1"/etc/ssh/ssh_host_* "$1"/var/cache/debconf/*-old "$1"/var/log/* "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/machine-id""#,
 };
 
 const GIT_SERVER: Root = Root {

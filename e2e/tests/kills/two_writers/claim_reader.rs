@@ -100,7 +100,7 @@ mod tests {
         let claim = |state: &str| -> Claim {
             serde_json::from_value(
                 serde_json::json!({ "loan": "l", "lender": { "name": LENDER, "uid": "u" }, "holder": { "name": "child-1" },
-                "rules": {}, "state": state, "reservedAt": "" }),
+                "rules": { "allow": [] }, "state": state, "reservedAt": "" }),
             )
             .unwrap()
         };

@@ -1,5 +1,7 @@
-# Puts the folders skills and commands of PLACE, a folder of the repository, into SET, as they are at REF. No file is run, and no setting of the repository counts.
+# Puts a team's assets of PLACE, a folder of the repository, into SET, as they are at REF. No file is run, and no setting of the repository counts.
 
+# Sentences say skills and commands for all of them.
+kinds="skills commands workflows skill_graph AGENTS.md"
 # At most so much is fetched (in blocks of 512 bytes, as the shell counts what one file may have), and of so much is written.
 most_blocks=131072
 most_files=2000
@@ -34,13 +36,13 @@ write_files() {
   [ -n "$PLACE" ] || where="commit $commit"
   [ "$(git cat-file -t "$1" 2>/dev/null || true)" = tree ] || fail "$where is not there: name another one in $FIELD.path"
   # A folder may hold itself many times over, so the list ends where it is too long. A submodule is another repository.
-  git ls-tree -r -l "$1" -- skills commands | head -n $((most_files + 1)) | grep -v '^160000 ' >/tmp/files || true
+  git ls-tree -r -l "$1" -- $kinds | head -n $((most_files + 1)) | grep -v '^160000 ' >/tmp/files || true
   [ -s /tmp/files ] || fail "$where has no files in skills or commands: name the folder that holds these two in $FIELD.path"
   [ "$(wc -l </tmp/files)" -le "$most_files" ] || fail "$where has more than $most_files files in skills and commands"
   sum=0
   while read -r _ _ _ size _; do sum=$((sum + size)); done </tmp/files
   [ "$sum" -le "$most_bytes" ] || fail "$where has more than 16 MiB in skills and commands"
-  git ls-tree -r "$1" -- skills commands | grep -v '^160000 ' | git update-index --add --index-info
+  git ls-tree -r "$1" -- $kinds | grep -v '^160000 ' | git update-index --add --index-info
   git checkout-index --all --prefix="$SET/files/"
 }
 
