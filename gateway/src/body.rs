@@ -38,3 +38,9 @@ pub async fn read_at_most(mut body: Body, most: usize) -> Result<Bytes, BodyErro
     }
     if dropped > 0 { Err(BodyError::TooLong) } else { Ok(read.into()) }
 }
+
+/// Reads and drops the body of a request that is refused whatever it holds.
+pub async fn discard(body: Body) {
+    // Of a body that breaks off, nobody is there any more to read the refusal.
+    let _ = read_at_most(body, 0).await;
+}

@@ -77,9 +77,11 @@ impl Shell {
     /// Commands start in the supervisor's folder of the tree.
     #[must_use]
     pub fn new(processes: Arc<ProcessSupervisor>) -> Self {
-        let directory = Mutex::new(processes.root().join(processes.directory()));
+        // Joined with an empty folder, the root would be shown with a slash behind.
+        let directory = processes.directory();
+        let directory = if directory.as_os_str().is_empty() { processes.root().to_owned() } else { processes.root().join(directory) };
         let memory_kills = MemoryKills::of_this_process();
-        Self { processes, script: Script::of_this_system(), directory, memory_kills, background: Arc::default() }
+        Self { processes, script: Script::of_this_system(), directory: Mutex::new(directory), memory_kills, background: Arc::default() }
     }
 
     /// A shell for another conversation: its own working directory, and its own commands in the background.

@@ -38,17 +38,15 @@ pub async fn sync(
     query: Result<Query<SyncQuery>, QueryRejection>,
     body: Body,
 ) -> Result<Json<SyncResponse>, ApiFailure> {
-    // First, so that a user without the right does not learn whether the project exists.
-    let resource = AccessResource::OfProject("sync");
-    let request = AccessRequest { verb: "create", resource, namespace: namespace.clone(), name: name.clone() };
-    check_right(&gateway, &user, &request).await?;
-    let Query(query) = query.map_err(bad_query)?;
+    let query = match may_come(&gateway, &user, &namespace, &name, query).await {
+        Ok(query) => query,
+        Err(failure) => {
+            body::discard(body).await;
+            return Err(failure);
+        }
+    };
     let failed = |code, why: String| ApiFailure::new(code, format!("YoiProject {namespace}/{name}: {why}"));
     let bad = |why: String| failed(StatusCode::BAD_REQUEST, why);
-    if query.bytes > MAX_SYNC_BYTES {
-        return Err(failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a bundle is at most {MAX_SYNC_BYTES} bytes")));
-    }
-    check_query(&query).map_err(bad)?;
     let _upload = gateway.syncs.begin().await;
     let part = body::read_at_most(body, PART_BYTES).await.map_err(|error| match error {
         BodyError::TooLong => {
@@ -81,6 +79,27 @@ pub async fn sync(
         }
     };
     Ok(Json(SyncResponse { commit: query.commit.clone(), parts, received_at }))
+}
+
+/// What can be said before the body is read.
+async fn may_come(
+    gateway: &GatewayState,
+    user: &User,
+    namespace: &str,
+    name: &str,
+    query: Result<Query<SyncQuery>, QueryRejection>,
+) -> Result<SyncQuery, ApiFailure> {
+    // First, so that a user without the right does not learn whether the project exists.
+    let resource = AccessResource::OfProject("sync");
+    let request = AccessRequest { verb: "create", resource, namespace: namespace.to_owned(), name: name.to_owned() };
+    check_right(gateway, user, &request).await?;
+    let Query(query) = query.map_err(bad_query)?;
+    let failed = |code, why: String| ApiFailure::new(code, format!("YoiProject {namespace}/{name}: {why}"));
+    if query.bytes > MAX_SYNC_BYTES {
+        return Err(failed(StatusCode::PAYLOAD_TOO_LARGE, format!("nothing was taken: a bundle is at most {MAX_SYNC_BYTES} bytes")));
+    }
+    check_query(&query).map_err(|why| failed(StatusCode::BAD_REQUEST, why))?;
+    Ok(query)
 }
 
 /// Checks that it is the part that was said; of the first one, and so of the bundle, what stands before the pack.

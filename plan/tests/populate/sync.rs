@@ -192,7 +192,9 @@ fn a_bundle_that_brings_a_path_that_windows_cannot_hold_makes_no_base_and_one_th
     fs::write(laptop.clone.join("aux.c"), "of the project\n").unwrap();
     laptop.git(&["add", "--all"]);
     laptop.git(&["commit", "--quiet", "-m", "with a device"]);
-    laptop.git(&["push", "--quiet", "--force", folder.join("served/private/p.git").to_str().unwrap(), "HEAD:main"]);
+    let served = folder.join("served/private/p.git");
+    git(&served, &["config", "receive.denyCurrentBranch", "ignore"], &[]);
+    laptop.git(&["push", "--quiet", "--force", served.to_str().unwrap(), "HEAD:main"]);
     laptop.git(&["fetch", "--quiet", "origin"]);
     fs::write(laptop.clone.join("later"), "x\n").unwrap();
     laptop.pod("its-own", &laptop.send()).expect_filled();

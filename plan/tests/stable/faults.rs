@@ -106,10 +106,10 @@ pub enum Fault {
 
 /// Each with the seed of a world in which it was seen. Whoever changes what a seed makes finds the new ones in the output of the test.
 pub const ALL: &[(Fault, u64)] = &[
-    (Fault::DeleteByNameAlone, 1),
+    (Fault::DeleteByNameAlone, 3),
     (Fault::FinalizerTooEarly, 4),
     (Fault::SkipConfirmGone, 356),
-    (Fault::NodeFinalizerTooEarly, 1),
+    (Fault::NodeFinalizerTooEarly, 4),
     (Fault::DropOthersFinalizers, 8),
     (Fault::SameRunGeneration, 7),
     (Fault::TwoPods, 4),
@@ -127,11 +127,11 @@ pub const ALL: &[(Fault, u64)] = &[
     (Fault::BindMembersAgain, 950),
     (Fault::MoveTheTree, 1),
     (Fault::SecondWriter, 4),
-    (Fault::VolumeLeftOver, 1),
+    (Fault::VolumeLeftOver, 3),
     (Fault::ManifestsLeftOver, 1040),
     (Fault::OldBasesLeftOver, 26),
-    (Fault::ForgetTree, 9),
-    (Fault::ProjectFinalizerTooEarly, 20),
+    (Fault::ForgetTree, 298),
+    (Fault::ProjectFinalizerTooEarly, 17),
     (Fault::ForgetRequeue, 7),
     (Fault::WorkspaceNodeLeftOver, 17),
     (Fault::NoPolicy, 1),
@@ -145,8 +145,8 @@ pub const ALL: &[(Fault, u64)] = &[
     (Fault::ReaderBesideAgent, 5278),
     (Fault::TakeElsewhere, 6),
     (Fault::TakeOnce, 6),
-    (Fault::ForgetQuota, 3),
-    (Fault::ForgetPath, 3),
+    (Fault::ForgetQuota, 7),
+    (Fault::ForgetPath, 5),
     (Fault::ShowElsewhere, 6),
     (Fault::SealUnprepared, 6),
     (Fault::NeverLook, 28),
@@ -158,9 +158,9 @@ pub const ALL: &[(Fault, u64)] = &[
     (Fault::PushAnotherCommit, 5),
     (Fault::PushWithoutEnd, 94),
     (Fault::ForgetPushedCommit, 5),
-    (Fault::ReleaseEarly, 22),
-    (Fault::ForgetClaims, 22),
-    (Fault::ClaimBlindly, 22),
+    (Fault::ReleaseEarly, 68),
+    (Fault::ForgetClaims, 68),
+    (Fault::ClaimBlindly, 56_763),
 ];
 
 impl Fault {
